@@ -102,7 +102,7 @@ impl Link {
     /// Replaces the running program by `program`: exactly one of the two processes each frame.
     ///
     /// # Errors
-    /// The kernel's: `ENOLINK` if the interface has disappeared, `EINVAL` if only one of the programs accepts
+    /// An error of the kernel: `ENOLINK` if the interface has disappeared, `EINVAL` if only one of the programs accepts
     /// fragmented frames and the driver needs both to agree. The old program then stays.
     pub fn replace(&mut self, program: Program) -> io::Result<()> {
         bpf::update_link(self.fd.as_fd(), program.as_fd(), self.program.as_fd())?;
@@ -123,7 +123,7 @@ impl Link {
     /// The kernel's information about the link; the interface is 0 after it has disappeared.
     ///
     /// # Errors
-    /// The kernel's.
+    /// An error of the kernel.
     pub fn info(&self) -> io::Result<LinkInfo> {
         bpf::link_info(self.fd.as_fd())
     }

@@ -63,7 +63,7 @@ impl<K: Pod, V: Pod> Map<K, V> {
     /// An empty map for up to `entries` keys. An array is created with all entries zero.
     ///
     /// # Errors
-    /// The kernel's; `EPERM` means that CAP_BPF is missing, or for a map of sockets CAP_NET_ADMIN.
+    /// An error of the kernel; `EPERM` means that CAP_BPF is missing, or for a map of sockets CAP_NET_ADMIN.
     ///
     /// # Panics
     /// For [`MapKind::PerCpuArray`], for which [`PerCpuMap`] is the type.
@@ -76,7 +76,7 @@ impl<K: Pod, V: Pod> Map<K, V> {
     /// The value of `key`.
     ///
     /// # Errors
-    /// The kernel's; maps of sockets cannot be read.
+    /// An error of the kernel; maps of sockets cannot be read.
     pub fn get(&self, key: K) -> io::Result<Option<V>> {
         let mut value = vec![0; V::BYTES];
         Ok(self.fd.lookup(&bytes_of(key), &mut value)?.then(|| V::read(&value)))
@@ -85,7 +85,7 @@ impl<K: Pod, V: Pod> Map<K, V> {
     /// Creates or replaces the value of `key`.
     ///
     /// # Errors
-    /// The kernel's; `E2BIG` if the map is full or the key lies after the end of the array.
+    /// An error of the kernel; `E2BIG` if the map is full or the key lies after the end of the array.
     pub fn set(&self, key: K, value: V) -> io::Result<()> {
         self.fd.update(&bytes_of(key), &bytes_of(value))
     }
@@ -93,7 +93,7 @@ impl<K: Pod, V: Pod> Map<K, V> {
     /// Deletes `key`; false if the map does not contain it.
     ///
     /// # Errors
-    /// The kernel's; entries of arrays cannot be deleted.
+    /// An error of the kernel; entries of arrays cannot be deleted.
     pub fn remove(&self, key: K) -> io::Result<bool> {
         self.fd.delete(&bytes_of(key))
     }
@@ -116,7 +116,7 @@ impl<V: Pod> PerCpuMap<V> {
     /// A map of `entries` zero values for each CPU.
     ///
     /// # Errors
-    /// The kernel's; `EPERM` means that CAP_BPF is missing.
+    /// An error of the kernel; `EPERM` means that CAP_BPF is missing.
     pub fn create(name: &str, entries: u32) -> io::Result<Self> {
         let fd = MapFd::create(MapKind::PerCpuArray, name, 4, V::BYTES as u32, entries)?;
         Ok(Self { fd, types: PhantomData })
@@ -125,7 +125,7 @@ impl<V: Pod> PerCpuMap<V> {
     /// The values at `index`, one per possible CPU; `None` after the end of the array.
     ///
     /// # Errors
-    /// The kernel's.
+    /// An error of the kernel.
     pub fn get(&self, index: u32) -> io::Result<Option<Vec<V>>> {
         let mut all = vec![0; self.fd.value_bytes()];
         let found = self.fd.lookup(&index.to_ne_bytes(), &mut all)?;

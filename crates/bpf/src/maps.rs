@@ -72,7 +72,7 @@ impl RawMap {
     /// Creates or replaces the value of `key`.
     ///
     /// # Errors
-    /// The kernel's; `E2BIG` if the map is full or the key lies after the end of the array.
+    /// An error of the kernel; `E2BIG` if the map is full or the key lies after the end of the array.
     ///
     /// # Panics
     /// If key or value does not have the size of the specification.
@@ -83,7 +83,7 @@ impl RawMap {
     /// The value of `key`. A per-CPU map returns the values of all CPUs, each padded to a multiple of 8 bytes.
     ///
     /// # Errors
-    /// The kernel's; maps of sockets and devices cannot be read.
+    /// An error of the kernel; maps of sockets and devices cannot be read.
     ///
     /// # Panics
     /// If the key does not have the size of the specification.
@@ -95,7 +95,7 @@ impl RawMap {
     /// Deletes `key`; false if the map does not contain it.
     ///
     /// # Errors
-    /// The kernel's; entries of arrays cannot be deleted.
+    /// An error of the kernel; entries of arrays cannot be deleted.
     ///
     /// # Panics
     /// If the key does not have the size of the specification.
@@ -106,7 +106,7 @@ impl RawMap {
     /// Up to `most` keys after `key` (from the first key on if `key` is `None`), in the map's own order.
     ///
     /// # Errors
-    /// The kernel's.
+    /// An error of the kernel.
     ///
     /// # Panics
     /// If the key does not have the size of the specification.
@@ -122,7 +122,7 @@ impl RawMap {
     /// All keys, in the map's own order. Keys that programs add or delete during the call may be included or not.
     ///
     /// # Errors
-    /// The kernel's.
+    /// An error of the kernel.
     pub fn keys(&self) -> io::Result<Vec<Vec<u8>>> {
         // A concurrent change can restart the iteration; the limit bounds it, since the map has at most `entries` keys.
         self.keys_behind(None, self.spec.entries as usize)

@@ -75,7 +75,7 @@ impl Program {
     /// Id, tag and sizes of the program.
     ///
     /// # Errors
-    /// The kernel's.
+    /// An error of the kernel.
     pub fn info(&self) -> io::Result<ProgInfo> {
         bpf::program_info(self.fd.as_fd())
     }
@@ -83,7 +83,7 @@ impl Program {
     /// Runs the program once on `frame` as if the frame had arrived on this queue; `out` gets the resulting frame.
     ///
     /// # Errors
-    /// The kernel's: `EINVAL` below 14 bytes, `ENOSPC` if `out` is too small.
+    /// An error of the kernel: `EINVAL` below 14 bytes, `ENOSPC` if `out` is too small.
     pub fn run(&self, frame: &[u8], out: &mut [u8], ifindex: u32, queue: u32) -> io::Result<TestRun> {
         bpf::test_run(self.fd.as_fd(), frame, out, ifindex, queue, 1)
     }
@@ -92,7 +92,7 @@ impl Program {
     /// most 256) at a time. The kernel carries out the program's verdicts.
     ///
     /// # Errors
-    /// The kernel's.
+    /// An error of the kernel.
     pub fn run_live(&self, frame: &[u8], ifindex: u32, repeat: u32, batch: u32) -> io::Result<()> {
         bpf::test_run_live(self.fd.as_fd(), frame, ifindex, repeat, batch)
     }

@@ -1,15 +1,15 @@
 //! AF_XDP: the frames of a queue go to this process instead of the kernel.
 //!
-//! [`open`] puts our XDP program on the interface ([`XdpDispatcher`]), opens a socket for each queue and answers one [`AfXdp`]
-//! per queue, for a thread each. Queues without a socket are left to the kernel. The program goes when the last source
-//! goes.
+//! [`open`] attaches our XDP program to the interface ([`XdpDispatcher`]), opens a socket for each queue and returns
+//! one [`AfXdp`] per queue, each for use by one thread. The kernel keeps receiving the frames of queues without a
+//! socket. The program is detached when the last source is dropped.
 //!
-//! # What is counted, and how we know
+//! # Which counter counts which loss
 //!
-//! The program counts each frame that it sends to a queue's socket; that is [`Counts::seen`]. After `stop` and drain,
-//! `seen == handed over + lost`, exactly. Where a frame can be lost in between, read from net/xdp/xsk.c and found on
-//! kernel 6.18 with veth, small rings and a reader that stands still (`tests/afxdp.rs` repeats the experiments):
-//!
+//! The program counts each frame that it redirects to the socket of a queue; this count is [`Counts::seen`]. After
+//! `stop` and drain, `seen == handed over + lost` holds exactly. The table lists the places between program and reader
+//! where a frame can be lost. It follows net/xdp/xsk.c and was confirmed on kernel 6.18 with veth, small rings and a
+//! reader that does not read (`tests/afxdp.rs` repeats the experiments):
 //! | what happens | the kernel counts | here |
 //! |---|---|---|
 //! | no chunk in the fill ring | `rx_dropped` once per frame; `rx_fill_ring_empty_descs` is a number of attempts, not of frames | `fill_empty` |
@@ -18,13 +18,14 @@
 //! | a frame of several chunks finds too few chunks, or too few places in the ring | as above, once per frame | as above |
 //! | we hold more chunks than the receive ring has places | the ring is full before the fill ring is empty | `receive_full` |
 //!
-//! A chunk is taken before the ring is looked at, and put back when the ring is full; so the two counters never count
-//! the same frame. In native mode the driver counts all of these once more (veth in `rx_dropped`), which is why the
-//! driver's drops are not added: only `rx_missed`, the frames that a card had no room for before any program saw them, is a loss of its
-//! own, and it is part of `seen`. It is counted for the interface, so the first source reports it.
+//! The kernel takes a chunk before it examines the receive ring, and returns the chunk if the ring is full, so the two
+//! counters never count the same frame. In native mode the driver counts all of these losses a second time (veth in
+//! `rx_dropped`), so the driver's drops are not added. The exception is `rx_missed`, the frames that the NIC dropped
+//! for lack of buffers before any program ran: they are a separate loss (`nic`) and part of `offered`, but not of
+//! `seen`. The kernel counts them per interface, so the first source reports them.
 //!
-//! A VLAN tag that the port has taken out of the frame is not in the packet when the program runs, and no socket of
-//! this kind can tell it: `ethtool -K eth1 rxvlan off` leaves it in.
+//! A VLAN tag that the interface removed from the frame is not in the packet when the program runs, and an AF_XDP
+//! socket cannot report it. `ethtool -K eth1 rxvlan off` keeps the tag in the frame.
 
 mod advice;
 mod assembly;
@@ -59,28 +60,29 @@ pub struct AfXdpConfig {
     pub interface: String,
     /// The queues to take; `None` takes all.
     pub queues: Option<Vec<u16>>,
-    /// Zero-copy where the driver offers it, or as wished.
+    /// Zero-copy if the driver supports it, unless a mode is forced.
     pub copy: CopyMode,
-    /// Native XDP where the driver can, or as wished.
+    /// Native XDP if the driver supports it, unless a mode is forced.
     pub xdp: AttachMode,
-    /// Frames that span several chunks; `None` turns this on when the MTU wants it.
+    /// Receive frames that span several chunks; `None` enables this if the MTU requires it.
     pub multi_buffer: Option<bool>,
     /// Entries of each receive ring, a power of two. A prototype with 4096 lost 0.3 to 0.8 % of 1.6 Mpps.
     pub receive_ring: u32,
     /// Chunks of memory for each queue, a power of two; the fill ring has as many entries.
     pub chunks: u32,
-    /// One piece of memory for all queues rather than one for each.
+    /// Share one memory area among all queues instead of one area per queue.
     pub shared_memory: bool,
-    /// Busy polling: lowest delay, for a thread that has a core of its own.
+    /// Busy polling: the lowest latency, for a thread with a dedicated core.
     pub busy_poll: Option<BusyPoll>,
-    /// A program of the language will run on the port: frames come with what it wrote before them ([`Frame::metadata`]).
+    /// A program of the packet language will run on the interface: each frame comes with the metadata that the program
+    /// wrote before it ([`Frame::metadata`]).
     pub programmed: bool,
-    /// Prepare everything, but leave the frames to the kernel until [`AfXdp::begin`].
+    /// Prepare everything, but leave the frames to the kernel until [`AfXdp::begin`] is called.
     pub prepared: bool,
 }
 
 impl AfXdpConfig {
-    /// All queues of the interface, the best modes that it offers, deep rings, no busy polling.
+    /// All queues of the interface, the best modes that the driver supports, deep rings, no busy polling.
     pub fn new(interface: &str) -> Self {
         Self {
             interface: interface.to_owned(),
@@ -98,46 +100,47 @@ impl AfXdpConfig {
     }
 }
 
-/// Longest frame that drivers which put one frame on a page take for a program without multi-buffer: a page less 256
-/// bytes before and 320 bytes behind the frame (veth, and most others).
+/// Longest frame, for a program without multi-buffer, of drivers that store each frame in one page: a page less 256
+/// bytes before and 320 bytes after the frame (veth and most other drivers).
 const PAGE_FRAME: u32 = 4096 - 256 - 320;
 
 /// Ethernet header and two VLAN tags.
 const LINK_HEADER: u32 = 14 + 8;
 
-/// Every so many calls without a frame the socket is asked whether its interface is still there.
+/// Number of polls without a frame after which the source checks that the interface still exists.
 const CHECK_EVERY: u32 = 256;
 
-/// So long after `stop` a frame may still arrive where the kernel could not say that its programs have finished.
+/// Time after `stop` during which a frame may still arrive if the kernel could not confirm that all running programs
+/// have finished.
 const GRACE: Duration = Duration::from_millis(200);
 
 /// One queue of an interface.
 pub struct AfXdp {
     info: SourceInfo,
-    // Declared before `steer`: the socket leaves the program's map before the program is detached.
+    // Declared before `dispatcher`: the socket leaves the program's map before the program is detached.
     receiver: Receiver,
     dispatcher: Arc<XdpDispatcher>,
     queue: u32,
     assembly: Assembly,
-    /// What stood before the first piece of a frame that is being put together.
+    /// Metadata from the first piece of a frame that is being assembled.
     kept: [u8; METADATA_BYTES],
     delivered: u64,
-    /// A frame longer than this was merged from several.
+    /// A frame longer than this was merged from several frames (GRO, LRO).
     wire_max: usize,
     phase: Phase,
     idle: u32,
-    /// Present in the first source of an interface, which reports what belongs to none of the queues.
+    /// Present in the first source of an interface, which reports the counters of the whole interface.
     whole: Option<InterfaceCounts>,
-    /// The interface went away.
+    /// The interface has disappeared.
     gone: bool,
-    /// Frames that were on their way to the socket when the interface went: nothing in the kernel counts them.
+    /// Frames that were on their way to the socket when the interface disappeared: no kernel counter counts them.
     vanished: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Running,
-    /// Stopped; `settled` once no program can still be sending frames to the socket.
+    /// Stopped; `drained` is true if no running program can still redirect frames to the socket.
     Draining {
         drained: bool,
         since: Instant,
@@ -145,25 +148,25 @@ enum Phase {
     Ended,
 }
 
-/// What is counted for the interface rather than for a queue.
+/// Counters of the whole interface rather than of one queue.
 struct InterfaceCounts {
     netlink: Netlink,
     ifindex: u32,
-    /// Queues that no source takes.
+    /// Queues without a source.
     others: Vec<u32>,
     missed_before: u64,
     missed: u64,
 }
 
-/// What a refused program means for the interface `name`, and what to do about it.
+/// Explains why the kernel refused the program for the interface `name`, with advice.
 pub fn explain(name: &str, refused: DispatcherError) -> SourceError {
     advice::steer(name, refused)
 }
 
-/// Opens the interface: one source for each queue, in the order asked for.
+/// Opens the interface: one source for each queue, in the order of the configuration.
 ///
 /// # Errors
-/// [`SourceError`] with what to do: a missing privilege, a busy interface, a queue that does not exist.
+/// [`SourceError`] with advice: a missing privilege, a busy interface, a queue that does not exist.
 pub fn open(config: &AfXdpConfig) -> Result<Vec<AfXdp>, SourceError> {
     let name = &config.interface;
     for (what, size) in [("receive ring", config.receive_ring), ("number of chunks", config.chunks)] {
@@ -174,7 +177,7 @@ pub fn open(config: &AfXdpConfig) -> Result<Vec<AfXdp>, SourceError> {
     }
     let link = look_up(name)?;
     ethernet(&link)?;
-    // A driver that does not tell how many of its queues are in use has no more than it allocated.
+    // Some drivers do not report how many of their queues are in use; those use at most the allocated number.
     let existing = sys::xsk::active_queues(name).unwrap_or(0).min(link.rx_queues);
     let existing = if existing == 0 { link.rx_queues.max(1) } else { existing };
     let queues = chosen_queues(config, existing)?;
@@ -225,7 +228,7 @@ pub fn open(config: &AfXdpConfig) -> Result<Vec<AfXdp>, SourceError> {
         let others = (0..existing).filter(|q| !queues.contains(q)).collect();
         first.whole = Some(InterfaceCounts::new(&link, others)?);
     }
-    // Only now: a queue that fails to open leaves the others with the kernel, not with a socket that nobody reads.
+    // Last: if opening one queue fails, the kernel keeps the frames of the others instead of a socket without a reader.
     if !config.prepared {
         sources.iter().try_for_each(AfXdp::begin)?;
     }
@@ -233,10 +236,10 @@ pub fn open(config: &AfXdpConfig) -> Result<Vec<AfXdp>, SourceError> {
 }
 
 impl AfXdp {
-    /// From now on the queue's frames come here. Needed once after opening with [`AfXdpConfig::prepared`].
+    /// Redirects the frames of the queue to this source. Required once after opening with [`AfXdpConfig::prepared`].
     ///
     /// # Errors
-    /// When the kernel refuses to give the queue to the socket.
+    /// If the kernel refuses to put the socket into the program's map.
     pub fn begin(&self) -> Result<(), SourceError> {
         let given = self.dispatcher.take(self.queue, self.receiver.as_fd());
         given.map_err(|e| self.failed("give the queue to the socket", e))
@@ -268,7 +271,7 @@ impl AfXdp {
             },
             if config.shared_memory { " shared by the queues" } else { "" },
         );
-        // veth says that it takes tags out, but leaves them in packets that were sent with one.
+        // veth reports that it removes tags, but leaves them in packets that were sent with a tag.
         let takes_out = || sys::ethtool::driver(&link.name).is_ok_and(|driver| driver != "veth");
         if sys::xsk::strips_vlan(&link.name).unwrap_or(false) && takes_out() {
             description +=
@@ -303,12 +306,12 @@ impl AfXdp {
         }
     }
 
-    /// The program that steers this interface's frames, shared by its sources.
+    /// The dispatcher of this interface, shared by its sources.
     pub fn open_dispatcher(&self) -> &Arc<XdpDispatcher> {
         &self.dispatcher
     }
 
-    /// Hands over what is in the receive ring; answers how many frames.
+    /// Hands over the content of the receive ring and returns the number of frames.
     fn take(&mut self, budget: usize, take: &mut impl FnMut(&Frame<'_>)) -> usize {
         let Self { receiver, assembly, kept, wire_max, .. } = self;
         let mut frames = 0;
@@ -326,19 +329,19 @@ impl AfXdp {
         frames
     }
 
-    /// Notices that the interface has gone; answers only the first time.
+    /// Detects that the interface has disappeared; returns true only the first time.
     fn goes(&mut self) -> bool {
         if self.gone || self.receiver.check().is_ok() {
             return false;
         }
         self.gone = true;
-        // The kernel has unbound the socket; whatever still comes on this queue is for the kernel again.
+        // The kernel has unbound the socket, so later frames of this queue belong to the kernel again.
         let _ = self.dispatcher.give_back(self.queue);
         sys::bpf::wait_for_running_programs();
         true
     }
 
-    /// Closes the books of an interface that has gone, once everything that did arrive has been handed over.
+    /// Completes the counters of an interface that has disappeared, after all received frames were handed over.
     fn finish_counts(&mut self) {
         if let Ok((steered, lost)) = self.tally() {
             let accounted = self.delivered + lost.iter().sum::<u64>();
@@ -346,7 +349,7 @@ impl AfXdp {
         }
     }
 
-    /// Frames that the program sent to the socket, and those lost between the two.
+    /// Frames that the program redirected to the socket, and frames lost between program and reader.
     fn tally(&self) -> io::Result<(DispatcherCounts, [u64; Cause::COUNT])> {
         let steered = self.dispatcher.counts(self.queue)?;
         let kernel = self.receiver.statistics()?;
@@ -368,10 +371,11 @@ impl AfXdp {
         SourceError::System { name: self.info.name.clone(), what, error, advice: String::new() }
     }
 
-    /// Whether everything that was sent to the socket has been accounted for.
+    /// True if every frame that was redirected to the socket is accounted for.
     fn is_drained(&self, settled: bool, since: Instant) -> bool {
-        // A program that ran while the queue was given back may have counted a frame that is not in the ring yet. Where
-        // the kernel could not promise that it has finished, the books tell, or time does.
+        // A program that ran while the queue was given back may have counted a frame that is not in the ring yet. If
+        // the kernel could not confirm that the program has finished, the drain ends when the counters balance or
+        // `GRACE` is over.
         settled
             || since.elapsed() > GRACE
             || self.tally().is_ok_and(|(steered, lost)| steered.redirected == self.delivered + lost.iter().sum::<u64>())
@@ -410,7 +414,7 @@ impl Source for AfXdp {
         }
         self.idle += 1;
         if (!wait.is_zero() || self.idle.is_multiple_of(CHECK_EVERY)) && self.goes() {
-            // What had arrived before comes first; the next call says that the interface has gone.
+            // Frames received earlier are handed over first; the next call returns `Gone`.
             return self.poll(budget, Duration::ZERO, take);
         }
         self.receiver.wake();
@@ -456,10 +460,12 @@ impl Source for AfXdp {
         if let Some(whole) = &mut self.whole {
             whole.refresh();
         }
-        // From here on nobody takes what a program in the kernel decides off the books, so none decides any more. Whatever still
-        // comes without a decision is judged in user space. Fails only where the interface has gone.
+        // From here on no reader collects the results of a program in the kernel, so the slot is emptied. Packets that
+        // still arrive are undecided and are filtered in user space. The call fails only if the interface has
+        // disappeared.
         let _ = self.dispatcher.relieve();
-        // Cannot fail but for a queue that is not in the map: given back already because the interface has gone.
+        // Fails only if the queue is not in the map, because the interface has disappeared and the queue was given
+        // back.
         let _ = self.dispatcher.give_back(self.queue);
         self.phase = Phase::Draining { drained: sys::bpf::wait_for_running_programs(), since: Instant::now() };
     }
@@ -476,7 +482,7 @@ impl InterfaceCounts {
         Ok(Self { netlink, ifindex: link.index, others, missed_before: link.stats.rx_missed, missed: 0 })
     }
 
-    /// Reads the card's counter; a port that has gone keeps its last.
+    /// Reads the NIC's counter; an interface that has disappeared keeps its last value.
     fn refresh(&mut self) {
         if let Ok(link) = self.netlink.link_by_index(self.ifindex) {
             self.missed = self.missed.max(link.stats.rx_missed.saturating_sub(self.missed_before));
@@ -484,7 +490,7 @@ impl InterfaceCounts {
     }
 }
 
-/// The interface as it is now.
+/// The present state of the interface.
 fn look_up(name: &str) -> Result<Link, SourceError> {
     Netlink::route().and_then(|mut netlink| netlink.link(name)).map_err(|error| {
         let advice =

@@ -1,9 +1,9 @@
-//! Which source suits a port, when nobody said.
+//! The choice of the source for an interface if the configuration names none.
 //!
-//! AF_XDP takes frames away from the host, TPACKET_V3 copies them: the first is for a port that receives a mirror of other
-//! people's traffic, the second for one that the host lives on. The rule that is never broken: **a port that the host uses
-//! keeps its traffic unless `dedicated` was said.** [`PortFacts::gather`] asks the kernel, [`decide`] is a pure function of
-//! the answers.
+//! AF_XDP takes frames away from the host; TPACKET_V3 copies them. The first suits an interface that receives mirrored
+//! traffic, the second an interface that the host uses itself. Invariant: **an interface that the host uses keeps its
+//! traffic unless `dedicated` was given.** [`PortFacts::gather`] queries the kernel; [`decide`] is a pure function of
+//! the result.
 
 use crate::SourceError;
 use std::fmt;
@@ -12,8 +12,8 @@ use sys::ethtool;
 use sys::netlink::netdev::{self, XdpFeatures, feature};
 use sys::netlink::{Address, Link, Netlink, Route};
 
-/// Largest MTU whose frames fit one buffer of native XDP: a page of 4096 bytes without 256 of headroom, 320 of the kernel's
-/// bookkeeping, and 22 of link header and two tags.
+/// Largest MTU whose frames fit one buffer of native XDP: a page of 4096 bytes less 256 bytes of headroom, 320 of
+/// kernel metadata, and 22 of link header and two VLAN tags.
 const ONE_BUFFER_MTU: u32 = 4096 - 256 - 320 - 22;
 
 /// The live sources.
@@ -25,29 +25,29 @@ pub enum SourceKind {
     Tpacket,
 }
 
-/// A source and why.
+/// The chosen source with the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
-    /// Which.
+    /// The source.
     pub kind: SourceKind,
-    /// One line for people; begins with the port's name.
+    /// One line for people; begins with the name of the interface.
     pub explanation: String,
 }
 
-/// One way in which the host uses a port.
+/// One way in which the host uses an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostUse {
-    /// It has an address, given or chosen by the kernel.
+    /// The interface has an address, configured or chosen by the kernel.
     Address(IpAddr),
-    /// The default route leaves by it.
+    /// The default route uses the interface.
     DefaultRoute,
-    /// Another route leaves by it.
+    /// Another route uses the interface.
     Route,
-    /// It belongs to a bridge, bond or VRF of this name.
+    /// The interface belongs to a bridge, bond or VRF of this name.
     Member(String),
-    /// A port of this name, such as a VLAN, sits on it.
+    /// An interface of this name, such as a VLAN, is stacked on the interface.
     Carries(String),
-    /// It is the loopback port.
+    /// The loopback interface.
     Loopback,
 }
 
@@ -64,32 +64,32 @@ impl fmt::Display for HostUse {
     }
 }
 
-/// What the choice depends on.
+/// The facts on which the choice depends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PortFacts {
-    /// The port.
+    /// The interface.
     pub name: String,
-    /// How the host uses it; empty if it does not.
+    /// The ways in which the host uses the interface; empty if it does not.
     pub uses: Vec<HostUse>,
-    /// Its driver, if it tells.
+    /// The driver, if the kernel reports it.
     pub driver: Option<String>,
-    /// What the driver can do with XDP, if the kernel tells.
+    /// The XDP features of the driver, if the kernel reports them.
     pub xdp: Option<XdpFeatures>,
-    /// Somebody's XDP program is attached already.
+    /// Another process has attached an XDP program.
     pub has_xdp: bool,
-    /// Largest payload of a frame in bytes.
+    /// The MTU in bytes.
     pub mtu: u32,
 }
 
-/// Chooses for the port `interface`; `dedicated` says that the host can do without its traffic.
+/// Chooses a source for `interface`; `dedicated` means that the host does not need its traffic.
 ///
 /// # Errors
-/// [`SourceError::System`] when there is no such port or the kernel refuses to tell.
+/// [`SourceError::System`] if the interface does not exist or the kernel refuses a query.
 pub fn choose(interface: &str, dedicated: bool) -> Result<Choice, SourceError> {
     Ok(decide(&PortFacts::gather(interface)?, dedicated))
 }
 
-/// The choice, from facts alone.
+/// The choice as a function of the facts.
 pub fn decide(facts: &PortFacts, dedicated: bool) -> Choice {
     let name = &facts.name;
     let share = |why: String| Choice { kind: SourceKind::Tpacket, explanation: format!("{name}: TPACKET_V3, {why}") };
@@ -129,10 +129,10 @@ pub fn decide(facts: &PortFacts, dedicated: bool) -> Choice {
 }
 
 impl PortFacts {
-    /// Asks the kernel.
+    /// Queries the kernel.
     ///
     /// # Errors
-    /// [`SourceError::System`] when there is no such port or the kernel refuses to tell.
+    /// [`SourceError::System`] if the interface does not exist or the kernel refuses a query.
     pub fn gather(interface: &str) -> Result<Self, SourceError> {
         let fail = |what: &'static str| {
             move |error| SourceError::System { name: interface.to_owned(), what, error, advice: String::new() }
@@ -163,7 +163,8 @@ fn uses(link: &Link, links: &[Link], addresses: &[Address], routes: &[Route]) ->
     if link.is_loopback() {
         uses.push(HostUse::Loopback);
     }
-    // Also an address that the kernel chose by itself (fe80::/10): routing daemons speak over ports that have no other.
+    // Includes link-local addresses that the kernel assigned (fe80::/10): routing daemons use interfaces that have no
+    // other address.
     let own = addresses.iter().filter(|a| a.link == link.index);
     uses.extend(own.map(|a| HostUse::Address(a.ip)));
     let mut leaving = routes.iter().filter(|r| r.link == link.index && !r.network.is_some_and(is_automatic));
@@ -177,13 +178,13 @@ fn uses(link: &Link, links: &[Link], addresses: &[Address], routes: &[Route]) ->
             links.iter().find(|l| l.index == master).map_or_else(|| format!("interface {master}"), |l| l.name.clone());
         uses.push(HostUse::Member(name));
     }
-    // The two ends of a veth pair name each other; neither sits on the other.
+    // The two ends of a veth pair name each other as the lower interface; neither is stacked on the other.
     let above = links.iter().filter(|l| l.lower == Some(link.index) && l.kind.as_deref() != Some("veth"));
     uses.extend(above.map(|l| HostUse::Carries(l.name.clone())));
     uses
 }
 
-/// Whether the kernel gives the route to such a network to every port that comes up.
+/// True if the kernel adds the route to this network to every interface that comes up.
 fn is_automatic(ip: IpAddr) -> bool {
     matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local() || v6.is_multicast())
 }
@@ -194,7 +195,7 @@ mod tests {
     use std::net::{Ipv4Addr, Ipv6Addr};
     use testkit::Sandbox;
 
-    /// An unused port of a driver that can do everything.
+    /// An unused interface whose driver supports all XDP features.
     fn mirror() -> PortFacts {
         PortFacts {
             name: "eth1".to_owned(),

@@ -1,21 +1,22 @@
-//! Sending flat out: frames that an XDP program makes inside the kernel, without a socket and without a copy.
+//! Sending at full speed: an XDP program makes the frames inside the kernel, without a socket and without a copy.
 //!
-//! `BPF_PROG_TEST_RUN` with `BPF_F_TEST_XDP_LIVE_FRAMES` (net/bpf/test_run.c, kernel 5.18) runs a program on pages of its
-//! own and carries out what the program decides. `program.rs` makes each page the next frame of the traffic and redirects
-//! it to the port. Two to three times as many frames leave as through AF_XDP in copy mode, and they are the same frames,
-//! byte for byte, as `gen::Traffic` makes: one size, flows in turn. Mixed sizes are for the
-//! [`Transmitter`](crate::afxdp::Transmitter).
+//! `BPF_PROG_TEST_RUN` with `BPF_F_TEST_XDP_LIVE_FRAMES` (net/bpf/test_run.c, kernel 5.18) runs a program on pages of
+//! its own and executes the program's verdict. The program of `program.rs` turns each page into the next frame of the
+//! traffic and redirects it to the interface. This sends two to three times as many frames as AF_XDP in copy mode, and
+//! they equal the frames of `gen::Traffic` byte for byte, for traffic of one frame size and with flows in turn. The
+//! [`Transmitter`](crate::afxdp::Transmitter) sends mixed sizes.
 //!
-//! **Where frames go, and what counts them.** Only veth ports are served, because only there every way of a frame is
-//! known. The other end takes frames while it has an XDP program or GRO; the kernel says so in the port's XDP features.
-//! It keeps 256 places, and a frame for which there is none is dropped (`veth_xdp_xmit` in drivers/net/veth.c), which the
-//! port shows as `tx_dropped`; `tx_packets` counts the frames that the other end's receive loop has taken out. Frames in
-//! neither count are under way, or, if they stay there, were refused before the driver saw them: the other end has let
-//! go of its program. So `made = sent + dropped + under way`, to the frame, as long as nobody else sends on the port.
+//! **Path and counters.** Only veth interfaces are supported, because only there the counters cover every path of a
+//! frame. The peer receives frames while it has an XDP program or GRO; the kernel reports this in the interface's XDP
+//! features. The peer's ring has 256 entries; a frame that finds no free entry is dropped (`veth_xdp_xmit` in
+//! drivers/net/veth.c) and counted in the interface's `tx_dropped`. `tx_packets` counts the frames that the peer's
+//! receive loop has taken out. Frames in neither counter are in flight, or, if they remain so, were refused before the
+//! driver received them, because the peer's program was detached. So `made = sent + dropped + under way` holds exactly,
+//! as long as no other process sends on the interface.
 //!
-//! Each batch of 64 is followed by a run of the other end's receive loop on the same processor, which takes just as many
-//! at a time: with this batch the 256 places suffice. Larger batches, or a receive loop in a thread of its own
-//! (`/sys/class/net/IFACE/threaded`) that is slower than we, lose frames, and the counts say how many.
+//! After each batch of 64 frames the peer's receive loop runs on the same CPU and takes up to 64 frames at a time, so
+//! 256 entries suffice for this batch size. Larger batches, or a receive loop in a slower thread of its own
+//! (`/sys/class/net/IFACE/threaded`), lose frames, and the counters contain the number.
 
 mod program;
 mod ready;
@@ -32,19 +33,19 @@ use sys::netlink::netdev::{feature, xdp_features};
 use sys::netlink::{Link, LinkStats, Netlink};
 use sys::privilege::{self, Capabilities, Capability};
 
-/// The longest frame: a page less what the kernel keeps beside a frame there, rounded down.
+/// Length of the longest frame: a page less the kernel's metadata in the same page, rounded down.
 pub const MAX_LEN: usize = 3392;
 
-/// The most flows: each is one call of the kernel before the first frame, and 24 bytes of its memory.
+/// Maximum number of flows: each costs one system call before the first frame and 24 bytes of kernel memory.
 pub const MAX_FLOWS: u32 = 1 << 20;
 
-/// Frames between two runs of the other end's receive loop.
+/// Frames between two runs of the peer's receive loop.
 pub const BATCH: u32 = 64;
 
-/// One system call is to take about so long, so that whoever waits for us to stop does not wait long.
+/// Approximate duration of one system call; short, because a stop takes effect only between two calls.
 const SLICE: Duration = Duration::from_millis(4);
 
-/// So long the other end may take for the frames that are on their way.
+/// Time that the peer may need to receive the frames in flight.
 const TIMEOUT: Duration = Duration::from_millis(100);
 
 /// How to send.
@@ -54,27 +55,27 @@ pub struct LiveFramesConfig {
     pub interface: String,
     /// The sequence number of the first frame; its low 48 bits are sent.
     pub first: u64,
-    /// Frames handed to the driver at a time, 1 to 256; above [`BATCH`] expect losses.
+    /// Frames handed to the driver at once, 1 to 256; above [`BATCH`] expect losses.
     pub batch: u32,
 }
 
 impl LiveFramesConfig {
-    /// From sequence number 0, in batches that lose nothing.
+    /// From sequence number 0, in batches of [`BATCH`].
     pub fn new(interface: &str) -> Self {
         Self { interface: interface.to_owned(), first: 0, batch: BATCH }
     }
 }
 
-/// Cumulative counters of [`LiveFrames`]; see there for what they are taken from.
+/// Cumulative counters of [`LiveFrames`]; the module documentation names their sources.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LiveCounts {
-    /// Frames made; each has a sequence number of its own.
+    /// Frames made; each has its own sequence number.
     pub made: u64,
-    /// Frames that the other end has taken.
+    /// Frames that the peer has received.
     pub sent: u64,
-    /// Frames dropped for want of room at the other end.
+    /// Frames dropped because the peer's ring was full.
     pub dropped: u64,
-    /// Frames in neither count: on their way, or lost for good if [`LiveFrames::flush`] has waited in vain.
+    /// Frames in neither counter: in flight, or lost if [`LiveFrames::flush`] returned false.
     pub under_way: u64,
 }
 
@@ -90,16 +91,16 @@ pub struct LiveFrames {
     made: u64,
     before: LinkStats,
     batch: u32,
-    /// Frames of one system call, so that it takes about a [`SLICE`].
+    /// Frames per system call, so that a call takes about a [`SLICE`].
     slice: u64,
 }
 
 impl LiveFrames {
-    /// Prepares the frames of `parts` for the port. Nothing is attached to it, and nothing is sent yet.
+    /// Prepares the frames of `parts` for the interface. Neither attaches a program to it nor sends a frame.
     ///
     /// # Errors
-    /// [`SourceError::Unsupported`] where these frames or this port need another way of sending, and says which;
-    /// otherwise the kernel's refusal with what to do.
+    /// [`SourceError::Unsupported`] if these frames or this interface need another sending method, with its name;
+    /// otherwise the error of the kernel, with advice.
     pub fn open(config: &LiveFramesConfig, parts: &Parts) -> Result<Self, SourceError> {
         let name = &config.interface;
         let system = |what, error| trouble(name, what, error);
@@ -129,19 +130,19 @@ impl LiveFrames {
         })
     }
 
-    /// Sends up to `count` frames, in one system call of some milliseconds; answers how many, at least one unless `count`
-    /// is 0 or a signal came first.
+    /// Sends up to `count` frames in one system call of a few milliseconds. Returns the number sent: at least one,
+    /// unless `count` is 0 or a signal interrupted the call.
     ///
     /// # Errors
-    /// The kernel's.
+    /// An error of the kernel.
     pub fn send(&mut self, count: u64) -> Result<u64, SourceError> {
         let count = count.min(self.slice);
         if count == 0 {
             return Ok(0);
         }
         let begun = Instant::now();
-        // The frames come from loopback as far as the kernel is concerned: it wants a receive queue that is in order, and
-        // a veth port has one only while it receives XDP frames itself.
+        // For the kernel the frames come from loopback: it requires a valid receive queue, and a veth interface has one
+        // only while it receives XDP frames itself.
         match self.program.get().run_live(&self.template, 0, count as u32, self.batch) {
             Ok(()) => (),
             Err(e) if e.kind() == io::ErrorKind::Interrupted => (),
@@ -160,7 +161,7 @@ impl LiveFrames {
         Ok(new)
     }
 
-    /// Waits until the other end has taken all frames; false if some are still under way after a tenth of a second.
+    /// Waits until the peer has received all frames; false if some are still in flight after 100 ms.
     ///
     /// # Errors
     /// As for [`LiveFrames::counts`].
@@ -175,10 +176,10 @@ impl LiveFrames {
         Ok(true)
     }
 
-    /// The counters so far; asks the kernel, which takes some ten microseconds.
+    /// The present counters; the query to the kernel takes about ten microseconds.
     ///
     /// # Errors
-    /// [`SourceError::Gone`] when the port has gone.
+    /// [`SourceError::Gone`] if the interface has disappeared.
     pub fn counts(&mut self) -> Result<LiveCounts, SourceError> {
         let link = self.netlink.link_by_index(self.ifindex).map_err(|e| match e.raw_os_error() {
             Some(ENODEV) => SourceError::Gone { name: self.name.clone() },
@@ -189,22 +190,22 @@ impl LiveFrames {
         Ok(LiveCounts { made: self.made, sent, dropped, under_way: self.made - dropped - sent })
     }
 
-    /// Bytes of each frame, without frame check sequence.
+    /// Length of each frame in bytes, without frame check sequence.
     pub fn frame_bytes(&self) -> usize {
         self.template.len()
     }
 
-    /// How many instructions the sending program has.
+    /// Number of instructions of the sending program.
     ///
     /// # Errors
-    /// The kernel's.
+    /// An error of the kernel.
     pub fn instructions(&self) -> Result<u32, SourceError> {
         let info = self.program.get().info().map_err(|e| trouble(&self.name, "ask for the program", e))?;
         Ok(info.xlated_bytes / 8)
     }
 }
 
-/// Why this way of sending is none for these frames and this port.
+/// The reason why this method cannot send these frames on this interface, if there is one.
 fn check(config: &LiveFramesConfig, parts: &Parts, link: &Link) -> Result<(), String> {
     const ETHERNET_HEADER: usize = 14;
     let len = parts.template().len();
@@ -245,7 +246,7 @@ fn check(config: &LiveFramesConfig, parts: &Parts, link: &Link) -> Result<(), St
     }
 }
 
-/// A program that could not be loaded, or not be run.
+/// A program could not be loaded or not be run.
 enum ClockError {
     Load(LoadError),
     Run(io::Error),
@@ -266,9 +267,9 @@ impl ClockError {
     }
 }
 
-/// Nanoseconds by which the kernel's TAI is ahead of its UTC: whole seconds, 37 since 2017, or 0 where no time service
-/// has told the kernel. Read from the clock that the sending program reads, once: who corrects the difference while
-/// frames leave shifts their departures by as much.
+/// Nanoseconds by which the kernel's TAI is ahead of its UTC: whole seconds, 37 since 2017, or 0 if no time service has
+/// set the offset. Read once, from the clock that the sending program reads: a change of the offset during sending
+/// shifts the departure times by the same amount.
 fn tai_ahead() -> Result<u64, ClockError> {
     const SECOND: u64 = 1_000_000_000;
     let program = Program::load("netgrain_clock", &program::clock_code(), Frames::Linear).map_err(ClockError::Load)?;
@@ -276,7 +277,7 @@ fn tai_ahead() -> Result<u64, ClockError> {
     program.run(&[0; 14], &mut out, 0, 0).map_err(ClockError::Run)?;
     let utc = realtime().nanos();
     let tai = out.first_chunk().map_or(utc, |bytes| u64::from_ne_bytes(*bytes));
-    // The reading of UTC comes some microseconds late; half a second more makes the division round.
+    // UTC is read some microseconds after TAI; the added half second makes the division round to the nearest second.
     Ok((tai + SECOND / 2).saturating_sub(utc) / SECOND * SECOND)
 }
 

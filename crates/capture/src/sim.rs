@@ -1,13 +1,13 @@
-//! Simulated traffic: frames made by `gen` instead of a card, at a rate or as fast as they are taken.
+//! Simulated traffic: frames made by the crate `gen`, at a given rate or as fast as the caller polls.
 //!
-//! Three ways, decided once when the source is opened. If all flows together fit a table that stays in a processor's
-//! caches, the frames are made once and handed out in turn: that measures the pipeline behind and not the generator.
-//! With truth, each of them is stamped anew before it is handed out. If the flows do not fit, or come and go, each frame
-//! is made when it is due.
+//! Opening the source selects one of three methods. If all flows fit a table that stays in the CPU caches, the frames
+//! are made once and handed out in turn, so that a benchmark measures the pipeline and not the generator. With truth
+//! data, each of these frames gets a new sequence number and departure time before it is handed out. If the flows do
+//! not fit, or begin and end, each frame is made when it is due.
 //!
-//! On virtual time every frame carries the moment of its schedule and nothing ever waits, so that two runs are equal bit
-//! for bit. On live time the engine stamps, and `departure` in frames with truth is the system clock at the beginning of
-//! the poll that hands them out.
+//! With the virtual clock, every frame carries its time in the schedule and no call waits, so that two runs give
+//! identical bytes. With the live clock, the engine makes the timestamps, and `departure` in frames with truth data is
+//! the system time at the beginning of the poll that hands them out.
 
 use crate::{Counts, Frame, Polled, Source, SourceError, SourceInfo, TimestampSource};
 use base::Timestamp;
@@ -17,10 +17,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 pub use r#gen::{Spec, SpecError};
 
-/// Bytes of prepared frames wanted: half of a second-level cache of 1 MiB, because the ring wants the other half.
+/// Target size of the prepared frames: half of a second-level cache of 1 MiB; the ring uses the other half.
 const TABLE_BYTES: usize = 512 << 10;
 
-/// Bytes of prepared frames at most, to have every flow among them: this much is still at home in a third-level cache.
+/// Maximum size of the prepared frames if the table needs more to contain every flow; this size fits a third-level
+/// cache.
 const TABLE_LIMIT: usize = 4 << 20;
 
 /// Prepared frames begin at multiples of a cache line.
@@ -33,11 +34,12 @@ pub struct Sim {
     frames: Frames,
     clock: Clock,
     pacer: Pacer,
-    /// The longest frame: what is due is counted in frames of this length, so that no rate in bits is exceeded.
+    /// Length of the longest frame: the pacer counts due frames in this length, so that a rate in bits is never
+    /// exceeded.
     max_len: usize,
     handed: u64,
     packets: u64,
-    /// No frame is scheduled at or after this moment of the schedule.
+    /// The end of the schedule: all frames are scheduled before it.
     end: Timestamp,
     flat: bool,
     truth: bool,
@@ -52,13 +54,13 @@ enum Frames {
 enum Clock {
     /// The schedule is the clock.
     Virtual,
-    /// The machine's, since the first poll. The schedule then counts from [`Timestamp::ZERO`], so that steps of the system
-    /// clock do not disturb it.
+    /// The monotonic clock since the first poll. The schedule counts from [`Timestamp::ZERO`], so that steps of the
+    /// system clock do not affect it.
     Live(Option<Instant>),
 }
 
 impl Sim {
-    /// Traffic as `spec` describes it; on virtual time from `start` on if that is given, otherwise live.
+    /// Opens the traffic of `spec`: on virtual time beginning at `start`, or live if `start` is `None`.
     ///
     /// # Errors
     /// [`SourceError::Unsupported`] for virtual time without a rate, because then there is no schedule.
@@ -98,7 +100,7 @@ impl Sim {
         })
     }
 
-    /// How many frames may leave now, at most `budget`; `None` when there will never be another.
+    /// Number of frames that may be handed out now, at most `budget`; `None` if no frame will follow.
     fn due(&mut self, budget: usize) -> Option<u64> {
         let budget = (budget as u64).min(self.packets - self.handed);
         if self.stopped || self.handed == self.packets {
@@ -106,7 +108,7 @@ impl Sim {
         }
         let started = match &mut self.clock {
             Clock::Virtual => return (self.pacer.departure() < self.end).then_some(budget),
-            // Flat out without an end, nobody needs to know the time.
+            // At full speed without an end, no clock is needed.
             Clock::Live(_) if self.flat && self.end == Timestamp::MAX => return Some(budget),
             Clock::Live(started) => started.get_or_insert_with(Instant::now),
         };
@@ -114,7 +116,7 @@ impl Sim {
         if self.flat {
             return (now < self.end).then_some(budget);
         }
-        // What was scheduled before the end is handed out even if it comes late.
+        // Frames scheduled before the end are handed out even if the poll is late.
         let due = self.pacer.due(now.min(self.end.before(Duration::from_nanos(1))), self.max_len);
         if due == 0 && now >= self.end { None } else { Some(due.min(budget)) }
     }
@@ -127,7 +129,7 @@ impl Sim {
         }
     }
 
-    /// Hands out up to `count` frames and says how many those were.
+    /// Hands out up to `count` frames and returns their number.
     fn hand_out<F: FnMut(&Frame<'_>)>(&mut self, count: u64, mut take: F) -> u64 {
         let (frames, traffic, pacer) = (&mut self.frames, &mut self.traffic, &mut self.pacer);
         if matches!(self.clock, Clock::Virtual) {
@@ -163,7 +165,7 @@ impl Frames {
         if spec.order == Order::Heavy || flows * stride > TABLE_LIMIT {
             return Self::Made { bytes: vec![0; traffic.max_len()] };
         }
-        // Whole rounds, so that the flows stay in turn when the table begins again.
+        // A multiple of the number of flows, so that the order of flows continues when the table starts again.
         let count = flows * (TABLE_BYTES / stride / flows).max(1);
         let mut bytes = Vec::with_capacity(count * stride);
         let mut index = Vec::with_capacity(count);
@@ -178,7 +180,7 @@ impl Frames {
         Self::Table { bytes, index, next: 0 }
     }
 
-    /// The next frame as it departs at `now`.
+    /// Makes the next frame with the departure time `now`.
     #[inline]
     fn next(&mut self, traffic: &mut Traffic, now: Timestamp, take: impl FnOnce(&[u8])) {
         match self {
@@ -233,7 +235,7 @@ mod tests {
 
     const START: Timestamp = Timestamp::from_secs_nanos(1_700_000_000, 5);
 
-    /// Polls to the end and returns stamps and bytes, having checked that everything is counted.
+    /// Polls to the end, checks that all frames are counted, and returns timestamps and bytes.
     fn drain(sim: &mut Sim, budget: usize) -> Vec<(Option<Timestamp>, Vec<u8>)> {
         let mut out = Vec::new();
         loop {
@@ -310,7 +312,7 @@ mod tests {
             .unwrap(),
             Polled::End
         ) {
-            // The last frame may have only just begun.
+            // The last frame may have only just started.
             assert!((bits - last) as f64 <= started.elapsed().as_secs_f64() * 20e6 + 1.0);
         }
     }
@@ -332,7 +334,7 @@ mod tests {
 
     #[test]
     fn the_table_is_the_stream_it_stands_for() {
-        // 8192 frames fit, so 20 000 go round the table twice; the stream of `Traffic` has the same flows in turn.
+        // 8192 frames fit, so 20 000 frames use the table more than twice; `Traffic` gives the flows in the same order.
         let spec: Spec = "60,flows=1000,packets=20k".parse().unwrap();
         let mut traffic = Traffic::new(&spec);
         let mut buf = [0; 60];

@@ -1,21 +1,21 @@
-//! TPACKET_V3: frames of a port that the host goes on using (packet(7), `net/packet/af_packet.c`).
+//! TPACKET_V3: copies of the frames of an interface that the host goes on using (packet(7), `net/packet/af_packet.c`).
 //!
-//! The kernel writes a copy of every frame into a ring of blocks that it shares with us, and hands a block over when it is
-//! full or [`TpacketConfig::retire`] after its first frame. Several threads form a *fanout group*: each has a ring of its
-//! own, and a symmetric hash keeps both directions of a conversation together.
+//! The kernel writes a copy of every frame into a ring of blocks in shared memory. It hands over a block when the block
+//! is full, or [`TpacketConfig::retire`] after its first frame. Several threads form a *fanout group*: each has its own
+//! ring, and a symmetric hash keeps both directions of a flow in one ring.
 //!
-//! What is counted: every frame that the socket's filter lets through, once. The kernel's own count of them (`seen`) is
-//! independent of ours, and after a stop it equals what was handed over plus what was lost here. The count begins and ends
-//! with that filter: sockets are bound, grouped and warmed while it refuses everything, so that no frame is taken twice
-//! during the set-up, and stopping is a single atomic step. The sources of a group are stopped together: what the group
-//! deals to a stopped one is taken by nobody.
+//! Every frame that passes the socket's filter is counted once. The kernel's count of these frames (`seen`) is
+//! independent of ours; after a stop it equals the frames handed over plus the losses of this source. The count begins
+//! and ends with that filter: sockets are bound, grouped and prepared while it refuses every frame, so that no frame is
+//! received twice during set-up, and a stop is a single atomic step. The sources of a group must be stopped together:
+//! frames that the group assigns to a stopped source have no reader.
 //!
-//! Stamps are the kernel's, taken when it hands the frame to its protocols; or the card's, if the card was told to stamp
-//! everything it receives. The card's clock is then expected to follow the system's (`phc2sys`).
+//! The kernel makes the timestamps when it hands a frame to its protocols; or the NIC makes them, if it is set to
+//! timestamp every received frame. The NIC's clock must then follow the system clock (`phc2sys`).
 //!
-//! What is not offered: defragmentation in the fanout group (`PACKET_FANOUT_FLAG_DEFRAG`). It hands over the reassembled
-//! datagram *in place of* its fragments, and a recorder must keep what was on the wire. A fragment without ports can
-//! therefore reach another thread than the rest of its flow; stamps put them back in order.
+//! Defragmentation in the fanout group (`PACKET_FANOUT_FLAG_DEFRAG`) is not supported: it hands over the reassembled
+//! datagram *in place of* its fragments, and a recorder must keep the frames of the wire. Therefore a fragment without
+//! ports can reach another thread than the rest of its flow; timestamps restore the order.
 
 mod drain;
 mod open;
@@ -37,50 +37,50 @@ pub struct Tpacket {
     info: SourceInfo,
     socket: PacketSocket,
     ring: Ring,
-    /// Where the next frame is.
+    /// The position of the next frame.
     place: BlockPosition,
     phase: Phase,
     account: SocketCounts,
     port: Port,
     retire: Duration,
-    /// The port was down when last asked. While it is, its departure makes no event, so it must be asked for.
+    /// The interface was down at the last check. Its removal while down causes no event, so `rest` must poll for it.
     down: bool,
 }
 
-/// The block being walked. The kernel fills blocks in turn, so the next one is always known.
+/// The block being read. The kernel fills blocks in turn, so the next block is always known.
 #[derive(Clone, Copy, Debug, Default)]
 struct BlockPosition {
     block: u32,
-    /// Records left in it, once it has been entered.
+    /// Records left in the block; `None` before the first record is read.
     left: Option<u32>,
     offset: u32,
 }
 
 enum Phase {
     Capturing,
-    /// The filter refuses everything; what was let through before is being handed over.
+    /// The filter refuses every frame; frames that passed before are being handed over.
     Draining(Drain),
-    /// Nothing will ever come: stopped and drained.
+    /// No frame will follow: stopped and drained.
     Over,
-    /// Nothing will ever come: the port went away and what it brought was handed over.
+    /// No frame will follow: the interface disappeared and its frames were handed over.
     Gone,
-    /// The stop itself was refused; said once, by the next poll.
+    /// The kernel refused the stop; the next poll returns the error once.
     Broken(io::Error),
 }
 
-/// What is asked of the port itself, by number, because names change.
+/// Queries to the interface, by index, because names change.
 struct Port {
     netlink: Netlink,
     link: u32,
-    /// The longest that one frame of the wire can be, in bytes, without the tag that the kernel takes out.
+    /// Length in bytes of the longest frame on the wire, without the VLAN tag that the kernel removes.
     longest: u32,
-    /// What a card had missed when we began, which no socket sees. Only one source of a group has it, or losses would
-    /// multiply; ports without a card have nothing to miss.
+    /// Frames that the NIC had missed at the start, which no socket sees. `Some` in only one source of a group, so that
+    /// losses are counted once; 0 for an interface without a NIC.
     missed_before: Option<u64>,
 }
 
 impl Port {
-    /// Ethernet header, and the inner of two tags.
+    /// Ethernet header and the inner of two VLAN tags.
     const LINK_OVERHEAD: u32 = 14 + 4;
 
     fn new(netlink: Netlink, link: &Link, counts_missed: bool) -> Self {
@@ -92,14 +92,15 @@ impl Port {
         }
     }
 
-    /// Frames that the card missed since we began; `None` where nobody counts, or the port has gone.
+    /// Frames that the NIC missed since the start; `None` if another source counts them or the interface has
+    /// disappeared.
     fn missed(&mut self) -> Option<u64> {
         let before = self.missed_before?;
         let link = self.netlink.link_by_index(self.link).ok()?;
         Some(missed(&link).saturating_sub(before))
     }
 
-    /// The MTU may have been raised since.
+    /// Reads the MTU again, which may have been raised.
     fn measure_again(&mut self) {
         if let Ok(link) = self.netlink.link_by_index(self.link) {
             self.longest = link.mtu + Self::LINK_OVERHEAD;
@@ -146,7 +147,7 @@ impl Source for Tpacket {
 
     fn counts(&mut self) -> Result<Counts, SourceError> {
         self.account.absorb(&self.socket).map_err(|e| self.system("read the socket's counters", e, ""))?;
-        // A port that has gone tells nothing any more; what it told last stays.
+        // An interface that has disappeared has no counters; the last value stays.
         self.account.nic = self.port.missed().unwrap_or(self.account.nic);
         Ok(self.account.counts())
     }
@@ -167,7 +168,7 @@ impl Source for Tpacket {
 }
 
 impl Tpacket {
-    /// Hands over what lies in the ring, up to `budget` frames, and gives every finished block back at once.
+    /// Hands over up to `budget` frames of the ring and returns every finished block to the kernel at once.
     fn read_block(&mut self, budget: usize, take: &mut impl FnMut(&Frame<'_>)) -> usize {
         let mut taken = 0;
         let mut measured = false;
@@ -179,13 +180,13 @@ impl Tpacket {
             });
             while left > 0 && taken < budget {
                 let Some(record) = block.record(self.place.offset) else {
-                    // Never seen; if it happens, the rest of the block is lost and says so.
+                    // Never observed; if it happens, the rest of the block is lost and counted as lost.
                     self.account.broken += u64::from(left);
                     left = 0;
                     break;
                 };
                 if record.length > self.port.longest && !measured {
-                    // Once in a call: merged frames come in crowds, a new MTU once in a year.
+                    // Once per call: merged frames are frequent, a change of the MTU is rare.
                     self.port.measure_again();
                     measured = true;
                 }
@@ -205,9 +206,9 @@ impl Tpacket {
         taken
     }
 
-    /// Waits for the socket, and finds out what an error on it means.
+    /// Waits for the socket and interprets its error, if there is one.
     fn rest(&mut self, wait: Duration) -> Result<(), SourceError> {
-        // A drain ends by the clock, of which the socket says nothing.
+        // A drain ends by time, which the socket does not signal.
         let wait = if matches!(self.phase, Phase::Draining(_)) { wait.min(self.retire) } else { wait };
         let ready = self.socket.wait_readable(wait).map_err(|e| self.system("wait for frames", e, ""))?;
         if ready.error {
@@ -229,7 +230,7 @@ impl Tpacket {
         Ok(())
     }
 
-    /// Nothing is in the ring: is that for now, or for good?
+    /// The ring is empty: returns `Idle`, `End` or the end of the interface, depending on the phase and the counters.
     fn finish_counts(&mut self) -> Result<Polled, SourceError> {
         let Phase::Draining(drain) = &self.phase else { return Ok(Polled::Idle) };
         let (drain, now) = (*drain, Instant::now());
@@ -254,10 +255,10 @@ impl Tpacket {
     }
 }
 
-/// A record in the words of the contract.
+/// Converts a record to a [`Frame`].
 #[inline]
 fn frame<'a>(record: &Record<'a>, longest: u32) -> Frame<'a> {
-    // Kernels that do not say which identifier the tag had only ever take out 802.1Q tags.
+    // Kernels that do not report the tag protocol identifier remove only 802.1Q tags.
     let tpid = if record.status & status::VLAN_TPID != 0 { record.vlan_tpid } else { 0x8100 };
     let tagged = record.status & status::VLAN != 0;
     Frame {
@@ -265,8 +266,8 @@ fn frame<'a>(record: &Record<'a>, longest: u32) -> Frame<'a> {
         vlan: if tagged { Some(VlanTag { tpid, tci: record.vlan_tci }) } else { None },
         stamp: Some(Timestamp::from_secs_nanos(u64::from(record.seconds), u64::from(record.nanos))),
         outgoing: record.is_outgoing(),
-        // The kernel marks merged TCP; anything else longer than the wire allows was merged too. Merged UDP that is still
-        // short enough for one frame cannot be told apart.
+        // The kernel marks merged TCP frames; any other frame longer than the MTU allows was merged too. Merged UDP
+        // frames that fit the MTU cannot be recognized.
         super_frame: record.status & status::GSO_TCP != 0 || record.length > longest,
         ..Frame::new(record.bytes)
     }

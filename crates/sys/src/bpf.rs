@@ -1,9 +1,9 @@
 //! The `bpf(2)` system call: maps, programs, links, test runs.
 //!
 //! Each function lays out the attributes of one command as `include/uapi/linux/bpf.h` declares them, makes the call and
-//! decodes the answer. Attributes shorter than the kernel's own are legal: it takes the rest as zero. The kernel reads
-//! and writes as many bytes of key and value as the map was created with, so a [`MapFd`] remembers these sizes and
-//! refuses buffers of any other: that check is what makes the calls safe.
+//! decodes the result. Attributes may be shorter than the kernel's own: the kernel takes the rest as zero. The kernel
+//! reads and writes as many bytes of key and value as the map was created with, so a [`MapFd`] stores these sizes and
+//! refuses buffers of any other size; this check makes the calls safe.
 
 mod map;
 
@@ -13,7 +13,7 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// One instruction as the kernel takes it: RFC 9669 section 3, little-endian registers (`dst | src << 4`).
+/// One instruction in the kernel's format: RFC 9669 section 3, little-endian registers (`dst | src << 4`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct RawInsn {
@@ -27,10 +27,10 @@ pub struct RawInsn {
     pub imm: i32,
 }
 
-/// What the kernel says of a program.
+/// The kernel's information about a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProgInfo {
-    /// Number of the program in this kernel.
+    /// Id of the program.
     pub id: u32,
     /// Hash of the instructions.
     pub tag: [u8; 8],
@@ -38,34 +38,34 @@ pub struct ProgInfo {
     pub jited_bytes: u32,
     /// Bytes of verified instructions.
     pub xlated_bytes: u32,
-    /// Instructions that the verifier went through, each as often as it had to; 0 before kernel 5.16.
+    /// Instructions that the verifier processed, counted once per pass; 0 before kernel 5.16.
     pub verified_insns: u32,
 }
 
-/// What the kernel says of an XDP link.
+/// The kernel's information about an XDP link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkInfo {
-    /// Number of the link in this kernel.
+    /// Id of the link.
     pub id: u32,
-    /// The program that is attached now.
+    /// Id of the program that is attached now.
     pub prog_id: u32,
-    /// The interface; 0 once it has gone.
+    /// Index of the interface; 0 after it was removed.
     pub ifindex: u32,
 }
 
-/// A program that was refused.
+/// The error of a refused program.
 #[derive(Debug)]
 pub struct LoadFailure {
-    /// The kernel's answer.
+    /// The kernel's error.
     pub error: io::Error,
-    /// The verifier's log; empty when the program never reached it.
+    /// The verifier's log; empty if the program never reached the verifier.
     pub log: String,
 }
 
-/// The answer of a test run.
+/// The result of a test run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TestRun {
-    /// What the program returned.
+    /// The return value of the program.
     pub verdict: u32,
     /// Mean duration of one repetition in nanoseconds.
     pub nanos: u32,
@@ -73,7 +73,7 @@ pub struct TestRun {
     pub bytes_out: u32,
 }
 
-/// `BPF_F_XDP_HAS_FRAGS`: the program understands frames that span several buffers.
+/// `BPF_F_XDP_HAS_FRAGS`: the program supports frames that span several buffers.
 pub const PROG_FRAGS: u32 = 1 << 5;
 /// `XDP_FLAGS_SKB_MODE`: generic XDP, on socket buffers.
 pub const XDP_GENERIC: u32 = 1 << 1;
@@ -96,11 +96,11 @@ const TEST_XDP_LIVE_FRAMES: u32 = 1 << 1;
 const NAME_BYTES: usize = 16;
 const LOG_BYTES: usize = 1 << 20;
 
-/// `BPF_PROG_LOAD` of an XDP program. The first attempt asks for no log, because writing one costs time; a refusal is
-/// asked again with the verifier's log.
+/// `BPF_PROG_LOAD` of an XDP program. The first attempt requests no log, because writing a log costs time; after a
+/// refusal the load is repeated with the verifier's log.
 ///
 /// # Errors
-/// [`LoadFailure`] with the kernel's answer and the log.
+/// [`LoadFailure`] with the kernel's error and the log.
 pub fn load_xdp(name: &str, insns: &[RawInsn], licence: &CStr, flags: u32) -> Result<OwnedFd, LoadFailure> {
     #[repr(C)]
     struct Attr {
@@ -131,7 +131,7 @@ pub fn load_xdp(name: &str, insns: &[RawInsn], licence: &CStr, flags: u32) -> Re
             prog_flags: flags,
             prog_name: object_name(name),
             prog_ifindex: 0,
-            // Constant over all versions of a program: LINK_UPDATE refuses one with another attach type.
+            // The same for all versions of a program: LINK_UPDATE refuses a program with another attach type.
             expected_attach_type: ATTACH_XDP,
         };
         // SAFETY: instructions, licence and log are live for the call and as long as the attributes say.
@@ -152,11 +152,11 @@ pub fn load_xdp(name: &str, insns: &[RawInsn], licence: &CStr, flags: u32) -> Re
     }
 }
 
-/// `BPF_LINK_CREATE`: attaches the program to the interface for as long as the answer is open.
+/// `BPF_LINK_CREATE`: attaches the program to the interface as long as the returned descriptor is open.
 ///
 /// # Errors
-/// The kernel's: `EBUSY` or `EEXIST` when a program is attached, `EOPNOTSUPP` (and by driver `EINVAL`, `ERANGE`, …) when
-/// the mode is not to be had.
+/// An error of the kernel: `EBUSY` or `EEXIST` if a program is attached, `EOPNOTSUPP` (and by driver `EINVAL`,
+/// `ERANGE`, …) if the mode is not supported.
 pub fn link_xdp(program: BorrowedFd<'_>, ifindex: u32, flags: u32) -> io::Result<OwnedFd> {
     #[repr(C)]
     struct Attr {
@@ -171,10 +171,10 @@ pub fn link_xdp(program: BorrowedFd<'_>, ifindex: u32, flags: u32) -> io::Result
     unsafe { call_fd(LINK_CREATE, &mut attr) }
 }
 
-/// `BPF_LINK_UPDATE` with `BPF_F_REPLACE`: the new program takes over between two frames, if `old` is still the one.
+/// `BPF_LINK_UPDATE` with `BPF_F_REPLACE`: replaces the program between two frames, provided that `old` is attached.
 ///
 /// # Errors
-/// The kernel's: `EPERM` when `old` is not attached any more, `ENOLINK` when the interface has gone.
+/// An error of the kernel: `EPERM` if `old` is not attached any more, `ENOLINK` if the interface was removed.
 pub fn update_link(link: BorrowedFd<'_>, new: BorrowedFd<'_>, old: BorrowedFd<'_>) -> io::Result<()> {
     #[repr(C)]
     struct Attr {
@@ -193,24 +193,24 @@ pub fn update_link(link: BorrowedFd<'_>, new: BorrowedFd<'_>, old: BorrowedFd<'_
     unsafe { call(LINK_UPDATE, &mut attr) }.map(drop)
 }
 
-/// `BPF_LINK_DETACH`: takes the program off the interface before the call returns, even if another process still has a copy
-/// of the descriptor.
+/// `BPF_LINK_DETACH`: detaches the program from the interface before the call returns, even if another process has a
+/// copy of the descriptor.
 ///
 /// # Errors
-/// The kernel's: `EPERM` without CAP_BPF where unprivileged use of bpf(2) is switched off.
+/// An error of the kernel: `EPERM` without CAP_BPF if unprivileged use of bpf(2) is disabled.
 pub fn detach_link(link: BorrowedFd<'_>) -> io::Result<()> {
     let mut attr = link.as_raw_fd() as u32;
-    // SAFETY: the attributes are the number of the link alone.
+    // SAFETY: the attributes contain only the descriptor of the link.
     unsafe { call(LINK_DETACH, &mut attr) }.map(drop)
 }
 
 /// `BPF_OBJ_GET_INFO_BY_FD` of a program.
 ///
 /// # Errors
-/// The kernel's.
+/// An error of the kernel.
 pub fn program_info(program: BorrowedFd<'_>) -> io::Result<ProgInfo> {
-    // struct bpf_prog_info begins: type, id, tag[8], jited_prog_len, xlated_prog_len. Its lists have lengths of zero here,
-    // so the kernel writes none of them; verified_insns stands at byte 216.
+    // struct bpf_prog_info begins: type, id, tag[8], jited_prog_len, xlated_prog_len. The lengths of its lists are zero
+    // here, so the kernel writes no lists; verified_insns is at byte 216.
     let words: [u32; 58] = object_info(program)?;
     let mut tag = [0; 8];
     tag[..4].copy_from_slice(&words[2].to_ne_bytes());
@@ -221,24 +221,24 @@ pub fn program_info(program: BorrowedFd<'_>) -> io::Result<ProgInfo> {
 /// `BPF_OBJ_GET_INFO_BY_FD` of an XDP link.
 ///
 /// # Errors
-/// The kernel's.
+/// An error of the kernel.
 pub fn link_info(link: BorrowedFd<'_>) -> io::Result<LinkInfo> {
     // struct bpf_link_info begins: type, id, prog_id, (padding), and for XDP the ifindex.
     let words: [u32; 6] = object_info(link)?;
     Ok(LinkInfo { id: words[1], prog_id: words[2], ifindex: words[4] })
 }
 
-/// `BPF_LINK_GET_FD_BY_ID`: another descriptor of the link with this number.
+/// `BPF_LINK_GET_FD_BY_ID`: another descriptor of the link with this id.
 ///
 /// # Errors
-/// The kernel's: `ENOENT` if there is no such link, `EPERM` without CAP_SYS_ADMIN.
+/// An error of the kernel: `ENOENT` if there is no such link, `EPERM` without CAP_SYS_ADMIN.
 pub fn link_by_id(id: u32) -> io::Result<OwnedFd> {
     // SAFETY: the attribute (link_id) holds no pointer.
     unsafe { call_fd(LINK_GET_FD_BY_ID, &mut [id]) }
 }
 
-/// The program that a link keeps on this interface, if any: its number. One attached by netlink (`ip link set … xdp`) has
-/// no link and is not found. Needs CAP_SYS_ADMIN; without it the answer is `None`.
+/// Id of the program that a link attaches to this interface, if there is one. A program attached by netlink (`ip link
+/// set … xdp`) has no link and is not found. Needs CAP_SYS_ADMIN; without it the result is `None`.
 pub fn linked_program(ifindex: u32) -> Option<u32> {
     let mut id = 0u32;
     loop {
@@ -246,7 +246,7 @@ pub fn linked_program(ifindex: u32) -> Option<u32> {
         // SAFETY: the attributes (start_id, next_id) hold no pointers.
         unsafe { call(LINK_GET_NEXT_ID, &mut after) }.ok()?;
         id = after[1];
-        // A link may have gone since it was listed.
+        // A link may have been removed since it was listed.
         let Ok(link) = link_by_id(id) else { continue };
         // struct bpf_link_info begins with the type, as in `enum bpf_link_type`.
         const LINK_TYPE_XDP: u32 = 6;
@@ -307,11 +307,11 @@ struct XdpMd {
     egress_ifindex: u32,
 }
 
-/// `BPF_PROG_TEST_RUN`: runs the program on `frame` (14 bytes or more) as if it had come from a queue; the frame as the
-/// program left it is written to `out`. An `ifindex` of zero means the loopback interface.
+/// `BPF_PROG_TEST_RUN`: runs the program on `frame` (14 bytes or more) as if the frame had arrived on a queue, and
+/// writes the resulting frame to `out`. An `ifindex` of zero means the loopback interface.
 ///
 /// # Errors
-/// The kernel's: `EINVAL` for a frame that is too short or too long, `ENOSPC` when `out` is too small.
+/// An error of the kernel: `EINVAL` for a frame that is too short or too long, `ENOSPC` if `out` is too small.
 pub fn test_run(
     program: BorrowedFd<'_>,
     frame: &[u8],
@@ -338,11 +338,11 @@ pub fn test_run(
     Ok(TestRun { verdict: attr.retval, nanos: attr.duration, bytes_out: attr.data_size_out })
 }
 
-/// `BPF_PROG_TEST_RUN` with `BPF_F_TEST_XDP_LIVE_FRAMES`: `repeat` copies of `frame` run through the program as if they
-/// had come from queue 0 of `ifindex`, and what it decides is carried out. `batch` is at most 256.
+/// `BPF_PROG_TEST_RUN` with `BPF_F_TEST_XDP_LIVE_FRAMES`: runs the program on `repeat` copies of `frame` as if they had
+/// arrived on queue 0 of `ifindex`, and executes its verdicts. `batch` is at most 256.
 ///
 /// # Errors
-/// The kernel's: `EINTR` when a signal came first, `EINVAL` for a frame or batch that it does not take.
+/// An error of the kernel: `EINTR` if a signal interrupted the call, `EINVAL` for an invalid frame or batch.
 pub fn test_run_live(program: BorrowedFd<'_>, frame: &[u8], ifindex: u32, repeat: u32, batch: u32) -> io::Result<()> {
     let mut md = XdpMd { data_end: frame.len() as u32, ingress_ifindex: ifindex, ..XdpMd::default() };
     let mut attr = TestAttr {
@@ -360,17 +360,17 @@ pub fn test_run_live(program: BorrowedFd<'_>, frame: &[u8], ifindex: u32, repeat
     unsafe { call(PROG_TEST_RUN, &mut attr) }.map(drop)
 }
 
-/// Waits until every XDP program that was running when this was called has finished, together with what it decided:
-/// `MEMBARRIER_CMD_GLOBAL` is `synchronize_rcu()`, and a driver's receive loop is one read-side section of RCU.
-/// Answers whether the kernel could; where it could not (one processor isolated by `nohz_full`, a seccomp filter) the
-/// caller has to allow some milliseconds instead.
+/// Waits until every XDP program that was running at the time of the call has finished and its verdict was executed:
+/// `MEMBARRIER_CMD_GLOBAL` is `synchronize_rcu()`, and a driver's receive loop is one read-side section of RCU. Returns
+/// false if the kernel does not support the call (a CPU isolated by `nohz_full`, a seccomp filter); the caller must
+/// then wait some milliseconds instead.
 pub fn wait_for_running_programs() -> bool {
     const MEMBARRIER_CMD_GLOBAL: libc::c_int = 1;
     // SAFETY: membarrier takes no pointers.
     unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) == 0 }
 }
 
-/// Names of objects are 15 bytes of `[A-Za-z0-9_.]`; others are refused by the kernel, so they are replaced here.
+/// The kernel refuses names of objects other than 15 bytes of `[A-Za-z0-9_.]`, so other characters are replaced.
 fn object_name(name: &str) -> [u8; NAME_BYTES] {
     let mut out = [0; NAME_BYTES];
     for (to, from) in out.iter_mut().take(NAME_BYTES - 1).zip(name.bytes()) {
@@ -380,19 +380,19 @@ fn object_name(name: &str) -> [u8; NAME_BYTES] {
 }
 
 /// # Safety
-/// Every pointer in `attr` must be good for what the command does with it.
+/// Every pointer in `attr` must be valid for the command's use of it.
 unsafe fn call<A>(command: u32, attr: &mut A) -> io::Result<i32> {
-    // SAFETY: the kernel reads and writes at most `size_of::<A>()` bytes of the attributes; the rest is the caller's word.
+    // SAFETY: the kernel reads and writes at most `size_of::<A>()` bytes of the attributes; the caller guarantees the rest.
     let answer = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attr), size_of::<A>()) };
     if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(answer as i32) }
 }
 
 /// # Safety
-/// As for [`call`], and the command must be one that answers with a new file descriptor.
+/// As for [`call`], and the command must return a new file descriptor.
 unsafe fn call_fd<A>(command: u32, attr: &mut A) -> io::Result<OwnedFd> {
-    // SAFETY: the caller's word.
+    // SAFETY: guaranteed by the caller.
     let fd = unsafe { call(command, attr) }?;
-    // SAFETY: the kernel has just opened it for us (with close-on-exec) and nobody else knows of it.
+    // SAFETY: the kernel has just opened the descriptor (with close-on-exec), so it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

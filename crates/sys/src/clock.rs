@@ -1,17 +1,17 @@
 //! Clocks: the time stamp counter, fitted again each second to the system clock.
 //!
-//! A [`Fit`] is a line from counter ticks to UTC nanoseconds. Once a second a reading of `CLOCK_REALTIME` is taken between
-//! two readings of the counter (the narrowest of several tries), and a new line is drawn that starts where the old one
-//! stands and meets the system clock one second later: time never runs backwards and errors are slewed away. If the two
-//! differ by more than [`STEP_LIMIT_NANOS`] somebody has set the clock: the line follows at once and the step is counted.
+//! A [`Fit`] is a line from counter ticks to UTC nanoseconds. Once a second `CLOCK_REALTIME` is read between two
+//! readings of the counter (the narrowest of several tries). The new line starts at the present value of the old line
+//! and meets the system clock one second later: time never runs backwards, and errors are slewed. A difference of more
+//! than [`STEP_LIMIT_NANOS`] means that the system clock was set: the line follows at once and the step is counted.
 
 use base::Timestamp;
 use std::time::Duration;
 
-/// A difference to the system clock beyond which it is followed by a step instead of a slew.
+/// A larger difference to the system clock is followed by a step instead of a slew.
 pub const STEP_LIMIT_NANOS: u64 = 1_000_000;
 
-/// How often a line is drawn anew.
+/// Period between two fits.
 pub const FIT_PERIOD: Duration = Duration::from_secs(1);
 
 const SHIFT: u32 = 32;
@@ -24,7 +24,7 @@ pub fn realtime() -> Timestamp {
     Timestamp::from_secs_nanos(t.tv_sec as u64, t.tv_nsec as u64)
 }
 
-/// What takes the kernel's monotonic clock, by which programs in the kernel tell the time, to nanoseconds since 1970.
+/// Offset from the kernel's monotonic clock, which programs in the kernel read, to nanoseconds since 1970.
 pub fn since_monotonic() -> Duration {
     let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `t` is writable.
@@ -33,12 +33,12 @@ pub fn since_monotonic() -> Duration {
     Duration::from_nanos(realtime().nanos()).saturating_sub(monotonic)
 }
 
-/// The processor's counter; on processors without one, nanoseconds of the monotonic clock.
+/// The CPU's time stamp counter; on CPUs without a usable counter, nanoseconds of the monotonic clock.
 #[inline]
 pub fn ticks() -> u64 {
     #[cfg(target_arch = "x86_64")]
     {
-        // SAFETY: every x86-64 processor has the instruction.
+        // SAFETY: every x86-64 CPU has the instruction.
         unsafe { std::arch::x86_64::_rdtsc() }
     }
     #[cfg(not(target_arch = "x86_64"))]
@@ -50,7 +50,7 @@ pub fn ticks() -> u64 {
     }
 }
 
-/// Whether the counter runs at a constant rate and through idle states, as the fit requires.
+/// True if the counter runs at a constant rate and through idle states, as the fit requires.
 pub fn ticks_are_steady() -> bool {
     std::fs::read_to_string("/proc/cpuinfo").is_ok_and(|t| {
         t.lines().find(|l| l.starts_with("flags")).is_some_and(|l| {
@@ -63,11 +63,11 @@ pub fn ticks_are_steady() -> bool {
 /// One reading of both clocks.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
-    /// Counter, in the middle of the reading.
+    /// Counter value in the middle of the reading.
     pub ticks: u64,
     /// System clock.
     pub time: Timestamp,
-    /// Ticks that the reading took: the counter is known to half of this.
+    /// Ticks that the reading took: half of this is the uncertainty of `ticks`.
     pub width: u64,
 }
 
@@ -96,7 +96,7 @@ pub struct Fit {
 }
 
 impl Fit {
-    /// Time at a tick count. Counts before the fit was drawn give the moment it was drawn.
+    /// Time at a tick count. Counts before the start of the fit give the start time of the fit.
     #[inline]
     pub fn at(&self, ticks: u64) -> Timestamp {
         let since = ticks.wrapping_sub(self.ticks);
@@ -105,7 +105,7 @@ impl Fit {
     }
 }
 
-/// Draws the lines; pure, so that clock steps and drifts can be played to it.
+/// Computes the fits; pure, so that tests can simulate clock steps and drifts.
 #[derive(Clone, Debug)]
 pub struct Fitter {
     fit: Fit,
@@ -117,26 +117,26 @@ pub struct Fitter {
 }
 
 impl Fitter {
-    /// From two samples some milliseconds apart.
+    /// A fitter from two samples some milliseconds apart.
     pub fn new(first: Sample, second: Sample) -> Self {
         let rate = rate_between(&first, &second).unwrap_or(1 << SHIFT);
         let fit = Fit { ticks: second.ticks, nanos: second.time.nanos(), slope: rate };
         Self { fit, last: second, rate, error: width_nanos(&second, rate), steps: 0 }
     }
 
-    /// The line in force.
+    /// The present fit.
     pub fn fit(&self) -> Fit {
         self.fit
     }
 
-    /// Draws the next line from a new sample.
+    /// Computes the next fit from a new sample.
     pub fn observe(&mut self, sample: Sample) {
         let predicted = self.fit.at(sample.ticks);
         let (a, b) = (predicted.nanos(), sample.time.nanos());
         let off = a.abs_diff(b);
         self.error = Duration::from_nanos(off) + width_nanos(&sample, self.rate);
         if off > STEP_LIMIT_NANOS {
-            // The rate between the samples would contain the step, so the one from before is kept.
+            // The rate between the samples would contain the step, so the previous rate is kept.
             self.steps += 1;
             self.fit = Fit { ticks: sample.ticks, nanos: b, slope: self.rate };
         } else {
@@ -151,7 +151,7 @@ impl Fitter {
         self.last = sample;
     }
 
-    /// How far the line was from the system clock at the last sample, plus the width of the reading.
+    /// Difference between fit and system clock at the last sample, plus the width of the reading.
     pub fn error(&self) -> Duration {
         self.error
     }
@@ -172,7 +172,7 @@ fn width_nanos(sample: &Sample, rate: u64) -> Duration {
     Duration::from_nanos(((u128::from(sample.width / 2) * u128::from(rate)) >> SHIFT) as u64)
 }
 
-/// The live clock of one engine thread. Where the counter is not steady, each reading asks the system instead.
+/// The live clock of one engine thread. If the counter is not steady, each call reads the system clock instead.
 #[derive(Debug)]
 pub struct Clock {
     fitter: Fitter,
@@ -198,18 +198,18 @@ impl Clock {
         self.due = self.fit.ticks.wrapping_add(ticks);
     }
 
-    /// The time now: one reading of the counter, one multiplication.
+    /// The present time: one reading of the counter and one multiplication.
     #[inline]
     pub fn now(&self) -> Timestamp {
         if self.steady { self.fit.at(ticks()) } else { realtime() }
     }
 
-    /// How it tells the time, for the index and for people.
+    /// The method of reading the time, for the index and for people.
     pub fn method(&self) -> &'static str {
         if self.steady { "tsc" } else { "realtime" }
     }
 
-    /// Fits again if a second has passed; call once per batch.
+    /// Computes a new fit if a second has passed; call once per batch.
     #[inline]
     pub fn keep(&mut self) {
         if ticks() >= self.due {

@@ -1,10 +1,10 @@
 //! Memory for machine code that is made at run time.
 //!
-//! It is written through one mapping of a file in memory; then another, which can be run and not written, takes its place at the same
-//! address, and the file is sealed against writing (memfd_create(2), fcntl(2) F_SEAL_WRITE). Invariant: no page is ever both,
-//! and none that can be run was anything else before. That is more than `mprotect` gives, and is what a service with
-//! `MemoryDenyWriteExecute=yes` (systemd.exec(5)) or `PR_SET_MDWE` (prctl(2)) asks for: both refuse to make a mapping that exists
-//! executable.
+//! The code is written through one mapping of a memory file. Then an executable, read-only mapping replaces it at the
+//! same address, and the file is sealed against writing (memfd_create(2), fcntl(2) F_SEAL_WRITE). Invariant: no mapping
+//! is ever both writable and executable, and no existing mapping becomes executable. `mprotect` would not give the
+//! second part; services with `MemoryDenyWriteExecute=yes` (systemd.exec(5)) or `PR_SET_MDWE` (prctl(2)) require it,
+//! because both refuse to make an existing mapping executable.
 
 use std::fs::File;
 use std::io;
@@ -13,13 +13,13 @@ use std::ptr::NonNull;
 
 const PAGE: usize = 4096;
 
-/// See the module's text. Whoever runs what is in it must be done before it is dropped.
+/// Pages for machine code. No thread may run the code when the value is dropped.
 #[derive(Debug)]
 pub struct CodePages {
     base: NonNull<u8>,
     len: usize,
     used: usize,
-    /// While it can be written.
+    /// Present while the pages are writable.
     file: Option<OwnedFd>,
 }
 
@@ -27,10 +27,10 @@ pub struct CodePages {
 unsafe impl Send for CodePages {}
 
 impl CodePages {
-    /// Room for at least so many bytes, which can be written and not run.
+    /// Pages for at least `bytes`, writable and not executable.
     ///
     /// # Errors
-    /// What the kernel says: no memory, no file descriptor.
+    /// The errors of the kernel: lack of memory or of file descriptors.
     pub fn new(bytes: usize) -> io::Result<Self> {
         let len = bytes.max(1).next_multiple_of(PAGE);
         // SAFETY: the name is a C string that outlives the call.
@@ -38,7 +38,7 @@ impl CodePages {
         if raw < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the call succeeded, so `raw` is a new descriptor that nobody else owns.
+        // SAFETY: the call succeeded, so `raw` is a new descriptor without another owner.
         let file = unsafe { OwnedFd::from_raw_fd(raw) };
         File::from(file.try_clone()?).set_len(len as u64)?;
         let prot = libc::PROT_READ | libc::PROT_WRITE;
@@ -51,8 +51,8 @@ impl CodePages {
         Ok(Self { base, len, used: 0, file: Some(file) })
     }
 
-    /// The next so many bytes, which begin at a multiple of `align`; they may be written until [`CodePages::finish`]. `None` if there is no
-    /// room for them, or it is too late.
+    /// The next `bytes` bytes, at a multiple of `align`; they may be written until [`CodePages::finish`]. `None` if
+    /// there is no room, or after `finish`.
     pub fn take(&mut self, bytes: usize, align: usize) -> Option<NonNull<u8>> {
         let begin = self.used.checked_next_multiple_of(align.max(1))?;
         let end = begin.checked_add(bytes).filter(|end| *end <= self.len && self.file.is_some() && align <= PAGE)?;
@@ -61,16 +61,16 @@ impl CodePages {
         Some(unsafe { self.base.add(begin) })
     }
 
-    /// All of it, with where it is; for what a processor needs to be told before new code is run.
+    /// Address and length of all pages, for instructions that prepare a CPU for new code.
     pub fn range(&self) -> (*mut u8, usize) {
         (self.base.as_ptr(), self.len)
     }
 
-    /// From now on it can be run, and never written again. A second time changes nothing.
+    /// Makes the pages executable and never writable again. A second call has no effect.
     ///
     /// # Errors
-    /// What the kernel says where it gives no executable memory; then it stays as it was. Where it only refuses to seal what is behind the
-    /// memory, the code is in place and this process cannot write it any more, but the promise is not the kernel's: drop it.
+    /// If the kernel refuses executable memory, the pages are unchanged. If it only refuses to seal the file, the pages
+    /// are executable and this process can no longer write them, but the kernel does not enforce it: drop the value.
     pub fn finish(&mut self) -> io::Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
         let (prot, flags) = (libc::PROT_READ | libc::PROT_EXEC, libc::MAP_PRIVATE | libc::MAP_FIXED);
@@ -82,7 +82,7 @@ impl CodePages {
         let seals = libc::F_SEAL_WRITE | libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
         // SAFETY: fcntl on a descriptor that we own; no memory is passed.
         let sealed = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) };
-        // The descriptor is closed either way: nobody else ever had it.
+        // The descriptor is closed in both cases: no other process has it.
         self.file = None;
         if sealed < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
@@ -90,7 +90,7 @@ impl CodePages {
 
 impl Drop for CodePages {
     fn drop(&mut self) {
-        // SAFETY: the range is this value's own mapping, and whoever ran code in it is done.
+        // SAFETY: the range is this value's own mapping, and no thread runs code in it any more.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
     }
 }
@@ -99,7 +99,7 @@ impl Drop for CodePages {
 mod tests {
     use super::*;
 
-    /// How this address is mapped, as `/proc/self/maps` has it.
+    /// The entry of this address in `/proc/self/maps`.
     fn mapped(at: *const u8) -> String {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let holds = |line: &&str| {

@@ -1,21 +1,21 @@
-//! Threads and processors: affinity, NUMA nodes, priority, and what a thread has used (sched(7), sysfs).
+//! Threads and CPUs: affinity, NUMA nodes, priority, and resource use of threads (sched(7), sysfs).
 
 use std::fs;
 use std::io;
 use std::time::Duration;
 
-/// Pins the calling thread to one processor.
+/// Pins the calling thread to one CPU.
 ///
 /// # Errors
-/// `EINVAL` when the processor does not exist or is not allowed to this process.
+/// `EINVAL` if the CPU does not exist or is not allowed for this process.
 pub fn pin(cpu: usize) -> io::Result<()> {
     pin_to(&[cpu])
 }
 
-/// Lets the calling thread run on these processors only.
+/// Restricts the calling thread to these CPUs.
 ///
 /// # Errors
-/// `EINVAL` when none of them exists or is allowed.
+/// `EINVAL` if none of them exists or is allowed.
 pub fn pin_to(cpus: &[usize]) -> io::Result<()> {
     // SAFETY: an all-zero cpu_set_t is an empty set.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
@@ -28,7 +28,7 @@ pub fn pin_to(cpus: &[usize]) -> io::Result<()> {
     if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Processors the calling thread may run on, ascending.
+/// CPUs on which the calling thread may run, ascending.
 pub fn allowed() -> Vec<usize> {
     // SAFETY: an all-zero cpu_set_t is an empty set.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
@@ -40,26 +40,26 @@ pub fn allowed() -> Vec<usize> {
     (0..libc::CPU_SETSIZE as usize).filter(|c| unsafe { libc::CPU_ISSET(*c, &set) }).collect()
 }
 
-/// NUMA node of a network interface's card; `None` for virtual ports and on machines with one node.
+/// NUMA node of an interface's NIC; `None` for virtual interfaces and on machines with one node.
 pub fn node_of_interface(name: &str) -> Option<usize> {
     let text = fs::read_to_string(format!("/sys/class/net/{name}/device/numa_node")).ok()?;
     usize::try_from(text.trim().parse::<i64>().ok()?).ok()
 }
 
-/// Processors of a NUMA node.
+/// CPUs of a NUMA node.
 pub fn cpus_of_node(node: usize) -> Vec<usize> {
     fs::read_to_string(format!("/sys/devices/system/node/node{node}/cpulist"))
         .map(|text| parse_list(text.trim()))
         .unwrap_or_default()
 }
 
-/// All processors of the NUMA nodes that these are of; none where there are none, or the kernel does not tell.
+/// All CPUs of the NUMA nodes that contain `cpus`; empty without NUMA nodes, or if the kernel does not report them.
 pub fn cpus_beside(cpus: &[usize]) -> Vec<usize> {
     let nodes = (0..).map_while(|node| Some(cpus_of_node(node)).filter(|of| !of.is_empty()));
     nodes.filter(|of| cpus.iter().any(|cpu| of.contains(cpu))).flatten().collect()
 }
 
-/// `0-3,8` as numbers.
+/// Parses a list such as `0-3,8`.
 pub fn parse_list(text: &str) -> Vec<usize> {
     let mut cpus = Vec::new();
     for part in text.split(',') {
@@ -71,7 +71,7 @@ pub fn parse_list(text: &str) -> Vec<usize> {
     cpus
 }
 
-/// Asks the scheduler to prefer (negative) or defer (positive) the calling thread; needs CAP_SYS_NICE for negative.
+/// Sets the nice value of the calling thread: negative values raise its priority and need CAP_SYS_NICE.
 ///
 /// # Errors
 /// `EPERM` or `EACCES` without the privilege.
@@ -81,18 +81,19 @@ pub fn set_nice(nice: i32) -> io::Result<()> {
     if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Sleeps of the calling thread end when they should and not up to 50 us later (PR_SET_TIMERSLACK, prctl(2)).
+/// Sets the timer slack of the calling thread to its minimum; by default a sleep may end 50 us late (PR_SET_TIMERSLACK,
+/// prctl(2)).
 pub fn sleep_exactly() {
     // SAFETY: no memory is passed; the call only sets a number of the calling thread.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
 }
 
-/// Processor time that the calling thread has used.
+/// CPU time of the calling thread.
 pub fn thread_time() -> Duration {
     clock_time(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
-/// Processor time that this process has used.
+/// CPU time of this process.
 pub fn process_time() -> Duration {
     clock_time(libc::CLOCK_PROCESS_CPUTIME_ID)
 }
@@ -104,9 +105,9 @@ fn clock_time(id: libc::clockid_t) -> Duration {
     Duration::new(t.tv_sec as u64, t.tv_nsec as u32)
 }
 
-/// Physical memory of this process in bytes (0 where /proc is absent). Memory that is mapped several times, as the ring's is,
-/// counts once; of memory shared with other processes each has its share (`Pss` of proc_pid_smaps(5)). `VmRSS` counts a page
-/// for each of its mappings.
+/// Physical memory of this process in bytes (0 without /proc). Memory that is mapped several times, such as the ring,
+/// counts once; of shared memory, each process counts its share (`Pss` of proc_pid_smaps(5)). `VmRSS` would count a
+/// page once for each of its mappings.
 pub fn resident_bytes() -> u64 {
     resident_of(&fs::read_to_string("/proc/self/smaps_rollup").unwrap_or_default())
 }
@@ -116,23 +117,23 @@ fn resident_of(rollup: &str) -> u64 {
         let value = rollup.lines().find_map(|l| l.strip_prefix(key)?.split_whitespace().next()?.parse::<u64>().ok());
         value.unwrap_or(0)
     };
-    // Pages of the reserved pool are in none of the other sums; the ring's are the only ones, and each is mapped twice.
+    // The other sums do not contain reserved huge pages; only rings use these, and each ring is mapped twice.
     1024 * (kib("Pss:") + kib("Private_Hugetlb:") + kib("Shared_Hugetlb:") / 2)
 }
 
-/// Memory of this machine in bytes (0 where /proc is absent).
+/// Memory of this machine in bytes (0 without /proc).
 pub fn memory_bytes() -> u64 {
     meminfo("MemTotal:")
 }
 
-/// Memory that can still be had without swapping, in bytes (0 where /proc is absent).
+/// Memory that can still be allocated without swapping, in bytes (0 without /proc).
 pub fn memory_available() -> u64 {
     meminfo("MemAvailable:")
 }
 
-/// Memory in huge pages that are reserved and free, in bytes.
+/// Free reserved huge pages, in bytes.
 pub fn reserved_memory() -> u64 {
-    // The count stands where others have a size in kiB, and the size of a page in a line of its own.
+    // This line contains a number of pages instead of kiB, and another line contains the page size.
     (meminfo("HugePages_Free:") / 1024).saturating_mul(meminfo("Hugepagesize:"))
 }
 
@@ -143,7 +144,7 @@ fn meminfo(key: &str) -> u64 {
     kib.unwrap_or(0) * 1024
 }
 
-/// The processor's name, for the head of a measurement.
+/// The name of the CPU, for the header of a measurement.
 pub fn model() -> String {
     fs::read_to_string("/proc/cpuinfo")
         .ok()
@@ -154,35 +155,35 @@ pub fn model() -> String {
         .unwrap_or_else(|| std::env::consts::ARCH.to_owned())
 }
 
-/// Kernel name and release, for the head of a measurement.
+/// Name and release of the kernel, for the header of a measurement.
 pub fn kernel() -> String {
     fs::read_to_string("/proc/sys/kernel/osrelease")
         .map_or_else(|_| "unknown".into(), |t| format!("Linux {}", t.trim()))
 }
 
-/// Processor time since the machine started, all processors together, in ticks (proc_stat(5)).
+/// CPU time of all CPUs since boot, in ticks (proc_stat(5)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ticks {
-    /// All of it.
+    /// The total.
     pub all: u64,
-    /// What the hypervisor gave to others while there was something to do here.
+    /// Time that the hypervisor gave to other guests while this machine had runnable threads.
     pub stolen: u64,
 }
 
 impl Ticks {
-    /// Up to now; zeros where the kernel does not say.
+    /// The present values; zeros if the kernel does not report them.
     pub fn now() -> Self {
         Self::of(&fs::read_to_string("/proc/stat").unwrap_or_default())
     }
 
-    /// From the first line of `/proc/stat`: eight columns, as guests are in the first two already.
+    /// From the first line of `/proc/stat`: eight columns; guest time is already part of the first two.
     pub fn of(stat: &str) -> Self {
         let line = stat.lines().next().unwrap_or_default();
         let columns: Vec<u64> = line.split_whitespace().skip(1).take(8).filter_map(|c| c.parse().ok()).collect();
         Self { all: columns.iter().sum(), stolen: columns.get(7).copied().unwrap_or(0) }
     }
 
-    /// The share that was stolen since: 0 to 1.
+    /// The share stolen since `earlier`: 0 to 1.
     pub fn stolen_since(self, earlier: Self) -> f64 {
         match self.all.saturating_sub(earlier.all) {
             0 => 0.0,
@@ -197,7 +198,7 @@ pub fn effective_uid() -> u32 {
     unsafe { libc::geteuid() }
 }
 
-/// Whether this process acts as root.
+/// True if the effective user id is 0.
 pub fn is_root() -> bool {
     effective_uid() == 0
 }

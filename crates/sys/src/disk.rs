@@ -1,5 +1,5 @@
-//! What the standard library does not offer of files: opening past the page cache, asking for its alignment
-//! (`statx(2)`, STATX_DIOALIGN), allocating ahead (`fallocate(2)`).
+//! File operations that the standard library lacks: opening with direct I/O, the alignment that direct I/O needs
+//! (`statx(2)`, STATX_DIOALIGN), and preallocation (`fallocate(2)`).
 
 use crate::nofollow;
 use std::fs::{File, OpenOptions};
@@ -8,22 +8,22 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// Readable by owner and group only: packets are other people's letters.
+/// Readable by owner and group only, because packets contain private data.
 const MODE: u32 = 0o640;
 
-/// What direct writes to a file must be multiples of, in bytes.
+/// Alignment of direct writes to a file, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirectAlign {
-    /// Of the address in memory.
+    /// Alignment of the address in memory.
     pub memory: usize,
-    /// Of the offset in the file, and of the length.
+    /// Alignment of the offset in the file and of the length.
     pub offset: usize,
 }
 
 /// Opens a file for reading; `direct` bypasses the page cache.
 ///
 /// # Errors
-/// `EINVAL` where the file system has no direct reads; what `open(2)` says.
+/// `EINVAL` if the file system has no direct reads; the errors of `open(2)`.
 pub fn open(path: &Path, direct: bool) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true);
@@ -36,23 +36,23 @@ pub fn open(path: &Path, direct: bool) -> io::Result<File> {
 /// Creates a file that must not exist, for writing; `direct` bypasses the page cache.
 ///
 /// # Errors
-/// `EEXIST`; `EINVAL` where the file system has no direct writes (no file is left behind then); what `open(2)` says.
+/// `EEXIST`; `EINVAL` if the file system has no direct writes (then no file is left behind); the errors of `open(2)`.
 pub fn create_new(path: &Path, direct: bool) -> io::Result<File> {
     let outcome = nofollow::open_as(path, nofollow::OpenOptions { write: true, direct, create: Some(MODE), new: true });
     if let Err(e) = &outcome
         && direct
         && e.raw_os_error() == Some(libc::EINVAL)
     {
-        // Some kernels create the name before the file system refuses the flag.
+        // Some kernels create the file before the file system refuses the flag.
         let _ = nofollow::remove(path);
     }
     outcome
 }
 
-/// What direct writes to this file must be aligned to; `None` where the file system has none or does not tell.
+/// The alignment of direct writes to this file; `None` if the file system does not support them or does not report it.
 ///
 /// # Errors
-/// What `statx(2)` says.
+/// The errors of `statx(2)`.
 pub fn direct_align(file: &File) -> io::Result<Option<DirectAlign>> {
     // SAFETY: statx is a plain structure of integers, for which zero is a value.
     let mut answer: libc::statx = unsafe { std::mem::zeroed() };
@@ -70,10 +70,11 @@ pub fn direct_align(file: &File) -> io::Result<Option<DirectAlign>> {
     }))
 }
 
-/// Gives the file `len` bytes of room, and that size, now: direct writes inside it neither serialise nor fail for space.
+/// Allocates `len` bytes for the file and sets its size, so that direct writes within this size neither serialise nor
+/// fail for lack of space.
 ///
 /// # Errors
-/// `ENOSPC`; `EOPNOTSUPP` where the file system cannot.
+/// `ENOSPC`; `EOPNOTSUPP` if the file system does not support preallocation.
 pub fn allocate(file: &File, len: u64) -> io::Result<()> {
     let len = libc::off_t::try_from(len).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))?;
     // SAFETY: an open descriptor and integers.

@@ -1,5 +1,5 @@
-//! The requests of `SIOCETHTOOL` that we need (`include/uapi/linux/ethtool.h`): offloads that change what a capture sees,
-//! the driver, what a card was told and could be told. The ports are those of the calling thread's network namespace.
+//! The `SIOCETHTOOL` requests that netgrain needs (`include/uapi/linux/ethtool.h`): offloads that change captured
+//! frames, the driver, settings and limits of the NIC. Interfaces are those of the calling thread's network namespace.
 
 mod feature;
 mod settings;
@@ -13,18 +13,18 @@ pub use settings::{
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// Work that a port takes over from the host, and that makes captured frames differ from those on the wire.
+/// An offload: work that the interface does for the host and that makes captured frames differ from those on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offload {
-    /// Checksums of frames sent are filled in by the port, so that a capture on the host sees them unfinished.
+    /// The interface computes the checksums of sent frames, so a capture on the host contains incomplete checksums.
     TxChecksum,
-    /// TCP segments are cut by the port.
+    /// The interface cuts data into TCP segments.
     Tso,
-    /// Segments are cut as late as possible by the kernel.
+    /// The kernel cuts data into segments as late as possible.
     Gso,
-    /// Received segments are merged by the kernel.
+    /// The kernel merges received segments.
     Gro,
-    /// Received segments are merged by the card.
+    /// The NIC merges received segments.
     Lro,
 }
 
@@ -35,7 +35,7 @@ const GET_FLAGS: u32 = 0x25;
 const SET_FLAGS: u32 = 0x26;
 
 impl Offload {
-    /// The commands that read and write it.
+    /// The commands that read and write the offload.
     const fn commands(self) -> (u32, u32) {
         match self {
             Self::TxChecksum => (0x16, 0x17),
@@ -46,16 +46,16 @@ impl Offload {
         }
     }
 
-    /// Whether it is on for the port `name`.
+    /// True if the offload is on for the interface `name`.
     ///
     /// # Errors
-    /// `ENODEV` when there is no such port, `EOPNOTSUPP` when it knows nothing of this offload.
+    /// `ENODEV` if the interface does not exist, `EOPNOTSUPP` if it does not support this offload.
     pub fn is_on(self, name: &str) -> io::Result<bool> {
         let value = command_value(name, self.commands().0, 0)?;
         Ok(if self == Self::Lro { value & FLAG_LRO != 0 } else { value != 0 })
     }
 
-    /// Switches it.
+    /// Switches the offload on or off.
     ///
     /// # Errors
     /// `EPERM` without `CAP_NET_ADMIN`, `ENODEV`, `EOPNOTSUPP`.
@@ -71,12 +71,12 @@ impl Offload {
     }
 }
 
-/// The driver of the port `name`: `veth`, `ixgbe`, `virtio_net`.
+/// The driver of the interface `name`: `veth`, `ixgbe`, `virtio_net`.
 ///
 /// # Errors
-/// `ENODEV` when there is no such port, `EOPNOTSUPP` when it has no driver to speak of (loopback).
+/// `ENODEV` if the interface does not exist, `EOPNOTSUPP` if it has no driver name (loopback).
 pub fn driver(name: &str) -> io::Result<String> {
-    /// `struct ethtool_drvinfo`: command, then the driver's name in 32 bytes, then more that we do not read.
+    /// `struct ethtool_drvinfo`: command, then the driver's name in 32 bytes, then fields that are not used here.
     #[repr(C)]
     struct Info {
         command: u32,
@@ -90,9 +90,10 @@ pub fn driver(name: &str) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&info.driver[..end]).into_owned())
 }
 
-/// Whether the card of port `name` was told (by `hwstamp_ctl`, `ptp4l`) to stamp every received frame.
+/// True if the NIC of interface `name` is set (by `hwstamp_ctl`, `ptp4l`) to timestamp every received frame.
 ///
-/// A card that stamps only some frames counts as "no": two clocks in one stream of stamps would be worse than one.
+/// False for a NIC that timestamps only some frames: timestamps of two clocks in one stream are worse than those of one
+/// clock.
 pub fn stamps_all_received(name: &str) -> bool {
     const FILTER_ALL: i32 = 1;
     const SIOCGHWTSTAMP: libc::c_ulong = 0x89b1;
@@ -122,26 +123,26 @@ fn command_value(name: &str, command: u32, data: u32) -> io::Result<u32> {
     Ok(value.data)
 }
 
-/// One request of `SIOCETHTOOL`, whose structure begins with the command.
+/// One request of `SIOCETHTOOL`; its structure begins with the command.
 ///
 /// # Safety
-/// `data` points to the structure of the command, with all the room that it says it has.
+/// `data` must point to the structure of the command, with all the space that the structure declares.
 unsafe fn command(name: &str, data: *mut libc::c_char) -> io::Result<()> {
-    // SAFETY: what the caller promises is what `SIOCETHTOOL` wants.
+    // SAFETY: the guarantee of the caller is the requirement of `SIOCETHTOOL`.
     unsafe { request(name, libc::SIOCETHTOOL, data) }
 }
 
-/// One ioctl on the port `name`.
+/// One ioctl for the interface `name`.
 ///
 /// # Safety
-/// `data` points to the structure that `code` reads and writes.
+/// `data` must point to the structure that `code` reads and writes.
 unsafe fn request(name: &str, code: libc::c_ulong, data: *mut libc::c_char) -> io::Result<()> {
     // SAFETY: no memory is passed.
     let raw = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
     if raw < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel just gave us this descriptor and nobody else has it.
+    // SAFETY: the kernel has just returned this descriptor, so it has no other owner.
     let socket = unsafe { OwnedFd::from_raw_fd(raw) };
     // SAFETY: `ifreq` is plain data for which all zeros is valid.
     let mut ifreq: libc::ifreq = unsafe { std::mem::zeroed() };

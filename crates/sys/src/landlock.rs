@@ -1,6 +1,6 @@
-//! Giving up what of the file system is not needed (Landlock, `include/uapi/linux/landlock.h`): afterwards the calling
-//! thread, and every thread and process that it starts, reads what its user may read and writes only below the folders
-//! named. It cannot be taken back.
+//! Restriction of write access to the file system (Landlock, `include/uapi/linux/landlock.h`): afterwards the calling
+//! thread, and every thread and process that it starts, can read all that its user may read, and can write only below
+//! the named directories. The restriction cannot be undone.
 
 use std::fs::File;
 use std::io;
@@ -26,9 +26,9 @@ mod access {
     pub const MAKE_SYM: u64 = 1 << 12;
     /// From version 2.
     pub const REFER: u64 = 1 << 13;
-    /// From version 3; before it, files that could be opened for reading could be cut short.
+    /// From version 3; before it, files that could be opened for reading could be truncated.
     pub const TRUNCATE: u64 = 1 << 14;
-    /// Every way to change something.
+    /// All rights that change the file system.
     pub const CHANGES: u64 = WRITE_FILE
         | REMOVE_DIR
         | REMOVE_FILE
@@ -39,23 +39,23 @@ mod access {
         | MAKE_FIFO
         | MAKE_BLOCK
         | MAKE_SYM;
-    /// The ways to change a file that is there.
+    /// The rights that change an existing file.
     pub const OF_FILES: u64 = WRITE_FILE | TRUNCATE;
 }
 
-/// The version of Landlock that the kernel has; 0 without any.
+/// The Landlock version of the kernel; 0 without Landlock.
 pub fn version() -> u32 {
     // SAFETY: with this flag no memory is passed.
     let version = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0, QUERY_VERSION) };
     u32::try_from(version).unwrap_or(0)
 }
 
-/// From now on the calling thread, and whatever it starts, changes nothing in the file system except below `folders` (a
-/// file may be named, too). Files that are open stay as they are. No right is gained: what was not allowed is not.
+/// Restricts the calling thread, and all threads and processes that it starts later, to changes below `folders` (which
+/// may include files). Open files are not affected. The call grants no new rights.
 ///
 /// # Errors
-/// `ENOSYS` or `EOPNOTSUPP` on kernels without Landlock; `EPERM` before `no_new_privs` was set; what open(2) says of a
-/// folder. Nothing is given up then.
+/// `ENOSYS` or `EOPNOTSUPP` on kernels without Landlock; `EPERM` if `no_new_privs` is not set; the errors of open(2)
+/// for a directory. After an error, no restriction applies.
 pub fn write_only_below(folders: &[&Path]) -> io::Result<()> {
     let version = version();
     let mut handled = access::CHANGES;
@@ -65,7 +65,7 @@ pub fn write_only_below(folders: &[&Path]) -> io::Result<()> {
     if version >= 3 {
         handled |= access::TRUNCATE;
     }
-    // `struct landlock_ruleset_attr` of the first version: the rights that are given up unless a rule grants them.
+    // `struct landlock_ruleset_attr` of the first version: the rights that are denied unless a rule grants them.
     let attr = handled;
     // SAFETY: `attr` is the structure, of the size passed.
     let raw = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, &raw const attr, size_of_val(&attr), 0) };
@@ -92,7 +92,7 @@ fn allow(ruleset: &OwnedFd, path: &Path, rights: u64) -> io::Result<()> {
         parent: i32,
     }
     let file = File::options().read(true).custom_flags(libc::O_PATH).open(path)?;
-    // Rights that only a folder can have are refused for a file.
+    // The kernel refuses rights of directories for a file.
     let rights = if file.metadata()?.is_dir() { rights } else { rights & access::OF_FILES };
     let rule = Beneath { rights, parent: file.as_raw_fd() };
     // SAFETY: `rule` is the structure of this kind of rule, and both descriptors are open.
@@ -122,7 +122,7 @@ mod tests {
         }
         let single = shut.join("single");
         fs::write(&single, "").unwrap();
-        // A thread of its own: what it gives up is given up for good.
+        // In a thread of its own, because the restriction cannot be undone.
         std::thread::scope(|s| {
             s.spawn(|| {
                 crate::privilege::no_new_privileges().unwrap();

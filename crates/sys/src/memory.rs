@@ -1,5 +1,6 @@
-//! Shared memory: a memfd in huge pages where they are reserved, mapped twice back to back so that wrapping is invisible,
-//! touched and locked before use, and sealed so that nobody else can ever write it (memfd_create(2), fcntl(2) F_SEAL_*).
+//! Shared memory: a memfd in huge pages if they are reserved, mapped twice back to back so that accesses across the end
+//! of a ring stay contiguous, prefaulted and locked before use, and sealed so that no other process can write to it
+//! (memfd_create(2), fcntl(2) F_SEAL_*).
 
 use std::fs::File;
 use std::io;
@@ -7,33 +8,33 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// How much of a [`SharedMemory`] is touched when it is made. Memory that is not touched costs nothing, and the first write to
-/// each of its pages costs a page fault (about 0.5 us, most of it for the zeros).
+/// The part of a [`SharedMemory`] that is prefaulted at creation. Memory that is not prefaulted is not allocated, but
+/// the first write to each of its pages causes a page fault (about 0.5 us, most of it for zeroing).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Prefault {
-    /// All of it, and locked where permitted.
+    /// All memory; locked if permitted.
     #[default]
     Whole,
-    /// This many bytes at the beginning; [`SharedMemory::prefault_more`] touches and locks the rest.
+    /// This many bytes at the beginning; [`SharedMemory::prefault_more`] prefaults and locks the rest.
     Begin(usize),
-    /// Nothing: pages are made when they are first written, and none is locked.
+    /// No memory: pages are allocated at the first write, and none is locked.
     Lazy,
 }
 
-/// What the pages of a [`SharedMemory`] turned out to be.
+/// The kind of pages of a [`SharedMemory`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pages {
     /// 2 MiB pages from the reserved pool.
     Huge,
-    /// Ordinary pages that the kernel was asked to merge into huge ones.
+    /// Ordinary pages that the kernel was advised to merge into huge pages.
     Transparent,
-    /// Ordinary pages: none are reserved, and the kernel merges none in shared memory
+    /// Ordinary pages: no huge pages are reserved, and the kernel does not use huge pages for shared memory
     /// (`/sys/kernel/mm/transparent_hugepage/shmem_enabled`).
     Small,
 }
 
 impl Pages {
-    /// For people.
+    /// The name for people.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Huge => "2 MiB huge pages",
@@ -46,20 +47,20 @@ impl Pages {
 /// Bytes of a huge page; lengths of mirrored memory are multiples of it.
 pub const HUGE_PAGE: usize = 2 << 20;
 
-/// Asks for huge pages behind a region of this process, which should not have been touched yet (`MADV_HUGEPAGE`, madvise(2)).
-/// Advice only: where transparent huge pages are off, or the region holds none, everything stays as it is.
+/// Advises the kernel to use huge pages for a region of this process that was not accessed yet (`MADV_HUGEPAGE`,
+/// madvise(2)). No effect if transparent huge pages are off, or if the region contains no whole huge page.
 pub fn prefer_huge_pages(region: std::ops::Range<*const u8>) {
     let start = region.start.addr().next_multiple_of(HUGE_PAGE);
     let end = region.end.addr() / HUGE_PAGE * HUGE_PAGE;
     if let Some(len) = end.checked_sub(start).filter(|len| *len > 0) {
         let at = region.start.wrapping_add(start - region.start.addr()).cast_mut().cast();
-        // SAFETY: the kernel looks the range up among the mappings of this process and marks those it finds; no content
-        // changes, whoever owns it.
+        // SAFETY: the kernel finds the mappings of this process in the range and marks them; the content does not
+        // change, independent of the owner of the memory.
         unsafe { libc::madvise(at, len, libc::MADV_HUGEPAGE) };
     }
 }
 
-/// Asks the processor for the cache line at an address. Whatever the address is, nothing else happens.
+/// Prefetches the cache line of an address. Has no other effect for any address.
 #[inline]
 pub fn prefetch(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
@@ -71,7 +72,7 @@ pub fn prefetch(address: *const u8) {
     let _ = address;
 }
 
-/// How a [`SharedMemory`] is mapped here.
+/// The access rights of the mapping of a [`SharedMemory`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Access {
     ReadWrite,
@@ -87,32 +88,32 @@ pub struct SharedMemory {
     mapped: usize,
     pages: Pages,
     prefault: Prefault,
-    /// Bytes of address space that were touched (and locked, where permitted) so far.
+    /// Bytes of address space that were prefaulted (and locked, if permitted) so far.
     prefaulted: AtomicUsize,
-    /// Every lock that was tried was granted.
+    /// True if every attempt to lock succeeded.
     locked: AtomicBool,
 }
 
-// SAFETY: the mapping is plain memory that stays until drop; every access to it goes through raw pointers whose users
-// state their own synchronisation.
+// SAFETY: the mapping is plain memory that stays mapped until drop; every access to it uses raw pointers, and the code
+// that uses them ensures synchronisation.
 unsafe impl Send for SharedMemory {}
 // SAFETY: as above; the methods here hand out pointers and never dereference them.
 unsafe impl Sync for SharedMemory {}
 
 impl SharedMemory {
-    /// Creates `len` bytes (rounded up to whole huge pages when `mirrored`, else to 4 KiB), zeroed, touched, and locked
-    /// where permitted ([`Prefault::Whole`]).
+    /// Creates `len` bytes (rounded up to whole huge pages if `mirrored`, else to 4 KiB), zeroed, prefaulted, and
+    /// locked if permitted ([`Prefault::Whole`]).
     ///
     /// # Errors
-    /// The system call that failed; `ENOMEM` when the machine has not that much memory.
+    /// The error of the failed system call; `ENOMEM` if the machine lacks the memory.
     pub fn create(name: &str, len: usize, mirrored: bool) -> io::Result<Self> {
         Self::create_prefaulted(name, len, mirrored, Prefault::Whole)
     }
 
-    /// The same, of which only a part is touched.
+    /// Like [`SharedMemory::create`], but prefaults only a part.
     ///
     /// # Errors
-    /// As [`SharedMemory::create`]. Memory that the machine has not got when a page is touched later ends the process.
+    /// As [`SharedMemory::create`]. If a later page fault finds no memory, the kernel ends the process.
     pub fn create_prefaulted(name: &str, len: usize, mirrored: bool, warm: Prefault) -> io::Result<Self> {
         if mirrored && let Ok(memory) = Self::with_pages(name, len, true, Pages::Huge, warm) {
             return Ok(memory);
@@ -133,7 +134,7 @@ impl SharedMemory {
         if raw < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the call succeeded, so `raw` is a new descriptor that nobody else owns.
+        // SAFETY: the call succeeded, so `raw` is a new descriptor without another owner.
         let fd = unsafe { OwnedFd::from_raw_fd(raw) };
         File::from(fd.try_clone()?).set_len(len as u64)?;
         let mut memory = Self::map(fd, len, mirrored, Access::ReadWrite, pages)?;
@@ -141,7 +142,7 @@ impl SharedMemory {
             memory.pages = Pages::Small;
         }
         if pages == Pages::Transparent && len >= HUGE_PAGE {
-            // Advice only: where transparent huge pages are off, the same memory is simply made of small ones.
+            // Advice only: if transparent huge pages are off, the memory consists of small pages.
             // SAFETY: the range is this mapping.
             unsafe { libc::madvise(memory.base.as_ptr().cast(), memory.mapped, libc::MADV_HUGEPAGE) };
         }
@@ -154,18 +155,19 @@ impl SharedMemory {
         Ok(memory)
     }
 
-    /// Touches up to so many bytes more (at least one huge page), and locks them where permitted; of a mirrored memory first
-    /// those of the first half, then the same bytes where they are mapped again. Content that is there stays. One thread at a
-    /// time calls this, while others may write. False: all was touched before, or nothing is to be ([`Prefault::Lazy`]).
+    /// Prefaults up to `bytes` more bytes (at least one huge page), and locks them if permitted. A mirrored memory is
+    /// prefaulted in the order of addresses: the first half, then the same bytes in the second mapping. The content
+    /// does not change. Only one thread at a time may call this, but others may write. Returns false if all memory is
+    /// prefaulted, or with [`Prefault::Lazy`].
     ///
     /// # Errors
-    /// `ENOMEM` when the machine has not that much memory.
+    /// `ENOMEM` if the machine lacks the memory.
     pub fn prefault_more(&self, bytes: usize) -> io::Result<bool> {
         let from = self.prefaulted.load(Ordering::Relaxed);
         if self.prefault == Prefault::Lazy || from == self.mapped {
             return Ok(false);
         }
-        // Not beyond the end of a half: each half is a mapping of its own.
+        // Not past the end of a half: each half is a separate mapping.
         let end = if from < self.len { self.len } else { self.mapped };
         let to = from.saturating_add(bytes.max(1)).checked_next_multiple_of(HUGE_PAGE).unwrap_or(end).min(end);
         // SAFETY: the range lies inside one half of this mapping, which is writable.
@@ -174,7 +176,7 @@ impl SharedMemory {
         if unsafe { libc::madvise(at, to - from, libc::MADV_POPULATE_WRITE) } != 0 {
             return Err(io::Error::last_os_error());
         }
-        // Without the privilege this fails and is reported by `locked`; the pages are touched all the same.
+        // Without the privilege this fails, and `locked` reports it; the pages are prefaulted in any case.
         // SAFETY: as above.
         if self.locked.load(Ordering::Relaxed) && unsafe { libc::mlock(at, to - from) } != 0 {
             self.locked.store(false, Ordering::Relaxed);
@@ -186,11 +188,11 @@ impl SharedMemory {
     /// Maps memory that another process created and sealed ([`SharedMemory::seal`]), read-only.
     ///
     /// # Errors
-    /// When the descriptor holds fewer than `len` bytes, or its owner could still make it smaller (a look at what is gone
-    /// would be a bus error), or the kernel refuses the mapping.
+    /// If the descriptor holds fewer than `len` bytes, if its owner could still shrink it (an access to a removed page
+    /// raises SIGBUS), or if the kernel refuses the mapping.
     pub fn attach_read_only(fd: OwnedFd, len: usize, mirrored: bool) -> io::Result<Self> {
         let seals = Self::seals(&fd)?;
-        // Pages are taken out of a file by cutting it, and by punching holes, which sealing against writes forbids.
+        // Truncation and hole punching remove pages from a file; the seals against writing forbid hole punching.
         if seals & (libc::F_SEAL_WRITE | libc::F_SEAL_FUTURE_WRITE) == 0 {
             return Err(Self::unsealed());
         }
@@ -198,8 +200,8 @@ impl SharedMemory {
         Self::map(fd, len, mirrored, Access::ReadOnly, Pages::Transparent)
     }
 
-    /// Maps memory that another process created with a fixed size ([`SharedMemory::seal_size`]), for reading and writing
-    /// (a listener's own cursor page).
+    /// Maps memory of fixed size that another process created ([`SharedMemory::seal_size`]), for reading and writing (a
+    /// listener's cursor page).
     ///
     /// # Errors
     /// As [`SharedMemory::attach_read_only`].
@@ -209,20 +211,20 @@ impl SharedMemory {
         Self::map(fd, len, false, Access::ReadWrite, Pages::Transparent)
     }
 
-    /// Maps a file that this process has made and that nobody else may write, for reading and writing.
+    /// Maps a file that this process created and that no other process may write, for reading and writing.
     ///
     /// # Errors
-    /// When the file has fewer than `len` bytes, or the kernel refuses the mapping.
+    /// If the file has fewer than `len` bytes, or the kernel refuses the mapping.
     pub fn of_own_file(file: OwnedFd, len: usize) -> io::Result<Self> {
         Self::check_len(&file, len)?;
         Self::map(file, len, false, Access::ReadWrite, Pages::Transparent)
     }
 
-    /// The seals of a memory that nobody can make smaller.
+    /// The seals of a memory that no process can shrink; an error if it can be shrunk.
     fn seals(fd: &OwnedFd) -> io::Result<libc::c_int> {
         // SAFETY: fcntl on a descriptor that we own; no memory is passed.
         let seals = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) };
-        // A file that can have no seals gives an error.
+        // Files that do not support seals give an error.
         if seals < 0 || seals & libc::F_SEAL_SHRINK == 0 { Err(Self::unsealed()) } else { Ok(seals) }
     }
 
@@ -240,7 +242,7 @@ impl SharedMemory {
         }
         let page = page_of(fd)?;
         if !len.is_multiple_of(page) {
-            // The kernel would map whole pages, over whatever lies behind the reservation.
+            // The kernel would map whole pages, beyond the end of the reservation.
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
                 format!("shared memory of {len} bytes in pages of {page}"),
@@ -258,7 +260,7 @@ impl SharedMemory {
         if pages == Pages::Huge {
             Self::probe(&fd, len, prot)?;
         }
-        // A reservation first, so that both halves land side by side and on a huge-page boundary.
+        // Reserved first, so that both halves are adjacent and begin at a huge-page boundary.
         let reserved = mapped + HUGE_PAGE;
         // SAFETY: an anonymous mapping at an address of the kernel's choice touches nothing that exists.
         let area = unsafe {
@@ -299,8 +301,8 @@ impl SharedMemory {
             };
             if got == libc::MAP_FAILED {
                 let error = io::Error::last_os_error();
-                // A fixed mapping that fails may leave a hole, and in it may lie by now what another thread has mapped:
-                // only what is on either side of it is known to be ours.
+                // A failed fixed mapping may leave a hole, which may now contain a mapping of another thread. So only
+                // the other half is known to be ours.
                 for half in (0..mapped / len).filter(|other| *other != half) {
                     // SAFETY: this half is mapped or reserved by us, and no pointer into it has been given out.
                     unsafe { libc::munmap((start + half * len) as *mut libc::c_void, len) };
@@ -313,7 +315,7 @@ impl SharedMemory {
         Ok(Self { fd, base, len, mapped, pages, prefault: warm, prefaulted: AtomicUsize::new(0), locked })
     }
 
-    /// Takes the huge pages out of the pool, or fails, at an address where nothing can be lost: the file keeps them.
+    /// Reserves the huge pages, or fails, at an address where a failure destroys no mapping; the file keeps the pages.
     fn probe(fd: &OwnedFd, len: usize, prot: libc::c_int) -> io::Result<()> {
         // SAFETY: a mapping at an address of the kernel's choice touches nothing that exists.
         let area = unsafe { libc::mmap(std::ptr::null_mut(), len, prot, libc::MAP_SHARED, fd.as_raw_fd(), 0) };
@@ -325,19 +327,19 @@ impl SharedMemory {
         Ok(())
     }
 
-    /// From now on the size is fixed and no new writable mapping can be made, by anyone; this mapping stays writable.
+    /// Fixes the size and forbids new writable mappings in any process; this mapping stays writable.
     ///
     /// # Errors
-    /// When the kernel refuses the seals.
+    /// If the kernel refuses the seals.
     pub fn seal(&self) -> io::Result<()> {
         self.add_seals(libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL)
     }
 
-    /// From now on the size is fixed, though anyone may still write. For memory that a stranger shares: if it could cut
-    /// the memory off, the next look at it here would be a bus error.
+    /// Fixes the size; any process that has the descriptor may still write. For memory that another user shares: if it
+    /// could truncate the memory, our next access would raise SIGBUS.
     ///
     /// # Errors
-    /// When the kernel refuses the seals.
+    /// If the kernel refuses the seals.
     pub fn seal_size(&self) -> io::Result<()> {
         self.add_seals(libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL)
     }
@@ -348,47 +350,47 @@ impl SharedMemory {
         if r < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// First byte.
+    /// Address of the first byte.
     #[inline]
     pub fn base(&self) -> *mut u8 {
         self.base.as_ptr()
     }
 
-    /// Bytes of memory (not counting the mirror).
+    /// Length in bytes (not counting the mirror).
     #[inline]
     #[allow(clippy::len_without_is_empty, reason = "never empty")]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Bytes of address space: twice [`SharedMemory::len`] when mirrored.
+    /// Bytes of address space: twice [`SharedMemory::len`] if mirrored.
     #[inline]
     pub fn mapped(&self) -> usize {
         self.mapped
     }
 
-    /// What it is made of.
+    /// The kind of pages.
     pub fn pages(&self) -> Pages {
         self.pages
     }
 
-    /// Whether all of it has been touched, so that nobody who writes waits for a page.
+    /// True if all memory has been prefaulted, so that no write causes a page fault.
     pub fn is_prefaulted(&self) -> bool {
         self.prefaulted.load(Ordering::Acquire) == self.mapped
     }
 
-    /// Whether it is made page by page, as it is written, for good.
+    /// True if pages are always allocated at the first write.
     pub fn is_lazy(&self) -> bool {
         self.prefault == Prefault::Lazy
     }
 
-    /// Whether it is locked into memory, as far as it was touched by [`SharedMemory::prefault_more`].
+    /// True if the memory prefaulted by [`SharedMemory::prefault_more`] is locked.
     pub fn locked(&self) -> bool {
         self.prefaulted.load(Ordering::Relaxed) > 0 && self.locked.load(Ordering::Relaxed)
     }
 }
 
-/// Bytes of the pages that a mapping of this file is made of (hugetlbfs: those of its pool), at least 4 KiB.
+/// Page size of a mapping of this file (hugetlbfs: that of its pool), at least 4 KiB.
 fn page_of(fd: &OwnedFd) -> io::Result<usize> {
     // SAFETY: all bytes zero are a valid `statfs`.
     let mut fs: libc::statfs = unsafe { std::mem::zeroed() };
@@ -403,7 +405,7 @@ fn page_of(fd: &OwnedFd) -> io::Result<usize> {
     })
 }
 
-/// Whether the kernel makes huge pages of shared memory when advised to.
+/// True if the kernel uses huge pages for shared memory on advice.
 fn shared_memory_may_be_huge() -> bool {
     let setting = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/shmem_enabled").unwrap_or_default();
     ["[always]", "[within_size]", "[advise]", "[force]"].iter().any(|s| setting.contains(s))
@@ -417,7 +419,7 @@ impl AsFd for SharedMemory {
 
 impl Drop for SharedMemory {
     fn drop(&mut self) {
-        // SAFETY: the range is this mapping; whoever holds pointers into it also holds (an Arc of) this value.
+        // SAFETY: the range is this mapping; all code with pointers into it also holds a reference to this value.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.mapped) };
     }
 }
@@ -488,7 +490,7 @@ mod tests {
     fn memories_made_by_several_threads_at_once_do_not_get_in_each_others_way() {
         let make = |byte: u8| {
             for round in 0..100 {
-                // A small one fits into the place from which a large one just vanished.
+                // A small mapping fits into the address range from which a large one was just removed.
                 let len = if round % 2 == 0 { HUGE_PAGE } else { 4 * HUGE_PAGE };
                 let m = SharedMemory::create("test", len, true).unwrap();
                 // SAFETY: the offsets lie inside the mapping, which is this thread's alone.

@@ -1,12 +1,12 @@
-//! How much memory this process may have: that of the machine, or the part of it that its control groups allow (cgroups(7);
-//! version 2: `memory.max` and `memory.high`, version 1: `memory.limit_in_bytes`) or a limit of its address space allows.
+//! The memory available to this process: that of the machine, limited by its control groups (cgroups(7); version 2:
+//! `memory.max` and `memory.high`, version 1: `memory.limit_in_bytes`) and by the limit of its address space.
 //!
-//! A limit holds for everything below the group that has it, so the limits of all groups above a process count.
+//! A limit of a group holds for all groups below it, so the limits of all groups above a process count.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where the limit comes from.
+/// The origin of the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitSource {
     /// The memory of the machine.
@@ -17,19 +17,19 @@ pub enum LimitSource {
     AddressSpace,
 }
 
-/// Memory that this process may have, in bytes.
+/// Memory available to this process, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryLimit {
-    /// The limit; 0 where the kernel does not say.
+    /// The limit; 0 if the kernel does not report it.
     pub limit: u64,
-    /// The bytes that can still be had now, without swapping; 0 where the kernel does not say.
+    /// Bytes that can be allocated now without swapping; 0 if the kernel does not report it.
     pub available: u64,
-    /// Which limit it is.
+    /// The origin of the lowest limit.
     pub bound: LimitSource,
 }
 
 impl MemoryLimit {
-    /// For messages: what has this limit.
+    /// The owner of the limit, for messages.
     pub const fn owner(&self) -> &'static str {
         match self.bound {
             LimitSource::Machine => "this machine",
@@ -41,23 +41,24 @@ impl MemoryLimit {
     }
 }
 
-/// The allowance of this process now.
+/// The present limit of this process.
 pub fn memory_limit() -> MemoryLimit {
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let machine = (crate::cpu::memory_bytes(), crate::cpu::memory_available());
     let all = of(machine, &groups, Path::new("/sys/fs/cgroup"));
-    // Where there is no limit a word stands in place of the number.
+    // If there is no limit, the file contains a word instead of a number.
     match number("/proc/self/limits", "Max address space") {
         Some(limit) => within(all, limit, number("/proc/self/status", "VmSize:").unwrap_or(0).saturating_mul(1024)),
         None => all,
     }
 }
 
-/// Address space that glibc reserves for each of its heaps (malloc(3), `M_ARENA_MAX`), of which it makes one for nearly every thread.
+/// Address space that glibc reserves for each of its heaps (malloc(3), `M_ARENA_MAX`); it creates a heap for nearly
+/// every thread.
 const HEAP: u64 = 64 << 20;
 
-/// Where the address space of this process has a limit, keeps the heaps to a sixteenth of it: otherwise they alone use up what
-/// rings and tables need, although next to nothing is in them. Called before the first thread is made.
+/// If the address space of this process is limited, limits the heaps to a sixteenth of it. Otherwise the nearly empty
+/// heaps would reserve the address space that rings and tables need. Must be called before the first thread is started.
 pub fn keep_heaps_within_limit() {
     let Some(heaps) = number("/proc/self/limits", "Max address space").and_then(heaps_within) else { return };
     // SAFETY: the call takes two numbers, and no other thread allocates yet.
@@ -69,21 +70,21 @@ pub fn keep_heaps_within_limit() {
     let _ = heaps;
 }
 
-/// How many heaps a limit of the address space leaves room for, at least one; `None` where there is room for any number.
+/// Number of heaps for a limit of the address space, at least one; `None` if the limit permits 64 or more.
 fn heaps_within(limit: u64) -> Option<i32> {
     const MANY: u64 = 64;
     let heaps = limit / 16 / HEAP;
     (heaps < MANY).then_some(heaps.max(1) as i32)
 }
 
-/// The first number behind a key in a file of `/proc`.
+/// The first number after a key in a file of `/proc`.
 fn number(path: &str, key: &str) -> Option<u64> {
     let text = fs::read_to_string(path).ok()?;
     text.lines().find_map(|line| line.strip_prefix(key))?.split_whitespace().next()?.parse().ok()
 }
 
-/// The allowance where the address space has a limit, of which so many bytes are in use. A ring is mapped twice, so of the
-/// address space it takes twice its size: half of the limit counts.
+/// Applies a limit of the address space, of which `used` bytes are in use. A ring is mapped twice and takes twice its
+/// size of address space, so half of the limit counts.
 fn within(mut all: MemoryLimit, limit: u64, used: u64) -> MemoryLimit {
     let half = limit / 2;
     if all.limit == 0 || half < all.limit {
@@ -94,8 +95,8 @@ fn within(mut all: MemoryLimit, limit: u64, used: u64) -> MemoryLimit {
     all
 }
 
-/// From the machine's memory and what of it is available, the text of `/proc/self/cgroup`, and the folder where control groups
-/// are mounted.
+/// Computes the limit from the machine's total and available memory, the text of `/proc/self/cgroup`, and the mount
+/// point of the control groups.
 fn of((total, available): (u64, u64), groups: &str, mounted: &Path) -> MemoryLimit {
     let mut all = MemoryLimit { limit: total, available, bound: LimitSource::Machine };
     for folder in folders(groups, mounted) {
@@ -108,7 +109,7 @@ fn of((total, available): (u64, u64), groups: &str, mounted: &Path) -> MemoryLim
     all
 }
 
-/// The folders of all groups that limit the memory of a process, the innermost first.
+/// The directories of all groups that limit the memory of the process, the innermost first.
 fn folders(groups: &str, mounted: &Path) -> Vec<PathBuf> {
     let mut all = Vec::new();
     for line in groups.lines() {
@@ -120,7 +121,7 @@ fn folders(groups: &str, mounted: &Path) -> Vec<PathBuf> {
             _ => continue,
         };
         for root in roots {
-            // In a container the path may be the one outside, of which nothing is mounted here but the root.
+            // In a container the path may be that of the host, of which only the root is mounted here.
             let within = Path::new(path.trim_start_matches('/'));
             all.extend(within.ancestors().map(|group| root.join(group)));
         }
@@ -128,7 +129,7 @@ fn folders(groups: &str, mounted: &Path) -> Vec<PathBuf> {
     all
 }
 
-/// The limit of a group, and how much of it is not in use; page cache that can be dropped is not in use.
+/// The limit of a group and its unused part; page cache that can be dropped counts as unused.
 fn limit_of(group: &Path) -> Option<(u64, u64)> {
     let number = |file: &str| fs::read_to_string(group.join(file)).ok()?.trim().parse::<u64>().ok();
     let second = [number("memory.max"), number("memory.high")].into_iter().flatten().min();
@@ -137,7 +138,7 @@ fn limit_of(group: &Path) -> Option<(u64, u64)> {
     let stat = fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
     let cache =
         |key: &str| stat.lines().find_map(|l| l.strip_prefix(key)?.strip_prefix(' ')?.trim().parse::<u64>().ok());
-    // Version 1 has the sum of a group and those below it under a name of its own.
+    // Version 1 reports the sum of a group and the groups below it under a separate name.
     let cache = cache("total_inactive_file").or_else(|| cache("inactive_file")).unwrap_or(0);
     Some((limit, limit.saturating_sub(used.saturating_sub(cache))))
 }
@@ -146,7 +147,7 @@ fn limit_of(group: &Path) -> Option<(u64, u64)> {
 mod tests {
     use super::*;
 
-    /// A folder that goes with the value.
+    /// A directory that is removed when the value is dropped.
     struct TempDir(PathBuf);
 
     impl TempDir {
@@ -228,7 +229,7 @@ mod tests {
         group(&dir.join("memory/x/y"), &files);
         let found = of(machine, text, dir.path());
         assert_eq!(found, MemoryLimit { limit: 500 * MIB, available: 300 * MIB, bound: LimitSource::Group });
-        // A container sees its own group as the root, whatever path the kernel tells.
+        // A container sees its own group as the root, independent of the path that the kernel reports.
         fs::rename(dir.join("memory/x/y/memory.limit_in_bytes"), dir.join("memory/memory.limit_in_bytes"))
             .expect("moved");
         assert_eq!(of(machine, text, dir.path()).limit, 500 * MIB);

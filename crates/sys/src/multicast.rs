@@ -1,26 +1,26 @@
-//! IPv4 multicast over UDP (ip(7)): by which port it leaves, and listening beside other programs on the same machine. What
-//! the standard library has (TTL, loops) is used from there.
+//! IPv4 multicast over UDP (ip(7)): the outgoing interface, and listening on a port that other programs of the same
+//! machine use too. For TTL and loopback use the standard library.
 
 use std::io;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// Bytes of a listener's receive buffer: some seconds of a busy exporter.
+/// Size of a receive buffer in bytes: some seconds of traffic of a busy exporter.
 static RECEIVE_BUFFER_BYTES: libc::c_int = 8 << 20;
 
-/// Makes what the socket sends to groups leave by this port.
+/// Sets the interface through which the socket sends to groups.
 ///
 /// # Errors
-/// What setsockopt(2) says of the port.
+/// The errors of setsockopt(2).
 pub fn leave_by(socket: &UdpSocket, ifindex: u32) -> io::Result<()> {
     set(socket.as_fd(), libc::IP_MULTICAST_IF, request(Ipv4Addr::UNSPECIFIED, ifindex))
 }
 
-/// A socket that hears what comes for a group and a UDP port in by one port of this machine (0: one that the kernel
-/// chooses). Any number of programs may listen to the same.
+/// A socket that receives the packets for a group and a UDP port on one interface (0: chosen by the kernel). Any number
+/// of programs may listen on the same group and port.
 ///
 /// # Errors
-/// What socket(2), bind(2) and setsockopt(2) say.
+/// The errors of socket(2), bind(2) and setsockopt(2).
 pub fn listen(group: Ipv4Addr, port: u16, ifindex: u32) -> io::Result<UdpSocket> {
     // SAFETY: no memory is passed.
     let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
@@ -37,7 +37,8 @@ pub fn listen(group: Ipv4Addr, port: u16, ifindex: u32) -> io::Result<UdpSocket>
     if result != 0 {
         return Err(io::Error::last_os_error());
     }
-    // Exporters send in bursts. Beyond `net.core.rmem_max` only with CAP_NET_ADMIN; what the kernel gives is taken.
+    // Exporters send in bursts. A size above `net.core.rmem_max` needs CAP_NET_ADMIN; otherwise the kernel's maximum
+    // applies.
     for option in [libc::SO_RCVBUF, libc::SO_RCVBUFFORCE] {
         // SAFETY: `RECEIVE_BUFFER_BYTES` is a c_int, as both options take it.
         let _ = unsafe {
@@ -102,7 +103,7 @@ mod tests {
 
     #[test]
     fn two_listeners_hear_what_is_sent_by_the_loopback_port() {
-        // Number 1 is the loopback port of every network namespace.
+        // Index 1 is the loopback interface of every network namespace.
         let group = Ipv4Addr::new(239, 255, 77, 1);
         let first = listen(group, 0, 1).expect("the first listens");
         let port = first.local_addr().expect("it has an address").port();

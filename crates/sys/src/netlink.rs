@@ -1,8 +1,8 @@
-//! rtnetlink, spoken directly (`include/uapi/linux/rtnetlink.h`, `if_link.h`): links, addresses and routes of the network
-//! namespace in which the socket was opened. No `ip` command is needed at run time.
+//! A client of rtnetlink (`include/uapi/linux/rtnetlink.h`, `if_link.h`): links, addresses and routes of the network
+//! namespace in which the socket was opened. The command `ip` is not needed at run time.
 //!
-//! A [`Netlink`] keeps one request in flight; every method asks, waits for the acknowledgement and decodes. Errors are the
-//! kernel's own numbers, so that callers can tell `EPERM` from `ENODEV` from `EEXIST`.
+//! A [`Netlink`] has one request in flight; every method sends a request, waits for the acknowledgement and decodes the
+//! response. Errors carry the kernel's error number, so that callers can distinguish `EPERM`, `ENODEV` and `EEXIST`.
 
 mod message;
 pub mod netdev;
@@ -12,11 +12,11 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// Room for one answer; the kernel never builds larger ones than 32 KiB unless asked to.
+/// Size of the receive buffer; the kernel builds no messages above 32 KiB unless requested.
 const BUFFER_BYTES: usize = 64 * 1024;
-/// How often a dump is begun anew when the kernel says that the list changed under it.
+/// Number of attempts of a dump if the kernel reports that the list changed meanwhile.
 const DUMP_ATTEMPTS: usize = 8;
-/// Attributes of `if_link.h` and friends that libc does not name, or names only for some targets.
+/// Attributes of `if_link.h` and related headers that libc does not define, or only for some targets.
 mod attr {
     pub const LINK_FAMILIES: u16 = 26;
     pub const LINK_PROMISCUITY: u16 = 30;
@@ -34,7 +34,7 @@ mod attr {
 /// IN6_ADDR_GEN_MODE_NONE of linux/if_link.h.
 const NO_ADDRESS: u8 = 1;
 
-/// A socket to the kernel's routing subsystem.
+/// A socket of the kernel's routing subsystem (NETLINK_ROUTE).
 #[derive(Debug)]
 pub struct Netlink {
     fd: OwnedFd,
@@ -42,25 +42,25 @@ pub struct Netlink {
     buffer: Vec<u8>,
 }
 
-/// A pair of virtual Ethernet ports to be made.
+/// The parameters of a new pair of virtual Ethernet interfaces.
 #[derive(Clone, Debug)]
 pub struct Veth<'a> {
-    /// Name of the one end.
+    /// Name of the first interface.
     pub name: &'a str,
-    /// Name of the other.
+    /// Name of the second interface.
     pub peer: &'a str,
     /// Receive queues of each end, at least 1.
     pub rx_queues: u32,
     /// Transmit queues of each end, at least 1.
     pub tx_queues: u32,
-    /// Largest payload of a frame in bytes, of each end.
+    /// MTU of each end, in bytes.
     pub mtu: u32,
 }
 
-/// What the kernel says of one port.
+/// The attributes of one interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Link {
-    /// Its number, which survives a change of name.
+    /// Interface index; it stays the same when the interface is renamed.
     pub index: u32,
     /// Its present name.
     pub name: String,
@@ -68,27 +68,27 @@ pub struct Link {
     pub flags: u32,
     /// `ARPHRD_ETHER` (1), `ARPHRD_LOOPBACK` (772), ….
     pub hardware_type: u16,
-    /// `veth`, `bridge`, `vlan`, …; `None` for a port that no one made by netlink, such as a card.
+    /// `veth`, `bridge`, `vlan`, …; `None` for an interface that was not created by netlink, such as a NIC.
     pub kind: Option<String>,
-    /// What somebody wrote on it (`ip link set NAME alias TEXT`).
+    /// The alias (`ip link set NAME alias TEXT`).
     pub alias: Option<String>,
-    /// The device on a bus behind it (`0000:01:00.0`, `virtio1`); only real cards have one.
+    /// The bus device of the interface (`0000:01:00.0`, `virtio1`); only physical NICs have one.
     pub parent_device: Option<String>,
     /// Hardware address, if it has six bytes.
     pub mac: Option<[u8; 6]>,
-    /// Largest payload of a frame in bytes.
+    /// MTU in bytes.
     pub mtu: u32,
-    /// The bridge, bond or VRF that it belongs to.
+    /// Index of the bridge, bond or VRF to which the interface belongs.
     pub master: Option<u32>,
-    /// The port of this namespace that it sits on (a VLAN's card); for one end of a veth pair, the other end.
+    /// Index of the interface of this namespace below this one (the NIC of a VLAN); for a veth interface, its peer.
     pub lower: Option<u32>,
-    /// How many listeners want the port to take frames for other hosts too.
+    /// Number of requests for promiscuous mode.
     pub promiscuity: u32,
-    /// Whether an XDP program is attached, ours or another's.
+    /// True if an XDP program is attached, by this or another process.
     pub has_xdp: bool,
     /// RFC 2863 state: 6 is up, 2 is down, 0 is unknown.
     pub operstate: u8,
-    /// Whether the other side answers.
+    /// True if the link has a carrier.
     pub carrier: bool,
     /// Receive queues.
     pub rx_queues: u32,
@@ -99,70 +99,70 @@ pub struct Link {
 }
 
 impl Link {
-    /// Whether the port was switched on.
+    /// True if the interface is administratively up.
     pub const fn is_up(&self) -> bool {
         self.flags & libc::IFF_UP as u32 != 0
     }
 
-    /// Whether frames sent come back on the same port.
+    /// True if sent frames are received on the same interface.
     pub const fn is_loopback(&self) -> bool {
         self.flags & libc::IFF_LOOPBACK as u32 != 0
     }
 }
 
-/// The part of `struct rtnl_link_stats64` that tells of reception and of what was lost, in packets.
+/// The counters of `struct rtnl_link_stats64` for received, sent and lost packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkStats {
-    /// Received by the host.
+    /// Packets received by the host.
     pub rx_packets: u64,
-    /// Sent by the host.
+    /// Packets sent by the host.
     pub tx_packets: u64,
-    /// Broken frames.
+    /// Invalid frames.
     pub rx_errors: u64,
-    /// Dropped on the way up by kernel or driver.
+    /// Received packets dropped by kernel or driver.
     pub rx_dropped: u64,
-    /// Dropped on the way down.
+    /// Packets to send that were dropped.
     pub tx_dropped: u64,
-    /// Lost to a full queue of the card.
+    /// Packets lost because a queue of the NIC was full.
     pub rx_fifo: u64,
-    /// Missed by the card because the host did not fetch.
+    /// Packets missed by the NIC because the host did not fetch them in time.
     pub rx_missed: u64,
 }
 
-/// An address of a port.
+/// An address of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// The port's number.
+    /// Index of the interface.
     pub link: u32,
     /// The address.
     pub ip: IpAddr,
-    /// Length of the network part in bits.
+    /// Prefix length in bits.
     pub prefix: u8,
 }
 
-/// linux/pkt_sched.h: the place of a port's outermost queue.
+/// linux/pkt_sched.h: the root queueing discipline of an interface.
 const TC_H_ROOT: u32 = 0xffff_ffff;
 /// linux/rtnetlink.h.
 const TCA_KIND: u16 = 1;
-/// linux/rtnetlink.h; for `pfifo` the options are one number, the limit.
+/// linux/rtnetlink.h; the options of `pfifo` are one number, the limit.
 const TCA_OPTIONS: u16 = 2;
 
 /// A unicast route of the main table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// The port's number that packets leave by.
+    /// Index of the interface through which packets leave.
     pub link: u32,
-    /// The network; `None` for the default route.
+    /// The destination network; `None` for the default route.
     pub network: Option<IpAddr>,
-    /// Length of the network part in bits.
+    /// Prefix length in bits.
     pub prefix: u8,
 }
 
 impl Netlink {
-    /// A socket for links, addresses and routes.
+    /// Opens a socket for links, addresses and routes.
     ///
     /// # Errors
-    /// When the kernel refuses a socket.
+    /// If the kernel refuses the socket.
     pub fn route() -> io::Result<Self> {
         Self::open(libc::NETLINK_ROUTE)
     }
@@ -173,15 +173,15 @@ impl Netlink {
         if raw < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the kernel just gave us this descriptor and nobody else has it.
+        // SAFETY: the kernel has just returned this descriptor, so it has no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(raw) };
         Ok(Self { fd, sequence: 0, buffer: vec![0; BUFFER_BYTES] })
     }
 
-    /// Makes a veth pair; both ends are down.
+    /// Creates a veth pair; both ends are down.
     ///
     /// # Errors
-    /// `EEXIST` when a name is taken, `EPERM` without `CAP_NET_ADMIN`, `EINVAL` for a name of more than 15 bytes.
+    /// `EEXIST` if a name exists, `EPERM` without `CAP_NET_ADMIN`, `EINVAL` for a name of more than 15 bytes.
     pub fn add_veth(&mut self, veth: &Veth<'_>) -> io::Result<()> {
         let end = |m: Message, name: &str| {
             m.text(libc::IFLA_IFNAME, name)
@@ -198,11 +198,11 @@ impl Netlink {
         self.change(message)
     }
 
-    /// Gives a port a plain queue of this many packets (`pfifo`), which makes some drivers hold senders back where they
-    /// would drop without one.
+    /// Sets the queueing discipline of an interface to a `pfifo` of this many packets. With a queueing discipline, some
+    /// drivers block senders where they would otherwise drop packets.
     ///
     /// # Errors
-    /// `ENODEV`, `EPERM` without `CAP_NET_ADMIN`, `ENOENT` where the kernel has no such queue.
+    /// `ENODEV`, `EPERM` without `CAP_NET_ADMIN`, `ENOENT` if the kernel has no `pfifo`.
     pub fn add_fifo(&mut self, link: u32, packets: u32) -> io::Result<()> {
         let mut header = [0; 20];
         header[4..8].copy_from_slice(&link.to_ne_bytes());
@@ -211,23 +211,23 @@ impl Netlink {
         self.change(message.text(TCA_KIND, "pfifo").number(TCA_OPTIONS, packets))
     }
 
-    /// Removes a port (of a veth pair, both ends).
+    /// Removes an interface (of a veth pair, both ends).
     ///
     /// # Errors
-    /// `ENODEV` when there is none, `EOPNOTSUPP` for a card, `EPERM` without `CAP_NET_ADMIN`.
+    /// `ENODEV` if it does not exist, `EOPNOTSUPP` for a NIC, `EPERM` without `CAP_NET_ADMIN`.
     pub fn delete_link(&mut self, link: u32) -> io::Result<()> {
         self.change(Message::new(libc::RTM_DELLINK, requested(), &link_header(link, 0, 0)))
     }
 
-    /// Switches a port on or off.
+    /// Sets an interface up or down.
     ///
     /// # Errors
-    /// `ENODEV`, `EPERM`, or what the driver says.
+    /// `ENODEV`, `EPERM`, or an error of the driver.
     pub fn set_up(&mut self, link: u32, up: bool) -> io::Result<()> {
         self.set_flag(link, libc::IFF_UP as u32, up)
     }
 
-    /// Switches address resolution on a port off or on; off, the host never asks who has which address.
+    /// Switches ARP on an interface off or on; without it the host sends no address requests.
     ///
     /// # Errors
     /// `ENODEV`, `EPERM`.
@@ -240,18 +240,18 @@ impl Netlink {
         self.change(Message::new(libc::RTM_NEWLINK, requested(), &link_header(link, value, flag)))
     }
 
-    /// Gives a port another name.
+    /// Renames an interface.
     ///
     /// # Errors
-    /// `EEXIST`, `ENODEV`, `EPERM`; `EBUSY` on kernels before 6.2 while the port is up.
+    /// `EEXIST`, `ENODEV`, `EPERM`; `EBUSY` on kernels before 6.2 while the interface is up.
     pub fn rename(&mut self, link: u32, name: &str) -> io::Result<()> {
         self.change(set_link(link).text(libc::IFLA_IFNAME, name))
     }
 
-    /// Sets the largest payload of a frame, in bytes.
+    /// Sets the MTU, in bytes.
     ///
     /// # Errors
-    /// `EINVAL` when the driver does not allow it, `ENODEV`, `EPERM`.
+    /// `EINVAL` if the driver does not allow it, `ENODEV`, `EPERM`.
     pub fn set_mtu(&mut self, link: u32, mtu: u32) -> io::Result<()> {
         self.change(set_link(link).number(libc::IFLA_MTU, mtu))
     }
@@ -264,9 +264,9 @@ impl Netlink {
         self.change(set_link(link).attribute(libc::IFLA_ADDRESS, &mac))
     }
 
-    /// Has the kernel give a port no IPv6 address of its own accord; one without says nothing when it comes up. Unlike the setting
-    /// `addr_gen_mode` of `/proc/sys` this can be asked for where that is mounted for reading. Nothing is done where the port
-    /// has no IPv6.
+    /// Prevents the kernel from assigning an IPv6 link-local address; an interface without an address sends no packets
+    /// when it comes up. Unlike the setting `addr_gen_mode` in `/proc/sys`, this request also works if `/proc/sys` is
+    /// mounted read-only. Does nothing if the interface has no IPv6.
     ///
     /// # Errors
     /// `ENODEV`, `EPERM`.
@@ -280,26 +280,26 @@ impl Netlink {
         }
     }
 
-    /// Writes a text on a port, of at most 255 bytes.
+    /// Sets the alias of an interface, of at most 255 bytes.
     ///
     /// # Errors
-    /// `ERANGE` when it is longer, `ENODEV`, `EPERM`.
+    /// `ERANGE` if it is longer, `ENODEV`, `EPERM`.
     pub fn set_alias(&mut self, link: u32, alias: &str) -> io::Result<()> {
         self.change(set_link(link).attribute(libc::IFLA_IFALIAS, alias.as_bytes()))
     }
 
-    /// Moves a port to the network namespace behind `namespace`.
+    /// Moves an interface to the network namespace `namespace`.
     ///
     /// # Errors
-    /// `EEXIST` when its name is taken there, `EINVAL` for a port that cannot move, `ENODEV`, `EPERM`.
+    /// `EEXIST` if its name exists there, `EINVAL` for an interface that cannot be moved, `ENODEV`, `EPERM`.
     pub fn move_to(&mut self, link: u32, namespace: BorrowedFd<'_>) -> io::Result<()> {
         self.change(set_link(link).number(libc::IFLA_NET_NS_FD, namespace.as_raw_fd() as u32))
     }
 
-    /// Gives a port an address.
+    /// Adds an address to an interface.
     ///
     /// # Errors
-    /// `EEXIST` when it has it, `ENODEV`, `EPERM`.
+    /// `EEXIST` if the interface has it, `ENODEV`, `EPERM`.
     pub fn add_address(&mut self, address: &Address) -> io::Result<()> {
         let (family, bytes) = match address.ip {
             IpAddr::V4(ip) => (libc::AF_INET, ip.octets().to_vec()),
@@ -316,20 +316,20 @@ impl Netlink {
         )
     }
 
-    /// The port called `name`, which may be one of its alternative names.
+    /// The interface `name`, which may be one of its alternative names.
     ///
     /// # Errors
-    /// `ENODEV` when there is none.
+    /// `ENODEV` if it does not exist.
     pub fn link(&mut self, name: &str) -> io::Result<Link> {
-        // Only alternative names may be longer than 15 bytes; asked for as a plain one, they are out of range.
+        // Only alternative names may be longer than 15 bytes; the kernel rejects them in the attribute of the name.
         let kind = if name.len() < libc::IFNAMSIZ { libc::IFLA_IFNAME } else { attr::LINK_ALTERNATIVE_NAME };
         self.get_link(Message::new(libc::RTM_GETLINK, requested(), &link_header(0, 0, 0)).text(kind, name))
     }
 
-    /// The port numbered `link`, whatever its name is now.
+    /// The interface with the index `link`, whatever its present name.
     ///
     /// # Errors
-    /// `ENODEV` when there is none.
+    /// `ENODEV` if it does not exist.
     pub fn link_by_index(&mut self, link: u32) -> io::Result<Link> {
         self.get_link(Message::new(libc::RTM_GETLINK, requested(), &link_header(link, 0, 0)))
     }
@@ -340,18 +340,18 @@ impl Netlink {
         found.ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))
     }
 
-    /// All ports.
+    /// All interfaces.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn links(&mut self) -> io::Result<Vec<Link>> {
         self.dump(libc::RTM_GETLINK, &link_header(0, 0, 0), decode_link)
     }
 
-    /// The addresses of all ports.
+    /// The addresses of all interfaces.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn addresses(&mut self) -> io::Result<Vec<Address>> {
         self.dump(libc::RTM_GETADDR, &[0; 8], decode_address)
     }
@@ -359,7 +359,7 @@ impl Netlink {
     /// The unicast routes of the main table.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn routes(&mut self) -> io::Result<Vec<Route>> {
         self.dump(libc::RTM_GETROUTE, &[0; 12], decode_route)
     }
@@ -384,7 +384,7 @@ impl Netlink {
         self.request(message, |_| ())
     }
 
-    /// Sends one request and hands every message of the answer to `each`, up to the acknowledgement.
+    /// Sends a request and passes each message of the response to `each`, up to the acknowledgement.
     fn request(&mut self, message: Message, mut each: impl FnMut(Response<'_>)) -> io::Result<()> {
         self.sequence = self.sequence.wrapping_add(1);
         let bytes = message.finish(self.sequence);
@@ -429,7 +429,7 @@ impl Netlink {
     }
 }
 
-/// A request that is acknowledged.
+/// The flags of a request with acknowledgement.
 const fn requested() -> u16 {
     (libc::NLM_F_REQUEST | libc::NLM_F_ACK) as u16
 }
@@ -442,7 +442,7 @@ fn set_link(link: u32) -> Message {
     Message::new(libc::RTM_NEWLINK, requested(), &link_header(link, 0, 0))
 }
 
-/// `struct ifinfomsg`: family, pad, hardware type, index, flags, and which of the flags are meant.
+/// `struct ifinfomsg`: family, pad, hardware type, index, flags, and the mask of the flags to change.
 fn link_header(index: u32, flags: u32, change: u32) -> [u8; 16] {
     let mut fixed = [0; 16];
     fixed[4..8].copy_from_slice(&index.to_ne_bytes());
@@ -487,13 +487,13 @@ fn decode_link(answer: &Response<'_>) -> Option<Link> {
         }
     }
     if elsewhere {
-        // The number is one of another namespace, where it means another port.
+        // The index belongs to another namespace, in this one it means another interface.
         link.lower = None;
     }
     Some(link)
 }
 
-/// `struct rtnl_link_stats64` is a row of 64-bit counters; the positions are those of `if_link.h`.
+/// `struct rtnl_link_stats64` is an array of 64-bit counters; the positions are those of `if_link.h`.
 fn decode_stats(payload: &[u8]) -> Option<LinkStats> {
     let at = |position: usize| long(payload, position * 8);
     Some(LinkStats {
@@ -512,7 +512,7 @@ fn decode_address(answer: &Response<'_>) -> Option<Address> {
     let (mut local, mut address) = (None, None);
     for (kind, payload) in attributes(body.get(8..)?) {
         match kind {
-            // On a point-to-point port ADDRESS is the other side and LOCAL is ours.
+            // On a point-to-point interface ADDRESS is the peer's address and LOCAL is our own.
             libc::IFA_LOCAL => local = decode_ip(payload),
             libc::IFA_ADDRESS => address = decode_ip(payload),
             _ => (),
@@ -532,7 +532,7 @@ fn decode_route(answer: &Response<'_>) -> Option<Route> {
     for (kind, payload) in attributes(&body[12..]) {
         match kind {
             libc::RTA_OIF => link = number(payload, 0),
-            // `struct rtnexthop`: length, flags, hops, then the port; the first of several ways stands for all.
+            // `struct rtnexthop`: length, flags, hops, interface index; only the first of several next hops is used.
             libc::RTA_MULTIPATH => link = link.or_else(|| number(payload, 4)),
             libc::RTA_DST => network = decode_ip(payload),
             _ => (),

@@ -1,9 +1,10 @@
-//! Files and folders by paths on which no symbolic link is followed, neither at the end nor on the way (openat2(2),
-//! `RESOLVE_NO_SYMLINKS`). Names are made, renamed and removed relative to the descriptor of their folder, so that nothing that is
-//! exchanged on the path between two calls leads elsewhere.
+//! File operations that follow no symbolic link in any component of a path (openat2(2), `RESOLVE_NO_SYMLINKS`). Names
+//! are created, renamed and removed relative to the descriptor of their directory, so that a change of the path between
+//! two calls cannot redirect an operation.
 //!
-//! A path that a person gave may lead over links; [`resolve`] follows those once, before the work begins. Kernels without openat2
-//! (before 5.6) are asked part by part with `O_NOFOLLOW`, which means the same.
+//! A path of the command line or configuration may contain links; [`resolve`] follows them once, at the start. On
+//! kernels without openat2 (before 5.6), each component is opened separately with `O_NOFOLLOW`, which has the same
+//! effect.
 
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::fs::{File, Metadata};
@@ -14,26 +15,26 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Set once the kernel has said that it does not know openat2.
+/// Set after the kernel reported that it lacks openat2.
 static BY_PARTS: AtomicBool = AtomicBool::new(false);
 
-/// How a file is opened. It is readable in any case.
+/// Options for opening a file, which is always readable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenOptions {
-    /// For writing too.
+    /// Open for writing too.
     pub write: bool,
-    /// Past the page cache.
+    /// Bypass the page cache.
     pub direct: bool,
-    /// Made with these permissions if it is not there.
+    /// Create the file with these permissions if it does not exist.
     pub create: Option<u32>,
-    /// With `create`: refused if it is there.
+    /// With `create`: fail if the file exists.
     pub new: bool,
 }
 
-/// What a name in a folder is of.
+/// The type of a directory entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
-    /// A folder.
+    /// A directory.
     Folder,
     /// A regular file.
     File,
@@ -41,10 +42,10 @@ pub enum FileKind {
     Other,
 }
 
-/// Opens a file or a folder for reading.
+/// Opens a file or a directory for reading.
 ///
 /// # Errors
-/// What `openat2(2)` says; a link on the path and a file that is neither regular nor a folder are refused.
+/// The errors of `openat2(2)`; refuses links in the path, and files that are neither regular nor a directory.
 pub fn open(path: &Path) -> io::Result<File> {
     open_as(path, OpenOptions::default())
 }
@@ -52,9 +53,9 @@ pub fn open(path: &Path) -> io::Result<File> {
 /// Opens a file.
 ///
 /// # Errors
-/// As [`open`]; `EINVAL` where the file system has no direct reads or writes.
+/// As [`open`]; `EINVAL` if the file system has no direct reads or writes.
 pub fn open_as(path: &Path, how: OpenOptions) -> io::Result<File> {
-    // Without O_NONBLOCK, opening a pipe that somebody put there would wait for its other end.
+    // Without O_NONBLOCK, opening a pipe that another user put there would wait for the other end of the pipe.
     let mut flags = libc::O_NONBLOCK | libc::O_NOCTTY | if how.write { libc::O_RDWR } else { libc::O_RDONLY };
     if how.direct {
         flags |= libc::O_DIRECT;
@@ -70,7 +71,8 @@ pub fn open_as(path: &Path, how: OpenOptions) -> io::Result<File> {
     if !kind.is_file() && !kind.is_dir() || kind.is_fifo() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "neither a regular file nor a folder"));
     }
-    // O_NONBLOCK would let io_uring refuse what it cannot do at once. Only this flag and O_DIRECT can be changed.
+    // With O_NONBLOCK, io_uring could refuse operations that would block. Of the flags, only it and O_DIRECT can be
+    // changed.
     let rest = if how.direct { libc::O_DIRECT } else { 0 };
     // SAFETY: an open descriptor and integers.
     if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, rest) } != 0 {
@@ -79,36 +81,36 @@ pub fn open_as(path: &Path, how: OpenOptions) -> io::Result<File> {
     Ok(file)
 }
 
-/// What is known of a file or folder; of a symbolic link at the end, what is known of itself.
+/// The metadata of a file or directory; for a symbolic link as the last component, that of the link.
 ///
 /// # Errors
-/// `ENOENT`, or what `openat2(2)` says.
+/// `ENOENT`, or the errors of `openat2(2)`.
 pub fn stat(path: &Path) -> io::Result<Metadata> {
     File::from(at(path, libc::O_PATH | libc::O_NOFOLLOW, 0)?).metadata()
 }
 
-/// Whether something has this name, a symbolic link included.
+/// True if the name exists, also as a symbolic link.
 pub fn exists(path: &Path) -> bool {
     stat(path).is_ok()
 }
 
-/// Whether a folder has this name.
+/// True if the name is a directory.
 pub fn is_folder(path: &Path) -> bool {
     stat(path).is_ok_and(|meta| meta.is_dir())
 }
 
-/// What lies in a folder, in no order.
+/// The entries of a directory, unordered.
 ///
 /// # Errors
-/// What the file system says.
+/// The errors of the file system.
 pub fn list(path: &Path) -> io::Result<Vec<(OsString, FileKind)>> {
     let folder = at(path, libc::O_RDONLY | libc::O_DIRECTORY, 0)?;
     let fd = std::os::fd::IntoRawFd::into_raw_fd(folder);
-    // SAFETY: an open descriptor of a folder, which belongs to the stream if that is made.
+    // SAFETY: an open descriptor of a directory, which belongs to the stream after success.
     let stream = unsafe { libc::fdopendir(fd) };
     if stream.is_null() {
         let error = io::Error::last_os_error();
-        // SAFETY: nobody else has it.
+        // SAFETY: the descriptor has no other owner.
         drop(unsafe { OwnedFd::from_raw_fd(fd) });
         return Err(error);
     }
@@ -141,7 +143,7 @@ pub fn list(path: &Path) -> io::Result<Vec<(OsString, FileKind)>> {
     outcome.map(|()| found)
 }
 
-/// For file systems that do not tell in the listing.
+/// For file systems whose directory entries do not contain the type.
 fn kind_at(folder: RawFd, name: &CStr) -> FileKind {
     // SAFETY: stat is a plain structure of integers, for which zero is a value.
     let mut answer: libc::stat = unsafe { std::mem::zeroed() };
@@ -154,24 +156,25 @@ fn kind_at(folder: RawFd, name: &CStr) -> FileKind {
     }
 }
 
-/// Makes a folder in one that is there; permissions as the process's mask leaves them.
+/// Creates a directory in an existing one; the umask applies to its permissions.
 ///
 /// # Errors
-/// `EEXIST`, or what `mkdirat(2)` says.
+/// `EEXIST`, or the errors of `mkdirat(2)`.
 pub fn create_folder(path: &Path) -> io::Result<()> {
     let (folder, name) = place(path)?;
     // SAFETY: an open descriptor and a C string.
     decode_kind(unsafe { libc::mkdirat(folder.as_raw_fd(), name.as_ptr(), 0o777) })
 }
 
-/// Makes a folder with all above it that are missing.
+/// Creates a directory and all missing parents.
 ///
 /// # Errors
-/// What `mkdirat(2)` says; also where something else has the name.
+/// The errors of `mkdirat(2)`, also if a file of another type has the name.
 pub fn create_folders(path: &Path) -> io::Result<()> {
     for folder in missing(path).iter().rev() {
         match create_folder(folder) {
-            // Another process was faster, or something else is in the way, which the next use tells.
+            // Another process created it meanwhile, or a file of another type has the name; then the next operation
+            // fails.
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
             other => other?,
         }
@@ -179,47 +182,47 @@ pub fn create_folders(path: &Path) -> io::Result<()> {
     at(path, libc::O_PATH | libc::O_DIRECTORY, 0).map(drop)
 }
 
-/// This folder and those above it that are not there, the lowest first.
+/// This directory and its parents that do not exist, the lowest first.
 pub fn missing(path: &Path) -> Vec<PathBuf> {
     path.ancestors().take_while(|p| !p.as_os_str().is_empty() && !is_folder(p)).map(Path::to_owned).collect()
 }
 
-/// Removes a file, or a link itself.
+/// Removes a file; of a symbolic link, the link itself.
 ///
 /// # Errors
-/// What `unlinkat(2)` says.
+/// The errors of `unlinkat(2)`.
 pub fn remove(path: &Path) -> io::Result<()> {
     let (folder, name) = place(path)?;
     // SAFETY: an open descriptor and a C string.
     decode_kind(unsafe { libc::unlinkat(folder.as_raw_fd(), name.as_ptr(), 0) })
 }
 
-/// Removes a folder in which nothing is.
+/// Removes an empty directory.
 ///
 /// # Errors
-/// `ENOTEMPTY`, or what `unlinkat(2)` says.
+/// `ENOTEMPTY`, or the errors of `unlinkat(2)`.
 pub fn remove_folder(path: &Path) -> io::Result<()> {
     let (folder, name) = place(path)?;
     // SAFETY: an open descriptor and a C string.
     decode_kind(unsafe { libc::unlinkat(folder.as_raw_fd(), name.as_ptr(), libc::AT_REMOVEDIR) })
 }
 
-/// Renames, in place of what has the other name.
+/// Renames a file; replaces an existing file at `to`.
 ///
 /// # Errors
-/// What `renameat2(2)` says.
+/// The errors of `renameat2(2)`.
 pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
     rename_as(from, to, 0)
 }
 
-/// Renames, never over an existing name.
+/// Renames a file; fails if `to` exists.
 ///
 /// # Errors
-/// `EEXIST` when `to` exists; what `renameat2(2)` says otherwise.
+/// `EEXIST` if `to` exists; otherwise the errors of `renameat2(2)`.
 pub fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     match rename_as(from, to, libc::RENAME_NOREPLACE) {
         Err(e) if matches!(e.raw_os_error(), Some(libc::EINVAL | libc::ENOSYS)) => {
-            // The file system does not know the flag (NFS, some FUSE): a hard link refuses an existing name just as well.
+            // The file system does not support the flag (NFS, some FUSE). A hard link also fails if the name exists.
             link(from, to)?;
             remove(from)
         }
@@ -233,29 +236,29 @@ fn rename_as(from: &Path, to: &Path, flags: u32) -> io::Result<()> {
     decode_kind(unsafe { libc::renameat2(a.as_raw_fd(), old.as_ptr(), b.as_raw_fd(), new.as_ptr(), flags) })
 }
 
-/// Gives a file another name.
+/// Creates a hard link.
 ///
 /// # Errors
-/// `EEXIST`, or what `linkat(2)` says.
+/// `EEXIST`, or the errors of `linkat(2)`.
 pub fn link(from: &Path, to: &Path) -> io::Result<()> {
     let ((a, old), (b, new)) = (place(from)?, place(to)?);
     // SAFETY: open descriptors and C strings that live until the call returns. Without AT_SYMLINK_FOLLOW a link is not followed.
     decode_kind(unsafe { libc::linkat(a.as_raw_fd(), old.as_ptr(), b.as_raw_fd(), new.as_ptr(), 0) })
 }
 
-/// All of a file as text.
+/// Reads a whole file as text.
 ///
 /// # Errors
-/// What the file system says; `InvalidData` if it is no text.
+/// The errors of the file system; `InvalidData` if the content is not UTF-8.
 pub fn read_to_string(path: &Path) -> io::Result<String> {
     io::read_to_string(open(path)?)
 }
 
-/// The path without the symbolic links on it, as far as it is there; the same path where there are none, so that messages name
-/// what was given.
+/// Resolves the symbolic links in the existing part of the path. A path without links is returned unchanged, so that
+/// messages contain the path that was given.
 pub fn resolve(path: &Path) -> PathBuf {
     let is_link = |p: &Path| p.symlink_metadata().is_ok_and(|meta| meta.is_symlink());
-    // A slash at the end would have the link followed.
+    // With a trailing slash, `symlink_metadata` would follow the link.
     if !path.components().as_path().ancestors().any(is_link) {
         return path.to_owned();
     }
@@ -268,12 +271,12 @@ pub fn resolve(path: &Path) -> PathBuf {
     path.to_owned()
 }
 
-/// Makes a file for writing that is new, whatever had its name: what a dead process of the same number has left, or a
-/// link that another user of the folder has laid, is removed and not written into. Links in the folder's own path are
-/// followed: a person named it.
+/// Creates a new file for writing. Removes an existing file of this name and does not write into it: it may be left
+/// over from a dead process with the same PID, or be a link by another user of the directory. Links in the path of the
+/// directory are followed, because the user gave this path.
 ///
 /// # Errors
-/// What the file system says; `AlreadyExists` where somebody makes the name again meanwhile.
+/// The errors of the file system; `AlreadyExists` if another process creates the name meanwhile.
 pub fn create_anew(path: &Path) -> io::Result<File> {
     match std::fs::remove_file(path) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
@@ -282,7 +285,7 @@ pub fn create_anew(path: &Path) -> io::Result<File> {
     File::options().write(true).create_new(true).open(path)
 }
 
-/// The folder that a path ends in, and the name in it.
+/// The directory that contains the last component, and that component.
 fn place(path: &Path) -> io::Result<(OwnedFd, CString)> {
     let Some(name) = path.file_name() else {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "a path without a name at its end"));
@@ -317,19 +320,19 @@ fn whole(path: &Path, flags: i32, mode: u32) -> io::Result<OwnedFd> {
         if let Ok(fd) = RawFd::try_from(fd)
             && fd >= 0
         {
-            // SAFETY: the kernel has just given it to nobody else.
+            // SAFETY: the kernel has just opened the descriptor, so it has no other owner.
             return Ok(unsafe { OwnedFd::from_raw_fd(fd) });
         }
         let error = io::Error::last_os_error();
         match error.raw_os_error() {
-            // Something on the path was renamed meanwhile.
+            // A component of the path was renamed meanwhile.
             Some(libc::EINTR | libc::EAGAIN) => {}
             Some(libc::ENOSYS) => {
                 BY_PARTS.store(true, Ordering::Relaxed);
                 return by_parts(path, flags, mode);
             }
-            // Profiles of containers and service managers that do not know the call refuse it so; but a file may refuse
-            // what is asked of it as well.
+            // Filters of containers and service managers that do not know the call refuse it with this error; but the
+            // file itself may also refuse the requested access.
             Some(libc::EPERM) => {
                 let opened = by_parts(path, flags, mode)?;
                 BY_PARTS.store(true, Ordering::Relaxed);
@@ -340,7 +343,7 @@ fn whole(path: &Path, flags: i32, mode: u32) -> io::Result<OwnedFd> {
     }
 }
 
-/// The same with one call for each part of the path.
+/// Like `whole`, with one call for each component of the path.
 fn by_parts(path: &Path, flags: i32, mode: u32) -> io::Result<OwnedFd> {
     let mut parts = path.components().peekable();
     let mut folder: Option<OwnedFd> = None;
@@ -357,9 +360,9 @@ fn by_parts(path: &Path, flags: i32, mode: u32) -> io::Result<OwnedFd> {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the kernel has just given it to nobody else.
+        // SAFETY: the kernel has just opened the descriptor, so it has no other owner.
         let opened = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
-        // A link is opened itself, not followed, where only a path is asked for.
+        // With O_PATH, a link itself is opened instead of followed.
         if !last && opened.metadata()?.is_symlink() {
             return Err(io::Error::from_raw_os_error(libc::ELOOP));
         }
@@ -505,7 +508,7 @@ mod tests {
             assert_eq!((direct, io::Error::last_os_error().raw_os_error()), (-1, Some(libc::EPERM)));
             refused()
         });
-        // Other tests are to meet the newer call.
+        // Other tests must use openat2.
         BY_PARTS.store(false, Ordering::Relaxed);
         if let Some(answer) = answer {
             assert_eq!(answer, (Ok("text".to_owned()), true));

@@ -1,7 +1,7 @@
-//! Packet sockets (packet(7), `net/packet/af_packet.c`): whole frames from and to one port, shared with the host.
+//! Packet sockets (packet(7), `net/packet/af_packet.c`): whole frames from and to an interface, shared with the host.
 //!
-//! A [`PacketSocket`] is deaf until [`PacketSocket::bind`], so that filter, ring and options are in place before the first
-//! frame. The receive ring of version 3 is in [`ring`].
+//! A [`PacketSocket`] receives no frame before [`PacketSocket::bind`], so that filter, ring and options are set before
+//! the first frame. The receive ring of version 3 is in [`ring`].
 
 pub mod ring;
 
@@ -10,47 +10,47 @@ use std::mem::{size_of, zeroed};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
-/// The error of a socket whose port went down or away.
+/// The error of a socket whose interface is down or was removed.
 pub const PORT_DOWN: i32 = libc::ENETDOWN;
-/// `PACKET_IGNORE_OUTGOING`, which libc does not name.
+/// `PACKET_IGNORE_OUTGOING`, which libc does not define.
 const IGNORE_OUTGOING: i32 = 23;
 /// `PACKET_FANOUT_FLAG_UNIQUEID`: the kernel chooses the id.
 const FANOUT_UNIQUE_ID: u32 = 0x2000;
-/// `PACKET_FANOUT_FLAG_IGNORE_OUTGOING`: in a group the group's flag counts, not the socket's.
+/// `PACKET_FANOUT_FLAG_IGNORE_OUTGOING`: in a group, the flag of the group replaces the option of the socket.
 const FANOUT_IGNORE_OUTGOING: u32 = 0x4000;
-/// Frames handed to the kernel in one call.
+/// Maximum number of frames per system call.
 const SEND_BATCH: usize = 256;
 
 /// How a fanout group chooses the socket that gets a frame (`PACKET_FANOUT_*`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Fanout {
-    /// By a symmetric hash of the flow: both directions of a conversation meet in one socket.
+    /// By a symmetric hash of the flow: one socket receives both directions of a flow.
     #[default]
     Hash = 0,
-    /// By the processor that received the frame.
+    /// By the CPU that received the frame.
     Cpu = 2,
-    /// By the card's receive queue.
+    /// By the NIC's receive queue.
     Queue = 5,
 }
 
-/// What `PACKET_STATISTICS` counted since it was read last.
+/// The counters of `PACKET_STATISTICS` since the last read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Frames that passed the filter, those dropped included.
+    /// Frames that passed the filter, including dropped ones.
     pub packets: u32,
-    /// Of them, dropped because the ring was full.
+    /// Of these, frames dropped because the ring was full.
     pub drops: u32,
     /// How often the ring filled up (version 3 only).
     pub freezes: u32,
 }
 
-/// What a poll found.
+/// The result of a poll.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ready {
-    /// There may be frames.
+    /// Frames may be available.
     pub readable: bool,
-    /// There is an error to fetch with [`PacketSocket::take_error`].
+    /// An error is pending; [`PacketSocket::take_error`] returns it.
     pub error: bool,
 }
 
@@ -65,7 +65,7 @@ impl AsFd for PacketSocket {
 }
 
 impl PacketSocket {
-    /// A socket that does not listen yet.
+    /// Opens a socket that receives no frames yet.
     ///
     /// # Errors
     /// `EPERM` without `CAP_NET_RAW`.
@@ -75,14 +75,14 @@ impl PacketSocket {
         if raw < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the kernel just gave us this descriptor and nobody else has it.
+        // SAFETY: the kernel has just returned this descriptor, so it has no other owner.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(raw) }))
     }
 
-    /// Listens on the port numbered `link`; `None` binds it for sending only.
+    /// Binds the socket to the interface with the index `link`; without a protocol the socket can only send.
     ///
     /// # Errors
-    /// `ENODEV` when there is no such port.
+    /// `ENODEV` if the interface does not exist.
     pub fn bind(&self, link: u32, protocol: Option<u16>) -> io::Result<()> {
         // SAFETY: `sockaddr_ll` is plain data for which all zeros is valid.
         let mut address: libc::sockaddr_ll = unsafe { zeroed() };
@@ -95,24 +95,26 @@ impl PacketSocket {
         })
     }
 
-    /// The number of the port that the socket is bound to; `None` once that port has gone.
+    /// The index of the interface to which the socket is bound; `None` after the interface was removed.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn bound_link(&self) -> io::Result<Option<u32>> {
         // SAFETY: `sockaddr_ll` is plain data for which all zeros is valid.
         let mut address: libc::sockaddr_ll = unsafe { zeroed() };
         let mut len = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
         // SAFETY: pointer and length describe `address`, which outlives the call.
         check(unsafe { libc::getsockname(self.raw(), (&raw mut address).cast(), &raw mut len) })?;
-        // The kernel writes -1 into a socket whose port is unregistered; the number may later belong to another port.
+        // The kernel writes -1 into a socket whose interface is unregistered; the index may later belong to another
+        // interface.
         Ok(u32::try_from(address.sll_ifindex).ok().filter(|i| *i != 0))
     }
 
-    /// Lets no frame in. Atomic: no frame is cut off half way. Sending is not affected.
+    /// Sets a filter that refuses every frame. Atomic: each frame is either received whole or not at all. Sending is
+    /// not affected.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn refuse_all(&self) -> io::Result<()> {
         // One instruction of classic BPF: return 0, which is the number of bytes to keep.
         let mut program = [libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 }];
@@ -120,15 +122,15 @@ impl PacketSocket {
         self.set(libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &filter)
     }
 
-    /// Takes away the filter of [`PacketSocket::refuse_all`].
+    /// Removes the filter of [`PacketSocket::refuse_all`].
     ///
     /// # Errors
-    /// `ENOENT` when there is none.
+    /// `ENOENT` if there is none.
     pub fn accept_all(&self) -> io::Result<()> {
         self.set(libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0i32)
     }
 
-    /// Leaves out frames that this host sends.
+    /// Ignores frames that this host sends.
     ///
     /// # Errors
     /// `ENOPROTOOPT` before kernel 4.20.
@@ -136,7 +138,7 @@ impl PacketSocket {
         self.set(libc::SOL_PACKET, IGNORE_OUTGOING, &1i32)
     }
 
-    /// Has the port take frames for other hosts too, until the socket is closed.
+    /// Puts the interface into promiscuous mode until the socket is closed.
     ///
     /// # Errors
     /// `ENODEV`.
@@ -150,18 +152,20 @@ impl PacketSocket {
         self.set(libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &request)
     }
 
-    /// Prefers the card's stamps to the kernel's, where a frame has one.
+    /// Uses the NIC's timestamp of a frame, if there is one, instead of the kernel's.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn hardware_stamps(&self) -> io::Result<()> {
         self.set(libc::SOL_PACKET, libc::PACKET_TIMESTAMP, &(libc::SOF_TIMESTAMPING_RAW_HARDWARE as i32))
     }
 
-    /// Joins (with `id`) or founds (without) a fanout group; returns its id. The socket must be bound to a port.
+    /// Joins (with `id`) or creates (without) a fanout group and returns its id. The socket must be bound to an
+    /// interface.
     ///
     /// # Errors
-    /// `EINVAL` when mode or flags differ from the group's, or (before 6.10) the port is down; `ENOSPC` when it is full.
+    /// `EINVAL` if mode or flags differ from the group's, or (before 6.10) if the interface is down; `ENOSPC` if it is
+    /// full.
     pub fn join_fanout(&self, id: Option<u16>, mode: Fanout, ignore_outgoing: bool) -> io::Result<u16> {
         let flags =
             if id.is_none() { FANOUT_UNIQUE_ID } else { 0 } | if ignore_outgoing { FANOUT_IGNORE_OUTGOING } else { 0 };
@@ -170,37 +174,37 @@ impl PacketSocket {
         Ok(joined as u16)
     }
 
-    /// Asks for a receive queue of this many bytes, beyond the system's limit where we may.
+    /// Requests a receive queue of this many bytes, beyond the system's limit if the process has the privilege.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn receive_buffer(&self, bytes: u32) -> io::Result<()> {
         self.set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &bytes)
     }
 
-    /// What was counted since the last call: the kernel forgets it in telling, so that one reader must add up.
+    /// The counters since the last call. The kernel resets them on each read, so one caller must sum them.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn take_statistics(&self) -> io::Result<Statistics> {
-        // Sockets without a version 3 ring fill in the first two numbers only.
+        // Sockets without a version 3 ring set only the first two numbers.
         let [packets, drops, freezes]: [u32; 3] = self.get(libc::SOL_PACKET, libc::PACKET_STATISTICS)?;
         Ok(Statistics { packets, drops, freezes })
     }
 
-    /// The pending error, which is then forgotten: `ENETDOWN` when the port went down or away.
+    /// Returns and clears the pending error: `ENETDOWN` if the interface went down or was removed.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn take_error(&self) -> io::Result<Option<io::Error>> {
         let code: i32 = self.get(libc::SOL_SOCKET, libc::SO_ERROR)?;
         Ok((code != 0).then(|| io::Error::from_raw_os_error(code)))
     }
 
-    /// Waits until there is something to read, an error, or `wait` is over. A signal ends the wait early.
+    /// Waits for a frame or an error, at most for `wait`. A signal ends the wait early.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn wait_readable(&self, wait: Duration) -> io::Result<Ready> {
         let mut poll = libc::pollfd { fd: self.raw(), events: libc::POLLIN, revents: 0 };
         let timeout = libc::timespec {
@@ -219,10 +223,10 @@ impl PacketSocket {
         })
     }
 
-    /// Reads one frame into `buffer` without waiting and returns its length on the wire; `None` when there is none.
+    /// Reads one frame into `buffer` without waiting and returns its wire length; `None` if there is none.
     ///
     /// # Errors
-    /// `ENETDOWN` when the port went down.
+    /// `ENETDOWN` if the interface went down.
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
         // SAFETY: pointer and length describe `buffer`, which outlives the call.
@@ -236,15 +240,15 @@ impl PacketSocket {
         }
     }
 
-    /// Sends all `frames`, each a whole frame beginning with its link header, waiting for room as needed.
+    /// Sends all `frames`, each a whole frame with its link header, and waits for space in the queue if necessary.
     ///
     /// # Errors
-    /// `EMSGSIZE` for a frame larger than the port allows, `ENETDOWN`. Frames before the one at fault are sent.
+    /// `EMSGSIZE` for a frame above the MTU, `ENETDOWN`. Frames before the failed one are sent.
     pub fn send_all(&self, frames: &[impl AsRef<[u8]>]) -> io::Result<()> {
         self.send_until(frames).1
     }
 
-    /// The same, with how many were sent.
+    /// Like [`PacketSocket::send_all`], but also returns the number of frames sent.
     pub fn send_until(&self, frames: &[impl AsRef<[u8]>]) -> (usize, io::Result<()>) {
         let mut before = 0;
         for batch in frames.chunks(SEND_BATCH) {
@@ -273,7 +277,7 @@ impl PacketSocket {
                         let error = io::Error::last_os_error();
                         match error.raw_os_error() {
                             Some(libc::EINTR) => (),
-                            // The port's queue is full; it empties by itself.
+                            // The interface's queue is full; it drains without our help.
                             Some(libc::ENOBUFS) => std::thread::yield_now(),
                             _ => return (before + sent, Err(error)),
                         }

@@ -1,34 +1,34 @@
-//! The calling thread behind all others, for the disk (ioprio_set(2)) and for the processor (sched(7)), or before them for a moment.
+//! Lowers the priority of the calling thread for the disk (ioprio_set(2)) and the CPU (sched(7)), or raises it for a
+//! moment.
 //!
-//! Whoever reads a store while it is written must not slow the writer down. Both settings need no privilege, and neither
-//! can be taken back without one, so they are for threads that do nothing else.
+//! A process that reads a store must not slow the recorder down. Lowering needs no privilege, but raising the priority
+//! again does, so these settings are for threads with no other work.
 
 use crate::cpu;
 use std::io;
 
-/// How far behind.
+/// The degree of lowering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Background {
-    /// The disk last of the ordinary class (in the idle one it starves beside a recorder that writes without end), the
-    /// processor at a tenth of the ordinary weight (SCHED_BATCH, nice 10): always gets
-    /// somewhere.
+    /// Lowest I/O priority of the best-effort class (in the idle class the thread starves beside a recorder that writes
+    /// without pause), and a tenth of the normal CPU weight (SCHED_BATCH, nice 10): the thread always makes progress.
     Batch,
-    /// The disk and the processor when nobody else wants them (SCHED_IDLE).
+    /// Disk and CPU only when no other thread uses them (SCHED_IDLE).
     Idle,
 }
 
-/// From linux/ioprio.h, which libc does not carry.
+/// Constants of linux/ioprio.h, which libc does not define.
 mod ioprio {
     pub const WHO_PROCESS: libc::c_int = 1;
     pub const CLASS_BEST_EFFORT: u32 = 2;
     pub const CLASS_IDLE: u32 = 3;
     pub const CLASS_SHIFT: u32 = 13;
-    /// The last of its class.
+    /// The lowest priority of the class.
     pub const LOWEST: u32 = 7;
 }
 
-/// A tenth of the weight of an ordinary thread, and a hundredth of that of an engine thread. At nice 19 a question beside a
-/// program that spins on the only other processor took seven seconds.
+/// A tenth of the weight of a normal thread, and a hundredth of that of an engine thread. At nice 19, a query that
+/// shared its CPU with a busy loop took seven seconds.
 const BATCH_NICE: i32 = 10;
 
 impl Background {
@@ -40,10 +40,10 @@ impl Background {
     }
 }
 
-/// Puts the calling thread behind all others.
+/// Lowers the priority of the calling thread.
 ///
 /// # Errors
-/// The first refusal; what could be set is set.
+/// The first error; the remaining settings are still made.
 pub fn lower_priority(behind: Background) -> io::Result<()> {
     let disk = disk(behind.disk_priority());
     let policy = match behind {
@@ -67,15 +67,15 @@ fn schedule(policy: libc::c_int) -> io::Result<()> {
     if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Does something that takes microseconds and must not be put off in its midst: before all ordinary threads (SCHED_FIFO, the lowest
-/// priority of it). Afterwards the thread has its turn as before. Without CAP_SYS_NICE or a limit for such priorities
-/// (`RLIMIT_RTPRIO`) it is done as the thread stands.
+/// Runs `urgent`, which takes microseconds and should not be interrupted, above all normal threads (SCHED_FIFO, lowest
+/// priority). Afterwards the thread has its former policy. Without CAP_SYS_NICE or a limit for real-time priorities
+/// (`RLIMIT_RTPRIO`), `urgent` runs with the present policy.
 pub fn with_raised_priority<T>(urgent: impl FnOnce() -> T) -> T {
     struct Back(libc::c_int, libc::sched_param);
     impl Drop for Back {
         fn drop(&mut self) {
-            // Who may ask for a turn before others may step back.
-            // SAFETY: the parameter is what the kernel told of this thread; id 0 is the calling thread.
+            // A thread that was permitted to raise its priority may restore it.
+            // SAFETY: the parameter is what the kernel returned for this thread; id 0 is the calling thread.
             unsafe { libc::sched_setscheduler(0, self.0, &self.1) };
         }
     }
@@ -94,7 +94,7 @@ pub fn with_raised_priority<T>(urgent: impl FnOnce() -> T) -> T {
     urgent()
 }
 
-/// Keeps the calling thread off these processors, if that leaves it any; whether it did.
+/// Excludes these CPUs from the affinity of the calling thread, unless no CPU would remain; true if it did.
 pub fn keep_off_cpus(cpus: &[usize]) -> bool {
     let allowed = cpu::allowed();
     let others: Vec<usize> = allowed.iter().copied().filter(|c| !cpus.contains(c)).collect();

@@ -1,7 +1,7 @@
-//! Capabilities (capabilities(7)) and identity: what the calling thread may do, and giving it up.
+//! Capabilities (capabilities(7)) and identity of the calling thread, and dropping them.
 //!
-//! All of it belongs to a **thread**. Threads started later inherit what their parent has left, so a process that gives up
-//! its privileges does so before it starts any; [`of_threads`] shows whether that came true.
+//! All of these belong to a **thread**. New threads inherit the present privileges of their parent, so a process drops
+//! its privileges before it starts threads; [`of_threads`] shows the result for all threads.
 
 use std::ffi::CString;
 use std::fmt;
@@ -13,41 +13,41 @@ use std::path::Path;
 /// `_LINUX_CAPABILITY_VERSION_3`: 64 bits in two halves.
 const VERSION: u32 = 0x2008_0522;
 
-/// One capability that we use or look for.
+/// A capability that netgrain uses or checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Capability {
     /// Change the owner of files.
     Chown,
-    /// Write (and read) files whoever they belong to.
+    /// Write and read files independent of their mode.
     DacOverride,
-    /// Read files and list folders whoever they belong to.
+    /// Read files and list directories independent of their mode.
     DacReadSearch,
-    /// Change the mode of files whoever they belong to.
+    /// Change the mode of files of other users.
     Fowner,
-    /// Become another group.
+    /// Change the group id.
     Setgid,
-    /// Become another user.
+    /// Change the user id.
     Setuid,
-    /// Make the bounding set smaller.
+    /// Remove capabilities from the bounding set.
     Setpcap,
-    /// Administer ports: attach XDP programs, rename, set offloads.
+    /// Administer interfaces: attach XDP programs, rename, set offloads.
     NetAdmin,
     /// Open packet and AF_XDP sockets.
     NetRaw,
     /// Lock memory beyond the limit.
     IpcLock,
-    /// Everything that has no capability of its own: namespaces, reserving huge pages.
+    /// All operations without a capability of their own: namespaces, reserving huge pages.
     SysAdmin,
     /// Raise the priority of threads.
     SysNice,
-    /// Load BPF programs and make their maps.
+    /// Load BPF programs and create their maps.
     Bpf,
-    /// Load BPF programs that compute with pointers by numbers of the packet (`allow_ptr_leaks` in kernel/bpf/verifier.c).
+    /// Load BPF programs that add numbers of the packet to pointers (`allow_ptr_leaks` in kernel/bpf/verifier.c).
     Perfmon,
 }
 
 impl Capability {
-    /// All of them.
+    /// All capabilities of this type.
     pub const ALL: [Self; 14] = [
         Self::Chown,
         Self::DacOverride,
@@ -85,7 +85,7 @@ impl Capability {
         }
     }
 
-    /// The name that the documentation gives it.
+    /// The name in capabilities(7).
     pub const fn name(self) -> &'static str {
         match self {
             Self::Chown => "CAP_CHOWN",
@@ -106,15 +106,15 @@ impl Capability {
     }
 }
 
-/// A set of capabilities, those without a name here included.
+/// A set of capabilities, which may include capabilities that [`Capability`] does not name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities(pub u64);
 
 impl Capabilities {
-    /// None.
+    /// The empty set.
     pub const NONE: Self = Self(0);
 
-    /// Just these.
+    /// The set of these capabilities.
     pub const fn of(list: &[Capability]) -> Self {
         let mut bits = 0;
         let mut i = 0;
@@ -125,35 +125,35 @@ impl Capabilities {
         Self(bits)
     }
 
-    /// Whether it is among them.
+    /// True if the set contains `capability`.
     pub const fn has(self, capability: Capability) -> bool {
         self.0 & 1 << capability.number() != 0
     }
 
-    /// These and those.
+    /// The union of both sets.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Those that are in both.
+    /// The intersection of both sets.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
-    /// These without those.
+    /// The difference of both sets.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
-    /// Whether there are none.
+    /// True if the set is empty.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Those that have a name here.
+    /// The capabilities of the set that [`Capability`] names.
     pub fn iter(self) -> impl Iterator<Item = Capability> {
         Capability::ALL.into_iter().filter(move |c| self.has(*c))
     }
@@ -174,17 +174,16 @@ impl fmt::Display for Capabilities {
     }
 }
 
-/// What capturing from ports takes, by either way.
+/// The capabilities for capturing from interfaces, by AF_XDP or TPACKET_V3.
 pub const CAPTURE: Capabilities = Capabilities::of(&[Capability::NetRaw, Capability::NetAdmin, Capability::Bpf]);
 
-/// What makes it better: memory that is locked whatever the limit, and threads that go before others.
+/// Optional capabilities for capturing: to lock memory beyond the limit, and to raise the priority of threads.
 pub const CAPTURE_OPTIONAL: Capabilities = Capabilities::of(&[Capability::IpcLock, Capability::SysNice]);
 
-/// What programs of users at a port take besides: the kernel refuses most of them without.
+/// Additional capabilities for user programs on an interface: the kernel refuses most programs without them.
 pub const PROGRAMS: Capabilities = Capabilities::of(&[Capability::Perfmon]);
 
-/// What to tell people when the kernel has refused something: what it takes, what of it is missing here, and the command
-/// that gives it.
+/// Advice after a refusal by the kernel: the needed capabilities, those missing here, and the command that grants them.
 pub fn advice(what: &str, needed: Capabilities) -> String {
     let missing = needed.without(effective());
     let how = if missing.is_empty() {
@@ -197,7 +196,7 @@ pub fn advice(what: &str, needed: Capabilities) -> String {
     format!("{what} needs {needed}; {how}")
 }
 
-/// The command that gives this program all that capturing takes.
+/// The command that grants this program all capabilities for capturing.
 pub fn setcap() -> String {
     let names: Vec<String> =
         CAPTURE.with(CAPTURE_OPTIONAL).with(PROGRAMS).iter().map(|c| c.name().to_lowercase()).collect();
@@ -219,13 +218,13 @@ struct Half {
     inheritable: u32,
 }
 
-/// What the calling thread may do now.
+/// The effective capabilities of the calling thread.
 pub fn effective() -> Capabilities {
     let both = get();
     Capabilities(u64::from(both[0].effective) | u64::from(both[1].effective) << 32)
 }
 
-/// What the calling thread may give itself.
+/// The permitted capabilities of the calling thread.
 pub fn permitted() -> Capabilities {
     let both = get();
     Capabilities(u64::from(both[0].permitted) | u64::from(both[1].permitted) << 32)
@@ -234,16 +233,16 @@ pub fn permitted() -> Capabilities {
 fn get() -> [Half; 2] {
     let header = Header { version: VERSION, pid: 0 };
     let mut halves = [Half::default(); 2];
-    // SAFETY: header and the two halves of version 3 are ours and live until the call returns. It fails only for other
-    // versions and other processes.
+    // SAFETY: header and the two halves of version 3 are ours and live until the call returns. The call fails only for
+    // other versions and other processes.
     unsafe { libc::syscall(libc::SYS_capget, &raw const header, halves.as_mut_ptr()) };
     halves
 }
 
-/// Sets the effective and permitted set of the calling thread; nothing is inherited by other programs.
+/// Sets the effective and permitted set of the calling thread and clears the inheritable set.
 ///
 /// # Errors
-/// `EPERM` for a capability that is not permitted now.
+/// `EPERM` for a capability that is not permitted.
 pub fn set(capabilities: Capabilities) -> io::Result<()> {
     let header = Header { version: VERSION, pid: 0 };
     let half = |bits: u64| Half { effective: bits as u32, permitted: bits as u32, inheritable: 0 };
@@ -252,12 +251,12 @@ pub fn set(capabilities: Capabilities) -> io::Result<()> {
     check(unsafe { libc::syscall(libc::SYS_capset, &raw const header, halves.as_ptr()) })
 }
 
-/// Takes every capability out of the ambient and of the bounding set of the calling thread, so that no program it starts
-/// has any. `false` where the bounding set has to stay, because that takes `CAP_SETPCAP`.
+/// Clears the ambient and the bounding set of the calling thread, so that programs that it starts have no capabilities.
+/// Returns `false` if the bounding set could not be cleared, which needs `CAP_SETPCAP`.
 pub fn clear_bounding() -> bool {
     // SAFETY: numbers only.
     unsafe { libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) };
-    // The kernel knows fewer than 64 and refuses the first that it does not know.
+    // The kernel has fewer than 64 capabilities and refuses the first unknown number.
     // SAFETY: numbers only.
     let known = (0..64).take_while(|n| unsafe { libc::prctl(libc::PR_CAPBSET_READ, *n, 0, 0, 0) } >= 0);
     known.fold(true, |all, n| {
@@ -267,17 +266,18 @@ pub fn clear_bounding() -> bool {
     })
 }
 
-/// No program that the calling thread starts gains anything by being set-user-id or having capabilities of its file.
+/// Programs that the calling thread starts gain no privileges from the set-user-id bit or from capabilities of their
+/// files.
 ///
 /// # Errors
-/// None that is known.
+/// No error is known.
 pub fn no_new_privileges() -> io::Result<()> {
     // SAFETY: numbers only.
     check(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }.into())
 }
 
-/// Becomes another user and group, in no further groups than `groups`, and keeps the permitted capabilities (the effective
-/// ones have to be [`set`] again). The C library does this for every thread of the process.
+/// Changes user, group and supplementary groups, and keeps the permitted capabilities (the effective ones must be
+/// [`set`] again). The C library applies the change to all threads of the process.
 ///
 /// # Errors
 /// `EPERM` without `CAP_SETUID` and `CAP_SETGID`.
@@ -292,7 +292,7 @@ pub fn become_user(uid: u32, gid: u32, groups: &[u32]) -> io::Result<()> {
     check(unsafe { libc::setresuid(uid, uid, uid) }.into())
 }
 
-/// Belongs to these further groups from now on, and to no others.
+/// Sets the supplementary groups.
 ///
 /// # Errors
 /// `EPERM` without `CAP_SETGID`.
@@ -301,16 +301,16 @@ pub fn set_groups(groups: &[u32]) -> io::Result<()> {
     check(unsafe { libc::setgroups(groups.len(), groups.as_ptr()) }.into())
 }
 
-/// A user as `/etc/passwd` has it.
+/// A user in `/etc/passwd`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Account {
-    /// The user.
+    /// User id.
     pub uid: u32,
-    /// Its own group.
+    /// Primary group id.
     pub gid: u32,
 }
 
-/// The user of this name, or of this number.
+/// The user with this name or number.
 pub fn account(name: &str) -> Option<Account> {
     let text = fs::read_to_string("/etc/passwd").ok()?;
     let accounts = text.lines().filter_map(|line| {
@@ -321,7 +321,7 @@ pub fn account(name: &str) -> Option<Account> {
     accounts.into_iter().next()
 }
 
-/// Whether the calling thread, as it is now, may write there (into a folder: make and remove files).
+/// True if the calling thread may write to this file, or create and remove files in this directory.
 pub fn may_write(path: &Path) -> bool {
     let Ok(path_text) = CString::new(path.as_os_str().as_bytes()) else { return false };
     let wanted = libc::W_OK | if path.is_dir() { libc::X_OK } else { 0 };
@@ -333,26 +333,26 @@ fn check(r: libc::c_long) -> io::Result<()> {
     if r < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// What one thread may do.
+/// The privileges of one thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ThreadPrivileges {
-    /// What it may do.
+    /// The effective set.
     pub effective: Capabilities,
-    /// What it may give itself.
+    /// The permitted set.
     pub permitted: Capabilities,
-    /// The most that a program it starts can have.
+    /// The bounding set: the limit for programs that the thread starts.
     pub bounding: Capabilities,
-    /// What a program it starts has by itself.
+    /// The ambient set: inherited by programs that the thread starts.
     pub ambient: Capabilities,
     /// See [`no_new_privileges`].
     pub no_new_privileges: bool,
-    /// Whether it can make only some system calls ([`crate::seccomp`]).
+    /// True if a filter restricts the system calls of the thread ([`crate::seccomp`]).
     pub calls_filtered: bool,
-    /// Its user.
+    /// User id.
     pub uid: u32,
 }
 
-/// Every thread of a process, from `/proc/PID/task`.
+/// The privileges of all threads of a process, from `/proc/PID/task`.
 pub fn of_threads(pid: u32) -> Vec<ThreadPrivileges> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     tasks.filter_map(|t| fs::read_to_string(t.path().join("status")).ok()).map(|t| decode(&t)).collect()

@@ -1,8 +1,8 @@
-//! Which process: a name that no other process has later, and whether the one that had it is gone.
+//! Identity of a process across PID reuse, and whether the process has ended.
 //!
-//! A number alone is given out again; with the time at which the process began (proc(5), `stat`, field 22, in ticks since the boot) it
-//! is not. Both mean something only within a PID namespace and a time namespace, so these are part of the name.
-//! Invariant: a process is told to be gone only where that is certain.
+//! The kernel reuses PIDs, so the identity also contains the start time of the process (proc(5), `stat`, field 22, in
+//! ticks since boot). PID and start time are valid only within a PID namespace and a time namespace, so the identity
+//! contains both namespaces. Invariant: a process is reported as ended only if that is certain.
 
 use std::fmt;
 use std::fs;
@@ -10,25 +10,25 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::str::FromStr;
 
-/// Where in `stat`, behind the name of the program, the time stands at which the process began.
+/// Index of the start time in `stat`, counted after the program name.
 const STARTED: usize = 19;
 
-/// A process of this boot. As text: four numbers.
+/// A process of this boot. Its text form is four numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process {
-    /// Its number.
+    /// PID.
     pub id: u32,
-    /// When it began.
+    /// Start time in ticks since boot.
     pub started: u64,
-    /// Of which PID namespace the number is, and of which time namespace the time (0 where the kernel has none).
+    /// Inode numbers of the PID namespace and of the time namespace (0 if the kernel has no time namespaces).
     pub namespaces: [u64; 2],
 }
 
 impl Process {
-    /// This one.
+    /// The calling process.
     ///
     /// # Errors
-    /// Where `/proc` is not there, or is that of another PID namespace.
+    /// If `/proc` is not mounted, or belongs to another PID namespace.
     pub fn this() -> io::Result<Self> {
         let id = std::process::id();
         let stat = fs::read_to_string("/proc/self/stat")?;
@@ -41,14 +41,14 @@ impl Process {
         Ok(Self { id, started, namespaces: [pids, times] })
     }
 
-    /// Whether it is still there, a zombie as well; `None` where that cannot be told from here.
+    /// True if the process still exists, also as a zombie; `None` if this process cannot determine it.
     pub fn is_there(&self) -> Option<bool> {
         let pid = i32::try_from(self.id).ok().filter(|pid| *pid > 0)?;
         if Self::this().ok()?.namespaces != self.namespaces {
             return None;
         }
-        // `/proc` may hide the processes of others (`hidepid=`); this does not.
-        // SAFETY: signal 0 is none, and no memory is passed.
+        // `/proc` may hide the processes of other users (`hidepid=`); kill(2) does not.
+        // SAFETY: signal 0 is not delivered, and no memory is passed.
         let r = unsafe { libc::kill(pid, 0) };
         if r != 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH) {
             return Some(false);
@@ -75,7 +75,7 @@ impl FromStr for Process {
     }
 }
 
-/// The name of the program stands before, in brackets, and may have blanks and brackets itself.
+/// The start time. The program name precedes it in brackets and may itself contain blanks and brackets.
 fn started(stat: &str) -> Option<u64> {
     stat.rsplit_once(") ")?.1.split(' ').nth(STARTED)?.parse().ok()
 }

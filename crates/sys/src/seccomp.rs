@@ -1,22 +1,22 @@
-//! Giving up system calls that are not needed (seccomp(2), `include/uapi/linux/seccomp.h`): afterwards every thread of the
-//! process can make the calls of the lists below and no others, whatever code runs in it. It cannot be taken back.
+//! Restriction of system calls (seccomp(2), `include/uapi/linux/seccomp.h`): afterwards all threads of the process can
+//! make only the calls of the lists below. The restriction cannot be undone.
 //!
-//! A call that is not on the list answers `ENOSYS`, as it would on a kernel that does not have it: libraries then fall back
-//! to older calls, and a list that lacks a call costs a feature and not the recording. The kernel's audit log has each.
+//! Other calls return `ENOSYS`, as on a kernel without the call: libraries then use older calls, and a call missing
+//! from the list disables a feature instead of ending the recording. The kernel's audit log contains each refused call.
 
 use std::io;
 
-/// Which sockets may still be made.
+/// The socket families that may still be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sockets {
-    /// Those to other processes of this machine.
+    /// Unix sockets.
     Local,
-    /// Those that capturing, exporting and serving take: local ones, IP, netlink, packet and XDP sockets.
+    /// The families for capturing, exporting and serving: Unix, IP, netlink, packet and XDP sockets.
     Network,
 }
 
-/// Calls of every verb: files (through io_uring too, whose operations no filter sees), memory, threads, time, signals,
-/// priorities and the process's own limits.
+/// System calls of every command: files (also through io_uring, whose operations no filter sees), memory, threads,
+/// time, signals, priorities and the limits of the process.
 const USUAL: &[libc::c_long] = &[
     libc::SYS_adjtimex,
     libc::SYS_brk,
@@ -166,7 +166,7 @@ const USUAL: &[libc::c_long] = &[
     libc::SYS_utimensat,
     libc::SYS_write,
     libc::SYS_writev,
-    // Talking over sockets that are open; which ones can be opened is in `Sockets`.
+    // Communication over open sockets; `Sockets` decides which can be opened.
     libc::SYS_connect,
     libc::SYS_getpeername,
     libc::SYS_getsockname,
@@ -181,7 +181,7 @@ const USUAL: &[libc::c_long] = &[
     libc::SYS_shutdown,
 ];
 
-/// The older forms of some of these, which the C library still uses on this architecture.
+/// Older forms of some of these calls, which the C library still uses on this architecture.
 #[cfg(target_arch = "x86_64")]
 const OLD: &[libc::c_long] = &[
     libc::SYS_access,
@@ -213,11 +213,11 @@ const OLD: &[libc::c_long] = &[libc::SYS_getrlimit, libc::SYS_renameat, libc::SY
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 const OLD: &[libc::c_long] = &[];
 
-/// Calls of the verbs that capture or send: serving, and programs in the kernel.
+/// System calls of the commands that capture or send: serving, and programs in the kernel.
 const CAPTURING: &[libc::c_long] =
     &[libc::SYS_accept, libc::SYS_accept4, libc::SYS_bind, libc::SYS_bpf, libc::SYS_listen, libc::SYS_socketpair];
 
-/// `AUDIT_ARCH_…` of this machine (`include/uapi/linux/audit.h`).
+/// `AUDIT_ARCH_…` of this architecture (`include/uapi/linux/audit.h`).
 #[cfg(target_arch = "x86_64")]
 const ARCH: Option<u32> = Some(0xc000_003e);
 #[cfg(target_arch = "aarch64")]
@@ -229,15 +229,15 @@ const ARCH: Option<u32> = None;
 mod at {
     pub const NUMBER: u32 = 0;
     pub const ARCH: u32 = 4;
-    /// The low half of the first argument, on little-endian machines.
+    /// The lower half of the first argument, on little-endian machines.
     pub const FIRST: u32 = 16;
 }
 
-/// From now on no thread of this process, and none that it starts, makes other calls than those of its work.
+/// Restricts all threads of this process, and those that they start, to the system calls of the lists.
 ///
 /// # Errors
-/// `Unsupported` on architectures without a list and kernels without the filter; `PermissionDenied` before
-/// `no_new_privs` was set; `Other` when a thread has a filter of its own. Nothing is given up then.
+/// `Unsupported` on architectures without a list and kernels without seccomp; `PermissionDenied` if `no_new_privs` is
+/// not set; `Other` if a thread has a filter of its own. After an error, no restriction applies.
 pub fn keep_calls_for(sockets: Sockets) -> io::Result<()> {
     install(&program(sockets)?, libc::SECCOMP_FILTER_FLAG_TSYNC | libc::SECCOMP_FILTER_FLAG_LOG)
 }
@@ -248,7 +248,7 @@ fn program(sockets: Sockets) -> io::Result<Vec<libc::sock_filter>> {
     let skip_unless = |value| instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, value);
     let give = |action| instruction(libc::BPF_RET | libc::BPF_K, 0, 0, action);
     let refuse = give(libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32);
-    // Another architecture's calls have other numbers; so has x32, with bit 30 set in them, which is in no list.
+    // Calls of other architectures have other numbers; those of x32 have bit 30 set and are in no list.
     let mut code = vec![load(at::ARCH), instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, 0, arch), refuse];
     code.push(load(at::NUMBER));
     let more: &[libc::c_long] = if sockets == Sockets::Network { CAPTURING } else { &[] };
@@ -261,7 +261,7 @@ fn program(sockets: Sockets) -> io::Result<Vec<libc::sock_filter>> {
             &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK, libc::AF_PACKET, libc::AF_XDP]
         }
     };
-    // The last call looked at, since loading its argument overwrites the number.
+    // `socket` is checked last, because loading its argument overwrites the number.
     code.extend([instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, 0, libc::SYS_socket as u32), refuse]);
     code.push(load(at::FIRST));
     for family in families {
@@ -290,8 +290,8 @@ fn install(code: &[libc::sock_filter], flags: libc::c_ulong) -> io::Result<()> {
     }
 }
 
-/// Does this in a thread in which one system call answers this error, as a service manager's list may have it; `None`
-/// on a kernel that has no such filter.
+/// Runs `work` in a thread in which one system call returns this error, as the filter of a service manager may do;
+/// `None` on a kernel without such filters.
 #[cfg(test)]
 pub(crate) fn without_call<T: Send>(
     test: &str,
@@ -316,7 +316,7 @@ mod tests {
     use std::os::unix::net::UnixDatagram;
     use std::process::Command;
 
-    /// In a thread of its own, and for that thread alone: what is given up is given up for good.
+    /// Runs in a thread of its own and restricts only that thread, because the restriction cannot be undone.
     fn confined<T: Send>(test: &str, sockets: Sockets, work: impl FnOnce() -> T + Send) -> Option<T> {
         filtered(test, &program(sockets).unwrap(), work)
     }

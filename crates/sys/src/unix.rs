@@ -1,5 +1,5 @@
-//! Unix sockets that keep message boundaries, hand over file descriptors (SCM_RIGHTS) and tell who the peer is
-//! (SO_PEERCRED); see unix(7).
+//! Unix sockets that preserve message boundaries, pass file descriptors (SCM_RIGHTS) and report the identity of the
+//! peer (SO_PEERCRED); see unix(7).
 
 use std::ffi::CString;
 use std::io;
@@ -8,22 +8,22 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Most descriptors in one message.
+/// Maximum number of descriptors in one message.
 pub const FDS_MAX: usize = 16;
 
-/// asm-generic/socket.h; libc does not have it for every target.
+/// asm-generic/socket.h; libc does not define it for every target.
 const SO_PEERGROUPS: libc::c_int = 59;
 
-/// The process at the other end, as the kernel knows it.
+/// The peer process, as reported by the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// Process id.
     pub pid: u32,
-    /// Effective user id when it connected.
+    /// Effective user id at the time of the connection.
     pub uid: u32,
-    /// Effective group id when it connected.
+    /// Effective group id at the time of the connection.
     pub gid: u32,
-    /// The other groups it belonged to then.
+    /// Supplementary groups at the time of the connection.
     pub groups: Vec<u32>,
 }
 
@@ -39,10 +39,10 @@ pub struct Listener {
 pub struct Connection(OwnedFd);
 
 impl Listener {
-    /// Binds `path` (replacing a socket file that nobody listens on any more), with this mode, owner and group.
+    /// Binds `path` with this mode, owner and group; replaces a socket file without a listener.
     ///
     /// # Errors
-    /// `AddrInUse` when somebody listens there; otherwise what the kernel says of the path, mode or owner.
+    /// `AddrInUse` if another process listens there; otherwise the kernel's error for the path, mode or owner.
     pub fn bind(path: &Path, mode: u32, uid: Option<u32>, gid: Option<u32>) -> io::Result<Self> {
         if path.exists() {
             if Connection::connect(path).is_ok() {
@@ -56,8 +56,9 @@ impl Listener {
         }
         let fd = socket()?;
         let (addr, len) = address(path)?;
-        // The file must never be open to more people than `mode` says, not even between bind and chmod. Linux gives it the
-        // socket's own mode (less the umask, which is the whole process's and therefore left alone).
+        // The file must never be accessible to more users than `mode` permits, not even between bind and chmod. Linux
+        // creates it with the mode of the socket (less the umask, which belongs to the whole process and is therefore
+        // not changed).
         // SAFETY: no memory is passed.
         if unsafe { libc::fchmod(fd.as_raw_fd(), mode) } != 0 {
             return Err(io::Error::last_os_error());
@@ -77,10 +78,10 @@ impl Listener {
         Ok(listener)
     }
 
-    /// The next connection.
+    /// Waits for the next connection.
     ///
     /// # Errors
-    /// What accept(2) says; `WouldBlock` never, as the socket blocks.
+    /// The errors of accept(2); never `WouldBlock`, as the socket blocks.
     pub fn accept(&self) -> io::Result<Connection> {
         // SAFETY: the address is not asked for.
         let fd = unsafe {
@@ -93,7 +94,7 @@ impl Listener {
         Ok(Connection(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// Where it listens.
+    /// The path of the socket file.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -115,7 +116,7 @@ impl Connection {
     /// Connects to a listener.
     ///
     /// # Errors
-    /// What connect(2) says: `NotFound`, `ConnectionRefused`, `PermissionDenied`.
+    /// The errors of connect(2): `NotFound`, `ConnectionRefused`, `PermissionDenied`.
     pub fn connect(path: &Path) -> io::Result<Self> {
         let fd = socket()?;
         let (addr, len) = address(path)?;
@@ -124,10 +125,10 @@ impl Connection {
         if r == 0 { Ok(Self(fd)) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Who is at the other end.
+    /// The identity of the peer.
     ///
     /// # Errors
-    /// When the kernel refuses to tell.
+    /// If the kernel refuses the query.
     pub fn peer(&self) -> io::Result<Peer> {
         let mut cred = libc::ucred { pid: 0, uid: 0, gid: 0 };
         let mut len = size_of::<libc::ucred>() as libc::socklen_t;
@@ -148,10 +149,10 @@ impl Connection {
         Ok(Peer { pid: cred.pid as u32, uid: cred.uid, gid: cred.gid, groups })
     }
 
-    /// Gives up on a silent peer after this long, in both directions.
+    /// Sets the timeout of receiving and sending.
     ///
     /// # Errors
-    /// When the kernel refuses the option.
+    /// If the kernel refuses the option.
     pub fn set_timeout(&self, timeout: Duration) -> io::Result<()> {
         let t = libc::timeval { tv_sec: timeout.as_secs() as i64, tv_usec: i64::from(timeout.subsec_micros()) };
         for option in [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO] {
@@ -172,20 +173,21 @@ impl Connection {
         Ok(())
     }
 
-    /// Takes nothing more from the peer, whose sending fails from now on; what it had sent before can still be received.
+    /// Shuts down receiving: the peer's later sends fail; messages that it sent before can still be received.
     ///
     /// # Errors
-    /// When the peer has gone.
+    /// If the peer has closed the connection.
     pub fn shut_reading(&self) -> io::Result<()> {
         // SAFETY: no memory is passed.
         let r = unsafe { libc::shutdown(self.0.as_raw_fd(), libc::SHUT_RD) };
         if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Ends the connection in both directions, for all who hold it. What the peer had sent before can still be received.
+    /// Shuts down both directions, in all processes that hold the connection. Messages that the peer sent before can
+    /// still be received.
     ///
     /// # Errors
-    /// When the peer has gone.
+    /// If the peer has closed the connection.
     pub fn shut(&self) -> io::Result<()> {
         // SAFETY: no memory is passed.
         let r = unsafe { libc::shutdown(self.0.as_raw_fd(), libc::SHUT_RDWR) };
@@ -195,7 +197,7 @@ impl Connection {
     /// Sends one message with descriptors (at most [`FDS_MAX`]; the peer gets copies).
     ///
     /// # Errors
-    /// `BrokenPipe` when the peer has gone (no signal is raised).
+    /// `BrokenPipe` if the peer has closed the connection (no signal is raised).
     pub fn send(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         assert!(fds.len() <= FDS_MAX, "{} descriptors in one message", fds.len());
         let raw: Vec<RawFd> = fds.iter().map(|f| f.as_raw_fd()).collect();
@@ -223,10 +225,11 @@ impl Connection {
         if n < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Receives one message of at most `bytes.len()` bytes; an empty message means that the peer has gone.
+    /// Receives one message of at most `bytes.len()` bytes; an empty message means that the peer has closed the
+    /// connection.
     ///
     /// # Errors
-    /// `WouldBlock` after the timeout; `InvalidData` when the message was cut.
+    /// `WouldBlock` after the timeout; `InvalidData` if the message was truncated.
     pub fn receive(&self, bytes: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
         let mut iov = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
         let mut control = [0u64; 16];
@@ -269,10 +272,11 @@ impl AsFd for Connection {
     }
 }
 
-/// Waits until one of the descriptors can be read (or its peer has gone); returns which.
+/// Waits until at least one descriptor is readable (or its peer has closed it); returns the indexes of these
+/// descriptors.
 ///
 /// # Errors
-/// What poll(2) says, interruption by a signal excepted (that returns an empty list).
+/// The errors of poll(2), except interruption by a signal (which returns an empty list).
 pub fn wait_readable(fds: &[BorrowedFd<'_>], timeout: Duration) -> io::Result<Vec<usize>> {
     let mut polls: Vec<libc::pollfd> =
         fds.iter().map(|f| libc::pollfd { fd: f.as_raw_fd(), events: libc::POLLIN, revents: 0 }).collect();
@@ -286,7 +290,7 @@ pub fn wait_readable(fds: &[BorrowedFd<'_>], timeout: Duration) -> io::Result<Ve
     Ok(polls.iter().enumerate().filter(|(_, p)| p.revents != 0).map(|(i, _)| i).collect())
 }
 
-/// The number behind a user's or group's name in a file like /etc/passwd or /etc/group, or the number itself.
+/// The id of a user or group, from a file like /etc/passwd or /etc/group; a number is returned as it is.
 pub fn id_of(name: &str, file: &Path) -> Option<u32> {
     if let Ok(id) = name.parse() {
         return Some(id);

@@ -1,7 +1,7 @@
 //! Asynchronous file writes and reads through io_uring (`io_uring(7)`).
 //!
-//! [`Uring`] owns what the kernel reads and writes: each operation in flight keeps its file and its buffer until the
-//! completion has been taken, and dropping the ring waits for all of them. That is the invariant that makes the interface
+//! [`Uring`] owns the memory that the kernel reads and writes: it keeps file and buffer of each operation in flight
+//! until the completion was taken, and dropping the ring waits for all operations. This invariant makes the interface
 //! safe.
 //! Memory named by [`Uring::register`] is pinned once instead of at every write.
 
@@ -17,10 +17,10 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The kernel takes at most this many bytes as one registered buffer.
+/// Maximum size of one registered buffer in the kernel.
 const PIECE_MAX: usize = 1 << 30;
 
-/// A stretch of this process's memory, named by its numbers only.
+/// A range of this process's memory, given by address and length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
     /// Address of the first byte.
@@ -29,31 +29,31 @@ pub struct Region {
     pub len: usize,
 }
 
-/// Bytes that stay where they are, and as they are, for as long as the value lives, wherever the value itself is moved.
+/// Bytes whose address and content do not change during the lifetime of the value, even if the value is moved.
 ///
 /// # Safety
-/// [`Stable::bytes`] returns the same address and length at every call, and nobody changes the bytes meanwhile.
+/// [`Stable::bytes`] must return the same address and length at every call, and the bytes must not change meanwhile.
 pub unsafe trait Stable: Send + 'static {
     /// The bytes.
     fn bytes(&self) -> &[u8];
 }
 
-/// Bytes that can be read into while the value is owned by a ring.
+/// Bytes into which the kernel can read while a ring owns the value.
 ///
 /// # Safety
-/// [`StableMut::bytes_mut`] returns what [`Stable::bytes`] does, and nobody else looks at the bytes while the ring has the
-/// value. "Nobody changes them" means: but the kernel.
+/// [`StableMut::bytes_mut`] must return the bytes of [`Stable::bytes`], and the bytes must not be accessed while the
+/// ring owns the value. In the contract of [`Stable`], only the kernel may change them.
 pub unsafe trait StableMut: Stable {
     /// The bytes.
     fn bytes_mut(&mut self) -> &mut [u8];
 }
 
-/// Memory of its own for direct reads: its first byte lies at the beginning of a page.
+/// Page-aligned memory for direct reads.
 #[derive(Debug)]
 pub struct Aligned {
     base: NonNull<u8>,
     len: usize,
-    /// What the allocator gave, in which these bytes lie.
+    /// The allocation that contains the aligned bytes.
     allocated: NonNull<u8>,
     layout: Layout,
 }
@@ -64,17 +64,18 @@ unsafe impl Send for Aligned {}
 unsafe impl Sync for Aligned {}
 
 impl Aligned {
-    /// What the memory begins at a multiple of.
+    /// Alignment of the memory, in bytes.
     pub const ALIGN: usize = 4096;
 
-    /// So many bytes, at least one, all zero.
+    /// Allocates `len` bytes, at least one, all zero.
     ///
     /// # Panics
-    /// When the length is more than an address can tell.
+    /// If the length exceeds the address space.
     pub fn new(len: usize) -> Self {
         let len = len.max(1);
-        // PERF: a page more, and no alignment asked for: then much memory comes from the kernel as zeros that nobody has touched,
-        // instead of being written over by the allocator page by page (0.2 ms for a piece of 264 KiB of which 68 are read into).
+        // PERF: one page more without an alignment request: the allocator then takes large sizes from the kernel as
+        // zero pages that are not accessed yet, instead of zeroing them page by page (0.2 ms for a piece of 264 KiB of
+        // which 68 are read into).
         let layout = len.checked_add(Self::ALIGN).and_then(|len| Layout::array::<u8>(len).ok());
         let layout = layout.expect("a length that memory can have");
         // SAFETY: the layout is not empty.
@@ -123,11 +124,11 @@ unsafe impl StableMut for Aligned {
     }
 }
 
-/// Opens a file for reads into [`Aligned`] memory, past the page cache where the file system can; whether it does. Then
-/// offsets and lengths must be multiples of [`Aligned::ALIGN`].
+/// Opens a file for reads into [`Aligned`] memory, with direct I/O if the file system supports it; the result is true
+/// with direct I/O. Then offsets and lengths must be multiples of [`Aligned::ALIGN`].
 ///
 /// # Errors
-/// What `open(2)` says.
+/// The errors of `open(2)`.
 pub fn open_aligned(path: &Path) -> io::Result<(File, bool)> {
     match File::options().read(true).custom_flags(libc::O_DIRECT).open(path) {
         Ok(file) => Ok((file, true)),
@@ -136,18 +137,18 @@ pub fn open_aligned(path: &Path) -> io::Result<(File, bool)> {
     }
 }
 
-/// An operation that has ended.
+/// A completed operation.
 #[derive(Debug)]
 pub struct UringCompletion<B> {
-    /// As given when it was pushed.
+    /// The token given at submission.
     pub token: u64,
-    /// Bytes written or read (0 for the others), or why not.
+    /// Bytes written or read (0 for other operations), or the error.
     pub result: io::Result<usize>,
-    /// The buffer that went with it, if one did.
+    /// The buffer of the operation, if it has one.
     pub buffer: Option<B>,
 }
 
-/// What the kernel may still be looking at.
+/// The memory that the kernel may still access.
 struct InFlight<B> {
     token: u64,
     #[expect(dead_code, reason = "held for the kernel, which is the one that uses it")]
@@ -155,7 +156,7 @@ struct InFlight<B> {
     buffer: Option<B>,
 }
 
-/// A submission and a completion queue, and everything in flight between them.
+/// A submission and a completion queue, and the operations in flight.
 pub struct Uring<B: Stable> {
     ring: IoUring,
     held: Vec<Option<InFlight<B>>>,
@@ -167,7 +168,7 @@ impl<B: Stable> Uring<B> {
     /// A ring for up to `entries` operations in flight.
     ///
     /// # Errors
-    /// `ENOSYS` or `EPERM` where io_uring is absent or forbidden (containers, `kernel.io_uring_disabled`).
+    /// `ENOSYS` or `EPERM` if io_uring is missing or forbidden (containers, `kernel.io_uring_disabled`).
     pub fn new(entries: u32) -> io::Result<Self> {
         let ring =
             IoUring::builder().setup_coop_taskrun().build(entries).or_else(|_| IoUring::builder().build(entries))?;
@@ -186,13 +187,13 @@ impl<B: Stable> Uring<B> {
         })
     }
 
-    /// Pins memory from which writes will come, in pieces of at most 1 GiB. Other memory may still be written from.
+    /// Registers (pins) memory for writes, in pieces of at most 1 GiB. Writes from other memory remain possible.
     ///
     /// # Errors
-    /// `ENOMEM` beyond RLIMIT_MEMLOCK, `EFAULT`/`EOPNOTSUPP` for memory of the wrong kind; writes then pin page by page.
+    /// `ENOMEM` above RLIMIT_MEMLOCK, `EFAULT`/`EOPNOTSUPP` for unsuitable memory; then each write pins its pages.
     ///
     /// # Safety
-    /// The memory stays mapped for as long as this ring lives.
+    /// The memory must stay mapped during the lifetime of this ring.
     pub unsafe fn register(&mut self, regions: &[Region]) -> io::Result<()> {
         let pieces: Vec<Region> = regions
             .iter()
@@ -215,10 +216,10 @@ impl<B: Stable> Uring<B> {
         self.held.len() - self.free.len()
     }
 
-    /// Queues a write of the whole buffer at `offset`. It may come back short.
+    /// Queues a write of the whole buffer at `offset`. The write may be short.
     ///
     /// # Errors
-    /// `EBUSY` when as many operations are in flight as the ring was made for.
+    /// `EBUSY` if the maximum number of operations is in flight.
     pub fn write(&mut self, file: &Arc<File>, offset: u64, buffer: B, token: u64) -> io::Result<()> {
         let bytes = buffer.bytes();
         let (address, len) = (bytes.as_ptr(), bytes.len());
@@ -232,10 +233,10 @@ impl<B: Stable> Uring<B> {
         self.push(entry, file, Some(buffer), token)
     }
 
-    /// Queues a read from `offset` on into a part of the buffer. It may come back short; the buffer comes with it.
+    /// Queues a read at `offset` into a part of the buffer. The read may be short; its completion returns the buffer.
     ///
     /// # Errors
-    /// `EBUSY`, as for [`Uring::write`]; `EINVAL` for a part that the buffer does not have. The buffer is lost then.
+    /// `EBUSY`, as for [`Uring::write`]; `EINVAL` for a part outside the buffer. In both cases the buffer is dropped.
     pub fn read(
         &mut self,
         file: &Arc<File>,
@@ -290,11 +291,11 @@ impl<B: Stable> Uring<B> {
         Ok(())
     }
 
-    /// Hands what was queued to the kernel, waits up to `wait` for at least one completion (zero does not wait), and
-    /// appends all there are to `out`.
+    /// Submits the queued operations, waits up to `wait` for at least one completion (zero does not wait), and appends
+    /// all available completions to `out`.
     ///
     /// # Errors
-    /// When the ring itself fails; an operation that failed is a [`UringCompletion`].
+    /// If the ring itself fails; a failed operation is a [`UringCompletion`].
     pub fn reap(&mut self, wait: Duration, out: &mut Vec<UringCompletion<B>>) -> io::Result<()> {
         let outcome = if wait.is_zero() || self.in_flight() == 0 || !self.ring.completion().is_empty() {
             self.ring.submit()
@@ -304,7 +305,7 @@ impl<B: Stable> Uring<B> {
         };
         match outcome {
             Ok(_) => {}
-            // The wait ended, a signal came, or the completion queue must be emptied first: all are ordinary.
+            // The wait ended, a signal came, or the completion queue must be emptied first: none of these is an error.
             Err(e) if matches!(e.raw_os_error(), Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN)) => {}
             Err(e) => return Err(e),
         }
@@ -328,7 +329,7 @@ impl<B: Stable> Drop for Uring<B> {
         let mut out = Vec::new();
         while self.in_flight() > 0 {
             if self.reap(Duration::from_secs(1), &mut out).is_err() {
-                // The kernel may still read the buffers and nobody can say when it stops: leaking them is the safe end.
+                // The kernel may still access the buffers for an unknown time, so they are leaked.
                 std::mem::forget(std::mem::take(&mut self.held));
                 return;
             }
@@ -343,7 +344,7 @@ mod tests {
 
     #[derive(Debug)]
     struct Heap(Vec<u8>);
-    // SAFETY: a vector's heap block does not move with the vector, and nobody changes it here.
+    // SAFETY: a vector's heap block does not move with the vector, and no code here changes it.
     unsafe impl Stable for Heap {
         fn bytes(&self) -> &[u8] {
             &self.0

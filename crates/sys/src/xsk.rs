@@ -1,10 +1,10 @@
 //! AF_XDP sockets: memory, rings, options (Documentation/networking/af_xdp.rst, include/uapi/linux/if_xdp.h).
 //!
-//! A [`Receiver`] and a [`Sender`] each own one queue of one interface, an [`Umem`] of memory registered with the kernel
-//! (the UMEM; receivers may share one), and the four rings. Chunks of the area belong to the kernel from the moment
-//! their address is published in the fill or transmit ring until it comes back in the receive or completion ring; both
-//! types look at a chunk only in between, and for the length of one callback. That is the invariant that every `unsafe`
-//! block here leans on, and why they are the only ones who touch the rings.
+//! A [`Receiver`] and a [`Sender`] each own one queue of one interface, an [`Umem`] of memory registered with the
+//! kernel (the UMEM; receivers may share one), and the four rings. A chunk belongs to the kernel from the moment its
+//! address is published in the fill or transmit ring until the address comes back in the receive or completion ring.
+//! Both types access a chunk only while it does not belong to the kernel, and only during one callback. Every `unsafe`
+//! block here relies on this invariant, and therefore no other type accesses the rings.
 //!
 //! With the flag `XDP_SHARED_UMEM` the kernel takes mode and flags from the socket that registered the memory; each
 //! queue still has its own fill and completion ring, so no two threads ever write to the same one.
@@ -29,10 +29,10 @@ use std::time::{Duration, Instant};
 /// Bytes that the kernel keeps free at the head of every receive chunk (`XDP_PACKET_HEADROOM`).
 pub const HEADROOM: u32 = 256;
 
-/// Copying, or the driver writing into our memory.
+/// Copy mode, or zero-copy: the driver accesses our memory directly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CopyMode {
-    /// Zero-copy where the driver offers it, else copy.
+    /// Zero-copy if the driver supports it, else copy.
     #[default]
     Best,
     /// Always copy.
@@ -41,21 +41,21 @@ pub enum CopyMode {
     ZeroCopy,
 }
 
-/// Busy polling: the reading thread runs the driver's receive loop itself instead of waiting for an interrupt. The port
-/// then wants its interrupts deferred, or both compete (`napi_defer_hard_irqs` and `gro_flush_timeout` of the port, see
-/// Documentation/networking/napi.rst).
+/// Busy polling: the reading thread runs the driver's receive loop itself instead of waiting for an interrupt.
+/// Interrupts of the interface should then be deferred, or both compete (`napi_defer_hard_irqs` and `gro_flush_timeout`
+/// of the interface, see Documentation/networking/napi.rst).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BusyPoll {
-    /// How long one call may spin, in microseconds.
+    /// Maximum time that one call polls, in microseconds.
     pub micros: u32,
-    /// How many frames one call may bring.
+    /// Maximum number of frames per call.
     pub budget: u32,
 }
 
 /// `XDP_STATISTICS`: cumulative since the socket was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Frames dropped because no chunk was to be had, or because they did not fit one.
+    /// Frames dropped because no chunk was available, or because they did not fit one chunk.
     pub rx_dropped: u64,
     /// Frames dropped because the receive ring was full.
     pub rx_ring_full: u64,
@@ -67,12 +67,12 @@ pub struct Statistics {
     pub tx_invalid: u64,
 }
 
-/// A step that failed on the way to a socket, or on one.
+/// A failed step of opening or using a socket.
 #[derive(Debug)]
 pub struct StepError {
-    /// What was being done, to follow "cannot".
+    /// The operation, as a phrase that follows "cannot".
     pub step: &'static str,
-    /// The kernel's answer.
+    /// The kernel's error.
     pub error: io::Error,
 }
 
@@ -84,7 +84,7 @@ impl fmt::Display for StepError {
 
 impl std::error::Error for StepError {}
 
-/// Turns the kernel's answer into a [`StepError`].
+/// Converts an error of the kernel to a [`StepError`].
 trait Step<T> {
     fn step(self, step: &'static str) -> Result<T, StepError>;
 }
@@ -95,28 +95,28 @@ impl<T> Step<T> for io::Result<T> {
     }
 }
 
-/// So long the kernel may need to let go of a queue.
+/// Time that the kernel may need to release a queue.
 const RELEASE_TIME: Duration = Duration::from_millis(500);
 const SO_PREFER_BUSY_POLL: c_int = 69;
 const SO_BUSY_POLL_BUDGET: c_int = 70;
 const MAX_TX_SKB_BUDGET: c_int = 9;
-/// In a descriptor: the frame goes on in the next one (`XDP_PKT_CONTD`).
+/// Flag of a descriptor: the frame continues in the next descriptor (`XDP_PKT_CONTD`).
 const CONTINUED: u32 = 1;
 
-/// A fresh AF_XDP socket of this thread's network namespace.
+/// Opens an AF_XDP socket in the network namespace of this thread.
 fn socket() -> io::Result<OwnedFd> {
     // SAFETY: socket takes no pointers.
     let fd = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel has just opened it for us and nobody else knows of it.
+    // SAFETY: the kernel has just opened the descriptor, so it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Registers `area` as the socket's UMEM; received frames begin `spare` bytes behind [`HEADROOM`].
+/// Registers `area` as the socket's UMEM; received frames begin `spare` bytes after [`HEADROOM`].
 fn register(fd: &OwnedFd, area: &Umem, chunk: u32, spare: u32) -> io::Result<()> {
-    // The layout before 5.4, which every kernel still takes; what came later is zero for us.
+    // The layout before 5.4, which every kernel still accepts; later fields are zero.
     #[repr(C)]
     struct Registration {
         addr: u64,
@@ -134,14 +134,14 @@ fn register(fd: &OwnedFd, area: &Umem, chunk: u32, spare: u32) -> io::Result<()>
         flags: 0,
         pad: 0,
     };
-    // SAFETY: the area outlives the socket: whoever owns the one holds the other.
+    // SAFETY: the area outlives the socket: each owner of the socket also holds the area.
     unsafe { set(fd, libc::SOL_XDP, libc::XDP_UMEM_REG, &registration) }
 }
 
 /// Binds the socket to a queue of an interface; `shared` is the socket whose UMEM it uses.
 ///
-/// The kernel lets go of a queue some time after its socket was closed (`xp_release_deferred`), so a queue that is taken
-/// is asked for again for a while.
+/// The kernel releases a queue some time after its socket was closed (`xp_release_deferred`), so binding to a queue in
+/// use is retried for [`RELEASE_TIME`].
 fn bind(fd: &OwnedFd, ifindex: u32, queue: u32, flags: u16, shared: Option<&OwnedFd>) -> io::Result<()> {
     let address = libc::sockaddr_xdp {
         sxdp_family: libc::AF_XDP as u16,
@@ -175,7 +175,7 @@ fn bind_flags(mode: CopyMode, multi_buffer: bool) -> u16 {
     libc::XDP_USE_NEED_WAKEUP | copy | frags
 }
 
-/// Whether the driver writes into our memory (`XDP_OPTIONS`).
+/// True if the driver accesses our memory directly (`XDP_OPTIONS`).
 fn is_zero_copy(fd: &OwnedFd) -> io::Result<bool> {
     let mut flags = 0u32;
     // SAFETY: struct xdp_options is one u32.
@@ -201,7 +201,7 @@ fn set_busy_poll(fd: &OwnedFd, options: BusyPoll) -> io::Result<()> {
     }
 }
 
-/// The socket's pending error, taken off it: `ENETDOWN` once its interface has been unregistered.
+/// Returns and clears the socket's pending error: `ENETDOWN` after its interface was unregistered.
 fn pending_error(fd: &OwnedFd) -> io::Result<()> {
     let mut error: c_int = 0;
     // SAFETY: SO_ERROR is one int.
@@ -213,7 +213,7 @@ fn pending_error(fd: &OwnedFd) -> io::Result<()> {
 /// `T` must be the option's type, and what it points to good for what the kernel does with it.
 unsafe fn set<T>(fd: &OwnedFd, level: c_int, option: c_int, value: &T) -> io::Result<()> {
     let bytes = size_of::<T>() as libc::socklen_t;
-    // SAFETY: the value is live for the call and of the size given; the rest is the caller's word.
+    // SAFETY: the value is live for the call and of the size given; the caller guarantees the rest.
     let answer = unsafe { libc::setsockopt(fd.as_raw_fd(), level, option, std::ptr::from_ref(value).cast(), bytes) };
     if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

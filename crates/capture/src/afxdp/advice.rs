@@ -1,4 +1,4 @@
-//! What the kernel's refusals mean here, and what to do about them.
+//! Explanations and advice for the errors of the kernel.
 
 use super::dispatcher::DispatcherError;
 use crate::SourceError;
@@ -7,10 +7,10 @@ use std::io;
 use sys::privilege::{self, Capabilities, Capability};
 use sys::xsk::StepError;
 
-/// What it takes to load a program and to attach it.
+/// Capabilities required to load and attach a program.
 const XDP: Capabilities = Capabilities::of(&[Capability::NetAdmin, Capability::Bpf]);
 
-/// A socket that could not be had for `queue` of `name`.
+/// The error for a socket of `queue` of `name` that could not be opened.
 pub(super) fn socket(name: &str, queue: u32, trouble: StepError) -> SourceError {
     let StepError { step, error } = trouble;
     let binding = step == "bind to the queue";
@@ -39,7 +39,7 @@ pub(super) fn socket(name: &str, queue: u32, trouble: StepError) -> SourceError 
     SourceError::System { name: name.to_owned(), what: step, error, advice }
 }
 
-/// A program that did not get onto `name`.
+/// The error for a program that could not be attached to `name`.
 pub(super) fn steer(name: &str, trouble: DispatcherError) -> SourceError {
     let system =
         |what, error: io::Error, advice: String| SourceError::System { name: name.to_owned(), what, error, advice };
@@ -102,12 +102,12 @@ pub(super) fn steer(name: &str, trouble: DispatcherError) -> SourceError {
     }
 }
 
-/// Whether the error says that there is no such interface (any more).
+/// True if the error means that the interface does not exist (any more).
 pub(super) fn is_gone(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(errno::ENODEV | errno::ENXIO | errno::ENOLINK))
 }
 
-/// Linux's error numbers that are told apart above; the same on every machine that we build for.
+/// Linux error numbers that the functions above distinguish; equal on all supported architectures.
 mod errno {
     pub const EPERM: i32 = 1;
     pub const ENXIO: i32 = 6;

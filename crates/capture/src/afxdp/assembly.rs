@@ -1,26 +1,27 @@
-//! Frames that span several chunks are put together in one place; others are not touched.
+//! Frames that span several chunks are copied into one buffer; other frames are not copied.
 //!
-//! The kernel publishes the pieces of a frame together, but a batch may end between them, so what has come is kept.
+//! The kernel publishes all pieces of a frame together, but a batch may end between them, so the buffer persists across
+//! batches.
 
 /// Frames longer than this are lost with [`base::Cause::Source`].
 pub const FRAME_MAX: usize = 65_535;
 
-/// Pieces put together into frames. A frame of one piece is not copied.
+/// Assembles pieces into frames. A frame of one piece is not copied.
 #[derive(Default)]
 pub(super) struct Assembly {
     bytes: Vec<u8>,
     open: bool,
-    /// Frames that were too long, so far.
+    /// Number of frames that were too long.
     pub(super) too_long: u64,
 }
 
 impl Assembly {
-    /// Whether the next piece goes on with a frame.
+    /// True if the next piece continues a frame.
     pub(super) const fn is_open(&self) -> bool {
         self.open
     }
 
-    /// The whole frame, once its last piece has come and if it is not too long.
+    /// Adds a piece; returns the whole frame after its last piece, unless it is too long.
     #[inline]
     pub(super) fn add<'a>(&'a mut self, piece: &'a [u8], more: bool) -> Option<&'a [u8]> {
         if !self.open && !more {
@@ -30,7 +31,7 @@ impl Assembly {
             self.bytes.clear();
             self.open = true;
         }
-        // One byte too many is enough to know.
+        // One byte above the maximum suffices to mark the frame as too long.
         let room = (FRAME_MAX + 1).saturating_sub(self.bytes.len());
         self.bytes.extend_from_slice(&piece[..piece.len().min(room)]);
         if more {

@@ -1,6 +1,6 @@
-//! The XDP program of one interface. It stays for as long as the interface is captured: what is exchanged is the program that it goes on
-//! with ([`XdpDispatcher::exchange`]), if there is one, which then decides. Without one it counts each frame and sends it to the socket of its
-//! queue, if that has one.
+//! The XDP program of one interface. It stays attached as long as the interface is captured. A program of the packet
+//! language runs from its slot ([`XdpDispatcher::exchange`]) and then decides on each packet. With an empty slot, the
+//! dispatcher counts each frame and redirects it to the socket of its queue, if there is one.
 //!
 //! ```text
 //! bpf_tail_call(ctx, programs, 0)                   comes back only where the slot is empty
@@ -8,14 +8,14 @@
 //! fates[ctx->rx_queue_index][verdict == XDP_REDIRECT ? user : unclaimed] += 1        one set per processor
 //! return verdict
 //! ```
-//! The flags of `bpf_redirect_map` are what it answers when the map has no socket for the queue: such frames go on to
-//! the kernel as if we were not there. The program itself therefore knows which of the two happened, and its count of
-//! frames sent to a socket is independent of what the socket says it received and lost. All programs of a port count in the same
-//! map ([`PacketOutcome`]), so the books go on over every exchange.
+//! The flags of `bpf_redirect_map` are its return value if the map has no socket for the queue: the kernel then
+//! receives the frame as if no program were attached. So the program itself knows which of the two happened, and its
+//! count of redirected frames is independent of the counters of the socket. All programs of an interface count in the
+//! same map ([`PacketOutcome`]), so the counters continue across every exchange.
 //!
-//! Why a slot, and not `BPF_LINK_UPDATE`: that exchanges the program just as well, but then sleeps under the kernel's network lock
-//! until all processors have left the old one (`bpf_dispatcher_update` in kernel/bpf/dispatcher.c calls `synchronize_rcu`), 8 to 15 ms of which
-//! nobody here has any use: what the old program still works on is told by its generation.
+//! Why a slot and not `BPF_LINK_UPDATE`: that call also exchanges the program, but then sleeps under the kernel's
+//! network lock until all CPUs have left the old program (`bpf_dispatcher_update` in kernel/bpf/dispatcher.c calls
+//! `synchronize_rcu`). These 8 to 15 ms have no use here: the generation of a packet shows which program processed it.
 // PERF: an exchange takes 15 ms by the link, 0.07 ms by the slot, which costs a packet 1 ns (records/2026-11-22-xdp.md).
 
 use super::swap::{PortMap, PreparedProgram, spec};
@@ -31,68 +31,69 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use sys::packet::PacketSocket;
 
-/// The program's count of one queue.
+/// The program's counters of one queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DispatcherCounts {
-    /// Sent to a socket.
+    /// Frames redirected to the socket.
     pub redirected: u64,
     /// Of these, packets that the program left undecided.
     pub undecided: u64,
-    /// Left to the kernel because the queue has no socket.
+    /// Frames passed to the kernel because the queue has no socket.
     pub passed: u64,
-    /// Kept from the socket by the program's decision.
+    /// Packets that the program did not redirect to the socket, by outcome.
     pub disposed: ProgramOutcomes,
 }
 
 /// The attached program with its maps. It is detached when the last source that uses it is dropped.
 #[derive(Debug)]
 pub struct XdpDispatcher {
-    /// First, so that it goes first: whoever comes after it never runs without the slot's program.
+    /// First field, so that it is dropped first: no other program runs on the interface while the slot is empty.
     link: Link,
-    /// The slot.
+    /// The program array with one slot.
     programs: RawMap,
     running: Mutex<SlotProgram>,
     sockets: Arc<RawMap>,
     outcomes: Arc<RawMap>,
     generations: Arc<RawMap>,
-    /// Held while the queues' one value is read, changed and written.
+    /// Held while the single value of `generations` is read, changed and written back.
     seeing: Mutex<()>,
     queues: u32,
     frames: Frames,
-    /// Has the port take frames for other hosts too; the port forgets it with the socket, however this process ends.
+    /// Puts the interface into promiscuous mode; the kernel ends the mode when it closes the socket, also after a
+    /// crash.
     _promiscuous_socket: PacketSocket,
 }
 
-/// What is in the slot, which itself keeps the program.
+/// The state of the slot. The slot itself holds the reference to the program.
 #[derive(Debug, Default)]
 struct SlotProgram {
-    /// There is something in it.
+    /// True if the slot holds a program.
     busy: bool,
-    /// The maps of the program, with their roles; none of ours.
+    /// The maps of the program, with their roles; without the maps of the dispatcher.
     maps: MapSet,
     roles: Vec<Role>,
 }
 
-/// Why there is no program on the interface.
+/// Reasons why the dispatcher or a program could not be installed.
 #[derive(Debug)]
 pub enum DispatcherError {
-    /// A map was refused.
+    /// The kernel refused to create a map.
     Map(MapError),
-    /// Something could not be put into a map.
+    /// The kernel refused an entry of a map.
     Fill(String, io::Error),
-    /// The code and its maps do not belong together, which is a bug of ours.
+    /// The code refers to maps that were not supplied: a bug of netgrain.
     Unbound(String),
-    /// The program was refused.
+    /// The kernel refused to load the program.
     Load(LoadError),
-    /// It could not be attached.
+    /// The kernel refused to attach the program.
     Attach(AttachError),
-    /// It could not take over from the one before.
+    /// The kernel refused to exchange the program in the slot.
     Exchange(io::Error),
-    /// The port could not be told to take frames for other hosts.
+    /// The kernel refused promiscuous mode.
     Promiscuous(io::Error),
 }
 
-/// The only key of the slot, and of what is known of the queues.
+/// The only key of the slot and of the map of generations.
 const ONLY: [u8; 4] = [0; 4];
 
 /// Offsets in `struct xdp_md`.
@@ -101,7 +102,7 @@ mod context {
 }
 
 impl XdpDispatcher {
-    /// Puts the program on the interface. All frames pass until a queue is taken.
+    /// Attaches the program to the interface. All frames pass to the kernel until a queue is taken.
     ///
     /// # Errors
     /// [`DispatcherError`].
@@ -113,7 +114,8 @@ impl XdpDispatcher {
         let root = code(Some(&programs), &*sockets, &*fates);
         let program = Program::load("netgrain", &root, frames).map_err(DispatcherError::Load)?;
         let link = Link::attach(program, ifindex, options).map_err(DispatcherError::Attach)?;
-        // A card leaves out what is not for it before any program runs; on a mirror port that is nearly everything.
+        // Without promiscuous mode the NIC discards frames for other hosts before any program runs: on a mirror port
+        // nearly all frames.
         let ear = PacketSocket::open().map_err(DispatcherError::Promiscuous)?;
         ear.promiscuous(ifindex).map_err(DispatcherError::Promiscuous)?;
         let (running, seeing) = Default::default();
@@ -131,28 +133,29 @@ impl XdpDispatcher {
         })
     }
 
-    /// What is done where the slot is empty, as a program of its own over this port's maps.
+    /// The code for an empty slot, as a program of its own over the maps of this interface.
     pub fn code(&self) -> Code {
         code(None, &*self.sockets, &*self.outcomes)
     }
 
-    /// Lets other code take over between two frames. Code that is to keep the books uses this port's maps as
-    /// [`XdpDispatcher::code`] does.
+    /// Replaces the running program by other code between two frames. Code that keeps the counters uses the maps of
+    /// this interface, as [`XdpDispatcher::code`] does.
     ///
     /// # Errors
-    /// [`DispatcherError`]; the program before then stays.
+    /// [`DispatcherError`]; the previous program then continues to run.
     pub fn replace(&self, name: &str, code: &Code) -> Result<(), DispatcherError> {
         let program = Program::load(name, code, self.frames).map_err(DispatcherError::Load)?;
         self.exchange(PreparedProgram { program: Arc::new(program), maps: MapSet::default(), roles: vec![], kept: 0 })
             .map(drop)
     }
 
-    /// Makes a program of the language ready: its maps are made, or kept from the program that runs now where they mean the same,
-    /// and filled; the verifier has accepted it. Nothing has changed at the port by then. `devices` are the interfaces of the program's
-    /// names, `clock` is what takes the kernel's monotonic clock to 1970.
+    /// Prepares a program of the packet language: creates and fills its maps, or keeps those maps of the running
+    /// program that have the same meaning, and has the verifier accept the code. The interface is not changed yet.
+    /// `devices` are the interfaces that the program names; `clock` is the offset from the kernel's monotonic clock to
+    /// 1970.
     ///
     /// # Errors
-    /// [`DispatcherError`], the verifier's log among them.
+    /// [`DispatcherError`], with the verifier's log if the verifier refused the program.
     pub fn prepare(
         &self,
         object: &Object,
@@ -199,11 +202,12 @@ impl XdpDispatcher {
         Ok(PreparedProgram { program: Arc::new(program), maps, roles, kept })
     }
 
-    /// Lets a prepared program take over between two frames; answers how long that took. A queue that has seen it does not see the one
-    /// before again; another queue may still be at a frame with that one.
+    /// Installs a prepared program between two frames and returns the duration of the exchange. A queue that has run
+    /// the new program does not run the previous one again; another queue may still process a frame with the previous
+    /// one.
     ///
     /// # Errors
-    /// [`DispatcherError`]; the program before then stays.
+    /// [`DispatcherError`]; the previous program then continues to run.
     pub fn exchange(&self, prepared: PreparedProgram) -> Result<Duration, DispatcherError> {
         let mut running = self.lock();
         let begun = Instant::now();
@@ -214,8 +218,8 @@ impl XdpDispatcher {
         Ok(taken)
     }
 
-    /// Empties the slot: no frame that comes from now on is decided in the kernel. One that is in the program at this moment still is
-    /// ([`sys::bpf::wait_for_running_programs`]).
+    /// Empties the slot: the kernel decides on no frame that arrives later. A frame that the program processes at this
+    /// moment is still decided by it ([`sys::bpf::wait_for_running_programs`]).
     ///
     /// # Errors
     /// [`DispatcherError`].
@@ -228,14 +232,14 @@ impl XdpDispatcher {
         Ok(())
     }
 
-    /// A map of the program that runs, to be read or tended.
+    /// A map of the running program, for reading and maintenance.
     pub fn map(&self, role: Role) -> Option<PortMap> {
         let running = self.lock();
         let at = running.roles.iter().position(|r| *r == role)?;
         running.maps.maps().get(at).cloned()
     }
 
-    /// How many queues the port has; fates are counted for each.
+    /// Number of queues of the interface; outcomes are counted for each.
     pub fn queues(&self) -> u32 {
         self.queues
     }
@@ -244,29 +248,29 @@ impl XdpDispatcher {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether this is one of the maps that the port keeps whatever program runs.
+    /// True if the map belongs to the dispatcher and stays the same for all programs.
     fn is_ours(&self, spec: &MapSpec) -> bool {
         [&self.sockets, &self.outcomes, &self.generations].iter().any(|map| map.spec() == spec)
     }
 
-    /// Tells the kernel that whoever reads `queue` has seen a packet of the program with this generation, so that those that follow
-    /// need not say it ([`QueueGenerations`]). Until the kernel knows, each packet says it.
+    /// Records in the kernel that the reader of `queue` has received a packet of the program with this generation, so
+    /// that later packets need not carry the generation ([`QueueGenerations`]). Until then each packet carries it.
     ///
     /// # Errors
-    /// The kernel's.
+    /// An error of the kernel.
     pub fn acknowledge(&self, queue: u32, generation: u32) -> io::Result<()> {
         let _alone = self.seeing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut all = self.generations.get(&ONLY)?.unwrap_or_default();
         let Some(of_queue) = of_queue(&mut all, queue) else { return Ok(()) };
-        // What another queue's program writes at this moment may be lost, and comes again with its next packet.
+        // A concurrent update by the program on another queue may be lost; its next packet repeats the update.
         *of_queue = QueueGenerations { by_user: generation, ..QueueGenerations::read(of_queue) }.bytes();
         self.generations.set(&ONLY, &all)
     }
 
-    /// The last generation of which packets of `queue` could not say that they are its own; 0 if all could.
+    /// The last generation with packets of `queue` that could not carry their generation; 0 if there were none.
     ///
     /// # Errors
-    /// The kernel's.
+    /// An error of the kernel.
     pub fn last_untagged(&self, queue: u32) -> io::Result<u32> {
         let mut all = self.generations.get(&ONLY)?.unwrap_or_default();
         Ok(of_queue(&mut all, queue).map_or(0, |of_queue| QueueGenerations::read(of_queue).last_untagged))
@@ -277,26 +281,26 @@ impl XdpDispatcher {
         self.link.mode()
     }
 
-    /// From now on frames of `queue` go to `socket`.
+    /// Redirects the frames of `queue` to `socket` from now on.
     ///
     /// # Errors
-    /// The kernel's.
+    /// An error of the kernel.
     pub fn take(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
         self.sockets.set(&queue.to_ne_bytes(), &socket.as_raw_fd().to_ne_bytes())
     }
 
-    /// From now on frames of `queue` go to the kernel. Programs that run at this moment may still choose the socket.
+    /// Leaves the frames of `queue` to the kernel from now on. Running programs may still choose the socket.
     ///
     /// # Errors
-    /// The kernel's.
+    /// An error of the kernel.
     pub fn give_back(&self, queue: u32) -> io::Result<()> {
         self.sockets.remove(&queue.to_ne_bytes()).map(drop)
     }
 
-    /// What the program did with frames of `queue`.
+    /// The program's counters of `queue`.
     ///
     /// # Errors
-    /// The kernel's.
+    /// An error of the kernel.
     pub fn counts(&self, queue: u32) -> io::Result<DispatcherCounts> {
         let per_cpu = self.outcomes.get(&queue.to_ne_bytes())?.unwrap_or_default();
         let sum = |fate: PacketOutcome| {
@@ -317,7 +321,7 @@ impl XdpDispatcher {
     }
 }
 
-/// The slot.
+/// The specification of the slot.
 fn programs_spec() -> MapSpec {
     MapSpec {
         name: "ng_programs".into(),
@@ -329,7 +333,7 @@ fn programs_spec() -> MapSpec {
     }
 }
 
-/// Sockets by queue, as every program of the port knows them.
+/// The map of sockets by queue, shared by all programs of the interface.
 fn sockets_spec(queues: u32) -> MapSpec {
     MapSpec {
         name: "ng_sockets".into(),
@@ -341,7 +345,7 @@ fn sockets_spec(queues: u32) -> MapSpec {
     }
 }
 
-/// Fates by queue, as every program of the port counts them.
+/// The map of outcomes by queue, shared by all programs of the interface.
 fn outcomes_spec(queues: u32) -> MapSpec {
     MapSpec {
         name: "ng_fates".into(),
@@ -353,7 +357,7 @@ fn outcomes_spec(queues: u32) -> MapSpec {
     }
 }
 
-/// Which programs were seen by queue, as every program of the port knows it.
+/// The map of generations by queue, shared by all programs of the interface.
 fn generations_spec(queues: u32) -> MapSpec {
     MapSpec {
         name: "ng_seen".into(),
@@ -369,7 +373,7 @@ fn of_queue(all: &mut [u8], queue: u32) -> Option<&mut [u8; QueueGenerations::BY
     all.get_mut(QueueGenerations::BYTES * queue as usize..)?.first_chunk_mut()
 }
 
-/// The program as drawn above, which goes on with what is in the slot if it has one.
+/// The program shown above; with `programs` it first makes a tail call to the slot.
 fn code(programs: Option<&RawMap>, sockets: &impl AsFd, fates: &impl AsFd) -> Code {
     const QUEUE_ON_STACK: i16 = -4;
     let mut asm = Asm::new();
@@ -377,7 +381,7 @@ fn code(programs: Option<&RawMap>, sockets: &impl AsFd, fates: &impl AsFd) -> Co
     if let Some(programs) = programs {
         asm.mov_reg(Reg::R6, Reg::R1);
         asm.map(Reg::R2, programs);
-        // A number that the verifier knows makes this a jump whose target the kernel patches, not a look at the map.
+        // With a constant index, the kernel patches a direct jump to the target instead of reading the map.
         asm.mov(Reg::R3, 0);
         asm.call(Helper::TailCall);
         asm.mov_reg(Reg::R1, Reg::R6);
@@ -406,7 +410,7 @@ fn code(programs: Option<&RawMap>, sockets: &impl AsFd, fates: &impl AsFd) -> Co
     asm.finish().expect("both labels are placed, a few slots away")
 }
 
-/// `*(u64 *)(r0 + at) += 1`. Not atomic: the value is this processor's own, and XDP programs do not interrupt each other.
+/// `*(u64 *)(r0 + at) += 1`. Not atomic: the value is per CPU, and XDP programs do not interrupt each other.
 fn count(asm: &mut Asm, at: i16) {
     asm.load(Size::Dw, Reg::R1, Reg::R0, at);
     asm.alu(bpf::Alu::Add, Reg::R1, 1);

@@ -1,14 +1,16 @@
-//! Sending through AF_XDP: the traffic generator's way onto a port.
+//! Sending through AF_XDP, for the traffic generator.
 //!
-//! Nothing is reported as sent that is known to have been dropped. In copy mode the driver's refusals come back one by
-//! one (see `sys::xsk`). A veth port (drivers/net/veth.c, 6.16 and later) drops a frame when the 256 places of its
-//! peer's ring are taken, and says so; such a frame counts as dropped. With any queueing discipline on the sending port
-//! (`tc qdisc add dev a root pfifo`) the port stands still instead, the frame waits in our ring, and nothing is lost on
-//! the way. Both were tried until the peer's XDP program had seen exactly what was counted as sent.
+//! A frame that is known to be dropped is not counted as sent. In copy mode the kernel reports each frame that the
+//! driver refuses (see `sys::xsk`). A veth interface (drivers/net/veth.c, 6.16 and later) drops a frame when the 256
+//! entries of its peer's ring are taken, and reports the drop; the frame is counted as dropped. With a queueing
+//! discipline on the sending interface (`tc qdisc add dev a root pfifo`) the interface stops its queue instead: the
+//! frame waits in our ring and none is lost. In tests of both cases the peer's XDP program saw exactly the number of
+//! frames counted as sent.
 //!
-//! The peer's receive loop normally runs inside our own system call, once for each frame, so that its ring never fills;
-//! given a thread of its own (`/sys/class/net/b/threaded`) it runs beside us, is faster, and needs the discipline.
-//! Flat out and in one size, frames made inside the kernel cost less: see [`live_frames`](crate::live_frames).
+//! The peer's receive loop normally runs inside our own system call, once for each frame, so its ring never fills. With
+//! a receive thread of its own (`/sys/class/net/b/threaded`) the peer is faster, but runs concurrently and needs the
+//! queueing discipline. For frames of one size at full speed, frames made inside the kernel cost less: see
+//! [`live_frames`](crate::live_frames).
 
 use super::{CopyMode, advice, look_up};
 use crate::SourceError;
@@ -21,18 +23,18 @@ use sys::xsk::{KickResult, Sender, SenderOptions};
 pub struct TransmitConfig {
     /// The interface.
     pub interface: String,
-    /// Its queue.
+    /// The queue of the interface.
     pub queue: u16,
-    /// Bytes of the longest frame that will be sent; above 4096 the port must take frames of several pieces.
+    /// Length of the longest frame in bytes; above 4096 the interface must support frames of several buffers.
     pub frame_max: usize,
-    /// How many frames may be under way, at least 1.
+    /// Maximum number of frames in flight, at least 1.
     pub frames: u32,
-    /// Copying or not.
+    /// Copy mode or zero-copy.
     pub copy: CopyMode,
 }
 
 impl TransmitConfig {
-    /// Frames up to 1518 bytes, 2048 of them under way, zero-copy where the driver offers it.
+    /// Frames up to 1518 bytes, 2048 in flight, zero-copy if the driver supports it.
     pub fn new(interface: &str, queue: u16) -> Self {
         Self { interface: interface.to_owned(), queue, frame_max: 1518, frames: 2048, copy: CopyMode::Best }
     }
@@ -41,11 +43,11 @@ impl TransmitConfig {
 /// Cumulative counters of a [`Transmitter`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TransmitCounts {
-    /// Frames that the driver took and did not say it dropped.
+    /// Frames that the driver accepted and did not report as dropped.
     pub sent: u64,
-    /// Frames that the driver dropped, for want of room behind it.
+    /// Frames that the driver dropped for lack of space in the next ring.
     pub dropped: u64,
-    /// Frames under way: in our ring, or with the driver and not yet done.
+    /// Frames in flight: in our ring, or accepted by the driver and not yet completed.
     pub under_way: u64,
     /// Descriptors that the kernel refused; there should be none.
     pub invalid: u64,
@@ -58,25 +60,25 @@ pub struct Transmitter {
     queue: u32,
 }
 
-/// What is waited for.
+/// The condition that ends a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WaitFor {
-    /// The driver has taken all frames.
+    /// The driver has accepted all frames.
     Taken,
-    /// There is a free place.
+    /// There is a free buffer.
     Place,
-    /// All frames have come back.
+    /// The driver has completed all frames.
     Back,
 }
 
-/// For so long the driver may stand still before a call gives up waiting.
+/// Time without progress of the driver after which a call gives up.
 const TIMEOUT: Duration = Duration::from_millis(100);
 
 impl Transmitter {
-    /// Opens the queue for sending. No XDP program is needed on this port.
+    /// Opens the queue for sending. No XDP program is needed on this interface.
     ///
     /// # Errors
-    /// [`SourceError`] with what to do.
+    /// [`SourceError`] with advice.
     pub fn open(config: &TransmitConfig) -> Result<Self, SourceError> {
         let name = &config.interface;
         let link = look_up(name)?;
@@ -93,15 +95,15 @@ impl Transmitter {
         Ok(Self { sender, name: name.clone(), queue: options.queue })
     }
 
-    /// Sends `count` frames: `fill` writes the frame with this index into the place it is given and answers the
-    /// length, from 14 bytes to what was configured. Answers how many were filled: fewer only if the driver stood still
-    /// for a tenth of a second.
+    /// Sends `count` frames: `fill` writes the frame with the given index into the buffer and returns its length, from
+    /// 14 bytes to the configured maximum. Returns the number of frames filled; it is below `count` only if the driver
+    /// made no progress for 100 ms.
     ///
     /// # Errors
-    /// [`SourceError::Gone`], or a port that is down.
+    /// [`SourceError::Gone`], or the error of an interface that is down.
     ///
     /// # Panics
-    /// When `fill` answers a length that is none.
+    /// If `fill` returns a length outside this range.
     pub fn send(
         &mut self,
         count: usize,
@@ -118,7 +120,7 @@ impl Transmitter {
         Ok(done)
     }
 
-    /// Waits until the driver has done with all frames; false if it stood still for a tenth of a second.
+    /// Waits until the driver has completed all frames; false if it made no progress for 100 ms.
     ///
     /// # Errors
     /// As for [`Transmitter::send`].
@@ -129,7 +131,7 @@ impl Transmitter {
     /// The counters so far.
     ///
     /// # Errors
-    /// When the kernel refuses to tell.
+    /// If the kernel refuses to read them.
     pub fn counts(&mut self) -> Result<TransmitCounts, SourceError> {
         self.sender.reap();
         let invalid = self.sender.statistics().map_err(|e| self.failed("read the counters", e))?.tx_invalid;
@@ -142,12 +144,12 @@ impl Transmitter {
         })
     }
 
-    /// Whether the driver reads our memory without copying.
+    /// True if the driver reads our memory without a copy.
     pub fn is_zero_copy(&self) -> bool {
         self.sender.is_zero_copy()
     }
 
-    /// Lets the kernel work until it has done so much; false if it stood still for too long.
+    /// Calls the kernel until the condition holds; false if there was no progress for `TIMEOUT`.
     fn push(&mut self, until: WaitFor) -> Result<bool, SourceError> {
         let mut stuck_since = None;
         loop {

@@ -1,4 +1,4 @@
-//! Where the bytes of a capture come from: a file or a pipe, unpacked if need be.
+//! The byte source of a capture: a file or a pipe, decompressed if necessary.
 
 use super::zstd::Zstd;
 use flate2::bufread::MultiGzDecoder;
@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
-/// Of compressed bytes, per read; plain ones pass it by.
+/// Read size for compressed input; uncompressed input does not use this buffer.
 const COMPRESSED_READ: usize = 64 << 10;
 
-/// What the thread of a pipe reads at once (the capacity of a Linux pipe), and how many such pieces it is ahead.
+/// Read size of the thread of a pipe (the capacity of a Linux pipe), and the number of such pieces that it reads ahead.
 const PIECE: usize = 64 << 10;
 const PIECES_AHEAD: usize = 16;
 
-/// An open capture, unpacked.
+/// An open capture, decompressed.
 pub(super) struct Input {
     source: Bytes,
     compression: Option<&'static str>,
@@ -29,7 +29,7 @@ enum Bytes {
 }
 
 impl Input {
-    /// Opens a path, or standard input for `-`. Whatever may make one wait is read by a thread of its own.
+    /// Opens a path, or standard input for `-`. A separate thread reads an input whose reads may block.
     pub fn open(path: &Path) -> io::Result<Self> {
         if path == Path::new("-") {
             return Self::piped(io::stdin());
@@ -38,14 +38,14 @@ impl Input {
         if file.metadata()?.is_file() { Self::here(file) } else { Self::piped(file) }
     }
 
-    /// Reads from `source` when asked.
+    /// Reads from `source` in the calling thread.
     pub fn here(source: impl Read + Send + 'static) -> io::Result<Self> {
         let (source, compression) = unpack(source)?;
         Ok(Self { source: Bytes::Here(source), compression })
     }
 
-    /// Reads from `source` in a thread, which lasts until the source ends or the capture is dropped; a thread that waits
-    /// in a `read` then is not waited for.
+    /// Reads from `source` in a thread, which ends when the source ends or the capture is dropped. Dropping does not
+    /// wait for a thread that is blocked in a `read`.
     fn piped(source: impl Read + Send + 'static) -> io::Result<Self> {
         let (first, begun) = mpsc::sync_channel(1);
         let (pieces, receiver) = mpsc::sync_channel(PIECES_AHEAD);
@@ -68,16 +68,16 @@ impl Input {
         self.compression
     }
 
-    /// Whether reading it may have to wait for somebody.
+    /// True if a read may block until another process writes.
     pub fn is_piped(&self) -> bool {
         matches!(self.source, Bytes::Piped(_))
     }
 
-    /// From now on, a pipe that brings nothing within this time says `WouldBlock`.
+    /// After this call, a read of a pipe that receives no bytes within `wait` returns `WouldBlock`.
     #[inline]
     pub fn wait_at_most(&mut self, wait: Duration) {
         if let Bytes::Piped(pipe) = &mut self.source {
-            // A wait too long to be a moment is one without end.
+            // If the end of the wait exceeds the range of `Instant`, the wait has no end.
             pipe.until = Instant::now().checked_add(wait);
         }
     }
@@ -92,7 +92,7 @@ impl Read for Input {
     }
 }
 
-/// Looks at the first bytes and puts the decoder that they ask for in front.
+/// Detects the compression by the first bytes and inserts the decoder.
 fn unpack(mut source: impl Read + Send + 'static) -> io::Result<(Box<dyn Read + Send>, Option<&'static str>)> {
     let mut head = Vec::with_capacity(ZSTD.len());
     source.by_ref().take(ZSTD.len() as u64).read_to_end(&mut head)?;
@@ -107,8 +107,8 @@ fn unpack(mut source: impl Read + Send + 'static) -> io::Result<(Box<dyn Read + 
     })
 }
 
-/// Bytes of a capture file that is not compressed; `None` for all others, whose content may be of any length: compressed ones,
-/// pipes, and what cannot be opened.
+/// Length of a capture file that is not compressed; `None` if the length of the content is unknown: compressed files,
+/// pipes, and files that cannot be opened.
 pub fn plain_bytes(path: &Path) -> Option<u64> {
     let about = if path == Path::new("-") { None } else { path.metadata().ok().filter(std::fs::Metadata::is_file) }?;
     let mut head = Vec::with_capacity(ZSTD.len());
@@ -116,7 +116,7 @@ pub fn plain_bytes(path: &Path) -> Option<u64> {
     (!head.starts_with(&GZIP) && !head.starts_with(&ZSTD)).then_some(about.len())
 }
 
-/// The near end of a thread that reads ahead.
+/// The receiving end of a thread that reads ahead.
 struct Pipe {
     receiver: Receiver<io::Result<Vec<u8>>>,
     piece: Vec<u8>,
@@ -125,7 +125,7 @@ struct Pipe {
     ended: bool,
 }
 
-/// Reads until the end, which an empty piece announces, or until nobody listens.
+/// Reads until the end of the source, which an empty piece marks, or until the receiver is dropped.
 fn pump(mut source: Box<dyn Read + Send>, pieces: &SyncSender<io::Result<Vec<u8>>>) {
     loop {
         let mut piece = vec![0; PIECE];
@@ -185,7 +185,7 @@ fn thread_died() -> io::Error {
 mod tests {
     use super::*;
 
-    /// Blocks until it is given bytes, like a pipe.
+    /// Blocks until the channel delivers bytes, like a pipe.
     struct Far(Receiver<Vec<u8>>);
 
     impl Read for Far {

@@ -1,9 +1,10 @@
-//! Capture files as a source: pcap, pcapng and thesis RAW, plain or compressed, flat out or in their own time.
+//! Capture files as a source: pcap, pcapng and HPCAP RAW, uncompressed or compressed, at full speed or at a scaled
+//! original speed.
 //!
-//! Every record of the file is handed over, or counted: those of a link type that differs from the first packet's, and
-//! the record in which a damaged file breaks off, are lost with [`Cause::Source`]. Frames carry the file's own time, so
-//! that a replay gives the same results at any speed. Where the file is a pipe, a thread reads ahead of the capture, so
-//! that `wait` is kept and the source can be stopped while nothing comes.
+//! Every record of the file is handed over or counted. Records whose link type differs from the first packet's, and the
+//! record at which a damaged file ends, are lost with [`Cause::Source`]. Frames carry the timestamps of the file, so
+//! that a replay gives the same results at any speed. If the file is a pipe, a thread reads ahead, so that a poll
+//! returns after `wait` and the source can be stopped while the pipe delivers no bytes.
 
 mod input;
 mod ports;
@@ -23,18 +24,19 @@ use std::io::Read;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How to replay a file.
+/// Options of a replay.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// How fast.
+    /// The speed.
     pub speed: Speed,
-    /// The format, where the content does not say; only RAW files ever need it.
+    /// The format, if the content does not identify it; only RAW files need this.
     pub format: Option<Format>,
-    /// Only the packets of one of its [`ports`], by name, and their link type; without, all are of one port.
+    /// Replay only the packets of one of the file's [`ports`], given by name and link type; `None` replays all packets
+    /// as one interface.
     pub port: Option<(String, u16)>,
 }
 
-/// Link types beyond the first that are counted one by one; the rest are counted together.
+/// Number of link types beyond the first that are counted separately; all others share one counter.
 const MAX_FOREIGN: usize = 16;
 
 /// A capture file being replayed.
@@ -43,35 +45,36 @@ pub struct File {
     reader: Reader<Input>,
     pace: ReplaySchedule,
     started: Option<Instant>,
-    /// The reader stands on a packet that was not handed over yet.
+    /// The current packet of the reader was not handed over yet.
     held: bool,
-    /// Nothing more is read: stopped, at the end, or damaged.
+    /// No more records are read: stopped, at the end, or damaged.
     closed: bool,
-    /// Pacing ends with [`Source::stop`], which still hands over the packet held.
+    /// [`Source::stop`] was called: pacing ends, and the held packet is still handed over.
     stopped: bool,
     failed: Option<SourceError>,
-    /// Stands in where a packet has no time of its own.
+    /// Replaces the timestamp of a packet that has none.
     last: Timestamp,
     foreign: Vec<(u16, u64)>,
     foreign_others: u64,
     broken: u64,
     drops: u64,
-    /// Packets handed over without a stamp of their own, and those of which the file says fewer bytes on the wire than it has.
+    /// Packets handed over without a timestamp of their own; then packets whose stated wire length was below the
+    /// captured length.
     unstamped: u64,
     wire_raised: u64,
-    /// The port of the first packet that was handed over, and how many were of another.
+    /// The interface of the first packet handed over, and the number of packets of other interfaces.
     first: Option<PortMatcher>,
     elsewhere: u64,
-    /// The port that is wanted, and how many packets were of others.
+    /// The selected interface, and the number of packets of other interfaces.
     wanted: Option<PortMatcher>,
     unwanted: u64,
 }
 
 impl File {
-    /// Opens a file, or standard input for `-`. Of a pipe, the first bytes are waited for.
+    /// Opens a file, or standard input for `-`. Blocks until a pipe has delivered its first bytes.
     ///
     /// # Errors
-    /// [`SourceError`] when it cannot be opened, is no capture, or the speed is not a positive number.
+    /// [`SourceError`] if the file cannot be opened or is not a capture, or if the speed is not a positive number.
     pub fn open(path: &Path, options: Options) -> Result<Self, SourceError> {
         let name = if path == Path::new("-") { "standard input".to_owned() } else { path.display().to_string() };
         let input = Input::open(path).map_err(|error| SourceError::System {
@@ -83,10 +86,10 @@ impl File {
         Self::start(name, input, options)
     }
 
-    /// Replays what `source` gives, compressed or not; `name` is for messages.
+    /// Replays the capture in `source`, compressed or not; messages use `name`.
     ///
     /// # Errors
-    /// Those of [`File::open`].
+    /// The errors of [`File::open`].
     pub fn from_reader(name: &str, source: impl Read + Send + 'static, options: Options) -> Result<Self, SourceError> {
         let input = Input::here(source).map_err(|error| SourceError::System {
             name: name.to_owned(),
@@ -138,8 +141,8 @@ impl File {
             wanted: options.port.as_ref().map(|port| PortMatcher::port(&port.0)),
             unwanted: 0,
         };
-        // The first packet says what the file is about: merged files describe interfaces that have none. A pipe may
-        // have no packet for long, so there the first interface has to do.
+        // The link type is that of the first packet, because merged files describe interfaces without packets. A pipe
+        // may deliver its first packet late, so there the link type is that of the first interface.
         if let Some((_, link_type)) = options.port {
             file.info.link_type = link_type;
         } else if !piped
@@ -151,8 +154,8 @@ impl File {
         Ok(file)
     }
 
-    /// What happened that the counters do not explain, for people: link types not handed over, several interfaces taken for one,
-    /// packets of which the file does not tell all, and losses that the capturing program wrote into the file.
+    /// Warnings about conditions that the counters do not show: link types not handed over, several interfaces treated
+    /// as one, packets with incomplete metadata, and losses that the capturing program recorded in the file.
     pub fn warnings(&self) -> Vec<String> {
         let Self { info: SourceInfo { name, link_type: first, .. }, .. } = self;
         let link = |link_type: u16| format!("link type {}", pcap::LinkType(link_type));
@@ -190,12 +193,12 @@ impl File {
         left_out.chain(strange).chain(elsewhere).chain(unstamped).chain(wire_raised).chain(drops).collect()
     }
 
-    /// Packets that the capturing program says it had lost (pcapng's `epb_dropcount`); they never were in the file.
+    /// Packets that the capturing program reported as lost (pcapng's `epb_dropcount`); the file does not contain them.
     pub fn recorded_drops(&self) -> u64 {
         self.drops
     }
 
-    /// Makes the reader stand on the next packet, if there is one now.
+    /// Advances the reader to the next packet, if one is available now.
     #[inline]
     fn advance(&mut self) -> bool {
         match self.reader.advance() {
@@ -218,7 +221,7 @@ impl File {
         self.held
     }
 
-    /// Leaves the packet held where another port's are wanted.
+    /// Skips the held packet if another interface is selected.
     #[inline]
     fn pass_over(&mut self) -> bool {
         let Some(wanted) = &mut self.wanted else { return false };
@@ -230,9 +233,9 @@ impl File {
         passed
     }
 
-    /// Hands over at most `most` packets without the checks that a packet of another format needs, and returns how
-    /// many. The packets of a classic pcap file all have the interface and the link type of the first one. Returns 0
-    /// where packets are paced or belong to several ports.
+    /// Hands over at most `most` packets without the checks that packets of other formats need, and returns their
+    /// number. All packets of a classic pcap file have the interface and the link type of the first one. Returns 0 if
+    /// packets are paced or an interface is selected.
     #[inline]
     fn burst(&mut self, most: usize, take: &mut impl FnMut(&Frame<'_>)) -> usize {
         let as_the_first = self.first.is_some() && self.reader.link_type() == self.info.link_type;
@@ -255,7 +258,7 @@ impl File {
         self.closed = true;
     }
 
-    /// Sleeps until the packet held is due, but not longer than `wait`, and says whether it is.
+    /// Sleeps until the held packet is due, but at most for `wait`; true if the packet is due.
     fn is_due(&mut self, wait: Duration) -> bool {
         if self.stopped {
             return true;
@@ -292,7 +295,7 @@ impl Source for File {
     ) -> Result<Polled, SourceError> {
         let mut taken = 0;
         self.reader.source_mut().wait_at_most(wait);
-        // Records are counted, not frames, so that a pipe full of foreign packets cannot keep the caller.
+        // The budget counts records, not frames, so that a pipe with only foreign packets cannot block the caller.
         let mut left = budget;
         while left > 0 {
             if taken > 0 {
@@ -355,7 +358,7 @@ impl Source for File {
     }
 }
 
-/// A packet as the contract says it, whose lengths are without the check sequence.
+/// Converts a packet to a [`Frame`], whose lengths exclude the frame check sequence.
 #[inline]
 fn frame_of<'a>(packet: &pcap::Packet<'a>, stamp: Timestamp) -> Frame<'a> {
     let wire_len = packet.wire_len.saturating_sub(u32::from(packet.fcs));
@@ -369,7 +372,7 @@ fn frame_of<'a>(packet: &pcap::Packet<'a>, stamp: Timestamp) -> Frame<'a> {
     }
 }
 
-/// What the reader found, as the contract says it: the machine's failures apart from the file's.
+/// Converts an error of the reader; distinguishes I/O errors from invalid content.
 fn error_of(name: &str, compression: Option<&'static str>, error: pcap::Error) -> SourceError {
     let name = name.to_owned();
     let offset = error.offset();

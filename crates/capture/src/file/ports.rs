@@ -1,4 +1,5 @@
-//! The ports of a capture file: pcapng may hold packets of several interfaces, and a frame that passed two of them is two packets.
+//! The interfaces of a capture file: pcapng may hold packets of several interfaces, and a frame that was captured on
+//! two interfaces is two packets.
 
 use super::input::Input;
 use pcap::Reader;
@@ -6,24 +7,24 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Ports of files that are told apart; those of more are taken for one port.
+/// Maximum number of interfaces; if the files have more, all are treated as one.
 const MAX: usize = 64;
 
-/// One port.
+/// One interface of the files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// The link type of its first packet.
     pub link_type: u16,
-    /// The files that have packets of it.
+    /// The files with packets of this interface.
     pub paths: Vec<PathBuf>,
 }
 
-/// The ports of these files, in the order in which they are met. Empty where there is nothing to tell apart (one port, or none),
-/// where there are more than 64, where one of the files is no capture or a pipe, which nobody can read twice, and once `stop` is set. If
-/// any file describes several interfaces before its first packet, all of them are read to their ends; what is wrong with one behind
-/// its first packet is said when it is replayed.
+/// The interfaces of these files, in the order in which they first occur. Empty if there are fewer than two or more
+/// than 64, if a file is not a capture or is a pipe (which can be read only once), and once `stop` is set. If any file
+/// describes several interfaces before its first packet, all files are read to their ends. An error after the first
+/// packet of a file is not reported here but at the replay.
 pub fn ports(paths: &[impl AsRef<Path>], stop: &AtomicBool) -> Vec<Port> {
     let mut several = false;
     for path in paths {
@@ -40,14 +41,14 @@ pub fn ports(paths: &[impl AsRef<Path>], stop: &AtomicBool) -> Vec<Port> {
     if found.len() > 1 { found } else { Vec::new() }
 }
 
-/// `None` for what can be read only once: it is not even opened, as what has begun to read from a pipe has taken something out.
+/// `None` for an input that can be read only once. It is not even opened, because a read would remove its first bytes.
 fn open(path: &Path) -> Option<Reader<Input>> {
     let regular = path != Path::new("-") && path.metadata().is_ok_and(|m| m.is_file());
     let input = regular.then(|| Input::open(path))?;
     Reader::open(input.ok()?).ok()
 }
 
-/// Adds the ports of a file.
+/// Adds the interfaces of a file.
 fn examine(path: &Path, stop: &AtomicBool, found: &mut Vec<Port>) {
     let Some(mut reader) = open(path) else { return };
     let mut last: Option<PortMatcher> = None;
@@ -67,8 +68,8 @@ fn examine(path: &Path, stop: &AtomicBool, found: &mut Vec<Port>) {
     }
 }
 
-/// What the port is called that a packet belongs to: as its interface, but for what cannot stand in the name of a folder; by the
-/// number where there is no name.
+/// The name of a packet's interface, with characters that a directory name cannot hold replaced; the number of the
+/// interface if it has no name.
 fn port_of<R: Read>(reader: &Reader<R>, interface: u32) -> String {
     let name = reader.interfaces().get(interface as usize).map_or("", |name| name);
     let can_stand = |c: char| !(c.is_control() || c.is_whitespace() || c == '/');
@@ -76,11 +77,11 @@ fn port_of<R: Read>(reader: &Reader<R>, interface: u32) -> String {
     if clean.is_empty() { interface.to_string() } else { clean }
 }
 
-/// One port, to ask of packets whether they are of it.
+/// Decides whether packets belong to one interface.
 pub struct PortMatcher {
     port: String,
-    /// What the last packet's interface was, by number and name (numbers begin anew in each section of a file), and whether it is
-    /// of the port.
+    /// The interface of the last packet by number and name (numbers restart in each section of a file), and true if it
+    /// matches.
     last: Option<(u32, Box<str>, bool)>,
 }
 
@@ -89,17 +90,17 @@ impl PortMatcher {
         Self { port: port.to_owned(), last: None }
     }
 
-    /// The port of a packet of this interface.
+    /// A matcher for the interface of this packet.
     pub fn that_of<R: Read>(reader: &Reader<R>, interface: u32) -> Self {
         Self::port(&port_of(reader, interface))
     }
 
-    /// Whether a packet of this interface is of it.
+    /// True if a packet of this interface matches.
     #[inline]
     pub fn has<R: Read>(&mut self, reader: &Reader<R>, interface: u32) -> bool {
         let name = reader.interfaces().get(interface as usize).map_or("", |name| name);
-        // PERF: 75 → 3 ns/packet where the interface has no name (pcap): `memcmp` of nothing loads with an empty mask from an
-        // address that is none, for which some processors take a microcode assist.
+        // PERF: 75 → 3 ns/packet if the interface has no name (pcap): `memcmp` of length 0 executes a load with an
+        // empty mask from an invalid address, for which some CPUs take a microcode assist.
         let same = |known: &str| known.len() == name.len() && (name.is_empty() || known == name);
         if let Some((number, known, is)) = &self.last
             && *number == interface

@@ -1,21 +1,22 @@
-//! When each packet of a file is due: its own gaps, divided by the speed. Pure; the clock is read elsewhere.
+//! The due time of each packet of a file: the intervals of the file divided by the speed. Pure; the caller reads the
+//! clock.
 
 use base::Timestamp;
 use std::fmt;
 use std::time::Duration;
 
-/// How fast a file is replayed.
+/// The speed of a replay.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Speed {
-    /// As fast as it can be read.
+    /// As fast as the file can be read.
     #[default]
     Flat,
-    /// So many times as fast as it was captured; 1 is the original speed.
+    /// This many times as fast as the capture; 1 is the original speed.
     Scaled(f64),
 }
 
 impl Speed {
-    /// As it was captured.
+    /// The original speed.
     pub const ORIGINAL: Self = Self::Scaled(1.0);
 }
 
@@ -31,8 +32,8 @@ impl fmt::Display for Speed {
 
 /// The schedule of a replay.
 ///
-/// Gaps are added up one by one, and a step back in time counts as none: after it the file goes on in its own rhythm,
-/// instead of racing until it has caught up with its former time.
+/// Intervals are summed, and a step back in time counts as an interval of 0. So the packets after the step keep their
+/// own intervals and are not sent all at once until the file reaches its former time.
 #[derive(Debug)]
 pub(super) struct ReplaySchedule {
     factor: Option<f64>,
@@ -51,13 +52,13 @@ impl ReplaySchedule {
         Some(Self { factor, last: None, elapsed: Duration::ZERO })
     }
 
-    /// Whether packets are ever waited for.
+    /// True if the replay waits for the due times of packets.
     #[inline]
     pub fn is_paced(&self) -> bool {
         self.factor.is_some()
     }
 
-    /// Takes note of the next packet.
+    /// Adds the interval of the next packet.
     #[inline]
     pub fn schedule(&mut self, ts: Timestamp) {
         if self.is_paced() {
@@ -66,7 +67,7 @@ impl ReplaySchedule {
         }
     }
 
-    /// How long after the first packet the latest one is due.
+    /// Due time of the latest packet, counted from the first packet.
     pub fn due(&self) -> Duration {
         match self.factor {
             None => Duration::ZERO,

@@ -1,7 +1,7 @@
-//! A whole .zst file (RFC 8878): frame after frame, skippable ones left out, check sums compared.
+//! Decompression of a .zst file (RFC 8878) with any number of frames; skips skippable frames and compares checksums.
 //!
-//! The decoder decodes one frame and believes the window that its header asks for. Here the header is looked at first,
-//! so that no file makes us hold more than [`MAX_WINDOW`].
+//! The decoder decodes one frame and allocates the window that the frame header requires. Therefore this module checks
+//! the header first, so that no file can make it allocate more than [`MAX_WINDOW`].
 
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 use std::io::{self, BufRead, ErrorKind, Read};
@@ -9,7 +9,7 @@ use std::io::{self, BufRead, ErrorKind, Read};
 /// Largest window that is decoded: 128 MiB, the limit of the `zstd` tool without `--long=31`.
 const MAX_WINDOW: u64 = 128 << 20;
 
-/// Magic, descriptor, window, dictionary number and content size at their longest.
+/// Largest total of magic number, descriptor, window, dictionary ID and content size.
 const MAX_HEADER: usize = 4 + 1 + 1 + 4 + 8;
 
 const SKIPPABLE: std::ops::RangeInclusive<u32> = 0x184d_2a50..=0x184d_2a5f;
@@ -86,7 +86,7 @@ impl<S: BufRead> Read for Zstd<S> {
     }
 }
 
-/// Length of a frame header, magic included, by its descriptor.
+/// Length of a frame header with the magic number, derived from its descriptor.
 fn header_len(descriptor: u8) -> usize {
     let single = usize::from(descriptor >> 5 & 1);
     5 + (1 - single) + DICTIONARY[usize::from(descriptor & 3)] + content_len(descriptor)
@@ -101,7 +101,7 @@ fn content_len(descriptor: u8) -> usize {
     }
 }
 
-/// The window that a whole header asks for: told directly, or the size of the content where that is one segment.
+/// The window size of a complete header: the stated size, or the content size of a single-segment frame.
 fn window(header: &[u8]) -> u64 {
     let descriptor = header[4];
     if descriptor >> 5 & 1 == 0 {
@@ -122,7 +122,7 @@ fn damaged(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Erro
 mod tests {
     use super::*;
 
-    /// One frame with one stored block, without check sum.
+    /// A frame with one raw block and no checksum.
     fn frame(content: &[u8]) -> Vec<u8> {
         let mut out = vec![0x28, 0xb5, 0x2f, 0xfd, 0x20, content.len() as u8];
         out.extend(&((content.len() as u32) << 3 | 1).to_le_bytes()[..3]);

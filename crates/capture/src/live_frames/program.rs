@@ -1,4 +1,4 @@
-//! The XDP program that makes one frame of the next one, and the one that reads its clock.
+//! The XDP program that turns a frame into the next one, and the XDP program that reads the clock.
 //!
 //! ```text
 //! sequence = *counter; *counter += 1
@@ -9,16 +9,16 @@
 //! frame[n-4..n] = flow.crc ^ tables[0][frame[44]] ^ … ^ tables[11][frame[55]]
 //! return redirect(port)
 //! ```
-//! The kernel hands out the same pages again and again without writing them anew (`xdp_test_run_batch` in
-//! net/bpf/test_run.c), so every byte that differs from frame to frame is written each time; all others are those of the
-//! template. One thread runs the program, so the counter needs no atomics. Sums stand in the maps in network byte order:
-//! exclusive or does not mind, and the frame gets them as they are.
+//! The kernel passes the same pages repeatedly without restoring them (`xdp_test_run_batch` in net/bpf/test_run.c), so
+//! the program writes every byte that differs between frames each time; all other bytes are those of the template. One
+//! thread runs the program, so the counter needs no atomics. The maps hold CRCs in network byte order: XOR does not
+//! depend on byte order, and the frame receives them unchanged.
 
 use bpf::{Alu, Asm, Code, Condition, Helper, Map, MapKind, Reg, Size, XdpAction};
 use r#gen::{FlowPart, Parts};
 use std::io;
 
-/// Numbers in the stamp have so many bits.
+/// Numbers in the timestamp field of a frame have 48 bits.
 pub(super) const LOW_48: u64 = (1 << 48) - 1;
 
 /// Offsets in `struct xdp_md`.
@@ -37,12 +37,12 @@ mod flow {
     pub const WORDS: usize = 5;
 }
 
-/// Bytes of one table: 256 sums.
+/// Bytes of one table: 256 CRCs.
 const TABLE_BYTES: i16 = 1024;
-/// Bytes of a stamp, each with a table.
+/// Bytes of a timestamp field; each has a table.
 const STAMP_BYTES: i16 = 12;
 
-/// What the program works with.
+/// The maps of the program.
 pub(super) struct Maps {
     counter: Map<u32, u64>,
     flows: Map<u32, [u32; flow::WORDS]>,
@@ -50,7 +50,7 @@ pub(super) struct Maps {
 }
 
 impl Maps {
-    /// The maps for these frames; the first has the sequence number `first`.
+    /// Creates the maps for these frames; the first frame has the sequence number `first`.
     pub(super) fn create(parts: &Parts, first: u64) -> io::Result<Self> {
         let maps = Self {
             counter: Map::create(MapKind::Array, "ng_gen_counter", 1)?,
@@ -78,8 +78,8 @@ fn words(part: FlowPart) -> [u32; flow::WORDS] {
     std::array::from_fn(|i| u32::from_ne_bytes(std::array::from_fn(|byte| bytes[i * 4 + byte])))
 }
 
-/// The program as drawn above, for frames of `len` bytes in `flows` flows out of the port `ifindex`. `tai_ahead` are the
-/// nanoseconds by which TAI is ahead of UTC.
+/// The program shown above, for frames of `len` bytes in `flows` flows, sent through the interface `ifindex`. TAI is
+/// `tai_ahead` nanoseconds ahead of UTC.
 pub(super) fn code(maps: &Maps, len: usize, flows: u32, ifindex: u32, tai_ahead: u64) -> Code {
     const INDEX_ON_STACK: i16 = -4;
     let (flow_at, stamp_at, crc_at) = (Parts::FLOW_AT as i16, Parts::STAMP_AT as i16, len as i16 - 4);
@@ -122,7 +122,8 @@ pub(super) fn code(maps: &Maps, len: usize, flows: u32, ifindex: u32, tai_ahead:
     asm.alu_reg(Alu::Sub, Reg::R0, departure);
     asm.mov_reg(departure, Reg::R0);
 
-    // The stamp in two words, of 8 and of 4 bytes: sequence and upper 16 bits of the departure, the lower 32 bits.
+    // The timestamp field in two words, of 8 and of 4 bytes: sequence number and upper 16 bits of the departure time,
+    // then its lower 32 bits.
     asm.alu(Alu::Shl, sequence, 16);
     asm.mov_reg(Reg::R1, departure);
     asm.alu(Alu::Shr, Reg::R1, 32);
@@ -137,7 +138,7 @@ pub(super) fn code(maps: &Maps, len: usize, flows: u32, ifindex: u32, tai_ahead:
     value_of(&mut asm, &|asm| asm.map(Reg::R1, &maps.tables));
     for position in 0..STAMP_BYTES {
         let (word, below) = if position < 8 { (sequence, 56 - 8 * position) } else { (departure, 88 - 8 * position) };
-        // Four times the byte: the offset of its sum in the table.
+        // Four times the byte: the offset of its CRC in the table.
         asm.mov_reg(Reg::R1, word);
         match below {
             0 => asm.alu(Alu::Shl, Reg::R1, 2),
@@ -160,7 +161,7 @@ pub(super) fn code(maps: &Maps, len: usize, flows: u32, ifindex: u32, tai_ahead:
     asm.finish().expect("the label is placed, some hundred slots away")
 }
 
-/// Writes the kernel's TAI, as the program above reads it, to the first eight bytes of the frame, in the machine's order.
+/// Writes the kernel's TAI, as the program above reads it, to the first eight bytes of the frame, in host byte order.
 pub(super) fn clock_code() -> Code {
     let mut asm = Asm::new();
     let out = asm.label();

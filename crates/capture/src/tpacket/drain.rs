@@ -1,8 +1,8 @@
-//! The books of one socket, and the end of a capture.
+//! The counters of one socket, and the end of a capture.
 //!
-//! The kernel hands a block over when it is full or its time is up, so that frames let through just before a stop are
-//! still on their way. They are owed: the capture ends when the kernel's count of frames that it put into the ring equals
-//! ours of frames taken out.
+//! The kernel hands over a block when it is full or its retire time is over, so frames that passed the filter just
+//! before a stop may still be in a block. They are *owed*: the capture ends when the kernel's count of frames put into
+//! the ring equals our count of frames taken out.
 
 use crate::Counts;
 use base::Cause;
@@ -10,27 +10,27 @@ use std::io;
 use std::time::{Duration, Instant};
 use sys::packet::{PacketSocket, Statistics};
 
-/// How long frames may be owed before they are written off. The kernel keeps its promise within the retire time unless
-/// its timers starve; a shutdown must end even then.
+/// Time after which owed frames are counted as lost. The kernel delivers within the retire time unless its timers are
+/// delayed; a shutdown must end even then.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Cumulative counts of one socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SocketCounts {
-    /// Frames that passed the filter, by the kernel's count.
+    /// Frames that passed the filter, counted by the kernel.
     packets: u64,
-    /// Of them, those that found the ring full.
+    /// Of these, frames that found the ring full.
     drops: u64,
-    /// Frames handed over, by ours.
+    /// Frames handed over, counted by us.
     pub delivered: u64,
-    /// Frames that were in a block but could not be read.
+    /// Frames in a block that could not be read.
     pub broken: u64,
-    /// Frames that the card missed; not among `packets`.
+    /// Frames that the NIC missed; not part of `packets`.
     pub nic: u64,
 }
 
 impl SocketCounts {
-    /// Adds what the kernel counted since the last time, which it forgets in telling.
+    /// Adds the kernel's counters since the last call; reading resets them.
     pub fn absorb(&mut self, socket: &PacketSocket) -> io::Result<()> {
         self.add(socket.take_statistics()?);
         Ok(())
@@ -46,12 +46,12 @@ impl SocketCounts {
         self.packets.saturating_sub(self.drops + self.delivered + self.broken)
     }
 
-    /// Writes off what is owed, as lost by the source.
+    /// Counts the owed frames as lost by the source.
     pub fn give_up(&mut self) {
         self.broken += self.owed();
     }
 
-    /// In the words of the contract. `seen` begins at the socket: what the card missed comes on top.
+    /// Converts to [`Counts`]. `seen` begins at the socket, so it does not contain the frames that the NIC missed.
     pub fn counts(&self) -> Counts {
         let mut counts = Counts { seen: Some(self.packets), ..Counts::default() };
         counts.lost[Cause::ReceiveFull as usize] = self.drops;
@@ -65,24 +65,24 @@ impl SocketCounts {
 #[derive(Clone, Copy, Debug)]
 pub struct Drain {
     since: Instant,
-    /// A frame that met the filter just before it closed has been counted by then.
+    /// Until then a frame that passed the filter just before it closed may be missing from the kernel's count.
     quiet_until: Instant,
-    /// The port went away, as opposed to a stop.
+    /// True if the interface disappeared, false after a stop.
     pub gone: bool,
 }
 
 impl Drain {
-    /// Begins now.
+    /// Begins a drain at `now`.
     pub fn begin(now: Instant, retire: Duration, gone: bool) -> Self {
         Self { since: now, quiet_until: now + retire, gone }
     }
 
-    /// Whether the capture may end if nothing is owed.
+    /// True if the capture may end once no frame is owed.
     pub fn may_be_over(&self, now: Instant) -> bool {
         now >= self.quiet_until
     }
 
-    /// Whether it ends whatever is owed.
+    /// True if the capture ends although frames are owed.
     pub fn must_be_over(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.since) >= TIMEOUT
     }

@@ -1,4 +1,4 @@
-//! From a configuration to sockets that capture.
+//! Opens the sockets of a configuration.
 
 use super::{BlockPosition, Phase, Port, SocketCounts, Tpacket};
 use crate::contract::ethernet;
@@ -12,15 +12,15 @@ use sys::packet::ring::Layout;
 use sys::packet::{Fanout, PacketSocket};
 use sys::privilege::{self, Capabilities, Capability};
 
-/// A block must hold the longest frame there is, 64 KiB, with what the kernel writes beside it.
+/// A block must hold the longest possible frame, 64 KiB, and the kernel's metadata beside it.
 const MIN_BLOCK_BYTES: u32 = 128 << 10;
-/// A block is one contiguous piece of kernel memory where possible, and larger ones rarely are.
+/// The kernel allocates a block as one contiguous area where possible, which rarely succeeds for larger blocks.
 const MAX_BLOCK_BYTES: u32 = 4 << 20;
-/// Blocks are whole pages; this holds for every page size in use.
+/// Blocks consist of whole pages; this alignment suits every page size in use.
 const BLOCK_ALIGN: u32 = 64 << 10;
-/// A frame must be ours within this time even on a quiet port.
+/// A frame must be handed over within this time even on a quiet interface.
 const MAX_RETIRE: Duration = Duration::from_millis(10);
-/// Sockets of one group; the fanout group itself would take more.
+/// Sockets of one fanout group; the kernel would allow more.
 const MAX_THREADS: u16 = 64;
 const ETH_P_ALL: u16 = 0x0003;
 const LINKTYPE_ETHERNET: u16 = 1;
@@ -28,33 +28,33 @@ const LINKTYPE_ETHERNET: u16 = 1;
 /// What to capture and with how much memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TpacketConfig {
-    /// The port.
+    /// The interface.
     pub interface: String,
-    /// Sources to open, 1 to 64, one for each thread of the caller; more than one form a fanout group.
+    /// Number of sources, 1 to 64, one for each thread of the caller; several sources form a fanout group.
     pub threads: u16,
-    /// Bytes of one block: 128 KiB to 4 MiB, in steps of 64 KiB.
+    /// Bytes of a block: 128 KiB to 4 MiB, in steps of 64 KiB.
     pub block_bytes: u32,
     /// Blocks of each source, at least 2.
     pub blocks: u32,
     /// Longest time that a frame waits in a block that is not full: 1 to 10 ms. The kernel rounds up to its timer tick.
     pub retire: Duration,
-    /// How frames are dealt to several sources.
+    /// How frames are distributed among several sources.
     pub fanout: Fanout,
-    /// Take frames for other hosts too.
+    /// Receive frames for other hosts too.
     pub promiscuous: bool,
-    /// Prepare everything, but let no frame in until [`Tpacket::begin`].
+    /// Prepare everything, but admit no frame until [`Tpacket::begin`] is called.
     pub prepared: bool,
 }
 
 impl TpacketConfig {
-    /// The usual way to capture `interface`: one thread, 64 blocks of 1 MiB, 4 ms, promiscuous.
+    /// The defaults for `interface`: one thread, 64 blocks of 1 MiB, 4 ms, promiscuous.
     pub fn new(interface: impl Into<String>) -> Self {
         Self {
             interface: interface.into(),
             threads: 1,
             block_bytes: 1 << 20,
             blocks: 64,
-            // A tick of a kernel with 250 Hz: with the rounding, below 10 ms everywhere.
+            // One tick of a kernel with 250 Hz: with the rounding, below 10 ms on every kernel.
             retire: Duration::from_millis(4),
             fanout: Fanout::Hash,
             promiscuous: true,
@@ -86,11 +86,11 @@ impl TpacketConfig {
     }
 }
 
-/// Opens the sources of `config`, one for each thread. None of them takes a frame before all of them are ready.
+/// Opens the sources of `config`, one for each thread. None of them admits a frame before all are ready.
 ///
 /// # Errors
-/// [`SourceError::Unsupported`] for a configuration out of range or a port that does not carry Ethernet frames,
-/// [`SourceError::System`] when the kernel refuses, with advice.
+/// [`SourceError::Unsupported`] for a configuration out of range or an interface that does not carry Ethernet frames,
+/// [`SourceError::System`] with advice if the kernel refuses.
 pub fn open(config: &TpacketConfig) -> Result<Vec<Tpacket>, SourceError> {
     config.check()?;
     let fail = |what: &'static str, error: io::Error, advice: String| SourceError::System {
@@ -124,10 +124,10 @@ pub fn open(config: &TpacketConfig) -> Result<Vec<Tpacket>, SourceError> {
 }
 
 impl Tpacket {
-    /// Lets frames in. Needed once after opening with [`TpacketConfig::prepared`].
+    /// Admits frames. Required once after opening with [`TpacketConfig::prepared`].
     ///
     /// # Errors
-    /// When the kernel refuses to change the filter.
+    /// If the kernel refuses to change the filter.
     pub fn begin(&self) -> Result<(), SourceError> {
         self.socket.accept_all().map_err(|error| SourceError::System {
             name: self.info.name.clone(),
@@ -138,7 +138,7 @@ impl Tpacket {
     }
 }
 
-/// One socket, ready in everything, that still refuses every frame.
+/// A completely configured socket whose filter still refuses every frame.
 fn open_one(config: &TpacketConfig, link: &Link, thread: u16, hardware_stamps: bool) -> Result<Tpacket, SourceError> {
     let step = |what: &'static str, advice: &'static str| {
         move |error| SourceError::System { name: config.interface.clone(), what, error, advice: advice.to_owned() }
@@ -157,7 +157,7 @@ fn open_one(config: &TpacketConfig, link: &Link, thread: u16, hardware_stamps: b
         socket.hardware_stamps().map_err(step("ask for the card's stamps", ""))?;
     }
     if link.is_loopback() {
-        // Every frame of a loopback port leaves and comes back: it would be there twice.
+        // A frame on a loopback interface is both sent and received: without this option it would be captured twice.
         socket.ignore_outgoing().map_err(step("leave out what the host sends", "Linux 4.20 is needed"))?;
     }
     if config.promiscuous {

@@ -1,7 +1,7 @@
 //! Maps of `bpf(2)`, untyped: bytes to bytes.
 //!
-//! The kernel reads and writes as many bytes of key and value as the map was created with, so a [`MapFd`] remembers these
-//! sizes and refuses buffers of any other: that check is what makes the calls safe.
+//! The kernel reads and writes as many bytes of key and value as the map was created with, so a [`MapFd`] stores these
+//! sizes and refuses buffers of any other size; this check makes the calls safe.
 
 use super::{NAME_BYTES, call, call_fd, object_name};
 use std::io;
@@ -12,7 +12,7 @@ const MAP_LOOKUP_ELEM: u32 = 1;
 const MAP_UPDATE_ELEM: u32 = 2;
 const MAP_DELETE_ELEM: u32 = 3;
 const MAP_GET_NEXT_KEY: u32 = 4;
-/// `BPF_F_NO_PREALLOC`: entries are allocated as they come; tries know no other way.
+/// `BPF_F_NO_PREALLOC`: entries are allocated on insertion; tries require it.
 const NO_PREALLOC: u32 = 1;
 
 /// Kinds of maps (`enum bpf_map_type`).
@@ -23,15 +23,15 @@ pub enum MapKind {
     Hash = 1,
     /// Array indexed by a `u32`.
     Array = 2,
-    /// Programs that others go on with, by number; values are descriptors of programs.
+    /// Targets of tail calls by index; values are descriptors of programs.
     ProgArray = 3,
-    /// Hash table with one value per processor.
+    /// Hash table with one value per CPU.
     PerCpuHash = 5,
-    /// Array with one value per processor.
+    /// Array with one value per CPU.
     PerCpuArray = 6,
-    /// Hash table that forgets, roughly, what was not asked for longest.
+    /// Hash table that evicts approximately the least recently used entry.
     LruHash = 9,
-    /// Longest prefix of a key; the key begins with the number of its bits, a `u32`.
+    /// Longest-prefix match; the key begins with the prefix length in bits, a `u32`.
     LpmTrie = 11,
     /// Queue number to network device.
     DevMap = 14,
@@ -39,7 +39,7 @@ pub enum MapKind {
     XskMap = 17,
 }
 
-/// A map: its file descriptor and the sizes that the kernel will copy.
+/// A map: its file descriptor and the sizes that the kernel copies.
 #[derive(Debug)]
 pub struct MapFd {
     fd: OwnedFd,
@@ -48,10 +48,11 @@ pub struct MapFd {
 }
 
 impl MapFd {
-    /// `BPF_MAP_CREATE`. A per-processor value occupies a multiple of 8 bytes for each possible processor.
+    /// `BPF_MAP_CREATE`. A per-CPU value occupies a multiple of 8 bytes for each possible CPU.
     ///
     /// # Errors
-    /// The kernel's: `EPERM` without CAP_BPF (and CAP_NET_ADMIN for an XSKMAP), `EINVAL` for sizes it does not take.
+    /// An error of the kernel: `EPERM` without CAP_BPF (and CAP_NET_ADMIN for an XSKMAP), `EINVAL` for unsupported
+    /// sizes.
     pub fn create(kind: MapKind, name: &str, key_bytes: u32, value_bytes: u32, entries: u32) -> io::Result<Self> {
         #[repr(C)]
         struct Attr {
@@ -83,7 +84,7 @@ impl MapFd {
         Ok(Self { fd, key_bytes: key_bytes as usize, value_bytes: total })
     }
 
-    /// Bytes of one value as user space sees it: for a per-processor map, those of all possible processors.
+    /// Size of a value in user space: in a per-CPU map, that of the values of all possible CPUs.
     pub fn value_bytes(&self) -> usize {
         self.value_bytes
     }
@@ -91,10 +92,10 @@ impl MapFd {
     /// `BPF_MAP_LOOKUP_ELEM` into `value`; false if there is no such key.
     ///
     /// # Errors
-    /// Whatever the kernel says except `ENOENT`.
+    /// All errors of the kernel except `ENOENT`.
     ///
     /// # Panics
-    /// When `key` or `value` does not have the map's size.
+    /// If `key` or `value` does not have the map's size.
     pub fn lookup(&self, key: &[u8], value: &mut [u8]) -> io::Result<bool> {
         assert_eq!((key.len(), value.len()), (self.key_bytes, self.value_bytes), "key and value bytes of the map");
         let mut attr = self.element(key, value.as_mut_ptr() as u64);
@@ -106,13 +107,13 @@ impl MapFd {
         }
     }
 
-    /// `BPF_MAP_UPDATE_ELEM`: creates or replaces.
+    /// `BPF_MAP_UPDATE_ELEM`: creates or replaces an entry.
     ///
     /// # Errors
-    /// The kernel's: `E2BIG` for a key beyond the last or a full table.
+    /// An error of the kernel: `E2BIG` for an index after the end of an array or for a full table.
     ///
     /// # Panics
-    /// When `key` or `value` does not have the map's size.
+    /// If `key` or `value` does not have the map's size.
     pub fn update(&self, key: &[u8], value: &[u8]) -> io::Result<()> {
         assert_eq!((key.len(), value.len()), (self.key_bytes, self.value_bytes), "key and value bytes of the map");
         let mut attr = self.element(key, value.as_ptr() as u64);
@@ -120,13 +121,13 @@ impl MapFd {
         unsafe { call(MAP_UPDATE_ELEM, &mut attr) }.map(drop)
     }
 
-    /// `BPF_MAP_DELETE_ELEM`; false if there was none.
+    /// `BPF_MAP_DELETE_ELEM`; false if there is no such key.
     ///
     /// # Errors
-    /// Whatever the kernel says except `ENOENT`; arrays refuse with `EINVAL`.
+    /// All errors of the kernel except `ENOENT`; arrays refuse with `EINVAL`.
     ///
     /// # Panics
-    /// When `key` does not have the map's size.
+    /// If `key` does not have the map's size.
     pub fn delete(&self, key: &[u8]) -> io::Result<bool> {
         assert_eq!(key.len(), self.key_bytes, "key bytes of the map");
         let mut attr = self.element(key, 0);
@@ -138,14 +139,14 @@ impl MapFd {
         }
     }
 
-    /// `BPF_MAP_GET_NEXT_KEY`: writes the key behind `key` (the first one behind none) to `next`; false behind the last. The
-    /// order is the map's own, and begins anew where `key` has gone meanwhile.
+    /// `BPF_MAP_GET_NEXT_KEY`: writes the key after `key` (the first key if `key` is `None`) to `next`; false after the
+    /// last key. The order is the map's own, and starts again if `key` was deleted meanwhile.
     ///
     /// # Errors
-    /// Whatever the kernel says except `ENOENT`.
+    /// All errors of the kernel except `ENOENT`.
     ///
     /// # Panics
-    /// When `key` or `next` does not have the map's size.
+    /// If `key` or `next` does not have the map's size.
     pub fn next_key(&self, key: Option<&[u8]>, next: &mut [u8]) -> io::Result<bool> {
         assert!(key.is_none_or(|key| key.len() == self.key_bytes), "key bytes of the map");
         assert_eq!(next.len(), self.key_bytes, "key bytes of the map");
@@ -153,7 +154,7 @@ impl MapFd {
         if key.is_none() {
             attr.key = 0;
         }
-        // SAFETY: both point to as many bytes as the map's keys have, checked above; a key of zero asks for the first.
+        // SAFETY: both point to as many bytes as the map's keys have, checked above; a null key requests the first key.
         match unsafe { call(MAP_GET_NEXT_KEY, &mut attr) } {
             Ok(_) => Ok(true),
             Err(e) if e.raw_os_error() == Some(libc::ENOENT) => Ok(false),
@@ -186,10 +187,10 @@ struct ElementAttr {
     flags: u64,
 }
 
-/// How many processors there could ever be: the number of values in an entry of a per-processor map.
+/// Number of possible CPUs: the number of values in an entry of a per-CPU map.
 ///
 /// # Errors
-/// When `/sys/devices/system/cpu/possible` cannot be read or understood.
+/// If `/sys/devices/system/cpu/possible` cannot be read or parsed.
 pub fn possible_cpus() -> io::Result<usize> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
     last_cpu(&text).map(|last| last + 1).ok_or_else(|| {

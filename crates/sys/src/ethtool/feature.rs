@@ -1,5 +1,5 @@
-//! Features and statistics by name: the kernel numbers them differently from release to release and driver to driver, and
-//! tells the names (`ETHTOOL_GSTRINGS`, `ETHTOOL_GFEATURES`, `ETHTOOL_GSTATS`).
+//! Features and statistics by name: their numbers differ between kernel releases and drivers, and the kernel lists the
+//! names (`ETHTOOL_GSTRINGS`, `ETHTOOL_GFEATURES`, `ETHTOOL_GSTATS`).
 
 use super::command;
 use std::io;
@@ -14,21 +14,21 @@ const STATS: u32 = 1;
 const FEATURES: u32 = 4;
 /// `ETH_GSTRING_LEN`.
 const NAME_BYTES: usize = 32;
-/// Names that are believed to be in a set; drivers of 100 Gb/s cards have some thousands of statistics.
+/// Largest accepted number of names in a set; drivers of 100 Gb/s NICs have some thousands of statistics.
 const MAX: u32 = 1 << 16;
 
-/// One feature of a port.
+/// One feature of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Feature {
     /// The kernel's name: `rx-gro`, `rx-vlan-hw-parse`.
     pub name: String,
-    /// In force.
+    /// True if the feature is active.
     pub on: bool,
-    /// Can be switched.
+    /// True if the feature can be changed.
     pub can_change: bool,
 }
 
-/// The features of port `name`.
+/// The features of interface `name`.
 ///
 /// # Errors
 /// `ENODEV`.
@@ -48,44 +48,45 @@ pub fn features(name: &str) -> io::Result<Vec<Feature>> {
     Ok(names.into_iter().enumerate().map(feature).filter(|f| !f.name.is_empty()).collect())
 }
 
-/// Switches one feature of port `name`.
+/// Switches a feature of interface `name`.
 ///
 /// # Errors
-/// `ENOENT` when the kernel has no such feature, `EOPNOTSUPP` when the port does not let go of it, `EPERM`, `ENODEV`.
+/// `ENOENT` if the kernel has no such feature, `EOPNOTSUPP` if the interface cannot change it, `EPERM`, `ENODEV`.
 pub fn set_feature(name: &str, feature: &str, on: bool) -> io::Result<()> {
     let names = strings(name, FEATURES)?;
     let at = names.iter().position(|n| n == feature).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOENT))?;
     let blocks = names.len().div_ceil(32);
-    // `struct ethtool_sfeatures`: command, blocks; then for each 32 features: which are meant, and how they should be.
+    // `struct ethtool_sfeatures`: command, blocks; then for each 32 features: the mask of the features to change, and
+    // their values.
     let mut w = vec![0u32; 2 + 2 * blocks];
     (w[0], w[1]) = (SET_FEATURES, blocks as u32);
     w[2 + 2 * (at / 32)] = 1 << (at % 32);
     w[3 + 2 * (at / 32)] = u32::from(on) << (at % 32);
     // SAFETY: the words are the structure with as many blocks as it names.
     unsafe { command(name, w.as_mut_ptr().cast()) }?;
-    // The kernel reports a refusal in flags of the answer that some drivers forget: what is in force counts.
+    // The kernel reports a refusal in flags that some drivers do not set, so the features are read again.
     let now = features(name)?.into_iter().find(|f| f.name == feature).map(|f| f.on);
     if now == Some(on) { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP)) }
 }
 
-/// The statistics that the driver of port `name` keeps, under its own names.
+/// The statistics of the driver of interface `name`, under the driver's names.
 ///
 /// # Errors
-/// `EOPNOTSUPP` when it keeps none, `ENODEV`.
+/// `EOPNOTSUPP` if there are none, `ENODEV`.
 pub fn statistics(name: &str) -> io::Result<Vec<(String, u64)>> {
     let names = strings(name, STATS)?;
-    // `struct ethtool_stats`: command, count; then the numbers, for which 64-bit words give the alignment. Room to spare as
-    // for the names: the kernel writes as many as there are by then.
+    // `struct ethtool_stats`: command, count; then the numbers. 64-bit words give the alignment. The buffer is twice as
+    // long as necessary, because the kernel writes as many numbers as the interface has at that time.
     let mut w = vec![0u64; 1 + names.len() * 2];
     w[0] = pair(GET_STATS, names.len() as u32);
-    // SAFETY: the words are the structure with room for twice as many numbers as the port has.
+    // SAFETY: the words are the structure with room for twice as many numbers as the interface has.
     unsafe { command(name, w.as_mut_ptr().cast()) }?;
     Ok(names.into_iter().zip(w.into_iter().skip(1)).collect())
 }
 
 /// The names of a set.
 fn strings(name: &str, set: u32) -> io::Result<Vec<String>> {
-    // `struct ethtool_sset_info`: command, reserved, a mask of sets; then one size for each set that the port has.
+    // `struct ethtool_sset_info`: command, reserved, a mask of sets; then one size for each set that the interface has.
     let mut sizes = [pair(GET_SET_SIZE, 0), 1 << set, 0];
     // SAFETY: the words are the structure with room for two sizes, and one is asked for.
     unsafe { command(name, sizes.as_mut_ptr().cast()) }?;
@@ -94,12 +95,12 @@ fn strings(name: &str, set: u32) -> io::Result<Vec<String>> {
     if sizes[1] == 0 || count == 0 || count > MAX {
         return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
     }
-    // `struct ethtool_gstrings`: command, set, count; then the names. Whoever adds to the set between the two calls finds
-    // that the kernel asks for room once more, and writes no more than the port has, so there is room to spare.
+    // `struct ethtool_gstrings`: command, set, count; then the names. The set may grow between the two calls, and the
+    // kernel writes as many names as the interface has at that time, so the buffer has room for twice the count.
     let room = count as usize * 2;
     let mut bytes = vec![0u32; 3 + room * NAME_BYTES / 4];
     (bytes[0], bytes[1], bytes[2]) = (GET_STRINGS, set, count);
-    // SAFETY: the words are the structure with room for twice as many names as the port has.
+    // SAFETY: the words are the structure with room for twice as many names as the interface has.
     unsafe { command(name, bytes.as_mut_ptr().cast()) }?;
     let count = (bytes[2] as usize).min(room);
     let bytes: Vec<u8> = bytes[3..].iter().flat_map(|w| w.to_ne_bytes()).collect();
@@ -110,7 +111,7 @@ fn strings(name: &str, set: u32) -> io::Result<Vec<String>> {
     Ok(bytes.chunks_exact(NAME_BYTES).take(count).map(text).collect())
 }
 
-/// Two 32-bit words in the order of memory.
+/// Two 32-bit words in memory order.
 fn pair(first: u32, second: u32) -> u64 {
     let (a, b) = (first.to_ne_bytes(), second.to_ne_bytes());
     u64::from_ne_bytes([a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3]])

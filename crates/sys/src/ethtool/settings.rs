@@ -1,4 +1,4 @@
-//! What a card was told and what it could be told: rings, channels, pause frames, speed, stamps, receive-side scaling
+//! The settings and limits of a NIC: rings, channels, pause frames, speed, timestamps, receive-side scaling
 //! (`include/uapi/linux/ethtool.h`; each structure is named where it is laid out).
 
 use super::{command, request};
@@ -15,30 +15,30 @@ const SET_CHANNELS: u32 = 0x3d;
 const GET_STAMPING: u32 = 0x41;
 const GET_RSS: u32 = 0x46;
 
-/// Descriptors of a port's receive and transmit rings.
+/// Numbers of descriptors in the receive and transmit rings of an interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rings {
-    /// Of each receive ring, and the most there can be.
+    /// Descriptors in each receive ring.
     pub rx: u32,
-    /// See `rx`.
+    /// The maximum of `rx`.
     pub rx_max: u32,
-    /// Of each transmit ring.
+    /// Descriptors in each transmit ring.
     pub tx: u32,
-    /// The most of those.
+    /// The maximum of `tx`.
     pub tx_max: u32,
 }
 
-/// The rings of port `name`.
+/// The rings of interface `name`.
 ///
 /// # Errors
-/// `ENODEV`; `EOPNOTSUPP` for a port without rings of its own.
+/// `ENODEV`; `EOPNOTSUPP` for an interface without rings.
 pub fn rings(name: &str) -> io::Result<Rings> {
     // `struct ethtool_ringparam`: command, four maxima, four values (rx, mini, jumbo, tx).
     let w: [u32; 9] = words(name, GET_RINGS, [0; 8])?;
     Ok(Rings { rx_max: w[1], tx_max: w[4], rx: w[5], tx: w[8] })
 }
 
-/// Gives each receive ring of port `name` this many descriptors; most drivers restart the port for it.
+/// Sets the number of descriptors in each receive ring of interface `name`; most drivers restart the interface.
 ///
 /// # Errors
 /// `EINVAL` above the maximum, `EPERM` without `CAP_NET_ADMIN`, `ENODEV`, `EOPNOTSUPP`.
@@ -48,46 +48,47 @@ pub fn set_rx_ring(name: &str, descriptors: u32) -> io::Result<()> {
     words(name, SET_RINGS, [w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8]]).map(|_: [u32; 9]| ())
 }
 
-/// Queues of a port that are switched on, and how many there can be. A driver counts either pairs (`combined`) or receive
-/// and transmit queues apart.
+/// Numbers of active queues of an interface, and their maxima. A driver counts either pairs (`combined`) or receive and
+/// transmit queues separately.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Channels {
     /// Receive queues.
     pub rx: u32,
-    /// The most of those.
+    /// The maximum of `rx`.
     pub rx_max: u32,
-    /// Pairs.
+    /// Pairs of a receive and a transmit queue.
     pub combined: u32,
-    /// The most of those.
+    /// The maximum of `combined`.
     pub combined_max: u32,
 }
 
 impl Channels {
-    /// Queues that receive.
+    /// Active receive queues.
     pub const fn receiving(self) -> u32 {
         self.rx + self.combined
     }
 
-    /// The most of those.
+    /// The maximum of [`Channels::receiving`].
     pub const fn most(self) -> u32 {
         if self.combined_max > self.rx_max { self.combined_max } else { self.rx_max }
     }
 }
 
-/// The channels of port `name`.
+/// The channels of interface `name`.
 ///
 /// # Errors
-/// `ENODEV`; `EOPNOTSUPP` where they cannot be counted.
+/// `ENODEV`; `EOPNOTSUPP` if the driver does not report them.
 pub fn channels(name: &str) -> io::Result<Channels> {
     // `struct ethtool_channels`: command, four maxima, four values (rx, tx, other, combined).
     let w: [u32; 9] = words(name, GET_CHANNELS, [0; 8])?;
     Ok(Channels { rx_max: w[1], combined_max: w[4], rx: w[5], combined: w[8] })
 }
 
-/// Lets port `name` receive on this many queues, in whichever way its driver counts.
+/// Sets the number of receive queues of interface `name`, in the driver's way of counting.
 ///
 /// # Errors
-/// `EINVAL` beyond the maximum, `EBUSY` while AF_XDP sockets use one that would go, `EPERM`, `ENODEV`, `EOPNOTSUPP`.
+/// `EINVAL` above the maximum, `EBUSY` while an AF_XDP socket uses a queue to be removed, `EPERM`, `ENODEV`,
+/// `EOPNOTSUPP`.
 pub fn set_channels(name: &str, receiving: u32) -> io::Result<()> {
     let mut w: [u32; 9] = words(name, GET_CHANNELS, [0; 8])?;
     if w[8] > 0 {
@@ -98,48 +99,48 @@ pub fn set_channels(name: &str, receiving: u32) -> io::Result<()> {
     words(name, SET_CHANNELS, [w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8]]).map(|_: [u32; 9]| ())
 }
 
-/// Whether a port stops for, and sends, pause frames (IEEE 802.3 annex 31B).
+/// The use of pause frames by an interface (IEEE 802.3 annex 31B).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pause {
-    /// The two ends agree on it by themselves.
+    /// The link partners negotiate the use.
     pub autoneg: bool,
-    /// It stops sending when asked to.
+    /// The interface stops sending when it receives a pause frame.
     pub rx: bool,
-    /// It asks the other end to stop when its buffers fill.
+    /// The interface sends pause frames when its buffers fill.
     pub tx: bool,
 }
 
-/// The pause frames of port `name`.
+/// The pause settings of interface `name`.
 ///
 /// # Errors
-/// `ENODEV`; `EOPNOTSUPP` for a port without any.
+/// `ENODEV`; `EOPNOTSUPP` for an interface without pause frames.
 pub fn pause(name: &str) -> io::Result<Pause> {
     let w: [u32; 4] = words(name, GET_PAUSE, [0; 3])?;
     Ok(Pause { autoneg: w[1] != 0, rx: w[2] != 0, tx: w[3] != 0 })
 }
 
-/// Sets them.
+/// Changes the pause settings of interface `name`.
 ///
 /// # Errors
-/// `EINVAL` where the driver ties the three together, `EPERM`, `ENODEV`, `EOPNOTSUPP`.
+/// `EINVAL` if the driver does not support the combination, `EPERM`, `ENODEV`, `EOPNOTSUPP`.
 pub fn set_pause(name: &str, pause: Pause) -> io::Result<()> {
     let data = [u32::from(pause.autoneg), u32::from(pause.rx), u32::from(pause.tx)];
     words(name, SET_PAUSE, data).map(|_: [u32; 4]| ())
 }
 
-/// Speed and duplex as the two ends agreed on them.
+/// Negotiated speed and duplex mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Speed {
-    /// Millions of bits per second.
+    /// Speed in Mbit/s.
     pub megabits: u32,
-    /// Both directions at a time.
+    /// True in full-duplex mode.
     pub full_duplex: bool,
 }
 
-/// The speed of port `name`; `None` while it has no link, and on ports that have no speed.
+/// The speed of interface `name`; `None` without a carrier and for interfaces without a speed.
 pub fn speed(name: &str) -> Option<Speed> {
     const UNKNOWN_DUPLEX: u32 = 0xff;
-    // `struct ethtool_cmd`: 44 bytes; the speed is cut into two halves (bytes 12 and 28), duplex is byte 14.
+    // `struct ethtool_cmd`: 44 bytes; the speed consists of two halves (bytes 12 and 28), duplex is byte 14.
     let w: [u32; 11] = words(name, GET_SETTINGS, [0; 10]).ok()?;
     let bytes: Vec<u8> = w.iter().flat_map(|w| w.to_ne_bytes()).collect();
     let half = |at: usize| u32::from(u16::from_ne_bytes([bytes[at], bytes[at + 1]]));
@@ -148,18 +149,18 @@ pub fn speed(name: &str) -> Option<Speed> {
     known.then_some(Speed { megabits, full_duplex: bytes[14] == 1 })
 }
 
-/// How a port can stamp frames.
+/// The timestamping capabilities of an interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stamping {
-    /// The card stamps received frames.
+    /// The NIC can timestamp received frames.
     pub hardware: bool,
-    /// It can stamp all of them, and not only those of the precision time protocol.
+    /// The NIC can timestamp all frames, not only those of PTP.
     pub every_frame: bool,
-    /// Number of its clock (`/dev/ptpN`).
+    /// Number of the NIC's clock (`/dev/ptpN`).
     pub clock: Option<u32>,
 }
 
-/// The stamping abilities of port `name`.
+/// The timestamping capabilities of interface `name`.
 ///
 /// # Errors
 /// `ENODEV`, `EOPNOTSUPP`.
@@ -168,37 +169,37 @@ pub fn stamping(name: &str) -> io::Result<Stamping> {
     const RX_HARDWARE: u32 = 1 << 2;
     /// `HWTSTAMP_FILTER_ALL`, as a bit.
     const FILTER_ALL: u32 = 1 << 1;
-    // `struct ethtool_ts_info`: command, abilities, clock, transmit types, 3 reserved, receive filters, 3 reserved.
+    // `struct ethtool_ts_info`: command, capabilities, clock, transmit types, 3 reserved, receive filters, 3 reserved.
     let w: [u32; 11] = words(name, GET_STAMPING, [0; 10])?;
     let clock = u32::try_from(w[2] as i32).ok();
     Ok(Stamping { hardware: w[1] & RX_HARDWARE != 0, every_frame: w[7] & FILTER_ALL != 0, clock })
 }
 
-/// Receive-side scaling: what decides the queue of a frame.
+/// Receive-side scaling: the assignment of frames to queues.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rss {
     /// Queue of each hash value.
     pub table: Vec<u32>,
-    /// Key of the Toeplitz hash; empty where the card does not tell.
+    /// Key of the Toeplitz hash; empty if the driver does not report it.
     pub key: Vec<u8>,
-    /// The card orders source and destination before it hashes (`RXH_XFRM_SYM_XOR`, `…_OR_XOR`).
+    /// The NIC makes the hash input symmetric in source and destination (`RXH_XFRM_SYM_XOR`, `…_OR_XOR`).
     pub symmetric: bool,
 }
 
 impl Rss {
-    /// Whether both directions of a connection get the same hash: the card sees to it, or the key repeats after 16 bits
-    /// (Woo and Park, "Scalable TCP session monitoring with symmetric receive-side scaling", 2012).
+    /// True if both directions of a connection get the same hash: the NIC makes the input symmetric, or the key repeats
+    /// after 16 bits (Woo and Park, "Scalable TCP session monitoring with symmetric receive-side scaling", 2012).
     pub fn is_symmetric(&self) -> bool {
         self.symmetric || (self.key.len() > 2 && self.key.iter().zip(&self.key[2..]).all(|(a, b)| a == b))
     }
 }
 
-/// The scaling of port `name`.
+/// The receive-side scaling of interface `name`.
 ///
 /// # Errors
-/// `EOPNOTSUPP` where there is none, `ENODEV`.
+/// `EOPNOTSUPP` if there is none, `ENODEV`.
 pub fn rss(name: &str) -> io::Result<Rss> {
-    /// Larger ones than any card has; the kernel is asked twice and the answer must fit.
+    /// Larger than any real table; bounds the sizes that the kernel reports in the first of two calls.
     const MAX: usize = 1 << 16;
     /// `RXH_XFRM_SYM_XOR | RXH_XFRM_SYM_OR_XOR`.
     const SYMMETRIC: u8 = 1 << 0 | 1 << 1;
@@ -221,17 +222,18 @@ pub fn rss(name: &str) -> io::Result<Rss> {
     Ok(Rss { table: w[6..6 + table].to_vec(), key: tail, symmetric })
 }
 
-/// Kinds of packets whose hashed fields can be chosen: `TCP_V4_FLOW` and so on, by the name that `ethtool -n` gives them.
+/// Packet types whose hash fields can be chosen: `TCP_V4_FLOW` and so on, by their names in `ethtool -n`.
 pub const FLOW_KINDS: [(&str, u32); 4] = [("tcp4", 1), ("udp4", 2), ("tcp6", 5), ("udp6", 6)];
 
-/// Whether the ports of the transport layer go into the hash of this kind of packet on port `name`.
+/// True if TCP or UDP ports are part of the hash of this packet type on interface `name`.
 ///
 /// # Errors
-/// `EOPNOTSUPP` where the card does not tell, `ENODEV`.
+/// `EOPNOTSUPP` if the driver does not report it, `ENODEV`.
 pub fn hashes_ports(name: &str, kind: u32) -> io::Result<bool> {
     /// `RXH_L4_B_0_1 | RXH_L4_B_2_3`.
     const PORTS: u64 = 1 << 6 | 1 << 7;
-    // `struct ethtool_rxnfc`: command, kind, 64 bits of fields, then a rule of 176 bytes that this request leaves alone.
+    // `struct ethtool_rxnfc`: command, packet type, 64 bits of fields, then a rule of 176 bytes that this request does
+    // not use.
     let w: [u32; 48] = words(name, GET_RX_FLOW_HASH, {
         let mut data = [0; 47];
         data[0] = kind;
@@ -242,7 +244,7 @@ pub fn hashes_ports(name: &str, kind: u32) -> io::Result<bool> {
     Ok(fields & PORTS == PORTS)
 }
 
-/// One request whose structure is a row of 32-bit words that begins with the command.
+/// A request whose structure is an array of 32-bit words that begins with the command.
 fn words<const DATA: usize, const ALL: usize>(name: &str, code: u32, data: [u32; DATA]) -> io::Result<[u32; ALL]> {
     const { assert!(ALL == DATA + 1) };
     // The kernel copies whole structures, some of which need the alignment of a u64.

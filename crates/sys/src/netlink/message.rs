@@ -39,13 +39,13 @@ impl Message {
         self
     }
 
-    /// Appends a number of four bytes.
+    /// Appends an attribute of four bytes, a number.
     #[must_use]
     pub fn number(self, kind: u16, value: u32) -> Self {
         self.attribute(kind, &value.to_ne_bytes())
     }
 
-    /// Appends a text and the zero that the kernel expects behind it.
+    /// Appends an attribute with a text and the terminating zero that the kernel expects.
     #[must_use]
     pub fn text(self, kind: u16, value: &str) -> Self {
         let mut bytes = value.as_bytes().to_vec();
@@ -53,7 +53,7 @@ impl Message {
         self.attribute(kind, &bytes)
     }
 
-    /// Appends an attribute whose payload is what `inner` appends.
+    /// Appends an attribute whose payload `inner` appends.
     #[must_use]
     pub fn nested(mut self, kind: u16, inner: impl FnOnce(Self) -> Self) -> Self {
         let start = self.0.len();
@@ -65,7 +65,7 @@ impl Message {
         whole
     }
 
-    /// Appends bytes that are not an attribute: the fixed part of a nested message.
+    /// Appends bytes without an attribute header: the fixed part of a nested message.
     #[must_use]
     pub fn fixed(mut self, bytes: &[u8]) -> Self {
         self.0.extend_from_slice(bytes);
@@ -73,7 +73,7 @@ impl Message {
         self
     }
 
-    /// The finished bytes, numbered `sequence`.
+    /// The complete message with the sequence number `sequence`.
     pub fn finish(mut self, sequence: u32) -> Vec<u8> {
         let len = self.0.len() as u32;
         self.0[0..4].copy_from_slice(&len.to_ne_bytes());
@@ -86,20 +86,20 @@ impl Message {
     }
 }
 
-/// One message of an answer.
+/// One message of a response.
 #[derive(Clone, Copy, Debug)]
 pub struct Response<'a> {
     /// `RTM_NEWLINK` and the like, or one of the four control kinds.
     pub kind: u16,
     /// `NLM_F_MULTI` and the like.
     pub flags: u16,
-    /// The number of the request that it answers.
+    /// The sequence number of the request.
     pub sequence: u32,
     /// Fixed part and attributes.
     pub body: &'a [u8],
 }
 
-/// The messages in what one `recv` brought.
+/// The messages in the bytes of one `recv`.
 pub fn responses(mut bytes: &[u8]) -> impl Iterator<Item = Response<'_>> {
     std::iter::from_fn(move || {
         let len = number(bytes, 0)? as usize;
@@ -114,7 +114,7 @@ pub fn responses(mut bytes: &[u8]) -> impl Iterator<Item = Response<'_>> {
     })
 }
 
-/// The attributes in `bytes`, as kind and payload; ends at the first that is broken.
+/// The attributes in `bytes`, as kind and payload; ends at the first invalid attribute.
 pub fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let len = usize::from(half(bytes, 0)?);
@@ -140,7 +140,7 @@ pub fn long(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }
 
-/// A text up to its zero.
+/// A text up to its terminating zero.
 pub fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).into_owned()
@@ -176,7 +176,7 @@ mod tests {
             let mut bytes = vec![0; prng.below(96) as usize];
             prng.fill(&mut bytes);
             if bytes.len() >= 4 && prng.below(2) == 0 {
-                // A plausible length lets the walk go deeper than noise would.
+                // With a plausible length the parser gets further than with random bytes.
                 bytes[0..4].copy_from_slice(&(prng.below(100) as u32).to_ne_bytes());
             }
             for answer in responses(&bytes) {

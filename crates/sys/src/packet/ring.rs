@@ -1,5 +1,5 @@
-//! The receive ring of version 3 (`include/uapi/linux/if_packet.h`, `net/packet/af_packet.c`): blocks in memory shared with
-//! the kernel, each filled with frames one behind the other and handed over whole.
+//! The receive ring of version 3 (`include/uapi/linux/if_packet.h`, `net/packet/af_packet.c`): blocks in memory shared
+//! with the kernel; the kernel fills each block with frames and hands over whole blocks.
 //!
 //! ```text
 //! block  0        4       8       12      16      20     24         32        40       48
@@ -11,7 +11,7 @@
 //!        | next | sec | nsec|snaplen| len |status | mac | net | hash| tci |tpid| pad  | sockaddr_ll ... |
 //!        +------+-----+-----+-------+-----+-------+-----+-----+-----+-----+----+------+-----------+----+
 //! ```
-//! The invariant: while a block's status has the bit `USER` only we touch it, and otherwise only the kernel does. A
+//! The invariant: while a block's status has the bit `USER` only this process accesses it, otherwise only the kernel. A
 //! [`Block`] borrows the ring shared, [`Ring::release`] borrows it exclusively, so no frame outlives its block.
 
 use super::PacketSocket;
@@ -23,20 +23,20 @@ use std::time::Duration;
 
 /// `TP_STATUS_*` bits of a record.
 pub mod status {
-    /// The kernel took a VLAN tag out of the frame.
+    /// The kernel removed a VLAN tag from the frame.
     pub const VLAN: u32 = 1 << 4;
-    /// It also says which protocol identifier the tag had.
+    /// The record also contains the protocol identifier of the tag.
     pub const VLAN_TPID: u32 = 1 << 6;
-    /// Several TCP segments in one frame.
+    /// The frame contains several merged TCP segments.
     pub const GSO_TCP: u32 = 1 << 8;
 }
 
-/// The block is ours.
+/// The block belongs to user space.
 const USER: u32 = 1;
-/// The block is the kernel's.
+/// The block belongs to the kernel.
 const KERNEL: u32 = 0;
 const TPACKET_V3: i32 = 2;
-/// Version 3 packs frames densely and uses this number only to check the request.
+/// Version 3 packs frames densely and uses this number only to validate the request.
 const NOMINAL_FRAME_BYTES: u32 = 2048;
 
 mod at {
@@ -52,27 +52,27 @@ mod at {
     pub const MAC: usize = 24;
     pub const VLAN_TCI: usize = 32;
     pub const VLAN_TPID: usize = 36;
-    /// `sockaddr_ll.sll_pkttype`, behind a header of 48 bytes.
+    /// `sockaddr_ll.sll_pkttype`, after a header of 48 bytes.
     pub const PACKET_TYPE: usize = 58;
 }
 
-/// Size and pace of a ring.
+/// Sizes and timeout of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// Bytes of one block: a multiple of the page size.
     pub block_bytes: u32,
-    /// How many.
+    /// Number of blocks.
     pub blocks: u32,
     /// After this time, in whole milliseconds, the kernel hands over a block that is not full.
     pub retire: Duration,
 }
 
 impl PacketSocket {
-    /// Puts a receive ring into the socket and maps it. The kernel enters every page at once, so that capture later
-    /// meets no page fault.
+    /// Adds a receive ring to the socket and maps it. The kernel populates all pages at once, so that capture causes no
+    /// page fault.
     ///
     /// # Errors
-    /// `EINVAL` for sizes the kernel does not take, `ENOMEM` when there is not that much memory.
+    /// `EINVAL` for sizes that the kernel refuses, `ENOMEM` if the memory is not available.
     pub fn receive_ring(&self, layout: Layout) -> io::Result<Ring> {
         self.set(libc::SOL_PACKET, libc::PACKET_VERSION, &TPACKET_V3)?;
         let frames = u64::from(layout.block_bytes / NOMINAL_FRAME_BYTES) * u64::from(layout.blocks);
@@ -118,7 +118,7 @@ pub struct Ring {
 unsafe impl Send for Ring {}
 
 impl Ring {
-    /// How many blocks there are.
+    /// Number of blocks.
     pub fn blocks(&self) -> u32 {
         self.layout.blocks
     }
@@ -126,26 +126,27 @@ impl Ring {
     /// Block `index`, if the kernel has handed it over.
     ///
     /// # Panics
-    /// When there is no such block.
+    /// If there is no such block.
     #[inline]
     pub fn block(&self, index: u32) -> Option<Block<'_>> {
-        // Acquire: what the kernel wrote before the status is seen after it.
+        // Acquire: makes the kernel's writes before the status visible.
         if self.status(index).load(Ordering::Acquire) & USER == 0 {
             return None;
         }
-        // SAFETY: `status` checked the index, so the block lies in the mapping; its bit says that the kernel leaves it
-        // alone until `release`, which needs the ring exclusively and so cannot happen while this borrow lives.
+        // SAFETY: `status` checked the index, so the block lies in the mapping. While the status has the bit `USER`,
+        // the kernel does not access the block until `release`, which needs the ring exclusively and so cannot happen
+        // during this borrow.
         let bytes = unsafe { std::slice::from_raw_parts(self.start(index), self.layout.block_bytes as usize) };
         Some(Block { bytes })
     }
 
-    /// Gives block `index` back to the kernel.
+    /// Returns block `index` to the kernel.
     ///
     /// # Panics
-    /// When there is no such block.
+    /// If there is no such block.
     #[inline]
     pub fn release(&mut self, index: u32) {
-        // Release: our reads of the block are over before the kernel may write it.
+        // Release: our reads of the block are complete before the kernel may write to it.
         self.status(index).store(KERNEL, Ordering::Release);
     }
 
@@ -177,45 +178,45 @@ pub struct Block<'a> {
 }
 
 impl<'a> Block<'a> {
-    /// How many records it holds; zero is possible after the ring was full.
+    /// Number of records in the block; zero is possible after the ring was full.
     #[inline]
     pub fn count(&self) -> u32 {
         number(self.bytes, at::BLOCK_COUNT).unwrap_or(0)
     }
 
-    /// Where the first record begins.
+    /// Offset of the first record.
     #[inline]
     pub fn first(&self) -> u32 {
         number(self.bytes, at::BLOCK_FIRST).unwrap_or(0)
     }
 
-    /// The record at `offset`; `None` when it does not lie in the block.
+    /// The record at `offset`; `None` if it does not lie in the block.
     #[inline]
     pub fn record(&self, offset: u32) -> Option<Record<'a>> {
         Record::parse(self.bytes, offset as usize)
     }
 }
 
-/// One frame and what the kernel says of it.
+/// One frame with its metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// The bytes captured, from the link header on.
+    /// The captured bytes, beginning with the link header.
     pub bytes: &'a [u8],
-    /// Bytes the frame has, without the tag that was taken out.
+    /// Wire length in bytes, without the VLAN tag that the kernel removed.
     pub length: u32,
-    /// Seconds since 1970, of whichever clock stamped it.
+    /// Seconds since 1970, of the clock that made the timestamp.
     pub seconds: u32,
-    /// Nanoseconds below the second.
+    /// Nanoseconds of the second.
     pub nanos: u32,
     /// [`status`] bits.
     pub status: u32,
-    /// Protocol identifier of the tag, as far as [`status::VLAN_TPID`] says that it is one.
+    /// Protocol identifier of the tag, valid if `status` has [`status::VLAN_TPID`].
     pub vlan_tpid: u16,
-    /// Tag control information, as far as [`status::VLAN`] says that it is one.
+    /// Tag control information, valid if `status` has [`status::VLAN`].
     pub vlan_tci: u16,
     /// `PACKET_HOST`, `PACKET_OUTGOING`, ….
     pub packet_type: u8,
-    /// Where the next record begins, counted from this one.
+    /// Offset of the next record relative to this one.
     pub next: u32,
 }
 
@@ -224,7 +225,7 @@ impl<'a> Record<'a> {
     #[inline]
     pub fn parse(block: &'a [u8], offset: usize) -> Option<Self> {
         let record = block.get(offset..)?;
-        // One check for all fields; the compiler then knows that each of them is there.
+        // One check for all fields, so that the compiler omits the check for each field.
         let fixed = record.get(..at::PACKET_TYPE + 1)?;
         let mac = usize::from(u16::from_ne_bytes([fixed[at::MAC], fixed[at::MAC + 1]]));
         let snaplen = number(fixed, at::SNAPLEN)? as usize;
@@ -235,14 +236,14 @@ impl<'a> Record<'a> {
             nanos: number(fixed, at::NANOS)?,
             status: number(fixed, at::STATUS)?,
             vlan_tpid: u16::from_ne_bytes([fixed[at::VLAN_TPID], fixed[at::VLAN_TPID + 1]]),
-            // The kernel keeps the sixteen bits of the tag in a word of thirty-two.
+            // The kernel stores the 16 bits of the tag in a 32-bit word.
             vlan_tci: number(fixed, at::VLAN_TCI)? as u16,
             packet_type: fixed[at::PACKET_TYPE],
             next: number(fixed, at::NEXT)?,
         })
     }
 
-    /// Whether this host sent the frame.
+    /// True if this host sent the frame.
     #[inline]
     pub fn is_outgoing(&self) -> bool {
         self.packet_type == libc::PACKET_OUTGOING

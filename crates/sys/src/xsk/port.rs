@@ -1,13 +1,14 @@
-//! What an AF_XDP user must know of a port that netlink does not say (`SIOCETHTOOL`, include/uapi/linux/ethtool.h).
+//! Properties of an interface that AF_XDP needs and netlink does not report (`SIOCETHTOOL`,
+//! include/uapi/linux/ethtool.h).
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// How many receive queues of the port are in use now. Netlink tells how many were allocated, which on real cards is
-/// often more; a socket cannot be bound to the rest.
+/// Number of active receive queues of the interface. Netlink reports the number of allocated queues, which on NICs is
+/// often larger; a socket cannot be bound to an inactive queue.
 ///
 /// # Errors
-/// `EOPNOTSUPP` when the driver does not say (then all are in use), `ENODEV` when there is no such port.
+/// `EOPNOTSUPP` if the driver does not report it (then all are active), `ENODEV` if the interface does not exist.
 pub fn active_queues(name: &str) -> io::Result<u32> {
     const GET_CHANNELS: u32 = 0x3c;
     // struct ethtool_channels: cmd, max_rx, max_tx, max_other, max_combined, rx, tx, other, combined.
@@ -16,10 +17,10 @@ pub fn active_queues(name: &str) -> io::Result<u32> {
     Ok(words[5] + words[8])
 }
 
-/// Whether the port takes VLAN tags out of received frames, where XDP cannot see them.
+/// True if the interface removes VLAN tags from received frames before the XDP program runs.
 ///
 /// # Errors
-/// `EOPNOTSUPP` when the driver does not say, `ENODEV` when there is no such port.
+/// `EOPNOTSUPP` if the driver does not report it, `ENODEV` if the interface does not exist.
 pub fn strips_vlan(name: &str) -> io::Result<bool> {
     const GET_FLAGS: u32 = 0x25;
     const RX_VLAN: u32 = 1 << 8;
@@ -29,14 +30,14 @@ pub fn strips_vlan(name: &str) -> io::Result<bool> {
     Ok(words[1] & RX_VLAN != 0)
 }
 
-/// One request; `words` is its structure, which begins with the command, and all structures used here are of `u32`.
+/// One request; `words` is its structure, which begins with the command; all structures used here consist of `u32`.
 fn ethtool(name: &str, words: &mut [u32]) -> io::Result<()> {
     // SAFETY: socket takes no pointers.
     let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel has just opened it for us and nobody else knows of it.
+    // SAFETY: the kernel has just opened the descriptor, so it has no other owner.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
     // SAFETY: all zeros is a valid ifreq.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };

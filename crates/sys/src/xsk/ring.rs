@@ -3,9 +3,9 @@
 //! ```text
 //!   producer (u32) ... consumer (u32) ... flags (u32) ... entries[size], size a power of two
 //! ```
-//! Indexes run freely and are masked on access. The producer writes entries, then its index with release order; the
-//! consumer reads that index with acquire order, then the entries, then its own index with release order. Each side keeps
-//! a copy of its own index and looks at the other's only when the copy says that it has run out.
+//! Indexes wrap only at 2^32 and are masked on access. The producer writes entries, then its index with release order;
+//! the consumer reads that index with acquire order, then the entries, then writes its own index with release order.
+//! Each side keeps a copy of the other's index and reads the shared one only when the copy shows no more entries.
 
 use super::{Step, StepError, get, set};
 use std::io;
@@ -22,7 +22,7 @@ pub(super) struct Desc {
     pub options: u32,
 }
 
-/// Which ring: the socket option that makes it, and where it is mapped.
+/// The ring: its socket option and its offset in the mapping.
 #[derive(Clone, Copy)]
 pub(super) enum Kind {
     Receive,
@@ -45,18 +45,18 @@ struct Shared<E> {
 /// A ring that we write and the kernel reads.
 pub(super) struct Producer<E> {
     shared: Shared<E>,
-    /// Where the next entry goes; published by [`Producer::submit`].
+    /// Index of the next entry; published by [`Producer::submit`].
     next: u32,
-    /// The kernel's index, as last seen.
+    /// The kernel's index at the last read.
     consumer: u32,
 }
 
 /// A ring that the kernel writes and we read.
 pub(super) struct Consumer<E> {
     shared: Shared<E>,
-    /// The entry that is read next; given back by [`Consumer::release`].
+    /// Index of the next entry to read; returned by [`Consumer::release`].
     next: u32,
-    /// The kernel's index, as last seen.
+    /// The kernel's index at the last read.
     producer: u32,
 }
 
@@ -69,20 +69,20 @@ impl<E: Copy> Producer<E> {
         Ok(Self { shared, next: 0, consumer: 0 })
     }
 
-    /// How many entries can be written now.
+    /// Number of entries that can be written now.
     pub fn room(&mut self) -> u32 {
         self.consumer = self.shared.consumer().load(Ordering::Acquire);
         self.shared.size - self.next.wrapping_sub(self.consumer)
     }
 
-    /// How many entries the kernel has not read yet.
+    /// Number of entries that the kernel has not read yet.
     pub fn waiting(&mut self) -> u32 {
         self.shared.size - self.room()
     }
 
-    /// Writes one entry. The caller knows that there is room: from [`Producer::room`], or because there are no more
-    /// chunks than entries. The kernel's index does not always tell: `xsk_flush` publishes received frames before the
-    /// fill entries that it took for them, so a chunk may come back before its old entry is seen to be free.
+    /// Writes one entry. The caller guarantees that there is room: by [`Producer::room`], or because there are no more
+    /// chunks than entries. The kernel's index can lag behind: `xsk_flush` publishes received frames before it
+    /// publishes that it has read their fill entries, so a chunk may come back before its old entry is seen as free.
     #[inline]
     pub fn write(&mut self, entry: E) {
         // SAFETY: the masked index lies in the ring, and an entry beyond the kernel's reach (not yet submitted) is ours.
@@ -90,13 +90,13 @@ impl<E: Copy> Producer<E> {
         self.next = self.next.wrapping_add(1);
     }
 
-    /// Publishes what was written.
+    /// Publishes the written entries.
     #[inline]
     pub fn submit(&mut self) {
         self.shared.producer().store(self.next, Ordering::Release);
     }
 
-    /// Whether the kernel asks to be called when there is something new.
+    /// True if the kernel must be called after new entries.
     #[inline]
     pub fn needs_wakeup(&self) -> bool {
         self.shared.flags().load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
@@ -109,7 +109,7 @@ impl<E: Copy> Consumer<E> {
         Ok(Self { shared, next: 0, producer: 0 })
     }
 
-    /// How many entries can be read, at most `most`.
+    /// Number of entries that can be read, at most `most`.
     #[inline]
     pub fn ready(&mut self, most: u32) -> u32 {
         if self.producer.wrapping_sub(self.next) < most {
@@ -118,7 +118,7 @@ impl<E: Copy> Consumer<E> {
         self.producer.wrapping_sub(self.next).min(most)
     }
 
-    /// The entry `ahead` of the next one; the caller knows from [`Consumer::ready`] that it is there.
+    /// The entry `ahead` positions after the next one; the caller knows from [`Consumer::ready`] that it exists.
     #[inline]
     pub fn peek(&self, ahead: u32) -> E {
         debug_assert!(ahead < self.producer.wrapping_sub(self.next), "ring underrun");
@@ -127,13 +127,13 @@ impl<E: Copy> Consumer<E> {
         unsafe { self.shared.entries.add(index as usize).read() }
     }
 
-    /// Steps over `count` entries, which [`Consumer::release`] will give back.
+    /// Skips `count` entries, which [`Consumer::release`] will return.
     #[inline]
     pub fn advance(&mut self, count: u32) {
         self.next = self.next.wrapping_add(count);
     }
 
-    /// Gives the entries that were stepped over back to the kernel.
+    /// Returns the skipped entries to the kernel.
     #[inline]
     pub fn release(&mut self) {
         self.shared.consumer().store(self.next, Ordering::Release);
@@ -169,7 +169,7 @@ impl<E> Shared<E> {
             return Err(io::Error::last_os_error()).step(step);
         }
         let map = NonNull::new(map.cast::<u8>()).ok_or_else(|| io::Error::other("mmap answered zero")).step(step)?;
-        // SAFETY: the kernel says that the four fields lie at these offsets of the mapping, aligned for their types.
+        // SAFETY: according to the kernel, the four fields lie at these offsets of the mapping, aligned for their types.
         unsafe {
             Ok(Self {
                 map,
@@ -226,7 +226,7 @@ mod tests {
     use base::Prng;
     use std::collections::VecDeque;
 
-    /// Two views of one ring, whose indexes have run up to `start`: ours as the producer's, the kernel's as the consumer's.
+    /// Two views of one ring whose indexes are at `start`: ours as the producer, the kernel's as the consumer.
     fn pair(size: u32, start: u32) -> (Producer<u64>, Consumer<u64>) {
         let map_bytes = 4096 + size as usize * 8;
         let view = |map: *mut libc::c_void| {

@@ -1,10 +1,10 @@
-//! The sending half: chunks go out through the transmit ring and come back through the completion ring.
+//! Sending: chunks go to the kernel through the transmit ring and come back through the completion ring.
 //!
-//! In copy mode the kernel builds a socket buffer for each frame and gives it to the driver within `sendto`
-//! (`__xsk_generic_xmit` in net/xdp/xsk.c). Three answers of that call matter here. `EAGAIN`: there is more to do, or
-//! the driver's queue stood still and the frame stays in the ring; call again. `EBUSY`: the driver took one frame and
-//! dropped it (`NET_XMIT_DROP`); that frame is completed all the same, so each such answer is counted, and is the one
-//! way to know. `ENOBUFS` and `ENETDOWN`: nothing was taken.
+//! In copy mode the kernel builds a socket buffer for each frame and passes it to the driver within `sendto`
+//! (`__xsk_generic_xmit` in net/xdp/xsk.c). Three results of that call matter here. `EAGAIN`: more frames wait, or the
+//! driver's queue is stopped and the frame stays in the ring; repeat the call. `EBUSY`: the driver accepted one frame
+//! and dropped it (`NET_XMIT_DROP`). The kernel completes that frame like any other, so only this result shows the
+//! drop, and each such result is counted. `ENOBUFS` and `ENETDOWN`: no frame was accepted.
 
 use super::ring::{Consumer, Desc, Kind, Producer};
 use super::{
@@ -15,20 +15,20 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
-/// What a sender needs to know.
+/// The parameters of a sender.
 #[derive(Clone, Debug)]
 pub struct SenderOptions {
     /// The interface.
     pub ifindex: u32,
-    /// Its queue.
+    /// The queue of the interface.
     pub queue: u32,
     /// Bytes of one chunk: 2048 or 4096.
     pub chunk: u32,
-    /// Adjacent chunks that make one frame's place; above 1 the kernel must take frames of several pieces.
+    /// Number of adjacent chunks for one frame; above 1 the kernel must support frames of several buffers.
     pub chunks_per_frame: u32,
-    /// How many frames may be under way; with the pieces of each, a power of two of ring entries holds them.
+    /// Maximum number of frames in flight; the rings have the next power of two of entries for all their chunks.
     pub frames: u32,
-    /// Copying or not.
+    /// Copy mode or zero-copy.
     pub mode: CopyMode,
 }
 
@@ -37,47 +37,47 @@ pub struct SenderOptions {
 pub struct Sent {
     /// Frames put into the transmit ring.
     pub submitted: u64,
-    /// Frames that came back.
+    /// Frames completed by the kernel.
     pub completed: u64,
-    /// Frames among those that the driver dropped, as far as it says.
+    /// Of these, frames that the driver reported as dropped.
     pub dropped: u64,
 }
 
-/// A socket that sends.
+/// A sending socket.
 pub struct Sender {
     transmit: Producer<Desc>,
     completion: Consumer<u64>,
-    /// Some drivers want chunks here even of a socket that only sends; nothing comes of them.
+    /// Some drivers require chunks in the fill ring even for a socket that only sends; they are never used.
     _fill: Producer<u64>,
     fd: OwnedFd,
     area: Arc<Umem>,
     chunk: usize,
     chunks_per_frame: usize,
     free: Vec<u32>,
-    /// For each place, the pieces that the kernel has not given back.
+    /// For each frame buffer, the number of chunks that the kernel has not completed.
     under_way: Vec<u8>,
     sent: Sent,
     zero_copy: bool,
 }
 
-/// What one call to the kernel did.
+/// The result of one call to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KickResult {
-    /// The transmit ring is empty, or the driver empties it by itself.
+    /// The transmit ring is empty, or the driver drains it without further calls.
     Done,
-    /// Something moved and there is more to do.
+    /// The kernel made progress and more frames wait.
     More,
-    /// Nothing moved: the driver's queue is full.
+    /// The kernel made no progress: the driver's queue is full.
     Stuck,
 }
 
 const SPARE_CHUNKS: u32 = 64;
 
-/// Frames that one `sendto` may take where the kernel lets us choose; as many as a veth queue holds.
+/// Maximum number of frames per `sendto`, if the kernel supports the option; the size of a veth queue.
 const CALL_BUDGET: u32 = 256;
 
 impl Sender {
-    /// Opens, registers and binds.
+    /// Opens a socket, registers its memory and binds it.
     ///
     /// # Errors
     /// As for [`super::Receiver::open`].
@@ -96,10 +96,10 @@ impl Sender {
         fill.submit();
         let flags = bind_flags(request.mode, request.chunks_per_frame > 1);
         bind(&fd, request.ifindex, request.queue, flags, None).step("bind to the queue")?;
-        // Frames wait in socket buffers until the card has sent them; the default allows for about 200.
+        // Frames occupy socket buffers until the NIC has sent them; the default size is enough for about 200 frames.
         // SAFETY: the option is one int. A refusal leaves the default.
         let _ = unsafe { set(&fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &(8i32 << 20)) };
-        // From 6.17 on one call may take more than 32 frames. Older kernels refuse the option and stay at 32.
+        // Since 6.17 one call may send more than 32 frames. Older kernels refuse the option and keep 32.
         // SAFETY: the option is one u32.
         let _ = unsafe { set(&fd, libc::SOL_XDP, MAX_TX_SKB_BUDGET, &CALL_BUDGET.min(entries)) };
         let zero_copy = is_zero_copy(&fd).step("ask for the copy mode")?;
@@ -118,23 +118,24 @@ impl Sender {
         })
     }
 
-    /// Places that are free now.
+    /// Number of free frame buffers.
     pub fn free(&self) -> usize {
         self.free.len()
     }
 
-    /// Bytes of the longest frame.
+    /// Length of the longest frame in bytes.
     pub fn frame_max(&self) -> usize {
         self.chunk * self.chunks_per_frame
     }
 
-    /// Puts up to `count` frames into the transmit ring, as many as there are free places: `fill` writes the frame
-    /// with this index and answers its length. Answers how many. The kernel sees them with [`Sender::kick`].
+    /// Puts up to `count` frames into the transmit ring, limited by the free buffers: `fill` writes the frame with the
+    /// given index and returns its length. Returns the number of frames. [`Sender::kick`] makes the kernel send them.
     ///
     /// # Panics
-    /// When `fill` answers a length below 14 or beyond its place.
+    /// If `fill` returns a length below 14 or above the size of the buffer.
     pub fn put(&mut self, count: usize, mut fill: impl FnMut(usize, &mut [u8]) -> usize) -> usize {
-        // The ring holds the pieces of all places together, and a place is free only after its entries were read.
+        // The ring has entries for the chunks of all buffers, but a buffer can be used only after its old entries were
+        // read.
         let count = count.min(self.free.len()).min(self.transmit.room() as usize / self.chunks_per_frame);
         for index in 0..count {
             let Some(place) = self.free.pop() else { return index };
@@ -157,10 +158,10 @@ impl Sender {
         count
     }
 
-    /// Lets the kernel send, once, and takes back what it has done with.
+    /// Calls the kernel once to send, then takes back the completed frames.
     ///
     /// # Errors
-    /// `ENETDOWN` when the interface is down or gone, `ENXIO` when it went away.
+    /// `ENETDOWN` if the interface is down or removed, `ENXIO` if it was removed.
     pub fn kick(&mut self) -> io::Result<KickResult> {
         let before = self.transmit.waiting();
         if before > 0 && self.transmit.needs_wakeup() {
@@ -188,13 +189,13 @@ impl Sender {
         })
     }
 
-    /// Takes back the places that the kernel has done with; answers how many.
+    /// Takes back the frame buffers that the kernel has completed and returns their number.
     pub fn reap(&mut self) -> usize {
         let ready = self.completion.ready(u32::MAX);
         let mut places = 0;
         for ahead in 0..ready {
             let place = self.completion.peek(ahead) as usize / self.frame_max();
-            // The kernel only completes what it was given, and each piece once.
+            // The kernel completes each chunk that it was given exactly once.
             let Some(under_way) = self.under_way.get_mut(place).filter(|pieces| **pieces > 0) else { continue };
             *under_way -= 1;
             if *under_way == 0 {
@@ -210,7 +211,7 @@ impl Sender {
         places
     }
 
-    /// Frames that have not come back.
+    /// Frames that the kernel has not completed.
     pub fn under_way(&self) -> usize {
         self.under_way.len() - self.free.len()
     }
@@ -223,7 +224,7 @@ impl Sender {
     /// The kernel's counters.
     ///
     /// # Errors
-    /// The kernel's.
+    /// An error of the kernel.
     pub fn statistics(&self) -> io::Result<Statistics> {
         statistics(&self.fd)
     }
@@ -236,7 +237,7 @@ impl Sender {
         pending_error(&self.fd)
     }
 
-    /// Whether the driver reads our memory without copying.
+    /// True if the driver reads our memory directly.
     pub fn is_zero_copy(&self) -> bool {
         self.zero_copy
     }

@@ -1,20 +1,20 @@
-//! The memory that packets lie in: anonymous, in large pages where they are to be had, touched before use.
+//! The memory of packets: anonymous, in huge pages if available, prefaulted.
 
 use std::io;
 use std::ptr::NonNull;
 
-/// Which pages an [`Umem`] is made of.
+/// The pages of an [`Umem`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pages {
     /// Reserved huge pages (`vm.nr_hugepages`).
     Huge,
-    /// Ordinary pages that the kernel was asked to make huge ones of.
+    /// Ordinary pages for which the kernel was advised to use huge pages.
     Transparent,
     /// Ordinary pages.
     Small,
 }
 
-/// Anonymous memory, page-aligned, all of it present. Only the sockets of this module look inside.
+/// Anonymous, page-aligned, prefaulted memory. Only the sockets of this module access it.
 #[derive(Debug)]
 pub struct Umem {
     base: NonNull<u8>,
@@ -23,8 +23,7 @@ pub struct Umem {
     locked: bool,
 }
 
-// SAFETY: an Area is only an address range; who may touch which chunk of it is decided by the sockets, each of which
-// owns its chunks alone.
+// SAFETY: a Umem is only an address range; each chunk of it is accessed only by the socket that owns the chunk.
 unsafe impl Send for Umem {}
 // SAFETY: as above; no method reads or writes the memory.
 unsafe impl Sync for Umem {}
@@ -32,10 +31,10 @@ unsafe impl Sync for Umem {}
 const HUGE_PAGE: usize = 2 << 20;
 
 impl Umem {
-    /// At least `bytes`, rounded up to 2 MiB.
+    /// Maps at least `bytes`, rounded up to 2 MiB.
     ///
     /// # Errors
-    /// `ENOMEM` when there is not so much memory.
+    /// `ENOMEM` if the machine lacks the memory.
     pub fn new(bytes: usize) -> io::Result<Self> {
         let bytes = bytes.max(1).next_multiple_of(HUGE_PAGE);
         let (base, mut pages) = match map(bytes, libc::MAP_HUGETLB) {
@@ -47,25 +46,26 @@ impl Umem {
             pages = Pages::Transparent;
         }
         area.pages = pages;
-        // Touched now, not under the first burst. A hugetlb mapping may still find its reservation gone.
+        // Prefaulted here, so that the first burst meets no page fault. A hugetlb mapping may have lost its
+        // reservation.
         area.advise(libc::MADV_POPULATE_WRITE)?;
-        // SAFETY: the range is ours; locking it changes nothing that anyone could observe.
+        // SAFETY: the range is ours; locking it changes no content.
         area.locked = unsafe { libc::mlock(area.base.as_ptr().cast(), bytes) } == 0;
         Ok(area)
     }
 
-    /// Bytes.
+    /// Length in bytes.
     #[allow(clippy::len_without_is_empty, reason = "it is never empty")]
     pub fn len(&self) -> usize {
         self.bytes
     }
 
-    /// Which pages it is made of.
+    /// The kind of pages.
     pub fn pages(&self) -> Pages {
         self.pages
     }
 
-    /// Whether the kernel also promised not to move it out (it pins registered memory in any case).
+    /// True if the memory is also locked (the kernel pins registered memory in any case).
     pub fn is_locked(&self) -> bool {
         self.locked
     }
@@ -77,19 +77,19 @@ impl Umem {
     /// The bytes `at..at + len`.
     ///
     /// # Safety
-    /// The range must lie in the area, and nobody may write to it while the answer lives.
+    /// The range must lie in the area, and must not be written to during the lifetime of the result.
     pub(super) unsafe fn bytes(&self, at: usize, len: usize) -> &[u8] {
-        // SAFETY: the caller's word.
+        // SAFETY: guaranteed by the caller.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(at), len) }
     }
 
-    /// The bytes `at..at + len`, to be written.
+    /// The bytes `at..at + len`, writable.
     ///
     /// # Safety
-    /// The range must lie in the area, and nobody else may look at it while the answer lives.
+    /// The range must lie in the area, and must not be accessed otherwise during the lifetime of the result.
     #[allow(clippy::mut_from_ref, reason = "chunks are owned one by one, by the sockets")]
     pub(super) unsafe fn bytes_mut(&self, at: usize, len: usize) -> &mut [u8] {
-        // SAFETY: the caller's word.
+        // SAFETY: guaranteed by the caller.
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().add(at), len) }
     }
 
@@ -102,7 +102,7 @@ impl Umem {
 
 impl Drop for Umem {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours alone by now: every socket that uses it holds the area.
+        // SAFETY: no other value uses the mapping: every socket that uses it holds a reference to this value.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }
@@ -130,7 +130,7 @@ mod tests {
     fn an_area_is_whole_and_present() {
         let area = Umem::new(5000).unwrap();
         assert_eq!(area.len(), HUGE_PAGE);
-        // SAFETY: nobody else knows of the area.
+        // SAFETY: there is no other reference to the area.
         let bytes = unsafe { area.bytes_mut(0, area.len()) };
         assert!(bytes.iter().all(|&b| b == 0));
         bytes[HUGE_PAGE - 1] = 7;
