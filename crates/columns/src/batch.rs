@@ -1,4 +1,4 @@
-//! Batches of a journal: how one is made, and how those of a journal are found again when some of it is damaged.
+//! Batches of a journal: how the writer encodes them, and how a reader finds them again in a damaged journal.
 //!
 //! ```text
 //! at    bytes  is
@@ -11,16 +11,17 @@
 //! last  1      E5
 //! ```
 //!
-//! A head is believed only in its own journal and at its own place. So the next batch behind damage is found by looking for
-//! a head at each byte, and nothing that was recorded is taken for one: what a packet carried may well be a journal, this one
-//! too. What is not whole is damage if a sync vouched for it, as a later head tells. Otherwise a crash tore it: at the end, or
-//! before a batch that the file system happened to write first.
+//! A batch header is valid only in its own journal and at its own offset (its checksum covers both). Hence a reader
+//! finds the next batch after damage by testing each byte offset for a valid header, and recorded packet bytes that
+//! happen to contain a journal, even this journal, are never taken for a batch. Bytes that belong to no complete batch
+//! are damage if a later header states that they were synced. Otherwise they are torn by a crash: at the end of the
+//! journal, or before a batch that the file system happened to write first.
 
 use crate::builder::Builder;
 use crate::tables::Schema;
 use std::fmt;
 
-/// Where the parts of a head are.
+/// Offsets of the fields of a batch header.
 mod at {
     use std::ops::Range;
     pub const LENGTH: Range<usize> = 0..4;
@@ -30,13 +31,13 @@ mod at {
     pub const CHECK: Range<usize> = 16..20;
 }
 
-/// Bytes before a batch.
+/// Bytes of a batch header.
 const HEAD: usize = at::CHECK.end;
 
-/// What a batch ends with: no zero, so that its last byte tells whether it was written to its end.
+/// The last byte of a batch. It is not zero, so that the last byte shows if the batch was written to its end.
 const END: u8 = 0xe5;
 
-/// Things on their way into a journal.
+/// The rows of the next batch, encoded as they arrive.
 pub struct BatchBytes<T: Schema> {
     builder: Builder<T>,
     bytes: Vec<u8>,
@@ -50,7 +51,7 @@ impl<T: Schema> Default for BatchBytes<T> {
 }
 
 impl<T: Schema> BatchBytes<T> {
-    /// Appends one.
+    /// Appends a row.
     pub fn push(&mut self, thing: &T) {
         if self.bytes.is_empty() {
             self.bytes.resize(HEAD, 0);
@@ -59,18 +60,18 @@ impl<T: Schema> BatchBytes<T> {
         self.count += 1;
     }
 
-    /// How many things.
+    /// Number of rows.
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// Bytes so far, without those of the last some hundred things.
+    /// Encoded bytes so far, without those of the rows (some hundred at most) that are still in the builder.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// The whole batch, which the journal still has to [`place`]; nothing is left. The next one is made in `room`, which is
-    /// empty.
+    /// Returns the complete batch, whose journal, offset and synced length [`place`] still has to write into its
+    /// header. The next batch is encoded into `room`, which is empty.
     pub fn take(&mut self, mut room: Vec<u8>) -> Vec<u8> {
         if !self.bytes.is_empty() {
             self.builder.finish(&mut self.bytes);
@@ -86,7 +87,8 @@ impl<T: Schema> BatchBytes<T> {
     }
 }
 
-/// Says in a batch where it is: in the journal of this id, behind so many bytes, of which a sync vouched for the first few.
+/// Completes a batch header: the journal's id, the batch's offset in the journal, and the number of bytes that were
+/// synced so far.
 pub fn place(batch: &mut [u8], id: u64, place: u64, vouched: u64) {
     if let Some(head) = batch.first_chunk_mut::<HEAD>() {
         head[at::VERIFIED].copy_from_slice(&(vouched as u32).to_le_bytes());
@@ -95,7 +97,7 @@ pub fn place(batch: &mut [u8], id: u64, place: u64, vouched: u64) {
     }
 }
 
-/// Of a head in its journal and at its place.
+/// The checksum of a batch header in the journal `id` at offset `place`.
 fn check(head: &[u8; HEAD], id: u64, place: u64) -> u32 {
     let mut all = [0; HEAD + 12];
     all[..at::CHECK.start].copy_from_slice(&head[..at::CHECK.start]);
@@ -104,39 +106,40 @@ fn check(head: &[u8; HEAD], id: u64, place: u64) -> u32 {
     crc32c::crc32c(&all)
 }
 
-/// What a journal has behind its header.
+/// The content of a journal after its header.
 #[derive(Default)]
 pub struct JournalBatches {
-    /// Where the columns of each whole batch lie.
+    /// Begin and end of the columns of each complete batch.
     pub batches: Vec<(usize, usize)>,
-    /// Things in them.
+    /// Number of rows in these batches.
     pub rows: usize,
-    /// Bytes that are of no whole batch.
+    /// Ranges of bytes that belong to no complete batch.
     gaps: Vec<Gap>,
-    /// Bytes that a sync vouched for, at least.
+    /// The least number of bytes that are known to have been synced.
     verified: usize,
 }
 
-/// Bytes that are of no whole batch.
+/// A range of bytes that belongs to no complete batch.
 #[derive(Clone, Copy)]
 struct Gap {
     begin: usize,
     end: usize,
-    /// Whether they look as what a crash leaves does.
+    /// True if the bytes look like an interrupted write.
     is_torn: bool,
 }
 
-/// Zeros in a row that are taken for room that was never written: a sector of a disk. Columns may have some of their own.
+/// The number of consecutive zeros that counts as never written: one disk sector. Columns may contain shorter runs of
+/// zeros.
 const UNWRITTEN: usize = 512;
 
 impl Gap {
-    /// Of a batch whose head says how long it is; `is_cut` if the journal ends before.
+    /// The gap of a batch whose header is valid; `is_cut` if the journal ends before the batch does.
     fn of_batch(bytes: &[u8], begin: usize, end: usize, is_cut: bool) -> Self {
         let all = &bytes[begin..end];
         Self { begin, end, is_torn: is_cut || all.last() == Some(&0) || has_hole(all) }
     }
 
-    /// Of any number of batches whose heads are not as they were written.
+    /// A gap of any number of batches whose headers are invalid.
     fn of_any(bytes: &[u8], begin: usize, end: usize) -> Self {
         let all = &bytes[begin..end];
         // A batch begins with its length, which is not zero.
@@ -150,19 +153,19 @@ impl Gap {
     }
 }
 
-/// Whether some room among these bytes was never written, it seems.
+/// True if the bytes contain a range that was probably never written.
 fn has_hole(bytes: &[u8]) -> bool {
     bytes.split(|byte| *byte != 0).any(|zeros| zeros.len() >= UNWRITTEN)
 }
 
-/// Bytes of a journal that were whole once and are not.
+/// Bytes of a journal that were complete once and no longer are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Damage {
-    /// Where the first of them are.
+    /// Offset of the first damaged byte.
     pub at: u64,
-    /// How many.
+    /// Number of damaged bytes.
     pub bytes: u64,
-    /// Whether they may as well have been torn by a crash: no sync is known to have vouched for any of them.
+    /// True if a crash may have torn these bytes instead: no sync is known to have covered any of them.
     pub or_torn: bool,
 }
 
@@ -174,7 +177,7 @@ impl fmt::Display for Damage {
 }
 
 impl JournalBatches {
-    /// What is found in the journal of this id, from this byte on.
+    /// Scans the bytes of the journal `id` from the offset `from`.
     pub fn of(bytes: &[u8], id: u64, from: usize) -> Self {
         let (mut found, mut at) = (Self::default(), from);
         while at < bytes.len() {
@@ -193,7 +196,7 @@ impl JournalBatches {
                     found.batches.push((begin, end - 1));
                     found.rows += head.rows;
                 }
-                // Its head vouches for its length: nothing in it is a batch.
+                // The header's checksum covers its length, so no other batch begins within that length.
                 _ => found.gaps.push(Gap::of_batch(bytes, place, end.min(bytes.len()), end > bytes.len())),
             }
             at = end;
@@ -201,12 +204,12 @@ impl JournalBatches {
         found
     }
 
-    /// Bytes that were not written whole.
+    /// Number of bytes that were not completely written.
     pub fn torn(&self) -> u64 {
         self.gaps.iter().filter(|gap| !self.is_damaged(gap)).map(Gap::len).sum()
     }
 
-    /// What was whole once and is not: it was vouched for, or it does not look torn.
+    /// The bytes that were complete once and no longer are: they were synced, or do not look torn.
     pub fn damage(&self) -> Option<Damage> {
         let damaged = || self.gaps.iter().filter(|gap| self.is_damaged(gap));
         let at = damaged().next()?.begin as u64;
@@ -219,7 +222,7 @@ impl JournalBatches {
     }
 }
 
-/// What a head says.
+/// The fields of a batch header.
 struct Head {
     length: usize,
     rows: usize,
@@ -228,7 +231,8 @@ struct Head {
 }
 
 impl Head {
-    /// The head at this place, if there is one. Most of what is none is known without its checksum.
+    /// The batch header at this offset, if it is valid. The plausibility tests reject most offsets before the checksum
+    /// is computed.
     fn at(bytes: &[u8], id: u64, place: usize) -> Option<Self> {
         let head = bytes.get(place..)?.first_chunk::<HEAD>()?;
         let [length, things, content, vouched, said] =
@@ -243,7 +247,7 @@ fn word(bytes: &[u8]) -> u32 {
     bytes.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes))
 }
 
-/// The next head, from here on, and its place. That is here, unless something is damaged.
+/// The next valid batch header at or after `from`, with its offset. The offset is `from` unless the journal is damaged.
 fn next(bytes: &[u8], id: u64, from: usize) -> Option<(usize, Head)> {
     (from..bytes.len()).find_map(|place| Some((place, Head::at(bytes, id, place)?)))
 }
@@ -262,14 +266,14 @@ mod tests {
     /// Bytes of a header.
     const HEADER: usize = 24;
 
-    /// A batch that was written: where it is, the seconds in it, and what was synced before.
+    /// A batch that was written: its position, the seconds in it, and the length that had been synced before.
     struct Written {
         range: (usize, usize),
         seconds: Vec<u64>,
         verified: usize,
     }
 
-    /// A journal of some batches, of which a sync now and then vouched for those so far.
+    /// A journal of some batches with a sync now and then.
     fn journal(prng: &mut Prng, root: &Path) -> (Vec<u8>, Vec<Written>) {
         let mut journal =
             Journal::create::<Row>(volume::real(), root, DataFileKind::Series, Timestamp::ZERO).expect("a journal");
@@ -310,7 +314,8 @@ mod tests {
         }
     }
 
-    /// Overwrites some bytes: with anything, with nothing, with others of the same journal, or with those of another one.
+    /// Overwrites some bytes: with random bytes, with zeros, with other bytes of the same journal, or with bytes of
+    /// another journal.
     fn damage(prng: &mut Prng, bytes: &mut Vec<u8>, other: &[u8]) {
         let place = |prng: &mut Prng, len: usize| HEADER + prng.below((len - HEADER) as u64) as usize;
         let at = place(prng, bytes.len());

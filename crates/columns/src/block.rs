@@ -1,10 +1,11 @@
-//! Things as columns while they are few: some hundred rows at a time, each column a [`crate::packed_column`] or a few.
+//! Journal blocks: some hundred rows stored by columns, each as one or more packed columns ([`crate::packed_column`]).
 //!
-//! A journal is made of blocks, so what is sealed was put into columns once, when it came. Layout, little-endian: bytes that
-//! follow, rows (both 32 bits), and of each column in the order of its table: the entries of each row (first leaf of a list),
-//! a bit of each value that may be missing, and those that are there. Numbers of 128 bits are two strips, the lower
-//! halves first; addresses two: the lower halves of all, and behind a bit of each that is IPv6 the upper halves of those; bytes
-//! one of lengths, and the bytes.
+//! A journal consists of blocks, so rows are converted to columns only once, when they arrive, and not again when the
+//! journal is sealed. Layout, little-endian: the number of bytes that follow and the number of rows (32 bits each);
+//! then, for each column in schema order, the number of list entries of each row (only before the first leaf of a
+//! list), the presence bitmap if values may be missing, and the values that are present. 128-bit numbers are two packed
+//! columns, lower halves first. Addresses are two as well: the lower halves of all, then a bitmap of those that are
+//! IPv6 and their upper halves. Byte strings are a packed column of lengths and then the bytes.
 
 use crate::packed_column::{Bits, Narrow, PackedColumn, PresenceMap, Room, pick};
 use crate::schema::{Cells, Column, Repetition, ValueType};
@@ -15,26 +16,27 @@ use std::sync::Arc;
 /// Bytes before the columns of a block.
 const HEAD: usize = 8;
 
-/// Blocks that are read column by column, in the order of the table.
+/// Blocks that are decoded column by column, in schema order.
 pub struct Blocks<'a> {
-    /// What of each is not read yet, and its rows.
+    /// The bytes of each block that are not yet decoded, and its number of rows.
     left: Vec<(&'a [u8], usize)>,
     rows: usize,
-    /// Entries of the list that is being read: of each block; and where those of each row begin.
+    /// Of the list that is being decoded: `entries` has the number of entries in each block, `starts` the first entry
+    /// of each row.
     entries: Vec<usize>,
     starts: Arc<Vec<u32>>,
-    /// Which values are there in the last few columns of which some are missing, and whether those are of entries: bits of rows may
-    /// read the same, and mean other places.
+    /// Presence bitmaps of the last few nullable columns, and true if the bitmap is of list entries: an equal bitmap of
+    /// rows refers to other positions.
     recent: VecDeque<(bool, Arc<Bits>)>,
     room: Room,
 }
 
-/// So many columns are looked back at for one that misses the same values. What follows from a record's first packets follows
-/// for many of its numbers at once.
+/// Number of recent columns that are searched for an equal presence bitmap. Fields that depend on the first packets of
+/// a flow are missing in the same records.
 const RECENT: usize = 4;
 
 impl<'a> Blocks<'a> {
-    /// The blocks that these bytes are; `None` if they are no blocks.
+    /// Splits these bytes into blocks; `None` if they are not valid blocks.
     pub fn of(parts: impl Iterator<Item = &'a [u8]>) -> Option<Self> {
         let (mut left, mut rows) = (Vec::new(), 0);
         for mut bytes in parts {
@@ -57,12 +59,12 @@ impl<'a> Blocks<'a> {
         })
     }
 
-    /// Rows of all.
+    /// Number of rows of all blocks.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// The next column, whole; `None` if it is not there.
+    /// Decodes the next column of all blocks; `None` if the bytes are invalid.
     pub fn next<T>(&mut self, column: &Column<T>) -> Option<FlatColumn> {
         let is_list = column.repetition.most_rep() > 0;
         if column.repetition == Repetition::List {
@@ -92,7 +94,8 @@ impl<'a> Blocks<'a> {
         Some(FlatColumn { values, there, starts: is_list.then(|| Arc::clone(&self.starts)) })
     }
 
-    /// Which of so many places of each block have something, and how many those are.
+    /// Decodes the presence bitmap of `counts` positions of each block; returns it with the number of present values of
+    /// each block.
     fn marks(&mut self, is_list: bool, counts: &[usize]) -> Option<(Arc<Bits>, Vec<usize>)> {
         let marks: Option<Vec<PresenceMap<'_>>> =
             self.left.iter_mut().zip(counts).map(|((left, _), count)| PresenceMap::take(left, *count)).collect();
@@ -101,13 +104,13 @@ impl<'a> Blocks<'a> {
         Some((self.known(is_list, Bits::of(&marks)), found))
     }
 
-    /// The next strips, of so many numbers, as one.
+    /// Decodes the next packed column of each block, with `counts` numbers, into one sequence.
     fn numbers(&mut self, counts: &[usize]) -> Option<Narrow> {
         let strips = self.packed_columns(counts)?;
         Some(Narrow::of(&strips, &mut self.room))
     }
 
-    /// Takes the memory of a column that nobody needs any more, for those that follow.
+    /// Reuses the memory of a column that is no longer needed for the columns that follow.
     pub fn keep(&mut self, flat: FlatColumn) {
         match flat.values {
             Values::Numbers(numbers) => self.room.keep(numbers),
@@ -119,7 +122,7 @@ impl<'a> Blocks<'a> {
         }
     }
 
-    /// These bits, or those of a recent column of the same places that are the same.
+    /// Returns an equal bitmap of a recent column if there is one, otherwise this bitmap.
     fn known(&mut self, is_list: bool, bits: Bits) -> Arc<Bits> {
         if let Some((_, same)) = self.recent.iter().find(|(of_list, recent)| *of_list == is_list && **recent == bits) {
             return Arc::clone(same);
@@ -132,12 +135,12 @@ impl<'a> Blocks<'a> {
         bits
     }
 
-    /// The next strip of each block, of so many numbers.
+    /// Takes the next packed column of each block, with `counts` numbers.
     fn packed_columns(&mut self, counts: &[usize]) -> Option<Vec<PackedColumn<'a>>> {
         self.left.iter_mut().zip(counts).map(|((left, _), count)| PackedColumn::take(left, *count)).collect()
     }
 
-    /// Lengths, and the bytes.
+    /// Decodes a column of byte strings: lengths, then bytes.
     fn bytes(&mut self, counts: &[usize]) -> Option<Values> {
         let (mut raw, mut spans) = (Vec::new(), Vec::new());
         for ((left, _), count) in self.left.iter_mut().zip(counts) {
@@ -153,7 +156,7 @@ impl<'a> Blocks<'a> {
     }
 
     fn begin_list(&mut self) -> Option<()> {
-        // Entries of another list are other places.
+        // Bitmaps of another list refer to other positions.
         self.recent.retain(|(is_list, _)| !is_list);
         let mut starts = Vec::with_capacity(self.rows + 1);
         starts.push(0u32);
@@ -172,23 +175,23 @@ impl<'a> Blocks<'a> {
     }
 }
 
-/// A column of many rows, of which any can be taken.
+/// A decoded column of many rows, with random access.
 pub struct FlatColumn {
     values: Values,
-    /// Which rows, or entries, have one, where values may be missing.
+    /// Presence bitmap of the rows or list entries, if values may be missing.
     there: Option<Arc<Bits>>,
-    /// Where the entries of each row begin, and the last ones end; where rows have many.
+    /// For a list: the first entry of each row, and the end of the last row's entries.
     starts: Option<Arc<Vec<u32>>>,
 }
 
-/// What was found out about some rows, for the columns that follow.
+/// Positions computed for a selection of rows, shared by the columns that follow.
 #[derive(Default)]
 pub struct RowContext {
     list: Option<ListEntries>,
     presence: VecDeque<Arc<PresentRows>>,
 }
 
-/// Entries of rows: how many, and their places.
+/// The list entries of a selection of rows: their number in each row, and their positions.
 struct ListEntries {
     starts: Arc<Vec<u32>>,
     counts: Vec<u32>,
@@ -200,7 +203,8 @@ impl ListEntries {
         let ends = |row: u32| (starts[row as usize], starts[row as usize + 1]);
         let counts: Vec<u32> = rows.iter().map(|row| ends(*row)).map(|(begin, end)| end - begin).collect();
         let total = counts.iter().map(|count| *count as usize).sum();
-        // PERF: so many are written whatever the count is, for a loop of each row's own length is a wrong guess of the processor's.
+        // PERF: always writes a multiple of STEP entries, because a loop of each row's own length costs a branch
+        // misprediction per row.
         const STEP: usize = 16;
         let mut entries = vec![0; total + STEP];
         let mut at = 0;
@@ -222,7 +226,8 @@ impl ListEntries {
     }
 }
 
-/// Which places have something, and where.
+/// A selection of positions, each marked as present or missing, with the position of each present value among all
+/// values.
 struct PresentRows {
     bits: Arc<Bits>,
     there: Vec<u8>,
@@ -237,7 +242,8 @@ impl PresentRows {
     }
 }
 
-/// Which of these places have something by these bits, as found out before or now.
+/// Applies this presence bitmap to a selection of positions; returns the earlier result if the bitmap was applied
+/// before.
 fn marked(marks: &mut VecDeque<Arc<PresentRows>>, bits: &Arc<Bits>, places: &[u32]) -> Arc<PresentRows> {
     let at = marks.iter().position(|marked| Arc::ptr_eq(&marked.bits, bits)).unwrap_or_else(|| {
         marks.truncate(RECENT - 1);
@@ -251,14 +257,14 @@ enum Values {
     Numbers(Narrow),
     /// Lower and upper halves.
     Wide(Narrow, Narrow),
-    /// Lower halves; which are IPv6, and the upper halves of those.
+    /// Lower halves; the bitmap of IPv6 addresses, and the upper halves of those.
     Addresses(Narrow, Arc<Bits>, Narrow),
-    /// Where each begins and ends.
+    /// The bytes, and begin and end of each string.
     Bytes(Vec<u8>, Vec<(u32, u32)>),
 }
 
 impl FlatColumn {
-    /// The number of each of so many rows, of a column with one number in each.
+    /// The numbers of the first `rows` rows, of a column with one number per row.
     pub fn numbers(&self, rows: usize) -> Vec<u64> {
         match &self.values {
             Values::Numbers(numbers) => numbers.all(rows),
@@ -266,7 +272,7 @@ impl FlatColumn {
         }
     }
 
-    /// The number of this row, of such a column.
+    /// The number of this row, of a column with one number per row.
     pub fn number(&self, row: usize) -> u64 {
         match &self.values {
             Values::Numbers(numbers) => numbers.at(row) as u64,
@@ -274,7 +280,7 @@ impl FlatColumn {
         }
     }
 
-    /// Appends the cells of these rows, in their order. `seen` is of the same rows for all columns of the same blocks.
+    /// Appends the cells of these rows, in this order. `seen` must belong to the same rows and the same blocks.
     pub fn gather<T>(&self, column: &Column<T>, rows: &[u32], seen: &mut RowContext, cells: &mut Cells) {
         self.cells(column.value_type, column.coding.has_dictionary(), rows, seen, cells);
     }
@@ -302,9 +308,10 @@ impl FlatColumn {
             }
         }
         match &self.values {
-            // The same everywhere: that is all there is to say.
+            // All values are equal: the value and its count suffice.
             Values::Numbers(Narrow::Same(value)) if !places.is_empty() => cells.same = Some((*value, places.len())),
-            // PERF: a column of bytes stays one until its dictionary is made. Numbers with a sign are in another order.
+            // PERF: a column of bytes remains one until its dictionary is built. Negative numbers are excluded because
+            // their byte order differs.
             Values::Numbers(Narrow::Bytes(base, all)) if as_octets && *base >= 0 => {
                 cells.narrow = Some(*base);
                 pick(all, places, |n| n, &mut cells.octets);
@@ -345,7 +352,7 @@ impl FlatColumn {
         }
     }
 
-    /// The same, each value by itself.
+    /// As `gather`, but every value is written separately.
     pub fn spell(&self, holds: ValueType, rows: &[u32], seen: &mut RowContext, cells: &mut Cells) {
         self.cells(holds, false, rows, seen, cells);
         if let Some((value, count)) = cells.same.take() {

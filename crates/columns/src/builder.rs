@@ -1,41 +1,41 @@
-//! From things to a block ([`crate::block`] has what one is, and reads them).
+//! Encodes rows into journal blocks ([`crate::block`] describes the layout and decodes them).
 //!
-//! A thing's numbers are put one behind the other into a tile, each into its column's few dozen places there, without a
-//! question of how wide they are; a tile that is full goes column by column into strips. So a thing is passed over once,
-//! in the order of its fields, and all of a tile stays in the processor's nearest cache.
+//! The numbers of a row are first written to a tile, an array of a few dozen rows by columns, without regard to their
+//! width. A full tile is appended column by column to the packed columns. So each row is traversed once, in the order
+//! of its fields, and the tile stays in the L1 cache.
 
 use crate::packed_column_builder::{PackedColumnBuilder, write_bits};
 use crate::schema::{Column, Repetition, ValueType};
 use crate::tables::Schema;
 use sys::simd::{SimdLoop, simd};
 
-/// Rows of a tile. A power of two: a place in it needs no check.
+/// Rows of a tile. A power of two, so that a masked index needs no bounds check.
 pub const TILE: usize = 32;
 
-/// Rows of a block, at most.
+/// Greatest number of rows in a block.
 const ROWS: usize = 24 * TILE;
 
-/// Some rows on their way into strips.
+/// Rows that are not yet appended to the packed columns.
 pub struct Tile {
-    /// Numbers of the rows, of each strip that has one of every row.
+    /// The numbers of each packed column that has a number in every row.
     every: Vec<[i64; TILE]>,
-    /// And of each that has some.
+    /// The numbers of each nullable packed column.
     maybe: Vec<NullableColumn>,
-    /// Leaves of lists.
+    /// The numbers of the leaves of lists.
     pub entries: Vec<Entries>,
-    /// Bytes of the block, end to end.
+    /// The byte strings of the block, concatenated.
     pub raw: Vec<Vec<u8>>,
     rows: usize,
 }
 
-/// Numbers that may be missing.
+/// The numbers of a nullable column.
 struct NullableColumn {
     there: [u8; TILE],
     values: [i64; TILE],
     count: usize,
 }
 
-/// A leaf of a list: numbers of the tile.
+/// The numbers of one leaf of a list.
 #[derive(Default)]
 pub struct Entries {
     values: Vec<i64>,
@@ -43,7 +43,7 @@ pub struct Entries {
 }
 
 impl Entries {
-    /// Room for so many numbers.
+    /// Appends `count` numbers, which the caller writes.
     #[inline]
     pub fn reserve(&mut self, count: usize) -> &mut [i64] {
         let begin = self.count;
@@ -55,8 +55,8 @@ impl Entries {
     }
 }
 
-/// A row of a tile, filled strip by strip in the order of the table. `EVERY` and `MAYBE` are how many there are of each kind: known
-/// to the compiler, the places of all strips are.
+/// A row of a tile, filled column by column in schema order. `EVERY` and `MAYBE` are the numbers of packed columns of
+/// each kind; as constants they let the compiler compute all offsets.
 pub struct Row<'a, const EVERY: usize, const MAYBE: usize> {
     every: std::slice::IterMut<'a, [i64; TILE]>,
     maybe: std::slice::IterMut<'a, NullableColumn>,
@@ -77,7 +77,7 @@ impl Tile {
         }
     }
 
-    /// The row that is next; `None` if the table has other strips.
+    /// The next row; `None` if the schema has other numbers of packed columns.
     #[inline(always)]
     pub fn row<const EVERY: usize, const MAYBE: usize>(&mut self) -> Option<Row<'_, EVERY, MAYBE>> {
         let every: &mut [_; EVERY] = self.every.as_mut_slice().try_into().ok()?;
@@ -85,7 +85,7 @@ impl Tile {
         Some(Row { every: every.iter_mut(), maybe: maybe.iter_mut(), row: self.rows % TILE })
     }
 
-    /// Each strip that has a number of every row, at the row that is next.
+    /// The cells of the next row, of the packed columns that have a number in every row.
     pub fn every(&mut self) -> impl Iterator<Item = &mut i64> {
         let row = self.rows % TILE;
         self.every.iter_mut().map(move |strip| &mut strip[row])
@@ -93,7 +93,7 @@ impl Tile {
 }
 
 impl<const EVERY: usize, const MAYBE: usize> Row<'_, EVERY, MAYBE> {
-    /// A number.
+    /// Writes the next number.
     #[inline(always)]
     pub fn put(&mut self, number: u64) {
         if let Some(strip) = self.every.next() {
@@ -101,7 +101,7 @@ impl<const EVERY: usize, const MAYBE: usize> Row<'_, EVERY, MAYBE> {
         }
     }
 
-    /// One that may be missing. What is not put is missing.
+    /// Writes the next number that may be missing. Numbers that are not written are missing.
     #[inline(always)]
     pub fn maybe(&mut self, number: u64, is_there: bool) {
         if let Some(strip) = self.maybe.next() {
@@ -111,7 +111,7 @@ impl<const EVERY: usize, const MAYBE: usize> Row<'_, EVERY, MAYBE> {
         }
     }
 
-    /// One of 128 bits that may be missing.
+    /// As [`Row::maybe`], with 128 bits.
     #[inline(always)]
     pub fn maybe_wide(&mut self, number: u128, is_there: bool) {
         self.maybe(number as u64, is_there);
@@ -119,7 +119,7 @@ impl<const EVERY: usize, const MAYBE: usize> Row<'_, EVERY, MAYBE> {
     }
 }
 
-/// Strips with a number of every row.
+/// Number of packed columns that have a number in every row.
 fn every<T>(column: &Column<T>) -> usize {
     match (column.repetition, column.value_type) {
         (Repetition::One, ValueType::Squares) => 2,
@@ -128,22 +128,22 @@ fn every<T>(column: &Column<T>) -> usize {
     }
 }
 
-/// Strips of numbers that may be missing.
+/// Number of nullable packed columns.
 fn maybe<T>(column: &Column<T>) -> usize {
     match (column.repetition, column.value_type) {
         (Repetition::Maybe, ValueType::Squares) => 2,
-        // Upper halves, of IPv6.
+        // The upper halves of IPv6 addresses.
         (Repetition::Maybe, _) | (Repetition::One, ValueType::Addresses(_)) => 1,
         _ => 0,
     }
 }
 
-/// Leaves of lists.
+/// Number of leaves of lists.
 fn entries<T>(column: &Column<T>) -> usize {
     usize::from(column.repetition.most_rep() > 0)
 }
 
-/// Makes blocks of things, one after the other.
+/// Encodes rows into consecutive blocks.
 pub struct Builder<T: Schema> {
     columns: Vec<Column<T::Line>>,
     tile: Box<Tile>,
@@ -153,7 +153,7 @@ pub struct Builder<T: Schema> {
     rows: usize,
 }
 
-/// A strip of numbers that may be missing, and which rows of the block have one.
+/// A nullable packed column and its presence bitmap.
 #[derive(Default)]
 struct Sparse {
     packed: PackedColumnBuilder,
@@ -173,7 +173,7 @@ impl<T: Schema> Default for Builder<T> {
 }
 
 impl<T: Schema> Builder<T> {
-    /// Takes one in; a block that is full is appended to `out`.
+    /// Adds a row; a full block is appended to `out`.
     #[inline]
     pub fn push(&mut self, thing: &T, out: &mut Vec<u8>) {
         thing.put(&mut self.tile);
@@ -186,7 +186,7 @@ impl<T: Schema> Builder<T> {
         }
     }
 
-    /// Appends what there is as a block.
+    /// Appends the pending rows as a block.
     pub fn finish(&mut self, out: &mut Vec<u8>) {
         self.empty_tile();
         if self.rows == 0 {
@@ -200,7 +200,7 @@ impl<T: Schema> Builder<T> {
         for column in &self.columns {
             strips.by_ref().take(every(column)).for_each(|strip| strip.finish(out));
             for (i, some) in sparse.by_ref().take(maybe(column)).enumerate() {
-                // Halves of one number are missing together.
+                // Both halves of a number share one presence bitmap.
                 if i == 0 {
                     write_bits(&some.there[..self.rows], out);
                 }
@@ -234,9 +234,9 @@ struct Emptying<'a> {
     every: &'a mut [PackedColumnBuilder],
     maybe: &'a mut [Sparse],
     entries: &'a mut [PackedColumnBuilder],
-    /// Of the tile.
+    /// Rows in the tile.
     rows: usize,
-    /// Of the block, before those.
+    /// Rows of the block before the tile.
     before: usize,
 }
 
@@ -246,8 +246,8 @@ impl SimdLoop for Emptying<'_> {
     #[inline(always)]
     fn run(self) {
         let Self { tile, every, maybe, entries, rows, before } = self;
-        // PERF: of a length that the compiler knows, the loops of a strip are straight; what is called is not compiled with
-        // wide registers unless it is inlined, and what `for_each` is given often is not.
+        // PERF: with a length known at compile time the loops over a column have no remainder. Functions must be
+        // inlined to be compiled with wide registers, and closures passed to `for_each` often are not.
         if rows == TILE {
             for (strip, numbers) in every.iter_mut().zip(&tile.every) {
                 strip.push(numbers);

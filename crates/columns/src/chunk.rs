@@ -1,7 +1,8 @@
-//! One column of one row group as it lies in a file: pages with their headers and checksums (parquet-format, `README.md` and
-//! `parquet.thrift`), and what the footer says of them.
+//! One column chunk of a row group: pages with their headers and checksums (parquet-format, `README.md` and
+//! `parquet.thrift`), and its metadata in the footer.
 //!
-//! The library writes the footer; pages are made here because it has no checksums for them and makes a compressor for each.
+//! The parquet library writes the footer. Pages are written here because the library computes no page checksums and
+//! creates a compressor for each page.
 
 use crate::encode::{self, Dictionary, Key, NARROW, Number, OFTEN, WIDE};
 use crate::page_compression::{Page as Raw, PageCompressor};
@@ -18,10 +19,10 @@ use parquet::schema::types::ColumnDescPtr;
 use std::collections::HashSet;
 use std::net::IpAddr;
 
-/// Share of wrong hits of a filter.
+/// False-positive rate of a Bloom filter.
 const WRONG: f64 = 0.05;
 
-/// Makes chunks, one after the other; what it needs for that is used again.
+/// Writes column chunks one after the other and reuses its buffers.
 pub struct ChunkWriter {
     packer: PageCompressor,
     longs: Dictionary<i64>,
@@ -32,13 +33,13 @@ pub struct ChunkWriter {
     data: Raw,
     packed: [Vec<u8>; 2],
     places: Vec<u8>,
-    /// Columns that had too many distinct numbers in a row group before: they have them again, mostly.
+    /// Columns that had too many distinct numbers for a dictionary in an earlier row group, as they mostly have again.
     various: HashSet<String>,
     rep: Vec<u8>,
     def: Vec<u8>,
 }
 
-/// How the values of a data page are encoded, and how many the dictionary has, if there is one.
+/// The encoding of a data page, and the number of dictionary entries if there is a dictionary.
 #[derive(Clone, Copy)]
 struct PageForm {
     encoding: Encoding,
@@ -53,7 +54,7 @@ impl PageForm {
 
 impl ChunkWriter {
     /// # Errors
-    /// When there is no memory for the compressor.
+    /// If there is no memory for the compressor.
     pub fn new() -> Result<Self> {
         let (longs, ints, squares, addresses) =
             (Dictionary::new(), Dictionary::new(), Dictionary::new(), Dictionary::new());
@@ -63,10 +64,10 @@ impl ChunkWriter {
         Ok(Self { packer, longs, ints, squares, addresses, dictionary, data, packed, places, various, rep, def })
     }
 
-    /// These cells of `rows` rows as a chunk, and what is to be said of it.
+    /// Encodes these cells of `rows` rows as a column chunk; returns it with its metadata.
     ///
     /// # Errors
-    /// When the compressor or the footer refuse something.
+    /// If the compressor or the parquet library returns an error.
     pub fn chunk<T>(
         &mut self,
         column: &Column<T>,
@@ -135,7 +136,8 @@ impl ChunkWriter {
         Ok((out.into(), close))
     }
 
-    /// Levels of the entries of lists; returns how many cells there are, those without a value among them.
+    /// Computes repetition and definition levels of lists; returns the number of level entries, those without a value
+    /// included.
     fn levels(&mut self, shape: Repetition, cells: &Cells, rows: usize) -> usize {
         if matches!(shape, Repetition::One | Repetition::Maybe) {
             return rows;
@@ -165,7 +167,7 @@ impl ChunkWriter {
         count
     }
 
-    /// Appends the values to the data, and to the dictionary if there is one.
+    /// Appends the values to the data page, and the distinct values to the dictionary page if there is one.
     fn values<T>(&mut self, column: &Column<T>, cells: &Cells) -> Result<(PageForm, Option<Sbbf>)> {
         let (keys, page) = (&mut self.dictionary, &mut self.data);
         let mut filter = None;
@@ -202,7 +204,7 @@ impl ChunkWriter {
             }
             ValueType::Ints => numbers(coding, &cells.ints, &mut self.ints, keys, page),
             ValueType::Squares => squares(coding, &cells.wide, &mut self.squares, keys, page),
-            // Not every reader knows an empty dictionary.
+            // Not every Parquet reader accepts an empty dictionary.
             ValueType::Names(..) if cells.longs.is_empty() => PageForm::of(Encoding::PLAIN),
             ValueType::Names(name, _) => {
                 let mut text = |key: i64, out: &mut Vec<u8>| name(key, out);
@@ -224,7 +226,7 @@ impl ChunkWriter {
                 };
                 names(&cells.addresses, known, &mut text, &mut keys.bytes, &mut page.bytes)?;
                 if let Some(filter) = &mut hosts {
-                    // Made for as many as there may be, and halved to what there are.
+                    // Allocated for the greatest possible number of entries, and folded to the actual number.
                     filter.fold_to_target_fpp(WRONG);
                 }
                 filter = hosts;
@@ -249,7 +251,7 @@ impl ChunkWriter {
     }
 }
 
-/// Places of numbers of a byte each, and the numbers that there are.
+/// Writes the dictionary indexes of byte-sized numbers; returns the distinct numbers.
 fn octets(values: &[u8], places: &mut Vec<u8>, data: &mut Vec<u8>) -> Vec<u8> {
     let mut found = [false; NARROW];
     for value in values {
@@ -257,7 +259,7 @@ fn octets(values: &[u8], places: &mut Vec<u8>, data: &mut Vec<u8>) -> Vec<u8> {
     }
     let keys: Vec<u8> = (0..=u8::MAX).filter(|key| found[usize::from(*key)]).collect();
     if keys.iter().zip(0..=u8::MAX).all(|(key, place)| *key == place) {
-        // The numbers are their own places.
+        // The numbers are their own dictionary indexes.
         encode::octets(values, keys.len(), data);
     } else {
         let mut place_of = [0; NARROW];
@@ -282,7 +284,7 @@ fn numbers<T: Number + Key>(
         EncodingHint::Wide => WIDE,
         EncodingHint::Noise | EncodingHint::Plain => 1,
     };
-    // Nothing at all has no dictionary: not every reader knows an empty one.
+    // A column without values gets no dictionary: not every Parquet reader accepts an empty one.
     let is_constant = !values.is_empty() && encode::is_constant(values);
     if is_constant || most > 1 && !values.is_empty() && known.fill(values, most) {
         if is_constant {
@@ -304,7 +306,7 @@ fn numbers<T: Number + Key>(
     PageForm::of(Encoding::PLAIN)
 }
 
-/// Numbers of 128 bits, each distinct one once if every one comes twice on average.
+/// Numbers of 128 bits, with a dictionary if each distinct number occurs twice on average.
 fn squares(
     coding: EncodingHint,
     values: &[u128],
@@ -326,7 +328,7 @@ fn squares(
     PageForm { encoding: Encoding::RLE_DICTIONARY, keys: Some(known.keys.len()) }
 }
 
-/// Values that are written as text, each distinct one once.
+/// Values that are written as text, with a dictionary.
 fn names<K: Key>(
     values: &[K],
     known: &mut Dictionary<K>,
@@ -347,7 +349,7 @@ fn names<K: Key>(
     Ok(())
 }
 
-/// A text with its length before it.
+/// Writes a text after its length.
 fn named(text: impl FnOnce(&mut Vec<u8>), out: &mut Vec<u8>) {
     let begin = out.len();
     out.extend([0; 4]);
@@ -356,10 +358,10 @@ fn named(text: impl FnOnce(&mut Vec<u8>), out: &mut Vec<u8>) {
     out[begin..begin + 4].copy_from_slice(&len.to_le_bytes());
 }
 
-/// Least and greatest, in the order that the column's type has.
+/// Minimum and maximum, in the sort order of the column's type.
 fn range(order: SortOrder, holds: ValueType, cells: &Cells) -> Option<Statistics> {
     fn ends<T: Number>(order: SortOrder, values: &[T]) -> Option<(T, T)> {
-        // Numbers without a sign are in order once their highest bit is turned.
+        // Flipping the highest bit makes the order of signed numbers that of unsigned ones.
         let flip = if order == SortOrder::UNSIGNED { T::HIGHEST } else { 0 };
         let by = |value: T| value.signed() ^ flip;
         let first = *values.first()?;
@@ -381,15 +383,15 @@ fn range(order: SortOrder, holds: ValueType, cells: &Cells) -> Option<Statistics
     })
 }
 
-/// What stands before the bytes of a page.
+/// The header of a page.
 enum Page {
-    /// Of so many keys.
+    /// With the number of entries.
     Dictionary(usize),
-    /// Of so many values, those that are null among them.
+    /// With the number of values, nulls included.
     Data(usize, Encoding),
 }
 
-/// No header of a page is longer.
+/// The greatest length of a page header.
 const HEADER_MAX: usize = 64;
 
 fn add(page: &Page, raw: usize, content: &[u8], out: &mut Vec<u8>) {
@@ -397,8 +399,8 @@ fn add(page: &Page, raw: usize, content: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(content);
 }
 
-/// `PageHeader` of `parquet.thrift` in Thrift's compact protocol: each field is the step to its number and its type in a
-/// byte, then its value; 0 ends a structure.
+/// `PageHeader` of `parquet.thrift` in Thrift's compact protocol: each field is a byte with the difference to the
+/// previous field number and the type, then its value; 0 ends a structure.
 fn header(page: &Page, raw: usize, packed: &[u8], out: &mut Vec<u8>) {
     const I32: u8 = 5;
     const STRUCT: u8 = 12;

@@ -1,8 +1,9 @@
-//! A day of rows in one file: series are kept for years, and a year should be some hundred files, not nine thousand.
+//! Compaction: one file for each day of rows. Series are kept for years, and a year should be some hundred files, not
+//! nine thousand.
 //!
-//! The day's file says which files it takes the place of, by their numbers ([`key::ID`]), so that from its publication on no
-//! reader counts them; they go as soon as nobody reads in their hours, at once or the next time. Names say nothing of that: the
-//! name of a file that is gone is free for the next one of the same first moment.
+//! The day's file lists the ids ([`key::ID`]) of the files that it replaces, so that readers ignore those from its
+//! publication on. They are removed as soon as no reader holds their hours, at once or in a later compaction. Names
+//! cannot serve for this: the name of a removed file may be given to a later file with the same first timestamp.
 
 use crate::error::ColumnsError;
 use crate::file::{Sealed, TableRows};
@@ -20,22 +21,22 @@ use store::DiskDevice;
 use store::device::Housekeeping;
 use store::names;
 
-/// Days of which the files are synced and named together.
+/// Number of days whose files are synced and published together.
 const TOGETHER: usize = 32;
 
-/// Makes one file of each whole day before this moment that has more than one; returns the files made. A day of which a
-/// file cannot be read is left as it is.
+/// Makes one file of each complete day before `before` that has several files; returns the files made. A day with an
+/// unreadable file is left unchanged.
 ///
 /// # Errors
-/// When the store cannot be listed, or a file cannot be written or removed.
+/// If the store cannot be listed, or a file cannot be written or removed.
 pub fn compact(store: &Path, interface: &str, before: Timestamp) -> Result<Vec<PathBuf>, ColumnsError> {
     compact_on(&mut DiskDevice::plain(), store, interface, before)
 }
 
-/// The same on any volume.
+/// As [`compact`], on any volume.
 ///
 /// # Errors
-/// The same.
+/// As [`compact`].
 pub fn compact_on(
     disk: &mut dyn Housekeeping,
     store: &Path,
@@ -54,7 +55,7 @@ pub fn compact_on(
     let mut made = Vec::new();
     let mut days = days.into_values().filter(|files| files.len() > 1).peekable();
     while days.peek().is_some() {
-        // Those before one that cannot be made are published.
+        // After an error, the days before it are still published.
         let mut merged = Vec::new();
         let outcome = days.by_ref().take(TOGETHER).try_for_each(|files| {
             merged.extend(day(disk, &root, &files)?);
@@ -71,10 +72,10 @@ pub fn compact_on(
     Ok(made)
 }
 
-/// A day's file under a hidden name, and the files that go once it is published, with their numbers.
+/// A day's file under a hidden name, and the files to remove after its publication, with their ids.
 type Merged = (Hidden, Vec<(PathBuf, u64)>);
 
-/// Makes the file of a day that has these, unless one of them has all rows already.
+/// Makes the file of a day from these files, unless one of them already has all rows.
 fn day(disk: &mut dyn Housekeeping, root: &Path, files: &[PathBuf]) -> Result<Option<Merged>, ColumnsError> {
     let opened = files.iter().map(|path| Sealed::read(disk, path, DataFileKind::Series));
     let Ok(opened) = opened.collect::<Result<Vec<_>, _>>() else { return Ok(None) };
@@ -87,7 +88,8 @@ fn day(disk: &mut dyn Housekeeping, root: &Path, files: &[PathBuf]) -> Result<Op
     if sources.len() > 1 { merge(disk, root, sources) } else { Ok(None) }
 }
 
-/// Removes a file whose rows are in another one, unless somebody reads there or its name is that of another file by now.
+/// Removes a file whose rows are in another file, unless a reader holds its hour or the name now belongs to another
+/// file.
 fn remove_file(disk: &mut dyn Housekeeping, path: &Path, id: Option<u64>) -> Result<(), ColumnsError> {
     match Sealed::origin_of(disk, path, DataFileKind::Series) {
         Ok(origin) if id.is_some() && origin.id == id => remove(disk, path).map(drop),
@@ -97,13 +99,13 @@ fn remove_file(disk: &mut dyn Housekeeping, path: &Path, id: Option<u64>) -> Res
     }
 }
 
-/// A day of rows is small (two a second for each interface), so it is put in order in memory.
+/// The rows of a day are few (two per second and interface), so they are sorted in memory.
 fn merge(disk: &mut dyn Housekeeping, root: &Path, sources: Vec<Sealed>) -> Result<Option<Merged>, ColumnsError> {
     let (mut rows, mut old) = (Vec::new(), Vec::new());
-    // Also what came into a source before: a reader may have kept its file from being removed.
+    // Includes the files that a source replaced: a reader's hold may have prevented their removal.
     let mut replaces = BTreeSet::new();
     for sealed in sources {
-        // A file that nothing can name cannot be said to be in another one.
+        // A file without an id cannot be listed as replaced.
         let Some(id) = sealed.origin.id else { return Ok(None) };
         replaces.insert(id);
         replaces.extend(&sealed.origin.replaces);

@@ -1,8 +1,8 @@
-//! Pages as values, a whole page at a time: the inverse of [`crate::encode`], for who reads single columns of many records.
+//! Decodes whole pages: the inverse of [`crate::encode`], for scans of single columns of many records.
 //!
-//! Bytes are those of a file, and nothing is believed of them: what does not fit is `None`.
+//! The bytes come from a file and may be damaged: invalid input yields `None`.
 
-/// Numbers of a page or of a dictionary, of so many bytes each, one behind the other.
+/// Numbers in PLAIN encoding, of `width` bytes each.
 pub fn plain(bytes: &[u8], width: usize, out: &mut Vec<u64>) -> Option<()> {
     out.clear();
     match width {
@@ -13,7 +13,7 @@ pub fn plain(bytes: &[u8], width: usize, out: &mut Vec<u64>) -> Option<()> {
     bytes.len().is_multiple_of(width).then_some(())
 }
 
-/// Places in a dictionary, or levels: runs of values of so many bits (RLE and bit packing), `count` of them.
+/// `count` dictionary indexes or levels of `bits` bits, in runs (hybrid of RLE and bit packing).
 pub fn runs(mut bytes: &[u8], bits: u32, count: usize, out: &mut Vec<u16>) -> Option<()> {
     out.clear();
     if bits > 16 {
@@ -47,7 +47,7 @@ pub fn runs(mut bytes: &[u8], bits: u32, count: usize, out: &mut Vec<u16>) -> Op
     Some(())
 }
 
-/// The first `count` values of so many bits, the first one lowest.
+/// Unpacks the first `count` values of `bits` bits, the first in the lowest bits.
 fn unpack(packed: &[u8], bits: u32, count: usize, mut each: impl FnMut(u64)) {
     let (mut waiting, mut have) = (0u128, 0);
     let mut bytes = packed.iter();
@@ -82,7 +82,7 @@ mod tests {
     use crate::encode;
     use base::Prng;
 
-    /// Values as columns have them: few distinct ones, some that grow, noise; and of any number.
+    /// Values like those of real columns: few distinct ones, growing ones, noise, in any number.
     fn any_values(prng: &mut Prng) -> Vec<i64> {
         let (count, bits, mut at) = (prng.below(700), prng.below(65) as u32, prng.next_u64());
         let grows = prng.below(3) == 0;

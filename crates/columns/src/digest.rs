@@ -1,8 +1,10 @@
-//! Digests of a sealed file in its own metadata, so that a flipped bit anywhere is damage that is told, and never a number.
+//! Checksums of a sealed file in its own metadata, so that a flipped bit anywhere is reported as damage and never read
+//! as a value.
 //!
-//! `netgrain.digests` has a CRC32C of each column of each row group, headers of pages included, and behind those of a group
-//! one of each of its filters: eight hexadecimal digits each, in the order of the footer. `netgrain.footer` has that of the
-//! footer itself, made with zeros in its place. Other people's readers pass over both; the checksums of pages are theirs.
+//! `netgrain.digests` has a CRC32C of each column chunk of each row group, page headers included, and after those of a
+//! row group the CRC32C of each of its Bloom filters: eight hexadecimal digits each, in the order of the footer.
+//! `netgrain.footer` has the CRC32C of the footer itself, computed with zeros in place of its own digits. Other Parquet
+//! readers ignore both keys and verify the page checksums.
 
 use parquet::bloom_filter::Sbbf;
 use parquet::errors::Result;
@@ -12,16 +14,16 @@ use std::io::{self, Write};
 const DIGESTS: &str = "netgrain.digests";
 const FOOTER: &str = "netgrain.footer";
 
-/// Digits of a digest.
+/// Hexadecimal digits of a checksum.
 const DIGITS: usize = 8;
 
-/// Bytes behind a footer: its length, and who it is.
+/// Bytes after the footer: its length, and the magic.
 pub const TRAILER: usize = 8;
 
-/// What every Parquet file begins and ends with.
+/// The magic at both ends of every Parquet file.
 pub const MAGIC: [u8; 4] = *b"PAR1";
 
-/// Digests of a file that is being written.
+/// The checksums of a file that is being written.
 #[derive(Default)]
 pub struct Digests {
     all: String,
@@ -29,10 +31,10 @@ pub struct Digests {
 }
 
 impl Digests {
-    /// The next column of the row group.
+    /// Adds the next column chunk of the row group.
     ///
     /// # Errors
-    /// When the library cannot write the filter.
+    /// If the library cannot encode the filter.
     pub fn chunk(&mut self, bytes: &[u8], filter: Option<&Sbbf>) -> Result<()> {
         self.all += &digits(bytes);
         if let Some(filter) = filter {
@@ -43,12 +45,12 @@ impl Digests {
         Ok(())
     }
 
-    /// The row group is whole.
+    /// Ends the row group.
     pub fn end_group(&mut self) {
         self.all += &std::mem::take(&mut self.filters);
     }
 
-    /// What goes into the metadata.
+    /// The entries for the file metadata.
     pub fn notes(&mut self) -> [KeyValue; 2] {
         let all = std::mem::take(&mut self.all);
         [KeyValue::new(DIGESTS.to_owned(), all), KeyValue::new(FOOTER.to_owned(), "0".repeat(DIGITS))]
@@ -59,9 +61,10 @@ fn digits(bytes: &[u8]) -> String {
     format!("{:08x}", crc32c::crc32c(bytes))
 }
 
-/// The digest of a footer, which lies at the end of these bytes, and where it belongs; `None` if it has no place for one.
+/// Computes the checksum of the footer at the end of these bytes; returns it with the offset of its digits, or `None`
+/// if the footer has no such entry.
 fn of_footer(bytes: &[u8]) -> Option<(String, usize)> {
-    // The key, then the field's number and type, and the length of the value (Thrift's compact protocol).
+    // The key, then the number and type of the next field, and the length of the value (Thrift's compact protocol).
     let at = bytes.windows(FOOTER.len()).rposition(|some| some == FOOTER.as_bytes())? + FOOTER.len() + 2;
     let (before, value) = bytes.split_at_checked(at)?;
     let after = value.get(DIGITS..)?;
@@ -70,21 +73,21 @@ fn of_footer(bytes: &[u8]) -> Option<(String, usize)> {
     Some((format!("{crc:08x}"), at))
 }
 
-/// Whether a footer is as it was written; `bytes` are the footer and what stands behind it.
+/// True if the footer matches its checksum; `bytes` are the footer and the bytes after it.
 pub fn is_whole(bytes: &[u8]) -> bool {
     of_footer(bytes).is_some_and(|(digest, at)| bytes[at..at + DIGITS] == *digest.as_bytes())
 }
 
-/// What the metadata says of the columns and filters.
+/// The checksums that the metadata has of column chunks and filters.
 pub struct StoredDigests {
-    /// Of each column of each row group.
+    /// Of each column chunk of each row group.
     chunks: Vec<Vec<u32>>,
-    /// Of their filters.
+    /// Of their Bloom filters.
     filters: Vec<Vec<Option<u32>>>,
 }
 
 impl StoredDigests {
-    /// As a footer that is whole says; `None` if that is not as many as there are.
+    /// Reads them from a verified footer; `None` if their number does not match the file's chunks and filters.
     pub fn of(metadata: &ParquetMetaData) -> Option<Self> {
         let notes = metadata.file_metadata().key_value_metadata()?;
         let text = notes.iter().find(|note| note.key == DIGESTS)?.value.as_ref()?;
@@ -101,38 +104,38 @@ impl StoredDigests {
         digests.next().is_none().then_some(reported)
     }
 
-    /// Whether these are the bytes of this column.
+    /// True if the bytes of this column chunk match its checksum.
     pub fn is_chunk(&self, group: usize, column: usize, bytes: &[u8]) -> bool {
         self.chunks[group][column] == crc32c::crc32c(bytes)
     }
 
-    /// Whether these are the bytes of the filter of this column.
+    /// True if the bytes of this column's filter match its checksum.
     pub fn is_filter(&self, group: usize, column: usize, bytes: &[u8]) -> bool {
         self.filters[group][column] == Some(crc32c::crc32c(bytes))
     }
 }
 
-/// Writes, and keeps back what comes last, so that the footer's digest can be put into it.
+/// Passes writes through, and holds back the last ones, so that the footer's checksum can be inserted.
 pub struct FooterWriter<W: Write> {
     to: W,
     held: Option<Vec<u8>>,
 }
 
 impl<W: Write> FooterWriter<W> {
-    /// Writes there.
+    /// Writes to `to`.
     pub fn new(to: W) -> Self {
         Self { to, held: None }
     }
 
-    /// From now on everything is kept back.
+    /// From now on, holds back everything that is written.
     pub fn hold(&mut self) {
         self.held = Some(Vec::new());
     }
 
-    /// Writes what was kept back, with its digest.
+    /// Writes the bytes that were held back, with the footer's checksum.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Errors of the file system.
     pub fn finish(mut self) -> Result<()> {
         let mut footer = self.held.take().unwrap_or_default();
         if let Some((digest, at)) = of_footer(&footer) {

@@ -1,34 +1,35 @@
-//! Values as the bytes of a page, by the encodings of Parquet that are written here (parquet-format, `Encodings.md`).
+//! Encodes values as the bytes of a page, in the encodings of Parquet that are used here (parquet-format,
+//! `Encodings.md`).
 //!
-//! The library's writer looks at each value several times and cannot sum its pages up; these take slices, and what they make
-//! is read by the library, which knows nothing of them, in every test.
+//! The parquet library's writer visits each value several times and cannot write page checksums. These functions take
+//! slices, and every test decodes their output with the library's independent reader.
 //!
-//! Dictionaries use 1, 2, 4, 8 or 16 bits for a place although Parquet allows any number: what does not cross the borders of
-//! bytes is shorter after compression, and quicker to pack.
+//! Dictionary indexes have 1, 2, 4, 8 or 16 bits although Parquet allows any number: indexes that do not cross byte
+//! boundaries are shorter after compression and faster to pack.
 
 use crate::packed_column_builder::bits_of;
 use crate::stripe::Numbers;
 use std::hash::Hash;
 use std::net::IpAddr;
 
-/// A number of a column, as wide as its type.
+/// A number of a column, in its in-memory width.
 pub trait Number: Copy + Eq {
-    /// How a page has them.
+    /// Its representation in a page.
     const AS: Numbers;
 
-    /// Its bits, the highest zero.
+    /// The bits of the number, zero-extended.
     fn bits(self) -> u64;
 
-    /// The bit of the sign, and those above it.
+    /// The sign bit and the bits above it.
     const HIGHEST: i64;
 
-    /// Those bits as the number that they say with a sign.
+    /// Sign-extends these bits.
     fn signed(self) -> i64;
 
     /// The number with these lowest bits.
     fn of(bits: i64) -> Self;
 
-    /// Numbers one behind the other (PLAIN).
+    /// Appends the numbers in PLAIN encoding.
     fn plain(values: &[Self], out: &mut Vec<u8>);
 }
 
@@ -82,12 +83,12 @@ impl Number for i32 {
     }
 }
 
-/// What a dictionary tells apart.
+/// A value that a dictionary can hold.
 pub trait Key: Copy + Eq + Hash {
-    /// Whether keys with the same word are the same.
+    /// True if keys with equal words are equal.
     const IS_WORD: bool;
 
-    /// A word that differs where keys do, mostly.
+    /// A word that mostly differs for different keys; the input of the hash.
     fn word(self) -> u64;
 }
 
@@ -103,7 +104,8 @@ impl Key for i64 {
 impl Key for i32 {
     const IS_WORD: bool = true;
 
-    /// Small ones of either sign are small: lengths have the direction for a sign.
+    /// Zigzag encoding, so that small numbers of either sign are small: packet lengths carry the direction as their
+    /// sign.
     #[inline]
     fn word(self) -> u64 {
         u64::from((self << 1 ^ self >> 31) as u32)
@@ -134,44 +136,46 @@ impl Key for u128 {
     }
 }
 
-/// Most values of a dictionary whose places take a byte.
+/// Greatest size of a dictionary with indexes of one byte.
 pub const NARROW: usize = 1 << 8;
 
-/// Most values of a dictionary of numbers, which compress well by themselves.
+/// Greatest size of a dictionary of numbers that also compress well without a dictionary.
 pub const OFTEN: usize = 1 << 13;
 
-/// Most values of any dictionary.
+/// Greatest size of any dictionary.
 pub const WIDE: usize = 1 << 16;
 
-/// Values below this are found by themselves.
+/// Words below this index a table directly instead of being hashed.
 const SMALL: usize = 1 << 12;
 
-/// The place of a small value that did not come yet.
+/// The index of a small value that has not occurred yet.
 const NOWHERE: u16 = u16::MAX;
 
-/// Whether all values are the same one.
+/// True if all values are equal.
 pub fn is_constant<T: Number>(values: &[T]) -> bool {
     let Some(first) = values.first().map(|value| value.bits()) else { return true };
     values.chunks(64).all(|some| some.iter().fold(0, |differ, value| differ | value.bits() ^ first) == 0)
 }
 
-/// Distinct values in the order in which they came, and the place of each value among them. The memory is used again.
+/// The distinct values in order of first occurrence, and the index of each value among them. Its memory is reused.
 pub struct Dictionary<K> {
     /// The distinct values.
     pub keys: Vec<K>,
-    /// The place of each value.
+    /// The dictionary index of each value.
     pub places: Vec<u16>,
-    /// Place and one; 0 is empty. A power of two, and at least twice as many as there are keys.
+    /// Hash table of dictionary indexes plus one; 0 is empty. Its length is a power of two and at least twice the
+    /// number of keys.
     slots: Vec<u32>,
 }
 
 impl<K: Key> Dictionary<K> {
-    /// Of nothing yet.
+    /// An empty dictionary.
     pub const fn new() -> Self {
         Self { keys: Vec::new(), places: Vec::new(), slots: Vec::new() }
     }
 
-    /// Takes in these values. False, and nothing of use, if more than `most` of them are distinct.
+    /// Replaces the content by these values. Returns false and leaves the content invalid if more than `most` values
+    /// are distinct.
     pub fn fill(&mut self, values: &[K], most: usize) -> bool {
         if values.iter().fold(0, |all, value| all | value.word()) < SMALL as u64 && K::IS_WORD {
             return self.fill_small(values, most);
@@ -183,7 +187,7 @@ impl<K: Key> Dictionary<K> {
         self.slots.resize(2 * NARROW, 0);
         let mut last = None;
         for value in values {
-            // What repeats mostly repeats at once.
+            // A value that repeats mostly repeats at once.
             let place = match last {
                 Some((before, place)) if before == *value => place,
                 _ => match self.place(*value, most) {
@@ -240,12 +244,12 @@ impl<K: Key> Dictionary<K> {
         Some(place as u16)
     }
 
-    /// Gives what is frequent the lowest places, so that the upper bytes of most places are zero; those that are as frequent
-    /// are in order, for what begins alike is shorter side by side.
+    /// Gives frequent keys the lowest indexes, so that the upper bytes of most indexes are zero; equally frequent keys
+    /// are sorted, because keys with a common prefix compress better side by side.
     pub fn rank(&mut self) {
         let mut counts = vec![0u32; self.keys.len()];
         self.places.iter().for_each(|place| counts[usize::from(*place)] += 1);
-        // What is more frequent than 16 bits say is at the beginning anyway.
+        // Keys that occur more than 65535 times are at the beginning in any order.
         let seldom = |count: u32| u16::MAX - count.min(u16::MAX.into()) as u16;
         let words = self.keys.iter().zip(&counts).zip(0u32..);
         let words = words.map(|((key, count), place)| (key.word(), seldom(*count), place as u16)).collect();
@@ -270,18 +274,19 @@ impl<K: Key> Dictionary<K> {
     }
 }
 
-/// What a key is ranked by: its word, how seldom it is, and its place.
+/// The sort key of a dictionary key: its word, its rarity, and its index.
 type Ranked = (u64, u16, u16);
 
-/// Bits of a digit that keys are sorted by.
+/// Bits of a radix sort digit.
 const DIGIT: u32 = 11;
 
-/// Values of a digit.
+/// Number of values of a digit.
 const DIGITS: usize = 1 << DIGIT;
 
-/// Keys by how seldom they are, then by their words, then as they came.
-/// PERF: one pass for each digit in which keys differ (radix sort, lowest digits first). With [`put`] 5969 → 5705 instructions
-/// per record for columns to pages (records/2026-11-23-columns.md).
+/// Sorts keys by rarity, then by word, then by first occurrence.
+///
+/// PERF: a radix sort with one pass for each digit in which keys differ, lowest digits first. With [`put`] 5969 → 5705
+/// instructions per record for columns to pages (records/2026-11-23-columns.md).
 fn in_order(mut words: Vec<Ranked>) -> Vec<Ranked> {
     let Some(first) = words.first().copied() else { return words };
     let differ = |(word, seldom): (u64, u16), key: &Ranked| (word | key.0 ^ first.0, seldom | key.1 ^ first.1);
@@ -299,7 +304,7 @@ fn in_order(mut words: Vec<Ranked>) -> Vec<Ranked> {
     words
 }
 
-/// Keys by one digit; those with the same one stay in their order. `room` has room for as many.
+/// Sorts keys stably by one digit. `room` has the same length.
 fn by_digit(keys: &mut Vec<Ranked>, room: &mut Vec<Ranked>, digit: impl Fn(&Ranked) -> usize) {
     let mut places = [0u32; DIGITS];
     keys.iter().for_each(|key| places[digit(key)] += 1);
@@ -313,18 +318,18 @@ fn by_digit(keys: &mut Vec<Ranked>, room: &mut Vec<Ranked>, digit: impl Fn(&Rank
     std::mem::swap(keys, room);
 }
 
-/// Where a key would be. Whoever chooses values that meet here slows down his own row group, which is bounded.
+/// The hash slot of a key. Traffic with colliding values slows down only its own row group, whose size is bounded.
 #[inline]
 fn slot<K: Key>(key: K, slots: usize) -> usize {
     (key.word().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize & (slots - 1)
 }
 
-/// Places in a dictionary of so many keys: the bits of a place, then runs.
+/// Dictionary indexes of a dictionary with `keys` entries: the bits of an index, then runs.
 pub fn places(places: &[u16], keys: usize, out: &mut Vec<u8>) {
     packed(places, keys, |place| place as u8, out);
 }
 
-/// The same, of a dictionary of [`NARROW`] keys at most.
+/// As [`places`], with one byte per index, for a dictionary of at most [`NARROW`] entries.
 pub fn octets(places: &[u8], keys: usize, out: &mut Vec<u8>) {
     packed(places, keys, |place| place, out);
 }
@@ -351,13 +356,13 @@ fn packed<P: Copy + Into<u16>>(places: &[P], keys: usize, byte: impl Fn(P) -> u8
     out.resize(end, 0);
 }
 
-/// The only place of a dictionary of one, so many times: no bits, and one run that takes no bytes.
+/// The index of a dictionary with one entry, `count` times: width 0, and one run without value bytes.
 pub fn same_place(count: usize, out: &mut Vec<u8>) {
     out.push(0);
     number((count as u64) << 1, out);
 }
 
-/// Levels of nesting, each at most 3: their length, then runs.
+/// Repetition or definition levels, each at most 3: their length, then runs.
 pub fn levels(levels: &[u8], most: u8, out: &mut Vec<u8>) {
     let begin = out.len();
     out.extend([0; 4]);
@@ -377,7 +382,7 @@ pub fn levels(levels: &[u8], most: u8, out: &mut Vec<u8>) {
     out[begin..begin + 4].copy_from_slice(&len.to_le_bytes());
 }
 
-/// Values of 1, 2 or 4 bits, the first one lowest. Those of the last byte that are not there are zero.
+/// Packs values of 1, 2 or 4 bits, the first in the lowest bits. Unused bits of the last byte are zero.
 fn pack_small<T: Copy>(values: &[T], bits: u8, byte: impl Fn(T) -> u8, out: &mut Vec<u8>) {
     match bits {
         1 => pack_by(values, byte, bits_of, out),
@@ -404,18 +409,19 @@ fn pack_by<const N: usize, T: Copy>(
     }
 }
 
-/// Numbers one behind the other (PLAIN).
+/// Appends the numbers in PLAIN encoding.
 pub fn plain<T: Number>(values: &[T], out: &mut Vec<u8>) {
     T::plain(values, out);
 }
 
-/// Numbers of 128 bits as decimals are: the highest byte first (PLAIN; DuckDB reads them in no other way).
+/// Numbers of 128 bits as decimals: big-endian (PLAIN; DuckDB reads no other decimal encoding).
 pub fn decimals(values: &[u128], out: &mut Vec<u8>) {
     put(values, u128::to_be_bytes, out);
 }
 
 /// Appends the bytes of each value.
-/// PERF: some values at a time, so that the memory of `out` is checked once for all of them and not cleared before.
+/// PERF: a few values at a time, so that the capacity of `out` is checked once for all of them and its memory is not
+/// zeroed first.
 fn put<T: Copy, const W: usize>(values: &[T], bytes: impl Fn(T) -> [u8; W], out: &mut Vec<u8>) {
     const SOME: usize = 64;
     out.reserve(values.len() * W);
@@ -426,7 +432,7 @@ fn put<T: Copy, const W: usize>(values: &[T], bytes: impl Fn(T) -> [u8; W], out:
     }
 }
 
-/// Seven bits in a byte, the lowest first.
+/// Appends a LEB128 varint: seven bits per byte, the lowest first.
 pub fn number(mut value: u64, out: &mut Vec<u8>) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
@@ -448,7 +454,7 @@ mod tests {
             let (bits, base) = (prng.below(65) as u32, prng.next_u64());
             let one = |prng: &mut Prng| prng.next_u64().checked_shr(64 - bits).unwrap_or(0) ^ base;
             let known: Vec<i64> = (0..1 + prng.below(3000)).map(|_| one(&mut prng) as i64).collect();
-            // Some are far more frequent than others, and now and then more than 16 bits say.
+            // Skewed frequencies, now and then above 16 bits.
             let most = if round % 50 == 0 { 200_000 } else { 5_000 };
             let place = |prng: &mut Prng| (prng.next_u64() >> prng.below(64)) as usize % known.len();
             let values: Vec<i64> = (0..1 + prng.below(most)).map(|_| known[place(&mut prng)]).collect();

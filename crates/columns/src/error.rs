@@ -1,61 +1,61 @@
-//! Why something cannot be written or read.
+//! Reasons why a file cannot be written or read.
 
 use crate::batch::Damage;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Names the thing, and what is the matter with it.
+/// An error that names the file or interface and the reason.
 #[derive(Debug)]
 pub enum ColumnsError {
-    /// A file or folder cannot be read or written.
+    /// A file or directory cannot be read or written.
     Io {
-        /// Which.
+        /// The file or directory.
         path: PathBuf,
-        /// Why.
+        /// The operating system's error.
         error: io::Error,
     },
-    /// A file that should be ours and whole is not; it is passed over by whoever reads more than this file.
+    /// A netgrain file that is damaged; operations on several files skip it.
     Damaged {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// What was found.
+        /// A description of the damage.
         what: String,
     },
-    /// Parts of a journal are damaged; the rest of it is in the answer, or sealed.
+    /// Parts of a journal are damaged; the rest of the journal is in the result, or sealed.
     Holes {
-        /// Which; once it is sealed, under the name that it is kept by.
+        /// The journal; after sealing, the name under which it is kept.
         path: PathBuf,
-        /// Where the first of them is, and their bytes.
+        /// Offset of the first damaged byte, and the number of damaged bytes.
         damage: Damage,
-        /// Whether the rest is sealed.
+        /// True if the rest is sealed.
         sealed: bool,
     },
-    /// Some rows of a file cannot be read; the others are in the answer.
+    /// Some rows of a file cannot be read; the others are in the result.
     Rows {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What was found.
+        /// A description of the damage.
         what: String,
-        /// The first of those rows, counted from 0 at the beginning of the file.
+        /// The first unreadable row, counted from 0 at the beginning of the file.
         from: u64,
-        /// How many.
+        /// Number of unreadable rows.
         rows: u64,
     },
-    /// A part of a file that this answer does not need is damaged; the answer is whole.
+    /// A part of a file that this query does not need is damaged; the result is complete.
     Hint {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// What was found.
+        /// A description of the damage.
         what: String,
     },
     /// The store has no such interface.
     NoInterface {
         /// The store.
         store: PathBuf,
-        /// The name that was asked for.
+        /// The requested name.
         name: String,
-        /// The names there are.
+        /// The interfaces that exist.
         known: Vec<String>,
     },
 }

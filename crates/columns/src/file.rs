@@ -1,6 +1,7 @@
-//! A sealed file, read again: by row groups, by columns, a few hundred things at a time.
+//! Reads a sealed file: by row groups, by columns, a few hundred rows at a time.
 //!
-//! The library below returns errors for most damage; where it gives up instead, that ends here too and is told as damage.
+//! The parquet library returns errors for most kinds of damage; for the others it panics, and the panic is caught here
+//! and reported as damage.
 
 use crate::digest::{self, StoredDigests};
 use crate::error::ColumnsError;
@@ -34,14 +35,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use store::device::Housekeeping;
 
-/// Things that are read together.
+/// Number of rows that are decoded together.
 const LINES: usize = 512;
 
-/// The bytes of a file, wherever they are.
+/// The bytes of a file, on disk or in memory.
 #[derive(Clone)]
 enum Source {
     File(Arc<File>),
-    /// Read whole, by who asks a volume that may fail.
+    /// Read completely, from a volume that tests can make fail.
     Memory(Bytes),
 }
 
@@ -54,7 +55,8 @@ impl Source {
     }
 
     fn read(&self, at: u64, length: u64) -> io::Result<Bytes> {
-        // A length that a damaged file claims is not believed before there is that much.
+        // A damaged file may claim any length, so the length is compared with that of the file before memory is
+        // allocated.
         if at.checked_add(length).is_none_or(|end| self.len().is_ok_and(|len| end > len)) {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
@@ -70,7 +72,7 @@ impl Source {
     }
 }
 
-/// A column of a row group as it lies in the file, by its places there.
+/// The byte range of a column chunk in the file.
 struct ColumnChunkRange {
     at: u64,
     bytes: Bytes,
@@ -102,29 +104,29 @@ impl ChunkReader for ColumnChunkRange {
     }
 }
 
-/// What a file says of where its content comes from.
+/// The id of a file, and the ids of the files that its rows come from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
-    /// Its own number ([`key::ID`]); none of a file outside of a store.
+    /// The file's own id ([`key::ID`]); `None` for a file outside of a store.
     pub id: Option<u64>,
-    /// The numbers of the files that it took the place of.
+    /// The ids of the files that it replaced.
     pub replaces: Vec<u64>,
 }
 
 impl Origin {
-    /// Whether the content of the file or journal with this number is in this file.
+    /// True if this file contains the rows of the file or journal with this id.
     pub fn has(&self, id: u64) -> bool {
         self.id == Some(id) || self.replaces.contains(&id)
     }
 }
 
-/// See the module.
+/// An open sealed file; see the module.
 pub struct Sealed {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
-    /// What it is and what it took the place of.
+    /// Its id and the files that it replaced.
     pub origin: Origin,
-    /// What it says that interfaces are called.
+    /// Interface names by interface number, from the metadata.
     pub interfaces: Vec<(u16, String)>,
     source: Source,
     metadata: ParquetMetaData,
@@ -132,28 +134,28 @@ pub struct Sealed {
 }
 
 impl Sealed {
-    /// Opens it and reads its footer.
+    /// Opens a file and reads its footer.
     ///
     /// # Errors
-    /// When it cannot be read, or is not what its name says.
+    /// If the file cannot be read, or is not of this kind.
     pub fn open(path: &Path, kind: DataFileKind) -> Result<Self, ColumnsError> {
         let file = sys::nofollow::open(path).map_err(ColumnsError::io(path))?;
         Self::of(path, kind, Source::File(Arc::new(file)))
     }
 
-    /// The same, read whole from a volume.
+    /// As [`Self::open`], but reads the whole file from a volume.
     ///
     /// # Errors
-    /// The same.
+    /// As [`Self::open`].
     pub fn read(disk: &mut dyn Housekeeping, path: &Path, kind: DataFileKind) -> Result<Self, ColumnsError> {
         let bytes = volume::read(disk, path, u64::MAX).map_err(ColumnsError::io(path))?;
         Self::of(path, kind, Source::Memory(bytes.into()))
     }
 
-    /// Where the content of a file on a volume comes from, by its footer alone.
+    /// The origin of a file on a volume, from its footer alone.
     ///
     /// # Errors
-    /// The same.
+    /// As [`Self::open`].
     pub fn origin_of(disk: &mut dyn Housekeeping, path: &Path, kind: DataFileKind) -> Result<Origin, ColumnsError> {
         let file = disk.open(path).map_err(ColumnsError::io(path))?;
         let found = disk.len(file).and_then(|len| {
@@ -205,13 +207,13 @@ impl Sealed {
         Ok(Self { path: path.to_owned(), origin, interfaces, source, metadata, reported })
     }
 
-    /// All row groups.
+    /// The indexes of all row groups.
     pub fn all(&self) -> Vec<usize> {
         (0..self.metadata.num_row_groups()).collect()
     }
 
-    /// The row groups that may hold something of what is asked. What is the matter with a filter is told; one that is damaged
-    /// keeps nothing out.
+    /// The row groups that may hold results of this query. A damaged filter is passed to `tell` and excludes no row
+    /// group.
     pub fn groups(&self, asked: &Query, tell: impl FnOnce(ColumnsError)) -> Vec<usize> {
         let Query { from, to, need, id, .. } = asked;
         let is_damaged = Cell::new(false);
@@ -223,7 +225,7 @@ impl Sealed {
                 && id.is_none_or(|id| group.may_have("id", Some(id as i64), &id.to_le_bytes()[..]))
                 && group.may(need)
         };
-        // Whatever the library gives up at keeps nothing out; the pages say what is the matter.
+        // A panic of the library excludes no row group; reading its pages will report the damage.
         let wanted = |at: &usize| catch_unwind(AssertUnwindSafe(|| wanted(at))).unwrap_or(true);
         let groups = self.all().into_iter().filter(wanted).collect();
         if is_damaged.get() {
@@ -233,17 +235,17 @@ impl Sealed {
         groups
     }
 
-    /// Whether all of a row group lies between two moments.
+    /// True if all rows of a row group lie between two timestamps.
     pub fn is_inside(&self, group: usize, from: Timestamp, to: Timestamp) -> bool {
         let (first, last) = outer(self.metadata.row_group(group));
         first.is_some_and(|first| first >= from) && last.is_some_and(|last| last <= to)
     }
 
-    /// Readers of these columns of a row group, in their order; none for one that is not there or is not as it was written.
-    /// The places of the latter come with them, and what is wrong with each.
+    /// Readers of these columns of a row group, in the same order; `None` for a column that is absent or damaged. The
+    /// positions of the damaged columns are returned too, each with a description.
     ///
     /// # Errors
-    /// What the library says of it.
+    /// Errors of the parquet library.
     fn columns(&self, group: usize, paths: &[&str]) -> Result<Readers, ColumnsError> {
         let (mut readers, mut bad) = (Vec::with_capacity(paths.len()), Vec::new());
         for (place, path) in paths.iter().enumerate() {
@@ -261,7 +263,7 @@ impl Sealed {
         Ok((readers, bad))
     }
 
-    /// What is said of rows that cannot be read, of this row group from so many rows on.
+    /// The error for rows that cannot be read: those of this row group from row `after` on.
     pub fn unreadable(&self, group: usize, after: usize, what: impl fmt::Display) -> ColumnsError {
         let before: usize = (0..group).map(|group| self.rows(group)).sum();
         ColumnsError::Rows {
@@ -272,10 +274,10 @@ impl Sealed {
         }
     }
 
-    /// Pages of these columns of a row group and what their schema is, in their order; none for one that is not there.
+    /// Page readers and descriptors of these columns of a row group, in the same order; `None` for an absent column.
     ///
     /// # Errors
-    /// When they are not as they were written, or what the library says.
+    /// If a column chunk does not match its checksum, or the parquet library fails.
     pub fn pages(&self, group: usize, paths: &[&str]) -> Result<Vec<Option<Leaf>>, ColumnsError> {
         let schema = self.metadata.file_metadata().schema_descr();
         let at = |path: &str| (0..schema.num_columns()).find(|i| schema.column(*i).path().string() == path);
@@ -298,7 +300,7 @@ impl Sealed {
         })
     }
 
-    /// The first column or filter that is not as it was written, in words.
+    /// A description of the first column chunk or filter that does not match its checksum.
     fn flaw(&self) -> io::Result<Option<String>> {
         for group in self.all() {
             for (place, column) in self.metadata.row_group(group).columns().iter().enumerate() {
@@ -320,20 +322,20 @@ impl Sealed {
         Ok(None)
     }
 
-    /// Rows of a row group.
+    /// Number of rows of a row group.
     pub fn rows(&self, group: usize) -> usize {
         usize::try_from(self.metadata.row_group(group).num_rows()).unwrap_or(0)
     }
 }
 
-/// How it is said that a file is of another version.
+/// The beginning of the error text for a file of another version.
 const OTHER_VERSION: &str = "has columns of version";
 
-/// What is wrong with this sealed file of records or rows: its footer, or the first column or filter that is not as it
-/// was written. A file of another version is not judged.
+/// Describes the damage of this sealed file: its footer, or the first column chunk or filter that does not match its
+/// checksum. `None` for an undamaged file and for a file of another version.
 ///
 /// # Errors
-/// When it cannot be read.
+/// If the file cannot be read.
 pub fn judge_sealed(path: &Path) -> io::Result<Option<String>> {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let kind = if name.contains(&format!(".{}.", DataFileKind::Flows.name())) {
@@ -355,10 +357,10 @@ pub fn judge_sealed(path: &Path) -> io::Result<Option<String>> {
     }
 }
 
-/// What each column of a file takes of it, in bytes for each row, with its filters; the widest first.
+/// The bytes per row of each column of a file, filters included, in descending order.
 ///
 /// # Errors
-/// When it cannot be read, or is not what its name says.
+/// If the file cannot be read, or is not of this kind.
 pub fn widths(path: &Path, kind: DataFileKind) -> Result<Vec<(String, f64)>, ColumnsError> {
     let sealed = Sealed::open(path, kind)?;
     let rows: usize = (0..sealed.metadata.num_row_groups()).map(|group| sealed.rows(group)).sum();
@@ -372,13 +374,13 @@ pub fn widths(path: &Path, kind: DataFileKind) -> Result<Vec<(String, f64)>, Col
     Ok(sums)
 }
 
-/// Readers of columns, and the places of those that cannot be read, with what is wrong.
+/// Readers of columns, and the positions of unreadable columns with a description of the damage.
 type Readers = (Vec<Option<ColumnReader>>, Vec<(usize, String)>);
 
-/// A column of a row group, page by page.
+/// A column chunk that is read page by page.
 pub type Leaf = (ColumnDescPtr, Box<dyn PageReader>);
 
-/// What the footer says of a row group, and its filters.
+/// A row group's metadata and Bloom filters.
 struct Group<'a> {
     sealed: &'a Sealed,
     at: usize,
@@ -398,7 +400,7 @@ fn range(group: &RowGroupMetaData, name: &str) -> Option<(i64, i64)> {
     }
 }
 
-/// The earliest beginning and the latest end, as far as they are known: to the microsecond, outwards.
+/// Bounds of the earliest begin and the latest end, as far as they are known, rounded outwards to microseconds.
 fn outer(group: &RowGroupMetaData) -> (Option<Timestamp>, Option<Timestamp>) {
     let moment = |micros: i64, nanos: u64| {
         let micros = u64::try_from(micros).ok()?.checked_mul(MICRO as u64)?;
@@ -417,9 +419,9 @@ impl Group<'_> {
         }
     }
 
-    /// Whether a column may have this value, by its range and its filter.
+    /// True if a column may contain this value, by its minimum, maximum and Bloom filter.
     fn may_have(&self, name: &str, value: Option<i64>, bytes: &[u8]) -> bool {
-        // Numbers of 64 bits without a sign are ordered as such, which is not how they are read here.
+        // Unsigned 64-bit columns have an unsigned order, but are read as signed numbers here.
         if let (Some((min, max)), Some(value)) = (range(self.group, name), value)
             && min >= 0
             && max >= min
@@ -430,7 +432,7 @@ impl Group<'_> {
         self.filter(name).is_none_or(|filter| filter.check(bytes))
     }
 
-    /// The filter of a column, if it has one that is as it was written.
+    /// The Bloom filter of a column, if there is one and it matches its checksum.
     fn filter(&self, name: &str) -> Option<Sbbf> {
         let place = self.group.columns().iter().position(|c| c.column_path().string() == name)?;
         let column = self.group.column(place);
@@ -466,44 +468,44 @@ impl Group<'_> {
     }
 }
 
-/// Things of some row groups, one after the other.
+/// The rows of some row groups, in file order.
 pub struct TableRows<T: Schema> {
     sealed: Sealed,
     groups: std::vec::IntoIter<usize>,
-    /// The fields that are asked for; all if none are named.
+    /// The requested fields; `None` for all.
     fields: Option<Vec<String>>,
     columns: Arc<Vec<crate::schema::Column<T::Line>>>,
     readers: Vec<Option<ColumnReader>>,
-    /// The row group that is being read, and how many of its rows were.
+    /// The current row group, and the number of its rows that were read.
     at: (usize, usize),
-    /// What is damaged and not needed.
+    /// Damage that does not affect the requested fields.
     hints: Vec<ColumnsError>,
     cells: Cells,
 }
 
 impl<T: Schema> TableRows<T> {
-    /// Of these row groups.
+    /// Reads these row groups.
     pub fn new(sealed: Sealed, groups: Vec<usize>) -> Self {
         let (columns, cells) = (Arc::new(T::columns()), Cells::default());
         let (groups, fields, readers, at, hints) = (groups.into_iter(), None, Vec::new(), (0, 0), Vec::new());
         Self { sealed, groups, fields, columns, readers, at, hints, cells }
     }
 
-    /// Only these fields are asked for; the others may be anything.
+    /// Restricts reading to these fields; the values of other fields are unspecified.
     #[must_use]
     pub fn of_fields(self, fields: Option<Vec<String>>) -> Self {
         Self { fields, ..self }
     }
 
-    /// What is damaged in what was read so far and not needed; told once.
+    /// Takes the reports of damage that did not affect the requested fields.
     pub fn hints(&mut self) -> Vec<ColumnsError> {
         std::mem::take(&mut self.hints)
     }
 
-    /// The next few; none at the end.
+    /// The next few hundred rows; empty at the end.
     ///
     /// # Errors
-    /// What is damaged, and the rows that are missing by it; the next row group follows then.
+    /// If the row group is damaged, with the rows that are missing; the next call continues with the next row group.
     pub fn next(&mut self) -> Result<Vec<T>, ColumnsError> {
         loop {
             if !self.readers.is_empty() {
@@ -537,7 +539,7 @@ impl<T: Schema> TableRows<T> {
         };
         let is_needed = |(place, _): &(usize, String)| T::is_needed(paths[*place], self.fields.as_deref());
         let (needed, spared): (Vec<_>, Vec<_>) = bad.into_iter().partition(is_needed);
-        // What is wrong with the first, and the names of the others.
+        // The damage of the first column, and the names of the others.
         let reported = |bad: &[(usize, String)]| {
             let ((place, what), more) = bad.split_first()?;
             let more: String = more.iter().map(|(place, _)| format!(", {}", paths[*place])).collect();
@@ -562,7 +564,7 @@ impl<T: Schema> TableRows<T> {
         guarded(&self.sealed.path, || {
             let mut lines: Vec<T::Line> = Vec::new();
             for (i, (column, reader)) in columns.iter().zip(readers).enumerate() {
-                // A counter that is younger than the file is zero there.
+                // A counter column that was added after the file was written reads as zero.
                 let Some(reader) = reader else { continue };
                 let rows = cells.read(column, reader, LINES)?;
                 if i == 0 {
@@ -578,13 +580,13 @@ impl<T: Schema> TableRows<T> {
     }
 }
 
-/// A line of [`key::INTERFACES`].
+/// Parses a line of [`key::INTERFACES`].
 fn named(line: &str) -> Option<(u16, String)> {
     let (number, name) = line.split_once('=')?;
     Some((number.parse().ok()?, name.to_owned()))
 }
 
-/// The footer of a file of this length and what stands behind it.
+/// The footer of a file of this length, with the bytes after it.
 fn footer(len: u64, mut read: impl FnMut(u64, u64) -> io::Result<Bytes>) -> io::Result<Bytes> {
     let mut exactly = |at: u64, length: u64| {
         let bytes = read(at, length)?;
@@ -599,7 +601,7 @@ fn footer(len: u64, mut read: impl FnMut(u64, u64) -> io::Result<Bytes>) -> io::
     exactly(len.checked_sub(long).ok_or(io::ErrorKind::InvalidData)?, long)
 }
 
-/// What the library says, or panics with, as damage of this file.
+/// Converts an error or a panic of the library into a damage error of this file.
 pub fn guarded<R, E: fmt::Display>(path: &Path, work: impl FnOnce() -> Result<R, E>) -> Result<R, ColumnsError> {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(outcome) => outcome.map_err(|e| ColumnsError::damaged(path, e)),

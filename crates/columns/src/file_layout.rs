@@ -1,8 +1,9 @@
-//! Where sealed files and journals lie, by name only.
+//! Paths of sealed files and journals, from names only.
 //!
-//! A sealed file lies in the hour of its first moment, `STORE/IFACE/YYYY/MM/DD/HH/<first moment>.flows.parquet`; a journal
-//! in the interface's own folder, hidden: `.<first moment at its beginning>.flows.partial`. A file of flow records that reaches
-//! farther than an hour from the moment in its name says so there: `<first moment>.day.flows.parquet`.
+//! A sealed file lies in the hour directory of its first timestamp, `STORE/IFACE/YYYY/MM/DD/HH/<first
+//! timestamp>.flows.parquet`; a journal lies in the interface's own directory under a hidden name, `.<first timestamp
+//! at its creation>.flows.partial`. A file of flow records that reaches more than an hour beyond the timestamp in its
+//! name is named `<first timestamp>.day.flows.parquet`.
 
 use base::Timestamp;
 use std::io;
@@ -13,7 +14,7 @@ use store::device::Housekeeping;
 use store::names;
 use sys::nofollow;
 
-/// What a file holds.
+/// The table that a file holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DataFileKind {
     /// Flow records.
@@ -23,7 +24,7 @@ pub enum DataFileKind {
 }
 
 impl DataFileKind {
-    /// In a word, which is also how journals end.
+    /// The name of the kind, which is part of the file names.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Flows => "flows",
@@ -31,7 +32,7 @@ impl DataFileKind {
         }
     }
 
-    /// How sealed files end.
+    /// The end of the names of sealed files.
     pub const fn ending(self) -> &'static str {
         match self {
             Self::Flows => "flows.parquet",
@@ -39,7 +40,8 @@ impl DataFileKind {
         }
     }
 
-    /// How long after the moment in its name a sealed file may hold something, unless the name says that it is a file of a day.
+    /// The greatest distance of a row from the timestamp in the name of a sealed file, unless the name marks a file of
+    /// a day.
     pub const fn reach(self) -> Duration {
         match self {
             Self::Flows => Duration::from_secs(3600),
@@ -48,32 +50,32 @@ impl DataFileKind {
     }
 }
 
-/// How long after the moment in its name any file may hold something. Writers begin another file before; only a single record
-/// that is longer itself goes beyond.
+/// The greatest distance of a row from the timestamp in the name of any file. Writers begin another file before that;
+/// only a single record that is itself longer exceeds it.
 pub const FAR: Duration = Duration::from_secs(86_400);
 
-/// What stands in the name of a file that reaches as far, where others of its kind do not.
+/// The marker in the name of a file that reaches up to a day.
 const DAY: &str = ".day";
 
-/// A sealed file, as its name and its folder tell it.
+/// A sealed file, described from its name and directory.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SealedFile {
-    /// Its first moment.
+    /// Its first timestamp.
     pub start: Timestamp,
-    /// Number behind the name of the second file and later ones that would have had the same.
+    /// The number that distinguishes files of equal first timestamp; 0 for the first of them.
     pub copy: u32,
-    /// How long after its first moment it may hold something.
+    /// The greatest distance of its rows from its first timestamp.
     pub reach: Duration,
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
-    /// Its length.
+    /// Its length in bytes.
     pub bytes: u64,
 }
 
 /// The sealed files of one kind of one interface, the oldest first.
 ///
 /// # Errors
-/// When a folder cannot be listed; one that was removed meanwhile is passed over.
+/// If a directory cannot be listed; a directory that was removed meanwhile is skipped.
 pub fn files(store: &Path, interface: &str, kind: DataFileKind) -> io::Result<Vec<SealedFile>> {
     let root = names::interface_folder(store, interface);
     let mut hours = Hours::forward(&root, Timestamp::ZERO, Timestamp::MAX);
@@ -84,7 +86,7 @@ pub fn files(store: &Path, interface: &str, kind: DataFileKind) -> io::Result<Ve
     Ok(found)
 }
 
-/// The same by what any volume says of names; `root` is the interface's folder.
+/// As `files`, on any volume; `root` is the interface's directory.
 pub(crate) fn files_on(
     disk: &mut dyn Housekeeping,
     root: &Path,
@@ -95,7 +97,7 @@ pub(crate) fn files_on(
     Ok(found.into_iter().map(|((start, ..), path)| (start, path)).collect())
 }
 
-/// The hidden files of one kind that were to become sealed ones, of the dead and of the living.
+/// The hidden files of one kind, of running and of ended processes.
 pub(crate) fn hidden_on(disk: &mut dyn Housekeeping, root: &Path, kind: DataFileKind) -> io::Result<Vec<PathBuf>> {
     let found = in_hours(disk, root, |name| {
         start_of(name.strip_prefix('.')?.strip_suffix(names::PARTIAL)?.strip_suffix('.')?, kind)
@@ -103,18 +105,18 @@ pub(crate) fn hidden_on(disk: &mut dyn Housekeeping, root: &Path, kind: DataFile
     Ok(found.into_iter().map(|(_, path)| path).collect())
 }
 
-/// What `known` knows of the names in the folders of hours, in no order.
+/// The names in all hour directories that `known` recognises, unsorted.
 fn in_hours<T>(
     disk: &mut dyn Housekeeping,
     root: &Path,
     known: impl Fn(&str) -> Option<T>,
 ) -> io::Result<Vec<(T, PathBuf)>> {
-    // One that retention removed meanwhile is empty.
+    // A directory that retention removed meanwhile counts as empty.
     let mut list = |folder: &Path| match disk.list(folder) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         other => other,
     };
-    // Year, month, day, hour.
+    // Levels: year, month, day, hour.
     let mut folders = vec![root.to_owned()];
     for digits in [4, 2, 2, 2] {
         let is_number = |name: &str| name.len() == digits && name.bytes().all(|byte| byte.is_ascii_digit());
@@ -133,7 +135,7 @@ fn in_hours<T>(
     Ok(found)
 }
 
-/// Those of one hour, in order.
+/// The sealed files of one hour directory, sorted.
 pub(crate) fn in_hour(hour: &Hour, kind: DataFileKind) -> io::Result<Vec<SealedFile>> {
     let mut found = Vec::new();
     let entries = match nofollow::list(&hour.folder) {
@@ -153,7 +155,7 @@ pub(crate) fn in_hour(hour: &Hour, kind: DataFileKind) -> io::Result<Vec<SealedF
     Ok(found)
 }
 
-/// The first moment of a sealed file of this name, its number, and how far it reaches; `None` if it is none of this kind.
+/// The first timestamp, number and reach in the name of a sealed file; `None` if the name is not of this kind.
 pub(crate) fn start_of(name: &str, kind: DataFileKind) -> Option<(Timestamp, u32, Duration)> {
     let stem = name.strip_suffix(kind.ending())?.strip_suffix('.')?;
     let (stem, reach) = stem.strip_suffix(DAY).map_or((stem, kind.reach()), |stem| (stem, FAR));
@@ -163,13 +165,13 @@ pub(crate) fn start_of(name: &str, kind: DataFileKind) -> Option<(Timestamp, u32
     }
 }
 
-/// The name of a sealed file with things from `start` to `end`.
+/// The name of a sealed file with rows from `start` to `end`.
 pub(crate) fn sealed_name(kind: DataFileKind, start: Timestamp, end: Timestamp, copy: u32) -> String {
     let day = if end.since(start) < kind.reach() || kind.reach() == FAR { "" } else { DAY };
     format!("{}{day}.{}", names::stem(start, None, copy), kind.ending())
 }
 
-/// The journals in an interface's folder, with the moment in their names, in order.
+/// The journals in an interface's directory with the timestamps in their names, sorted.
 pub(crate) fn journals(root: &Path, kind: DataFileKind) -> io::Result<Vec<(Timestamp, PathBuf)>> {
     let entries = match nofollow::list(root) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -178,7 +180,7 @@ pub(crate) fn journals(root: &Path, kind: DataFileKind) -> io::Result<Vec<(Times
     Ok(journals_of(root, kind, entries.into_iter().filter_map(|(name, _)| name.into_string().ok())))
 }
 
-/// Those among these names.
+/// As `journals`, from a list of names.
 pub(crate) fn journals_of(
     root: &Path,
     kind: DataFileKind,
@@ -193,7 +195,7 @@ pub(crate) fn journals_of(
     found
 }
 
-/// The journal of this name.
+/// The path of a journal.
 pub(crate) fn journal(root: &Path, kind: DataFileKind, start: Timestamp, copy: u32) -> PathBuf {
     root.join(names::hidden(&names::stem(start, None, copy), kind.name()))
 }

@@ -1,11 +1,12 @@
-//! Loops over a store, by interval or live: records and seconds of several interfaces as one, under the numbers of
-//! [`FlowLoop::interfaces`], and on request those that are journaled from then on (M3OMon's `getFlows` and `getMRTG`;
-//! Moreno, PhD thesis, 2015, section 5.3).
+//! Iterates over a store, by interval or live: the records or rows of several interfaces in one sequence, with
+//! interface numbers that index [`FlowLoop::interfaces`]; on request continued with those that are journaled from then
+//! on (M3OMon's `getFlows` and `getMRTG`; Moreno, PhD thesis, 2015, section 5.3).
 //!
-//! Live means: the store is looked at again and again, and what was not told yet is told. A look goes back by how late a
-//! record may be behind its last packet, for a flow is told when it has ended. What was told within that time is remembered,
-//! so that nothing is told twice; only after the clock was a minute or more ahead, for a while, some of it is. Whoever waits between two looks decides for how long: nothing here sleeps, and the time
-//! arrives as an argument.
+//! Live mode polls the store repeatedly and returns what it has not yet returned. A record appears in a journal only
+//! after its flow has ended, so each poll starts before the previous one by the greatest delay of a record. The records
+//! returned within that delay are remembered, so that none is returned twice. The exception is a clock that was a
+//! minute or more ahead for a while: after it steps back, some records are returned again. The caller waits between two
+//! polls: nothing here sleeps, and the time arrives as an argument.
 
 use crate::error::ColumnsError;
 use crate::file_layout::DataFileKind;
@@ -17,58 +18,61 @@ use series::Row;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
-/// How long after its last packet a record comes at most, if nobody says otherwise: thrice the usual idle timeout.
+/// Default of the greatest delay between the last packet of a flow and its record: three times the usual idle timeout.
 pub const FLOW_LATE: Duration = Duration::from_secs(90);
 
-/// How long after its end a second is told at most.
+/// Greatest delay between the end of a second and its row.
 const ROW_LATE: Duration = Duration::from_secs(30);
 
-/// So many seconds after it began, all that is known of a second has been journaled.
+/// Number of seconds after the beginning of a second after which all its rows have been journaled.
 const SETTLE_TIME: u64 = 3;
 
-/// A clock that goes back by less sees nothing new until it is where it was; by more, it was wrong before and is believed.
+/// After a backward clock step of less than this, the loop returns nothing until the clock has caught up; after a
+/// longer one, the earlier time was wrong and polling restarts at the new time.
 const STEP_BACK: Duration = Duration::from_secs(60);
 
-/// How often a store is looked at, if looking takes no time.
+/// Interval between polls, if polling takes no time.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// What a loop gives.
+/// The result of one step of a loop.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(clippy::large_enum_variant, reason = "nearly all are things, and each is looked at and dropped")]
 pub enum Step<T> {
-    /// The next one. Its `interface` is a place in the loop's list of names.
+    /// The next record or row. Its `interface` is an index into the loop's list of names.
     One(T),
-    /// Live: nothing at the moment. Ask again after the loop's pause.
+    /// Live mode: no new data at the moment. Call again after the loop's pause.
     Idle,
-    /// Nothing will come any more.
+    /// The end of the interval; nothing will follow.
     End,
 }
 
-/// Flow records. Those of one look come in the order in which they begin.
+/// Flow records. Those of one poll are in order of their begin.
 pub struct FlowLoop {
     polls: Polls<Record>,
     late: Option<Duration>,
-    /// Live: flow, part and last moment of what was told and may be met again.
+    /// Live mode: flow id, record index and end of the returned records that the next poll may find again.
     reported: HashSet<(u64, u32, Timestamp)>,
 }
 
-/// One-second rows, one for each second, interface and direction, in the order of time; live, of each interface.
+/// One-second rows, one for each second, interface and direction, in order of time; in live mode in order of time per
+/// interface.
 pub struct SeriesLoop {
     polls: Polls<Row>,
     live: bool,
     ready: VecDeque<Row>,
-    /// Live: the last second that was told, by interface.
+    /// Live mode: the last second returned, by interface.
     reported: HashMap<u16, u64>,
 }
 
 impl FlowLoop {
-    /// What there is of an interval.
+    /// Iterates over the stored records of an interval.
     pub fn new(query: Query) -> Self {
         Self { polls: Polls::new(query, DataFileKind::Flows), late: None, reported: HashSet::new() }
     }
 
-    /// And then what is journaled, until the interval has passed. `late` is how long after its last packet a record may
-    /// come, [`FLOW_LATE`] by default: more than the longest timeout of the meter, or records are missed.
+    /// Continues with records as they are journaled, until the interval has passed. `late` is the greatest delay of a
+    /// record after its last packet, [`FLOW_LATE`] by default; it must exceed the longest timeout of the meter, or
+    /// records are missed.
     #[must_use]
     pub fn live(mut self, late: Duration) -> Self {
         self.late = Some(late);
@@ -76,18 +80,18 @@ impl FlowLoop {
         self
     }
 
-    /// Looks at the store, unless a look goes on: what is wrong with it is known before the first record is asked for.
+    /// Polls the store unless a poll is in progress, so that errors are known before the first record is requested.
     ///
     /// # Errors
-    /// When the store cannot be looked at, or has no such interface.
+    /// If the store cannot be read, or has no such interface.
     pub fn poll(&mut self, now: Timestamp) -> Result<(), ColumnsError> {
         self.polls.begin(now)
     }
 
-    /// The next record, at the moment `now`.
+    /// The next record at the time `now`.
     ///
     /// # Errors
-    /// When the store cannot be looked at, or has no such interface.
+    /// If the store cannot be read, or has no such interface.
     pub fn next(&mut self, now: Timestamp) -> Result<Step<Record>, ColumnsError> {
         self.polls.begin(now)?;
         let again = self.late.map(|late| self.polls.at.before(late));
@@ -96,7 +100,7 @@ impl FlowLoop {
             let name = (record.id, record.record_index, record.last());
             match again {
                 Some(_) if self.reported.contains(&name) => continue,
-                // The next look will meet it once more.
+                // The next poll will find this record again.
                 Some(from) if record.last() >= from => _ = self.reported.insert(name),
                 _ => {}
             }
@@ -111,48 +115,49 @@ impl FlowLoop {
         Ok(Step::Idle)
     }
 
-    /// Names of the interfaces, by the numbers that records have.
+    /// Interface names, indexed by the interface numbers of the records.
     pub fn interfaces(&self) -> &[String] {
         &self.polls.names
     }
 
-    /// How long to wait after [`Step::Idle`]: looking takes a fifth of the time at most, however much there is.
+    /// How long to wait after [`Step::Idle`]: polling takes at most a fifth of the time, however much data there is.
     pub fn pause(&self) -> Duration {
         self.polls.pause()
     }
 
-    /// What people should know, so far: files that are damaged and were passed over.
+    /// Warnings so far: damaged files that were skipped.
     pub fn warnings(&self) -> Vec<String> {
         self.polls.warnings()
     }
 }
 
 impl SeriesLoop {
-    /// What there is of an interval.
+    /// Iterates over the stored rows of an interval.
     pub fn new(query: Query) -> Self {
         let looks = Polls::new(query, DataFileKind::Series);
         Self { polls: looks, live: false, ready: VecDeque::new(), reported: HashMap::new() }
     }
 
-    /// And then the seconds that pass, each some three seconds after it began, until the interval has passed.
+    /// Continues with the rows as they are journaled, each some three seconds after its second began, until the
+    /// interval has passed.
     #[must_use]
     pub fn live(mut self) -> Self {
         self.live = true;
         self
     }
 
-    /// Looks at the store, unless a look goes on: what is wrong with it is known before the first row is asked for.
+    /// Polls the store unless a poll is in progress, so that errors are known before the first row is requested.
     ///
     /// # Errors
-    /// When the store cannot be looked at, or has no such interface.
+    /// If the store cannot be read, or has no such interface.
     pub fn poll(&mut self, now: Timestamp) -> Result<(), ColumnsError> {
         self.polls.begin(now)
     }
 
-    /// The next row, at the moment `now`.
+    /// The next row at the time `now`.
     ///
     /// # Errors
-    /// When the store cannot be looked at, or has no such interface.
+    /// If the store cannot be read, or has no such interface.
     pub fn next(&mut self, now: Timestamp) -> Result<Step<Row>, ColumnsError> {
         loop {
             if let Some(row) = self.ready.pop_front() {
@@ -171,13 +176,13 @@ impl SeriesLoop {
         }
     }
 
-    /// All of one second: what late packets opened again is added to it.
+    /// Collects all rows of one second; rows that late packets caused for the same second are added up.
     fn gather(&mut self, second: u64) {
         let mut all = Vec::new();
         while self.polls.peek().is_some_and(|row| row.second == second) {
             let Some((mut row, interface)) = self.polls.take() else { break };
             row.interface = interface;
-            // What was told of the future was told by a clock that was wrong.
+            // A second after the current time was returned while the clock was wrong, so it does not count as returned.
             let result = self.reported.get(&interface).filter(|result| **result <= self.polls.at.secs());
             if result.is_none_or(|result| second > *result) {
                 all.push(row);
@@ -186,12 +191,13 @@ impl SeriesLoop {
         if self.live {
             self.reported.extend(all.iter().map(|row| (row.interface, second)));
         }
-        // Rows of a second arrive by interface as they were journaled; the order that is promised is that of the numbers.
+        // The rows of a second arrive by interface in journal order; the result is ordered by interface number and
+        // direction.
         all.sort_by_key(|row| (row.interface, row.direction));
         self.ready.extend(series::merge_rows(all));
     }
 
-    /// Names of the interfaces, by the numbers that rows have.
+    /// Interface names, indexed by the interface numbers of the rows.
     pub fn interfaces(&self) -> &[String] {
         &self.polls.names
     }
@@ -201,30 +207,30 @@ impl SeriesLoop {
         self.polls.pause()
     }
 
-    /// What people should know, so far: files that are damaged and were passed over.
+    /// Warnings so far: damaged files that were skipped.
     pub fn warnings(&self) -> Vec<String> {
         self.polls.warnings()
     }
 }
 
-/// One look after the other at each interface that is asked.
+/// Consecutive polls of all queried interfaces.
 struct Polls<T: Schema> {
     query: Query,
     kind: DataFileKind,
     names: Vec<String>,
-    /// The look that is going on.
+    /// The streams of the poll in progress.
     streams: Option<Vec<InterfaceStream<T>>>,
-    /// The first moment that was asked for: looks begin there or later.
+    /// The begin of the queried interval; no poll starts earlier.
     from: Timestamp,
-    /// When it began.
+    /// The time at which the poll began.
     at: Timestamp,
     took: Duration,
-    /// How far a look goes back behind the one before.
+    /// How far a poll starts before the time of the previous one.
     back: Duration,
     remarks: Vec<String>,
 }
 
-/// One interface, and its next thing.
+/// The results of one interface, and the next of them.
 struct InterfaceStream<T: Schema> {
     interface: u16,
     answer: Results<T>,
@@ -247,7 +253,7 @@ impl<T: Schema> Polls<T> {
         }
     }
 
-    /// Opens what there is, unless a look is going on.
+    /// Starts a poll unless one is in progress.
     fn begin(&mut self, now: Timestamp) -> Result<(), ColumnsError> {
         if self.streams.is_some() {
             return Ok(());
@@ -275,7 +281,7 @@ impl<T: Schema> Polls<T> {
         Ok(())
     }
 
-    /// Ends the look; the next one begins where things may be that this one could not know.
+    /// Ends the poll; the next one starts at the earliest data that this one may have missed.
     fn end(&mut self) {
         self.remarks = self.warnings();
         self.streams = None;
@@ -291,14 +297,14 @@ impl<T: Schema> Polls<T> {
         self.first()?.next.as_ref()
     }
 
-    /// The next thing and its interface.
+    /// The next record or row, and its interface.
     fn take(&mut self) -> Option<(T, u16)> {
         let shelf = self.first()?;
         let next = shelf.answer.next();
         Some((std::mem::replace(&mut shelf.next, next)?, shelf.interface))
     }
 
-    /// Whether this look was the last one: nothing of the interval comes later than so.
+    /// True if this poll was the last one: data of the interval arrives at most `late` after its end.
     fn has_passed(&self, late: Duration) -> bool {
         self.at > self.query.to.after(late)
     }

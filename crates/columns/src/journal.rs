@@ -1,8 +1,9 @@
-//! The journal: what a meter made, on disk within a second, while the file that it will be sealed into is not yet whole.
+//! The journal: it stores the output of a meter on disk within a second, while the sealed file is not yet written.
 //!
-//! Layout, little-endian: a header (`NGJ7`, kind, shape of the things, id of the journal, CRC32C), then batches
-//! ([`crate::batch`]). A batch counts if it is whole, whatever lies before it. So a reader may read while the writer appends,
-//! a crash at any byte costs at most what was not synced, and damage costs the batches that it lies in.
+//! Layout, little-endian: a header (`NGJ7`, kind, schema hash, id of the journal, CRC32C), then batches
+//! ([`crate::batch`]). A batch is valid if it is complete, whatever lies before it. So a reader may read while the
+//! writer appends, a crash at any byte loses at most what was not synced, and damage loses only the batches that it
+//! hits.
 
 use crate::batch::{self, Damage, JournalBatches};
 use crate::block::{Blocks, FlatColumn, RowContext};
@@ -19,10 +20,10 @@ use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 use store::device::{Content, FileId};
 
-/// Of a journal that is not damaged, and that this program cannot read.
+/// Error text for an undamaged journal that this program cannot read.
 pub const ANOTHER_VERSION: &str = "is a journal of another version of netgrain, which has to seal it (netgrain repair)";
 
-/// Of one that is being made, or that a crash left so.
+/// Error text for a journal that is being created, or whose creation a crash interrupted.
 pub const TOO_SHORT: &str = "ends within its header";
 
 const MAGIC: [u8; 4] = *b"NGJ7";
@@ -30,22 +31,22 @@ const MAGIC: [u8; 4] = *b"NGJ7";
 /// Bytes of the header.
 const HEADER: usize = 24;
 
-/// No journal is longer, whatever its writer was told: places in it are 32 bits.
+/// Greatest length of a journal, whatever the configuration says: offsets in it have 32 bits.
 pub const MAX_BYTES: u64 = 1 << 30;
 
-/// Bytes that are kept in case that a sync fails.
+/// Greatest number of unsynced bytes that are kept in memory in case a sync fails.
 const UNSYNCED_MAX: u64 = 16 << 20;
 
 /// A journal that is being written, locked for as long as it is open.
 pub struct Journal {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
     disk: Disk,
     file: FileId,
     id: u64,
     len: u64,
-    /// What no sync has vouched for. After one that failed nobody knows which of it is on disk, and another that succeeds says
-    /// nothing of it (fsync(2)): it is written once more.
+    /// The batches that are not yet synced. After a failed sync it is unknown which of them are on disk, and a later
+    /// successful sync does not cover them (fsync(2)): they are written again.
     unsynced: Vec<Vec<u8>>,
     unsynced_bytes: u64,
     is_doubtful: bool,
@@ -53,10 +54,10 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Creates one under a name that is free.
+    /// Creates a journal under the first free name.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Errors of the file system.
     pub fn create<T: Schema>(
         mut disk: Disk,
         root: &Path,
@@ -78,7 +79,7 @@ impl Journal {
         header[..4].copy_from_slice(&MAGIC);
         header[4..8].copy_from_slice(&(kind as u32).to_le_bytes());
         header[8..12].copy_from_slice(&shape::<T>().to_le_bytes());
-        // The standard library's own secret: no two journals of a store have the same.
+        // `RandomState` has random keys, so no two journals of a store have the same id.
         let id = RandomState::new().hash_one(&path);
         header[12..20].copy_from_slice(&id.to_le_bytes());
         let crc = crc32c::crc32c(&header[..20]);
@@ -89,17 +90,17 @@ impl Journal {
         match journal.put(header.to_vec()) {
             Ok(()) => Ok(journal),
             Err(error) => {
-                // Nobody has put anything into it.
+                // The journal is still empty.
                 let _ = journal.disk.remove(&journal.path);
                 Err(error)
             }
         }
     }
 
-    /// Appends a batch; what a failure left of it is cut off again.
+    /// Appends a batch; after a failure the partial write is truncated.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Errors of the file system.
     pub fn append(&mut self, mut batch: Vec<u8>) -> Result<(), ColumnsError> {
         batch::place(&mut batch, self.id, self.len, self.len - self.unsynced_bytes);
         self.put(batch)
@@ -107,7 +108,7 @@ impl Journal {
 
     fn put(&mut self, batch: Vec<u8>) -> Result<(), ColumnsError> {
         if let Err(error) = self.disk.put(self.file, self.len, &batch) {
-            // What stays all the same is no whole batch, and the next one is written over it.
+            // If truncation fails too, the rest is no complete batch, and the next batch overwrites it.
             let _ = self.disk.truncate(self.file, self.len);
             return Err(ColumnsError::io(&self.path)(error));
         }
@@ -117,10 +118,10 @@ impl Journal {
         Ok(())
     }
 
-    /// Makes what was appended survive a failure of the power, and gives those batches back.
+    /// Syncs all appended batches to disk and returns them.
     ///
     /// # Errors
-    /// What the file system says; the next call tries again.
+    /// Errors of the file system; the next call tries again.
     pub fn sync(&mut self) -> Result<Vec<Vec<u8>>, ColumnsError> {
         if self.unsynced.is_empty() {
             return Ok(Vec::new());
@@ -141,7 +142,7 @@ impl Journal {
         }
         self.disk.sync(&self.path)?;
         if !self.is_named {
-            // The first time, its name too.
+            // The first sync includes the directory entry.
             self.disk.sync(self.path.parent().unwrap_or(Path::new(".")))?;
             self.is_named = true;
         }
@@ -150,60 +151,60 @@ impl Journal {
         Ok(std::mem::take(&mut self.unsynced))
     }
 
-    /// Whether so much was not synced yet that it should be, before its time.
+    /// True if so many bytes are unsynced that a sync is due before its regular time.
     pub fn is_overdue(&self) -> bool {
         self.unsynced_bytes >= UNSYNCED_MAX
     }
 
-    /// Its length.
+    /// Length of the journal in bytes.
     pub fn bytes(&self) -> u64 {
         self.len
     }
 
-    /// Whether no sync has vouched for some of it.
+    /// True if some batches are not synced.
     pub fn is_unsynced(&self) -> bool {
         !self.unsynced.is_empty()
     }
 
-    /// Whether a sync failed: only [`Journal::sync`] knows what is to be written once more.
+    /// True if a sync failed: then only [`Journal::sync`] may be used, because it writes the unsynced batches again.
     pub fn is_doubtful(&self) -> bool {
         self.is_doubtful
     }
 
-    /// Lets it go.
+    /// Closes the file and releases its lock.
     pub fn close(mut self) {
         self.disk.close(self.file);
     }
 }
 
-/// What the columns of a thing are, as a number that changes with them.
+/// A hash of the columns of a schema, which changes with them.
 fn shape<T: Schema>() -> u32 {
     let columns = T::columns();
     let coded: String = columns.iter().map(|column| format!("{:?} ", column.repetition)).collect();
     crc32c::crc32c((declaration(T::NAME, &columns) + &coded).as_bytes())
 }
 
-/// A journal that was read: what of it is whole.
+/// A journal in memory: its complete batches.
 pub struct LoadedJournal<T> {
-    /// Which one; the file that it is sealed into says the same.
+    /// The journal's id, which is also the id of the sealed file.
     pub id: u64,
-    /// Bytes that were not written whole.
+    /// Number of bytes that were not completely written.
     pub torn: u64,
-    /// What was whole once and is not.
+    /// The bytes that were complete once and no longer are.
     pub damage: Option<Damage>,
     bytes: Vec<u8>,
     found: JournalBatches,
     what: PhantomData<T>,
 }
 
-/// What is told of a journal whose checksums are right and whose columns are not.
+/// Error text for a journal whose checksums are right and whose columns are invalid.
 pub const NO_COLUMNS: &str = "a checksum vouches for what are no columns: the journal of another version";
 
 impl<T: Schema> LoadedJournal<T> {
-    /// What these bytes of a journal say.
+    /// Scans the bytes of a journal.
     ///
     /// # Errors
-    /// When they are no journal of such things.
+    /// If they are not a journal of this kind.
     pub fn of(bytes: Vec<u8>, kind: DataFileKind) -> Result<Self, &'static str> {
         let Some(header) = bytes.first_chunk::<HEADER>() else { return Err(TOO_SHORT) };
         let word = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
@@ -219,39 +220,39 @@ impl<T: Schema> LoadedJournal<T> {
         Ok(Self { id, torn, damage, bytes, found, what: PhantomData })
     }
 
-    /// How many things.
+    /// Number of rows.
     pub fn len(&self) -> usize {
         self.found.rows
     }
 
-    /// The bytes again: their memory may serve the next.
+    /// Returns the buffer for reuse.
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
 
-    /// Their columns, as they came; `None` if they are none.
+    /// The blocks of columns, in order of arrival; `None` if they are invalid.
     pub fn blocks(&self) -> Option<Blocks<'_>> {
         let blocks = Blocks::of(self.found.batches.iter().map(|(from, to)| &self.bytes[*from..*to]))?;
         (blocks.rows() == self.found.rows).then_some(blocks)
     }
 }
 
-/// A journal whose order is known: what is left of its blocks, and the first columns, which it was known by.
+/// A journal and the sort order of its rows. The first columns are already decoded, because the order depends on them.
 pub struct OrderedJournal<'a> {
-    /// The columns behind those.
+    /// The remaining columns.
     pub blocks: Blocks<'a>,
     /// The first columns.
     pub ahead: Vec<FlatColumn>,
-    /// The places of the rows.
+    /// Row numbers in sort order.
     pub order: Vec<u32>,
-    /// The order of the first, if there is one.
+    /// The sort key of the first row, if there is a row.
     pub first: Option<Order>,
-    /// The moment of the column [`Schema::LAST`] that is the latest.
+    /// The latest timestamp in the column [`Schema::LAST`].
     pub end: Timestamp,
 }
 
 impl<T: Schema> LoadedJournal<T> {
-    /// Puts the rows in order, by the columns that make it; `None` if its columns are none.
+    /// Sorts the rows by the columns of [`Schema::ORDER`]; `None` if the columns are invalid.
     pub fn ordered(&self, columns: &[Column<T::Line>]) -> Option<OrderedJournal<'_>> {
         let mut blocks = self.blocks()?;
         let place = |name: &str| columns.iter().position(|column| column.path == name);
@@ -263,7 +264,7 @@ impl<T: Schema> LoadedJournal<T> {
         let moments = ahead[first].numbers(self.found.rows);
         let moment = |row: u32| moments[row as usize];
         let mut order = in_order(&moments);
-        // What begins at the same moment is rare, and small.
+        // Rows of equal timestamp are rare and few.
         for same in order.chunk_by_mut(|a, b| moment(*a) == moment(*b)).filter(|same| same.len() > 1) {
             same.sort_by_key(|row| (key(*row, second), key(*row, third)));
         }
@@ -273,9 +274,11 @@ impl<T: Schema> LoadedJournal<T> {
     }
 }
 
-/// Rows by their moments; those of the same moment as they came.
-/// PERF: moments of one file are near each other, so four passes over words that hold moment and row do it (radix sort, lowest
-/// digits first); comparing took some 50 ns per record. A file of which that is not so is sorted by comparing.
+/// Sorts row numbers by timestamp, stably.
+///
+/// PERF: the timestamps of one file are near each other, so four passes over words of timestamp and row number suffice
+/// (radix sort, lowest digits first); comparing took some 50 ns per record. A file with a wider range is sorted by
+/// comparing.
 fn in_order(moments: &[u64]) -> Vec<u32> {
     const DIGIT: u32 = 11;
     let rows = moments.len() as u32;
@@ -307,7 +310,7 @@ fn in_order(moments: &[u64]) -> Vec<u32> {
     words.into_iter().map(|word| (word & ((1 << bits) - 1)) as u32).collect()
 }
 
-/// The things of a journal in their order, some hundreds at a time.
+/// The rows of a journal in sort order, some hundreds at a time.
 pub struct SortedRows<T: Schema> {
     columns: Vec<Column<T::Line>>,
     flats: Vec<FlatColumn>,
@@ -316,11 +319,11 @@ pub struct SortedRows<T: Schema> {
     cells: Cells,
 }
 
-/// Things that are made together.
+/// Number of rows that are decoded together.
 const LINES: usize = 512;
 
 impl<T: Schema> SortedRows<T> {
-    /// All of it; `None` if its columns are none.
+    /// Decodes all columns; `None` if they are invalid.
     pub fn new(journal: &LoadedJournal<T>) -> Option<Self> {
         let columns = T::columns();
         let OrderedJournal { mut blocks, ahead: mut flats, order, .. } = journal.ordered(&columns)?;
@@ -330,10 +333,10 @@ impl<T: Schema> SortedRows<T> {
         Some(Self { columns, flats, order, at: 0, cells: Cells::default() })
     }
 
-    /// The next ones; none behind the last.
+    /// The next few hundred rows; empty at the end.
     ///
     /// # Errors
-    /// When the columns say what no thing can be.
+    /// If the columns contain invalid values.
     pub fn next(&mut self) -> Result<Vec<T>, &'static str> {
         let rows = &self.order[self.at..self.order.len().min(self.at + LINES)];
         self.at += rows.len();
@@ -358,7 +361,7 @@ mod tests {
         let seed = testkit::seed("rows_are_put_in_order_whatever_their_moments_are");
         let mut prng = Prng::new(seed);
         for round in 0..300 {
-            // Near to each other, or anywhere; some of them the same.
+            // Near to each other or anywhere, some of them equal.
             let (bits, base) = (prng.below(65) as u32, prng.next_u64() >> prng.below(64));
             let one = |prng: &mut Prng| base.saturating_add(prng.next_u64().checked_shr(64 - bits).unwrap_or(0));
             let moments: Vec<u64> = (0..prng.below(600)).map(|_| one(&mut prng)).collect();

@@ -1,11 +1,11 @@
-//! Rows that are missing from a store: a row says how many packets were stored in its second, and the indexes of packet files
-//! say the same of the packets that are there.
+//! Finds rows that are missing from a store: each row has the number of packets stored in its second, and the indexes
+//! of the packet files have the same number for the packets that are present.
 //!
-//! Only seconds between the first row and the last are asked, for retention takes rows from one end, and what a crash
-//! took or is not written yet lies at the other. A row that says of fewer packets than there are is certain: a second
-//! one of the same second is missing. So is a second without a row if it lies, within one recording, between seconds
-//! whose rows are complete: a recording has a meter from its first packet to its last, or none. Any other second
-//! without a row may have been recorded without a meter.
+//! Only seconds between the first row and the last are compared, because retention removes rows at one end, and rows
+//! that a crash lost or that are not yet written lie at the other. If a row counts fewer packets than there are,
+//! another row of the same second is certainly missing. So is a second without a row that lies, within one recording,
+//! between seconds with complete rows: a recording has a meter from its first packet to its last, or none. Any other
+//! second without a row may have been recorded without a meter.
 
 use crate::error::ColumnsError;
 use crate::query::{Query, series};
@@ -13,12 +13,12 @@ use series::Direction;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// What the rows of an interface's folder lack of these packets (seconds in order, and the packets stored in each; and
-/// the seconds of each recording that has packets), in words, and whether that is certain. Nothing if there are no
-/// rows.
+/// Describes the rows that an interface's directory lacks for these packets (`stored`: seconds in order with the
+/// packets stored in each; `recordings`: the seconds with packets of each recording), and returns true beside the text
+/// if the lack is certain. `None` if there are no rows.
 ///
 /// # Errors
-/// When the store cannot be looked at.
+/// If the store cannot be read.
 pub fn missing_rows(
     root: &Path,
     stored: &[(u64, u64)],
@@ -43,7 +43,7 @@ pub fn missing_rows(
         return Ok(Vec::new());
     };
     let asked = stored.iter().filter(|(second, _)| (first..=last).contains(&second));
-    // What stands in the row of another second is not missing.
+    // Packets that are counted in the row of another second are not missing.
     let surplus: u64 =
         asked.clone().map(|(s, count)| reported.get(s).map_or(0, |said| said.saturating_sub(*count))).sum();
     let lack: u64 = asked.clone().map(|(s, count)| count.saturating_sub(reported.get(s).copied().unwrap_or(0))).sum();
@@ -92,7 +92,7 @@ fn within(stored: &[(u64, u64)], recordings: &[Vec<u64>], reported: &BTreeMap<u6
     found
 }
 
-/// What is missing, and from when on.
+/// Number of missing seconds and packets, and the first such second.
 #[derive(Default)]
 struct MissingSeconds {
     seconds: u64,

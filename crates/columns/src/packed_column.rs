@@ -1,15 +1,16 @@
-//! Numbers of a block, one behind the other in as few bytes as the widest of them needs above the least.
+//! Packed columns: the numbers of one column of a block, stored as differences from a base in the width that the
+//! largest needs.
 //!
-//! A strip is a byte that says the width (0, 1, 2, 4 or 8) and whether a base follows, that base, and the numbers. How many
-//! there are is known beside it. There is no branch that depends on a value, and each loop is one over slices.
-//! [`Narrow`] is many strips as one that any of its numbers can be taken from.
+//! A packed column is a byte with the width (0, 1, 2, 4 or 8) and a flag for a base, the base if there is one, and the
+//! numbers. Their count is stored elsewhere. No branch depends on a value, and each loop runs over slices. [`Narrow`]
+//! joins many packed columns into one sequence with random access.
 
 use sys::simd::{SimdLoop, simd};
 
-/// In the first byte of a strip: a base follows.
+/// Flag in the first byte of a packed column: a base follows.
 pub const HAS_BASE: u8 = 0x80;
 
-/// Bytes that a number takes, as far as there is a loop for it.
+/// Bytes per number, one of the widths for which there is a loop.
 #[inline(always)]
 pub fn width(most: u64) -> usize {
     match most {
@@ -21,7 +22,7 @@ pub fn width(most: u64) -> usize {
     }
 }
 
-/// A strip where it lies.
+/// A packed column within the bytes of a block.
 #[derive(Clone, Copy)]
 pub struct PackedColumn<'a> {
     base: i64,
@@ -31,7 +32,7 @@ pub struct PackedColumn<'a> {
 }
 
 impl<'a> PackedColumn<'a> {
-    /// Takes one of so many numbers from the beginning of `bytes`; `None` if that is none.
+    /// Takes a packed column of `count` numbers from the beginning of `bytes`; `None` if it is invalid.
     pub fn take(bytes: &mut &'a [u8], count: usize) -> Option<Self> {
         let head = *bytes.split_off_first()?;
         let width = usize::from(head & !HAS_BASE);
@@ -42,7 +43,7 @@ impl<'a> PackedColumn<'a> {
         Some(Self { base, width, count, bytes: bytes.split_off(..width.checked_mul(count)?)? })
     }
 
-    /// Each of them.
+    /// Calls `each` with every number.
     pub fn each(&self, mut each: impl FnMut(i64)) {
         match self.width {
             0 => (0..self.count).for_each(|_| each(self.base)),
@@ -53,7 +54,7 @@ impl<'a> PackedColumn<'a> {
         }
     }
 
-    /// The greatest that there can be in it, above the base.
+    /// The greatest difference from the base that this width can hold.
     fn reach(&self) -> u64 {
         match self.width {
             0 => 0,
@@ -70,28 +71,28 @@ fn words<const N: usize>(bytes: &[u8], word: impl Fn([u8; N]) -> u64, mut each: 
     bytes.as_chunks().0.iter().for_each(|bytes| each(word(*bytes)));
 }
 
-/// Which places have something: none.
+/// Presence bitmap: no position has a value.
 pub const NONE: u8 = 0;
 
-/// All of them.
+/// All positions have a value.
 pub const ALL: u8 = 1;
 
-/// Those whose bits follow.
+/// The positions have values whose bits follow.
 pub const SOME: u8 = 2;
 
-/// What a block says of which of its places have something.
+/// The presence bitmap of one block.
 #[derive(Clone, Copy)]
 pub struct PresenceMap<'a> {
-    /// Of so many.
+    /// Number of positions.
     places: usize,
-    /// Those that have.
+    /// Number of positions with a value.
     pub count: usize,
-    /// Where that is neither all nor none.
+    /// The bitmap, unless all positions or none have a value.
     bits: &'a [u8],
 }
 
 impl<'a> PresenceMap<'a> {
-    /// Takes those of so many places from the beginning of `bytes`; `None` if they are none.
+    /// Takes the presence bitmap of `places` positions from the beginning of `bytes`; `None` if it is invalid.
     pub fn take(bytes: &mut &'a [u8], places: usize) -> Option<Self> {
         let (count, bits) = match *bytes.split_off_first()? {
             NONE => (0, &[][..]),
@@ -100,7 +101,7 @@ impl<'a> PresenceMap<'a> {
                 let bits = bytes.split_off(..places.div_ceil(8))?;
                 let behind = if places.is_multiple_of(8) { 0 } else { bits.last()? >> (places % 8) };
                 let count = bits.iter().map(|byte| byte.count_ones() as usize).sum();
-                // What lies behind the last place would be somebody else's.
+                // Bits after the last position must be zero.
                 (behind == 0 && count > 0 && count < places).then_some((count, bits))?
             }
             _ => return None,
@@ -109,28 +110,28 @@ impl<'a> PresenceMap<'a> {
     }
 }
 
-/// Which of many places have something, and how many before each have.
+/// The presence bitmap of many blocks, with rank: the number of values before each position.
 #[derive(PartialEq)]
 pub enum Bits {
-    /// All of them.
+    /// All positions have a value.
     All,
-    /// None of them.
+    /// No position has a value.
     None,
-    /// Those with a 1; beside each 64 bits, how many there are before.
+    /// 64 bits each, with the number of 1 bits before them.
     Some(Vec<(u64, u32)>),
 }
 
-/// Bits that are put behind each other.
+/// A bitmap under construction.
 struct Row {
     words: Vec<(u64, u32)>,
     word: u64,
-    /// Of that word, fewer than 64.
+    /// Number of bits in `word`, fewer than 64.
     have: u32,
     before: u32,
 }
 
 impl Row {
-    /// Appends 1 to 64 bits, those above zero.
+    /// Appends the lowest `count` bits (1 to 64); the bits above must be zero.
     fn push(&mut self, bits: u64, count: u32) {
         self.word |= bits << self.have;
         let capacity = u64::BITS - self.have;
@@ -146,7 +147,7 @@ impl Row {
 }
 
 impl Bits {
-    /// Of all blocks.
+    /// Concatenates the bitmaps of all blocks.
     pub fn of(marks: &[PresenceMap<'_>]) -> Self {
         let (places, count) =
             marks.iter().fold((0, 0), |(places, count), marks| (places + marks.places, count + marks.count));
@@ -181,7 +182,8 @@ impl Bits {
         Self::Some(row.words)
     }
 
-    /// Of these places: whether each has something, and the places of those that have among all that have.
+    /// For each of these positions appends 1 or 0 to `there`, and for those with a value their index among all values
+    /// to `found`.
     pub fn gather(&self, places: &[u32], there: &mut Vec<u8>, found: &mut Vec<u32>) {
         match self {
             Self::All => {
@@ -220,22 +222,22 @@ impl SimdLoop for Finding<'_> {
     }
 }
 
-/// Numbers, by their places, as wide as the widest: those of many strips.
+/// The numbers of many packed columns with a common base and width.
 pub enum Narrow {
-    /// The same everywhere.
+    /// All numbers are equal.
     Same(i64),
-    /// Above this base.
+    /// Base, and differences of one byte.
     Bytes(i64, Vec<u8>),
-    /// Of two bytes.
+    /// Differences of two bytes.
     Shorts(i64, Vec<u16>),
-    /// Of four.
+    /// Differences of four bytes.
     Ints(i64, Vec<u32>),
-    /// Of eight.
+    /// Differences of eight bytes.
     Longs(i64, Vec<u64>),
 }
 
-/// The memory of numbers that nobody needs any more, for the next ones: a column of half a million is megabytes, which the
-/// kernel would clear page by page for each.
+/// Buffers of columns that are no longer needed, for reuse: a column of half a million numbers takes megabytes, which
+/// the kernel would otherwise clear page by page for each column.
 #[derive(Default)]
 pub struct Room {
     bytes: Vec<u8>,
@@ -245,7 +247,7 @@ pub struct Room {
 }
 
 impl Room {
-    /// Keeps that of these.
+    /// Keeps the buffer of these numbers.
     pub fn keep(&mut self, numbers: Narrow) {
         match numbers {
             Narrow::Same(_) => {}
@@ -258,7 +260,7 @@ impl Room {
 }
 
 impl Narrow {
-    /// These strips, one behind the other.
+    /// Concatenates packed columns.
     pub fn of(strips: &[PackedColumn<'_>], room: &mut Room) -> Self {
         let some = || strips.iter().filter(|strip| strip.count > 0);
         let Some(base) = some().map(|strip| strip.base).min() else { return Self::Same(0) };
@@ -272,7 +274,7 @@ impl Narrow {
         }
     }
 
-    /// All `count` of them.
+    /// All `count` numbers.
     pub fn all(&self, count: usize) -> Vec<u64> {
         match self {
             Self::Same(value) => vec![*value as u64; count],
@@ -283,7 +285,7 @@ impl Narrow {
         }
     }
 
-    /// The one at this place, which must be one.
+    /// The number at this position, which must exist.
     pub fn at(&self, place: usize) -> i64 {
         match self {
             Self::Same(value) => *value,
@@ -294,7 +296,7 @@ impl Narrow {
         }
     }
 
-    /// Those at these places, in their order.
+    /// Appends the numbers at these positions, in this order.
     #[inline]
     pub fn gather<T: Clone>(&self, places: &[u32], made: impl Fn(i64) -> T, out: &mut Vec<T>) {
         match self {
@@ -307,7 +309,7 @@ impl Narrow {
     }
 }
 
-/// The numbers at these places.
+/// Appends the numbers at these positions.
 #[inline]
 pub fn pick<N: Copy, T>(all: &[N], places: &[u32], made: impl Fn(N) -> T, out: &mut Vec<T>) {
     out.extend(places.iter().map(|place| made(all[*place as usize])));
@@ -321,7 +323,7 @@ fn joined<N: Copy>(strips: &[PackedColumn<'_>], base: i64, narrow: impl Fn(u64) 
     out
 }
 
-/// The numbers of a strip, each `above` higher.
+/// Appends the numbers of a packed column, each increased by `above`.
 fn widen<N: Copy>(strip: &PackedColumn<'_>, above: u64, narrow: &impl Fn(u64) -> N, out: &mut Vec<N>) {
     out.resize(out.len() + strip.count, narrow(above));
     let begin = out.len() - strip.count;
@@ -332,7 +334,7 @@ struct Widening<'a, N, F> {
     strip: &'a PackedColumn<'a>,
     above: u64,
     narrow: &'a F,
-    /// Of as many, which are those of a strip of one number.
+    /// As long as the packed column, and filled with the value of one of width 0.
     room: &'a mut [N],
 }
 
@@ -364,7 +366,7 @@ mod tests {
     use crate::packed_column_builder::{PackedColumnBuilder, write_bits};
     use base::Prng;
 
-    /// Numbers of few bits or many, near to each other anywhere.
+    /// Numbers of random width around a random base.
     fn any_numbers(prng: &mut Prng) -> Vec<i64> {
         let (bits, base) = (prng.below(65) as u32, prng.next_u64().checked_shl(prng.below(65) as u32).unwrap_or(0));
         let one = |prng: &mut Prng| base.wrapping_add(prng.next_u64().checked_shr(64 - bits).unwrap_or(0)) as i64;

@@ -1,33 +1,34 @@
-//! Strips while they grow ([`crate::packed_column`] has what they are, and reads them): some numbers at a time, in as few bytes as the
-//! widest so far needs.
+//! Builds packed columns ([`crate::packed_column`] describes the layout and decodes them) from a few numbers at a time,
+//! in the width that the largest number so far needs.
 //!
-//! Whoever appends has a few dozen numbers in the nearest cache; each is looked at once, all bits of all together, and written
-//! once, mostly as the byte that it will be on disk. A number that needs more bytes than those before makes these wider, once.
+//! The caller appends a few dozen numbers that are in the L1 cache. The builder combines the bits of all of them once
+//! to find their width, and writes them once, mostly in the width that they will have on disk. If a number needs more
+//! bytes than those before, these are widened once.
 
 use crate::packed_column::{ALL, HAS_BASE, NONE, SOME, width};
 use sys::simd::{SimdLoop, simd};
 
-/// One strip on its way.
+/// A packed column under construction.
 #[derive(Default)]
 pub struct PackedColumnBuilder {
-    /// Of each number in `bytes`: 0 as long as all are the first one.
+    /// Bytes per number in `bytes`; 0 as long as all numbers equal the first.
     width: usize,
     first: i64,
-    /// Every bit in which one of them is another than the first. The highest bit that one has is the highest of these or of the
-    /// first's.
+    /// The bits in which any number differs from the first. The highest bit set in any number is the highest of these
+    /// and of the first number's.
     differ: i64,
     count: usize,
-    /// Little-endian; as far as `used`.
+    /// Little-endian; valid up to `used`.
     bytes: Vec<u8>,
     used: usize,
-    /// Bytes that the numbers of the strip before needed: those of this one will, mostly.
+    /// Bytes per number in the packed column before, the first guess for this one.
     before: usize,
-    /// Memory for numbers that are made wider.
+    /// Buffer for widening.
     spare: Vec<u8>,
 }
 
 impl PackedColumnBuilder {
-    /// Appends these. What is inlined is compiled with the loops of the caller ([`simd`]).
+    /// Appends these numbers. Inlined, so that the caller's [`simd`] target features apply to the loops.
     #[inline(always)]
     pub fn push(&mut self, values: &[i64]) {
         let Some(head) = values.first() else { return };
@@ -71,7 +72,7 @@ impl PackedColumnBuilder {
         self.bytes.resize(end.next_power_of_two(), 0);
     }
 
-    /// So many bytes for each of those that are there, and for those that come.
+    /// Widens the numbers to `need` bytes each, and those that follow.
     #[cold]
     fn widen(&mut self, need: usize) {
         let end = need * self.count;
@@ -91,7 +92,7 @@ impl PackedColumnBuilder {
         std::mem::swap(&mut self.bytes, &mut self.spare);
     }
 
-    /// Appends the strip to `out`, with a base where that makes it shorter; another one begins.
+    /// Appends the packed column to `out`, with a base if that makes it shorter, and resets the builder.
     pub fn finish(&mut self, out: &mut Vec<u8>) {
         let bytes = &self.bytes[..self.used];
         let need = width((self.first | self.differ) as u64);
@@ -121,12 +122,12 @@ fn words<T: Copy, const N: usize>(room: &mut [u8], values: &[T], word: impl Fn(T
     }
 }
 
-/// Numbers of `N` bytes as numbers of `need`.
+/// Widens numbers of `N` bytes to `need` bytes.
 fn spread<const N: usize>(from: &[u8], to: &mut [u8], need: usize) {
     to.chunks_exact_mut(need).zip(from.as_chunks::<N>().0).for_each(|(to, n)| to[..N].copy_from_slice(n));
 }
 
-/// Writes numbers that were kept in `N` bytes each, in as few as they need.
+/// Writes numbers of `N` bytes in the least width.
 fn above<const N: usize>(from: &[u8], number: impl Fn([u8; N]) -> i64, out: &mut Vec<u8>) {
     simd(Exceptions { from: from.as_chunks().0, number, out });
 }
@@ -148,7 +149,7 @@ impl<const N: usize, F: Fn([u8; N]) -> i64> SimdLoop for Exceptions<'_, N, F> {
             (least, most) = (least.min(number(*n)), most.max(number(*n)));
         }
         let width = width(most.wrapping_sub(least) as u64);
-        // Without a base where it saves nothing.
+        // No base if it saves nothing.
         let base = if least >= 0 && self::width(most as u64) == width || width == 8 { 0 } else { least };
         out.push(width as u8 | if base == 0 { 0 } else { HAS_BASE });
         if base != 0 {
@@ -168,8 +169,8 @@ impl<const N: usize, F: Fn([u8; N]) -> i64> SimdLoop for Exceptions<'_, N, F> {
     }
 }
 
-/// Writes which of these places have something (1 each, or 0): a byte that says none, all or some, and then the bits, the
-/// first one lowest.
+/// Writes a presence bitmap (from 1 or 0 for each position): a byte for none, all or some, and then the bits, the first
+/// in the lowest bit.
 pub fn write_bits(there: &[u8], out: &mut Vec<u8>) {
     simd(Marking { there, out });
 }
@@ -208,9 +209,9 @@ impl SimdLoop for Marking<'_> {
     }
 }
 
-/// Eight bytes of 0 or 1 as bits, the first one lowest.
+/// Packs eight bytes of 0 or 1 into bits, the first in the lowest.
 #[inline]
 pub fn bits_of(bytes: [u8; 8]) -> u8 {
-    // Each byte's lowest bit is moved to its place in the highest byte, and no two meet on the way.
+    // The multiplication moves each byte's lowest bit to its position in the highest byte, without carries.
     (u64::from_le_bytes(bytes).wrapping_mul(0x0102_0408_1020_4080) >> 56) as u8
 }

@@ -1,11 +1,11 @@
-//! Pages compressed. What is in a page is of several kinds (levels of nesting, levels of presence, values), each with frequencies
-//! of its own; so a page is made of parts, and each part becomes a frame of zstd by itself.
-//! Frames one behind the other are what one frame is to every reader (RFC 8878, section 3).
+//! Compresses pages. A page contains data of several kinds (repetition levels, definition levels, values), each with
+//! its own byte frequencies; so a page is divided into parts, and each part becomes a zstd frame of its own. A sequence
+//! of frames decodes like a single frame (RFC 8878, section 3).
 //!
-//! Most parts have few repetitions to be found and many bytes that are more frequent than others. So beside the compressor
-//! that looks for repetitions at every byte there is one that leaves all to the frequencies, in a fifth of the time. Which one
-//! suits a part of a column is found out on pieces of it, once. Noise needs none of them, and numbers have ways of their own
-//! ([`crate::stripe`]): these frames are written here.
+//! Most parts have few repetitions but skewed byte frequencies. So beside the compressor that searches for matches at
+//! every byte there is one that uses entropy coding only, in a fifth of the time. The method for each part of a column
+//! is chosen once, from samples. Noise is stored uncompressed, and numbers have methods of their own
+//! ([`crate::stripe`]); those frames are written here.
 
 use crate::stripe::{Numbers, Striper};
 use parquet::basic::ZstdLevel;
@@ -14,49 +14,53 @@ use std::collections::HashMap;
 use zstd::bulk::Compressor;
 use zstd::zstd_safe::{CParameter, ParamSwitch, compress_bound};
 
-/// Bytes that make a part of their own: a frame takes a dozen more.
+/// Least bytes of a part: a frame costs a dozen more.
 const PART: usize = 4 << 10;
 
-/// Fewer bytes are not compressed.
+/// Pages with fewer bytes are not compressed.
 const WORTH: usize = 64;
 
-/// How many bytes the quick compressor steps over where nothing repeats: so many that it does not look for repetitions at all.
-/// PERF: steps of 64 and of 512 bytes took 126 and 115 instead of 230 ns per record for all parts of a site's records, and made
-/// 52.5 and 53.2 instead of 49.5 bytes of them (records/2026-11-22-columns.md); where this is there, no part takes steps of 64.
+/// The search step of the quick compressor: so large that it never searches for matches.
+///
+/// PERF: steps of 64 and of 512 bytes took 126 and 115 instead of 230 ns per record for all parts of a site's records,
+/// and made 52.5 and 53.2 instead of 49.5 bytes of them (records/2026-11-22-columns.md); with this step as the
+/// alternative, no part chose a step of 64.
 const STEP: u32 = 128 << 10;
 
-/// Pieces of numbers begin at a multiple of so many bytes.
+/// Samples of numbers begin at a multiple of this offset.
 const NUMBER: usize = 16;
 
-/// Pieces of a part that a choice is made on, and most bytes of each.
+/// Number of samples on which a choice is based, and greatest length of each.
 const PIECES: (usize, usize) = (4, 4 << 10);
 
-/// Of a shorter part there is nothing to learn.
+/// Shorter parts are not sampled: their result would not be representative.
 const LEARNT: usize = 16 << 10;
 
-/// Picoseconds that a byte less in the file may take: the way that costs least by this price is chosen.
-/// PERF: with 17 000, 20 000 and 24 000 a site's records take 88.6, 88.5 and 87.6 bytes (records/2026-11-23-columns.md).
+/// Picoseconds that saving one byte may cost: the method with the lowest total cost at this price is chosen.
+///
+/// PERF: with 17 000, 20 000 and 24 000 a site's records take 88.6, 88.5 and 87.6 bytes
+/// (records/2026-11-23-columns.md).
 const PRICE: usize = 20_000;
 
-/// What makes a frame of a part.
+/// The method that makes a frame of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// Level 1, which looks for repetitions at every byte.
+    /// zstd level 1, which searches for matches at every byte.
     Thorough,
-    /// Frequencies alone.
+    /// Entropy coding only.
     Quick,
-    /// None: bytes as they are.
+    /// Uncompressed.
     Bytes,
-    /// The lowest bytes of numbers ([`crate::stripe`]).
+    /// The lowest bytes of numbers, uncompressed ([`crate::stripe`]).
     Stripes,
-    /// The same, compressed by frequency.
+    /// The lowest bytes of numbers, entropy-coded.
     Frequent,
 }
 
 impl Way {
-    /// Picoseconds that so many bytes take about, of which this way makes so many; `stripes` are the bytes of numbers that the way
-    /// of stripes leaves. From the times of all ways for all parts of a site's records (records/2026-11-23-columns.md): looking for
-    /// repetitions takes the longer the fewer there are.
+    /// Estimated picoseconds for compressing `raw` bytes to `made`; `stripes` is the length that [`Way::Stripes`] would
+    /// yield. Fitted to the times of all methods for all parts of a site's records (records/2026-11-23-columns.md): the
+    /// fewer matches there are, the longer the search for them takes.
     fn picoseconds(self, raw: usize, made: usize, stripes: usize) -> usize {
         match self {
             Self::Thorough => (3_000 * raw).min(12_000 * made),
@@ -68,40 +72,40 @@ impl Way {
     }
 }
 
-/// A page before it is compressed.
+/// A page before compression.
 #[derive(Default)]
 pub struct Page {
-    /// What is appended to it.
+    /// The bytes of the page; callers append to it.
     pub bytes: Vec<u8>,
-    /// Bytes of each part that is whole, and whether they are numbers.
+    /// Length of each completed part, and the type of its numbers if it consists of numbers.
     parts: Vec<(usize, Option<Numbers>)>,
-    /// Where the part that grows begins.
+    /// Where the current part begins.
     from: usize,
-    /// What it is.
+    /// The type of its numbers.
     of: Option<Numbers>,
 }
 
 impl Page {
-    /// Nothing in it.
+    /// Empties the page.
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.parts.clear();
         (self.from, self.of) = (0, None);
     }
 
-    /// Bytes in it.
+    /// Length in bytes.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// What follows is of another kind.
+    /// Ends a part: the data that follow are of another kind.
     pub fn cut(&mut self) {
         if self.bytes.len() - self.from >= PART {
             self.end_part();
         }
     }
 
-    /// What follows are so many numbers, up to the end or the next cut.
+    /// Declares that the data that follow are `count` numbers, up to the end or the next cut.
     pub fn numbers(&mut self, count: usize, of: Numbers) {
         if count * of.width() >= PART {
             self.end_part();
@@ -118,11 +122,11 @@ impl Page {
     }
 }
 
-/// What compresses pages; its memory is used again.
+/// The page compressors and their reused memory.
 pub struct PageCompressor {
-    /// That which looks at every byte, and the quick one.
+    /// The compressor that searches at every byte, and the quick one.
     zstd: [Compressor<'static>; 2],
-    /// Which compressor suits the parts of a column, once that is known: those of its dictionary, and of its data.
+    /// The chosen method of each part of a column's dictionary page and data page, once known.
     chosen: HashMap<String, [Vec<Option<Way>>; 2]>,
     striper: Striper,
     sample: Vec<u8>,
@@ -131,9 +135,9 @@ pub struct PageCompressor {
 
 impl PageCompressor {
     /// # Errors
-    /// When there is no memory for the compressors.
+    /// If there is no memory for the compressors.
     pub fn new() -> Result<Self> {
-        // Level 1: docs/reference/parquet.md has what the others would give.
+        // Level 1: docs/reference/parquet.md compares it with the others.
         let level = || Compressor::new(ZstdLevel::default().compression_level());
         let mut zstd = [level()?, level()?];
         zstd[1].set_parameter(CParameter::TargetLength(STEP))?;
@@ -141,11 +145,11 @@ impl PageCompressor {
         Ok(Self { zstd, chosen: HashMap::new(), striper: Striper::default(), sample: Vec::new(), frame: Vec::new() })
     }
 
-    /// Compresses a column's dictionary and data, what there is of them. False, and they are better left as they are, if that
-    /// saves less than a sixteenth.
+    /// Compresses a column's dictionary page and data page, as far as they exist. Returns false if that saves less than
+    /// a sixteenth; then the pages should be stored uncompressed.
     ///
     /// # Errors
-    /// When a compressor refuses something.
+    /// If a compressor returns an error.
     pub fn pack(&mut self, path: &str, pages: [Option<&mut Page>; 2], packed: &mut [Vec<u8>; 2]) -> Result<bool> {
         let raw: usize = pages.iter().flatten().map(|page| page.len()).sum();
         if raw < WORTH {
@@ -159,7 +163,7 @@ impl PageCompressor {
             if page.parts.is_empty() {
                 self.frame(&[], None, Way::Thorough, packed)?;
             }
-            // A page of other parts is another page: what was learnt of its third part is not of this one's.
+            // A page with another number of parts has another structure, so earlier choices do not apply.
             if chosen.len() != page.parts.len() {
                 chosen.clear();
                 chosen.resize(page.parts.len(), None);
@@ -203,7 +207,7 @@ impl PageCompressor {
         Ok(())
     }
 
-    /// The way that costs least for a part, by what each makes of pieces of it.
+    /// The method with the lowest cost for a part, judged by samples of it.
     fn better(&mut self, part: &[u8], of: Option<Numbers>) -> Result<Way> {
         let (pieces, bytes) = PIECES;
         let mut sample = std::mem::take(&mut self.sample);
@@ -234,7 +238,7 @@ impl PageCompressor {
     }
 }
 
-/// The literals section of a frame that has nothing else: one block, compressed, without sequences.
+/// The literals section of a frame that consists of one compressed block without sequences.
 fn literals_of(frame: &[u8]) -> Option<&[u8]> {
     const COMPRESSED: u32 = 2;
     let descriptor = *frame.get(4)?;
@@ -247,22 +251,22 @@ fn literals_of(frame: &[u8]) -> Option<&[u8]> {
     (head & 7 == COMPRESSED << 1 | 1 && count == [0] && is_whole(literals)).then_some(literals)
 }
 
-/// Whether a literals section with a tree of its own (RFC 8878, section 3.1.1.3.1.1) is as long as it says.
+/// True if a literals section with its own Huffman tree (RFC 8878, section 3.1.1.3.1.1) is as long as its header
+/// states.
 fn is_whole(section: &[u8]) -> bool {
     const COMPRESSED: u64 = 2;
     let mut head = [0; 8];
     let some = section.len().min(5);
     head[..some].copy_from_slice(&section[..some]);
     let head = u64::from_le_bytes(head);
-    // Bytes of the header, and bits of each of the two sizes, of which the second one is that of the section.
+    // Bytes of the header, and bits of each of its two sizes; the second size is that of the section.
     let (bytes, bits) = [(3, 10), (3, 10), (4, 14), (5, 18)][(head >> 2 & 3) as usize];
     head & 3 == COMPRESSED && bytes + (head >> (4 + bits) & ((1 << bits) - 1)) == section.len() as u64
 }
 
-/// A frame of bytes as they are (RFC 8878, section 3.1.1): its magic, the size of the content in four bytes, and blocks, of which
-/// each says its length and has its bytes.
+/// An uncompressed frame (RFC 8878, section 3.1.1): magic, size of the content in four bytes, and raw blocks.
 fn frame(content: &[u8], out: &mut Vec<u8>) {
-    /// Most bytes of a block.
+    /// Greatest length of a block.
     const BLOCK: usize = 128 << 10;
     /// Single segment, four bytes of size, no checksum.
     const DESCRIPTOR: u8 = 0xa0;
@@ -327,7 +331,7 @@ mod tests {
         assert!(page.bytes == whole, "seed {seed}");
     }
 
-    /// The way of numbers of eight bytes, which these make.
+    /// The method chosen for the 8-byte numbers that `number` yields.
     fn chosen_of_numbers(packer: &mut PageCompressor, number: impl FnMut() -> u64) -> Way {
         let mut page = Page::default();
         let numbers: Vec<u64> = std::iter::repeat_with(number).take(30_000).collect();

@@ -1,9 +1,9 @@
-//! Flow records and rows in the order of time: sealed files and growing journals, of several interfaces, as one.
+//! Queries of flow records and rows: sealed files and growing journals of several interfaces, merged in order of time.
 //!
-//! Files are opened when the answer comes to the moment in their name, and closed when it has left them: memory holds a few
-//! hundred things of each file that overlaps the moment, and the journals. The hours of the day that the answer is in are
-//! held against retention. A journal is taken first; a file that was sealed from one that was taken is passed over, so that
-//! nothing is told twice however the two threads run.
+//! A file is opened when the result reaches the timestamp in its name, and closed after its last row: memory holds a
+//! few hundred rows of each file that overlaps the current time, and the journals. The hour directories of the current
+//! day are held against retention. The journals are read first, and a sealed file that was made from one of them is
+//! skipped, so that no row is returned twice while a journal is being sealed.
 
 use crate::error::ColumnsError;
 use crate::file::{Sealed, TableRows};
@@ -24,30 +24,31 @@ use std::time::Duration;
 use store::catalogue::{self, Hour, Hours};
 use store::{Hold, names};
 
-/// What is asked.
+/// Selects flow records or rows.
 #[derive(Clone, Debug)]
 pub struct Query {
     /// The store.
     pub store: PathBuf,
-    /// Its interfaces; empty for all.
+    /// The interfaces; empty for all.
     pub interfaces: Vec<String>,
-    /// The first moment: what ended before is left out.
+    /// The begin of the interval: records that ended before it are left out.
     pub from: Timestamp,
-    /// The last moment, itself included: what begins later is left out.
+    /// The inclusive end of the interval: records that begin later are left out.
     pub to: Timestamp,
-    /// What records must have; more may be given back, for only whole row groups are left out by it. Rows ignore it.
+    /// A condition on records; records that do not meet it may be returned too, because it only excludes whole row
+    /// groups. Ignored for rows.
     pub need: KeyCondition,
-    /// The flow with this id and no other.
+    /// The only flow id to return.
     pub id: Option<u64>,
-    /// The fields that are wanted of each record, by the names of columns, when nothing else of it is looked at; `None` for
-    /// all. A damaged column that none of them needs takes no record out of the answer. The other fields may be anything.
+    /// The requested fields of each record, by column name, if the caller reads no others; `None` for all. Damage in a
+    /// column that none of them needs removes no record from the result. Other fields have unspecified values.
     pub fields: Option<Vec<String>>,
-    /// Look into growing journals too.
+    /// True to include growing journals.
     pub live: bool,
 }
 
 impl Query {
-    /// Everything in a store.
+    /// Selects everything in a store.
     pub fn new(store: impl Into<PathBuf>) -> Self {
         Self {
             store: sys::nofollow::resolve(&store.into()),
@@ -61,15 +62,15 @@ impl Query {
         }
     }
 
-    /// The folders that are asked.
+    /// The directories of the selected interfaces.
     pub(crate) fn roots(&self) -> Result<Vec<PathBuf>, ColumnsError> {
         Ok(self.asked()?.iter().map(|name| names::interface_folder(&self.store, name)).collect())
     }
 
-    /// The interfaces that are asked.
+    /// The selected interfaces.
     pub(crate) fn asked(&self) -> Result<Vec<String>, ColumnsError> {
         let mut known = catalogue::interfaces(&self.store).map_err(ColumnsError::io(&self.store))?;
-        // One of which nothing is sealed yet, nor any packet kept, has journals only.
+        // An interface without sealed files and packet files has journals only.
         for (name, _) in sys::nofollow::list(&self.store).map_err(ColumnsError::io(&self.store))? {
             let folder = self.store.join(&name);
             let has = |kind| file_layout::journals(&folder, kind).is_ok_and(|found| !found.is_empty());
@@ -87,16 +88,16 @@ impl Query {
         Ok(if self.interfaces.is_empty() { known } else { self.interfaces.clone() })
     }
 
-    /// Whether something of this span is asked for.
+    /// True if this span overlaps the interval.
     pub(crate) fn overlaps(&self, (first, last): (Timestamp, Timestamp)) -> bool {
         first <= self.to && last >= self.from
     }
 }
 
-/// Flow records in the order in which they begin.
+/// Flow records in order of their begin.
 ///
 /// # Errors
-/// When the store cannot be looked at, or has no such interface.
+/// If the store cannot be read, or has no such interface.
 pub fn flows(query: &Query) -> Result<Results<Record>, ColumnsError> {
     Results::begin(query, DataFileKind::Flows)
 }
@@ -104,28 +105,28 @@ pub fn flows(query: &Query) -> Result<Results<Record>, ColumnsError> {
 /// One-second rows in the order of time, interface and direction.
 ///
 /// # Errors
-/// When the store cannot be looked at, or has no such interface.
+/// If the store cannot be read, or has no such interface.
 pub fn series(query: &Query) -> Result<Results<Row>, ColumnsError> {
     Results::begin(query, DataFileKind::Series)
 }
 
-/// Remarks of an answer and of the walks below it.
+/// Warnings of a result and of the scans below it.
 pub(crate) type Warnings = Arc<Mutex<Vec<String>>>;
 
 pub(crate) fn add_warning(remarks: &Warnings, text: impl ToString) {
     remarks.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(text.to_string());
 }
 
-/// The sealed files of one interface that may hold something of the interval, as their turn comes.
+/// The sealed files of one interface that may overlap the interval, in order.
 pub(crate) struct FileScan {
     kind: DataFileKind,
-    /// The first moment that is asked for.
+    /// The begin of the interval.
     from: Timestamp,
     hours: Hours,
     ahead: Option<Hour>,
     day: VecDeque<SealedFile>,
     holds: Vec<Hold>,
-    /// Numbers of files whose content lies in another one.
+    /// Ids of files whose rows are in another file.
     replaced: BTreeSet<u64>,
     warnings: Warnings,
 }
@@ -144,13 +145,13 @@ impl FileScan {
         }
     }
 
-    /// The moment at which the next file begins.
+    /// The timestamp at which the next file begins.
     pub fn peek(&mut self) -> Option<Timestamp> {
         while self.day.is_empty() && self.enter_day() {}
         self.day.front().map(|file| file.start)
     }
 
-    /// That file, opened; `None` if it says nothing, of which people were told then.
+    /// Opens the next file; `None` if its rows are in another file, or if it is damaged, after a warning.
     pub fn open(&mut self) -> Option<Sealed> {
         let file = self.day.pop_front()?;
         match Sealed::open(&file.path, self.kind) {
@@ -163,7 +164,7 @@ impl FileScan {
         }
     }
 
-    /// Holds and lists the hours of the next day that has any.
+    /// Holds and lists the hour directories of the next day that has any.
     fn enter_day(&mut self) -> bool {
         const DAY: Duration = Duration::from_secs(86_400);
         let mut hours: Vec<Hour> = self.ahead.take().into_iter().collect();
@@ -186,9 +187,10 @@ impl FileScan {
         if hours.is_empty() {
             return false;
         }
-        // All of them, before the first is listed: what a day's file takes the place of does not go meanwhile.
+        // All hours are held before the first is listed, so that no file that a day's file replaces is removed in
+        // between.
         self.holds = hours.iter().filter_map(|hour| Hold::reader(&hour.folder).ok()).collect();
-        // The same process is in the way of all of them, most likely.
+        // Most likely the same process obstructs all of them, so one warning suffices.
         if let Some(why) = self.holds.iter().find_map(Hold::obstacle) {
             add_warning(&self.warnings, why);
         }
@@ -211,7 +213,7 @@ impl FileScan {
     }
 }
 
-/// The journals of an interface that may hold something of the interval, read.
+/// Reads the journals of an interface that may overlap the interval.
 pub(crate) fn journals<T: Schema>(
     root: &Path,
     kind: DataFileKind,
@@ -235,7 +237,7 @@ pub(crate) fn journals<T: Schema>(
                 }
                 loaded.push(journal);
             }
-            // It was sealed meanwhile: the file is found in its hour.
+            // It was sealed meanwhile, so its sealed file is in its hour directory.
             Err(ColumnsError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => add_warning(remarks, error),
         }
@@ -250,11 +252,11 @@ fn load<T: Schema>(path: &Path, kind: DataFileKind) -> Result<LoadedJournal<T>, 
     LoadedJournal::of(bytes, kind).map_err(|what| ColumnsError::damaged(path, what))
 }
 
-/// What is wrong with this journal, whether it grows or was left, and at which byte if that is known. A torn end is nothing
-/// wrong, nor is a journal of another version, or one that is gone meanwhile.
+/// Describes the damage of a journal, growing or left by a crash, with the offset if known. A torn end is no damage,
+/// nor is a journal of another version or one that was removed meanwhile.
 ///
 /// # Errors
-/// When it cannot be read.
+/// If the file cannot be read.
 pub fn judge_journal(path: &Path) -> io::Result<Option<(Option<u64>, String)>> {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let is = |kind: DataFileKind| name.ends_with(&format!(".{}.{}", kind.name(), names::PARTIAL));
@@ -272,7 +274,7 @@ pub fn judge_journal(path: &Path) -> io::Result<Option<(Option<u64>, String)>> {
     }
 }
 
-/// Where things come from.
+/// The source of a stream of rows.
 enum Feed<T: Schema> {
     Journal(Box<SortedRows<T>>),
     File(Box<TableRows<T>>),
@@ -280,18 +282,18 @@ enum Feed<T: Schema> {
 
 struct Stream<T: Schema> {
     feed: Feed<T>,
-    /// Read and not given yet.
+    /// Rows that were read and not yet returned.
     ready: std::vec::IntoIter<T>,
 }
 
-/// See the module.
+/// The rows that a query selects; see the module.
 pub struct Results<T: Schema> {
     query: Query,
     scans: Vec<FileScan>,
     streams: Vec<Option<Stream<T>>>,
-    /// The next thing of each stream, the earliest on top.
+    /// The sort key of the next row of each stream, the earliest on top.
     heads: BinaryHeap<Reverse<(Order, usize)>>,
-    /// Those things, by stream.
+    /// Those rows, by stream.
     things: Vec<Option<T>>,
     taken: BTreeSet<u64>,
     warnings: Warnings,
@@ -323,7 +325,7 @@ impl<T: Schema> Results<T> {
         Ok(answer)
     }
 
-    /// What people should know about the answer, so far: files that are damaged and were passed over.
+    /// Warnings about the result so far: damaged files that were skipped.
     pub fn warnings(&self) -> Vec<String> {
         self.warnings.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
     }
@@ -339,7 +341,7 @@ impl<T: Schema> Results<T> {
         self.advance(place);
     }
 
-    /// The next thing of a stream takes its place among the heads; a stream without one goes.
+    /// Advances a stream and inserts its next row into the heap; a stream without one is removed.
     fn advance(&mut self, place: usize) {
         let Some(stream) = &mut self.streams[place] else { return };
         loop {
@@ -355,7 +357,7 @@ impl<T: Schema> Results<T> {
         }
     }
 
-    /// Opens every file that may begin before the next thing.
+    /// Opens every file that may begin before the next row.
     fn open_files(&mut self) {
         loop {
             let next = |(i, walk): (usize, &mut FileScan)| Some((walk.peek()?, i));
@@ -393,7 +395,7 @@ impl<T: Schema> Stream<T> {
                 things.hints().into_iter().for_each(|hint| add_warning(remarks, hint));
                 match ready {
                     Ok(ready) => break ready,
-                    // The row groups behind it may be whole.
+                    // Later row groups may be undamaged.
                     Err(error) => add_warning(remarks, error),
                 }
             },

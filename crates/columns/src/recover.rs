@@ -1,7 +1,7 @@
-//! From a journal to its file: by the writer when the journal is whole, and at the next start when a crash left it.
+//! Seals journals: for the writer when a journal is complete, and at the next start after a crash.
 //!
-//! Every step can be cut off and done again: the file is hidden until it is synced, it says which journal it was made of, and
-//! the journal goes only after the file has its name.
+//! Every step can be interrupted and repeated: the file is hidden until it is synced, it states the id of its journal,
+//! and the journal is removed only after the file is published.
 
 use crate::batch::Damage;
 use crate::error::ColumnsError;
@@ -22,60 +22,61 @@ use store::catalogue::parse_stem;
 use store::device::Housekeeping;
 use store::names;
 
-/// What a recovery did.
+/// The result of a recovery.
 #[derive(Debug, Default)]
 pub struct RecoveryReport {
-    /// Journals that nobody wrote any more.
+    /// Journals without a running writer.
     pub journals: u64,
-    /// Things in them, which are in published files now.
+    /// Rows in them, now in published files.
     pub rows: u64,
     /// Bytes of batches that were not written whole.
     pub torn: u64,
     /// Journals of which a part was damaged and the rest is sealed.
     pub damaged: Vec<DamagedJournal>,
-    /// Hidden files that were not whole when their writer died, and are removed: what is in them is in journals and files.
+    /// Incomplete hidden files that were removed: their rows are in journals and published files.
     pub hidden: u64,
-    /// What could not be sealed; a journal of which nothing can be read is kept under a name that ends in `.damaged`.
+    /// Files that could not be sealed; a journal of which nothing can be read is kept under a name that ends in
+    /// `.damaged`.
     pub warnings: Vec<ColumnsError>,
 }
 
 /// A damaged journal that is kept.
 #[derive(Debug)]
 pub struct DamagedJournal {
-    /// Where.
+    /// Its path.
     pub path: PathBuf,
-    /// What of it is not sealed.
+    /// The part that is not sealed.
     pub damage: Damage,
 }
 
-/// What became of a journal.
+/// The result of sealing a journal.
 pub(crate) struct FromJournal {
     pub rows: u64,
     pub torn: u64,
-    /// Where it is kept, if it is not gone.
+    /// The journal, if it was damaged and hence kept.
     pub damaged: Option<DamagedJournal>,
-    /// The published file; none of a journal without anything in it.
+    /// The published file; `None` for a journal without rows.
     pub path: Option<PathBuf>,
 }
 
-/// Seals what a crash left of an interface's journals. Those of a living writer are left alone.
+/// Seals the journals of an interface that a crash left. Those of a running writer are not touched.
 ///
 /// # Errors
-/// When the interface's folder cannot be listed.
+/// If the interface's directory cannot be listed.
 pub fn recover(store: &Path, interface: &str) -> Result<RecoveryReport, ColumnsError> {
     recover_on(&mut DiskDevice::plain(), store, interface)
 }
 
-/// The same on any volume.
+/// As [`recover`], on any volume.
 ///
 /// # Errors
-/// The same.
+/// As [`recover`].
 pub fn recover_on(disk: &mut dyn Housekeeping, store: &Path, interface: &str) -> Result<RecoveryReport, ColumnsError> {
     let root = names::interface_folder(store, interface);
     let mut recovered = RecoveryReport::default();
     of_kind::<Record>(disk, &root, DataFileKind::Flows, &mut recovered)?;
     of_kind::<Row>(disk, &root, DataFileKind::Series, &mut recovered)?;
-    // Journals are sealed before, so that a crash here leaves nothing that would be missed.
+    // Journals are sealed before hidden files are removed, so that a crash in between loses no rows.
     for kind in [DataFileKind::Flows, DataFileKind::Series] {
         remove_hidden(disk, &root, kind, &mut recovered)?;
     }
@@ -98,15 +99,15 @@ fn of_kind<T: Schema>(
         let file = match disk.take(&path) {
             Ok(Some(file)) => file,
             Ok(None) => continue,
-            // Its writer was alive, and has sealed it since the folder was listed.
+            // Its writer was running, and has sealed it since the directory was listed.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => {
                 recovered.warnings.push(ColumnsError::Io { path, error });
                 continue;
             }
         };
-        // Nobody has put anything into it: it was met between its making and its lock, and its writer goes to another name; or
-        // a crash came there. Should it stay, it is met again.
+        // An empty journal: either its writer has created and not yet locked it, and will take another name, or a crash
+        // came in between. If it cannot be removed, the next recovery will find it again.
         if matches!(disk.len(file), Ok(0)) {
             let _ = disk.remove(&path);
             disk.close(file);
@@ -120,9 +121,9 @@ fn of_kind<T: Schema>(
                 recovered.damaged.extend(sealed.damaged);
             }
             Err(error) => {
-                // One of another version keeps its name, for that version to find it.
+                // A journal of another version keeps its name, so that that version finds it.
                 if matches!(&error, ColumnsError::Damaged { what, .. } if what != ANOTHER_VERSION) {
-                    // It stays where it is otherwise, and is met again.
+                    // If it cannot be renamed, the next recovery will find it again.
                     let _ = set_aside(disk, &path, kind);
                 }
                 recovered.warnings.push(error);
@@ -133,8 +134,8 @@ fn of_kind<T: Schema>(
     Ok(())
 }
 
-/// Removes the hidden files that nobody writes any more. A file is published by its last step, and what it was made of goes
-/// only afterwards, so none of them has anything that is nowhere else.
+/// Removes the hidden files without a running writer. A file is published in its last step, and its sources are removed
+/// only after that, so all rows of a hidden file are elsewhere too.
 fn remove_hidden(
     disk: &mut dyn Housekeeping,
     root: &Path,
@@ -142,7 +143,7 @@ fn remove_hidden(
     recovered: &mut RecoveryReport,
 ) -> Result<(), ColumnsError> {
     for path in file_layout::hidden_on(disk, root, kind).map_err(ColumnsError::io(root))? {
-        // A living writer holds it, or has just published it.
+        // A running writer holds it, or has just published it.
         let Ok(Some(file)) = disk.take(&path) else { continue };
         match disk.remove(&path) {
             Ok(()) => recovered.hidden += 1,
@@ -153,7 +154,7 @@ fn remove_hidden(
     Ok(())
 }
 
-/// Out of the way of every start that follows, under the first name that is free and says what it is.
+/// Renames a journal to the first free name that marks it as damaged, so that later starts ignore it.
 fn set_aside(disk: &mut dyn Housekeeping, path: &Path, kind: DataFileKind) -> Result<PathBuf, ColumnsError> {
     let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
     let ending = format!(".{}.{}", kind.name(), names::PARTIAL);
@@ -162,7 +163,7 @@ fn set_aside(disk: &mut dyn Housekeeping, path: &Path, kind: DataFileKind) -> Re
     loop {
         let aside = path.with_file_name(format!("{}.{}.damaged", names::stem(start, None, copy), kind.name()));
         match disk.rename(path, &aside) {
-            // What a replay left, whose journals begin at the same moments.
+            // The name is taken by a journal of a replay that began at the same timestamp.
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => copy += 1,
             Err(e) => return Err(ColumnsError::io(path)(e)),
             Ok(()) => return Ok(aside),
@@ -170,7 +171,7 @@ fn set_aside(disk: &mut dyn Housekeeping, path: &Path, kind: DataFileKind) -> Re
     }
 }
 
-/// A journal whose content is in a file that has yet to be published.
+/// A journal, and its rows in a file that is not yet published.
 pub(crate) struct Draft {
     journal: PathBuf,
     rows: u64,
@@ -179,17 +180,17 @@ pub(crate) struct Draft {
     file: Content,
 }
 
-/// Where the things of a journal are.
+/// Where the rows of a journal are.
 enum Content {
-    /// There are none.
+    /// There are no rows.
     Nothing,
-    /// It was sealed before, into this file.
+    /// The journal was sealed before, into this file.
     Published(PathBuf),
     Hidden(Hidden),
 }
 
-/// Seals the journal, and removes it; one of which a part is damaged is kept aside instead. One that was left by a crash may
-/// have been sealed before. It is read into `room`, which is for the next one again.
+/// Seals the journal and removes it; a partly damaged one is kept under another name instead. A journal that a crash
+/// left may have been sealed before. The journal is read into `room`, which is returned for reuse.
 pub(crate) fn seal<T: Schema>(
     disk: &mut dyn Housekeeping,
     root: &Path,
@@ -204,7 +205,7 @@ pub(crate) fn seal<T: Schema>(
     finish(disk, root, vec![(kind, draft)], &[]).0.pop().unwrap_or_else(nothing)
 }
 
-/// The first half of [`seal`]: nothing is synced, nothing has a name, and the journal is as it was.
+/// The first half of [`seal`]: nothing is synced or published, and the journal is unchanged.
 pub(crate) fn draft<T: Schema>(
     disk: &mut dyn Housekeeping,
     root: &Path,
@@ -236,8 +237,8 @@ pub(crate) fn draft<T: Schema>(
     Ok(Draft { journal: path.to_owned(), rows: things, torn, damage, file })
 }
 
-/// The second half, of several: publishes the files together, and then lets each journal go whose file is safe. What became of
-/// the sync of those `journals` that no sync has vouched for is said beside it.
+/// The second half of [`seal`], for several journals: publishes the files together, and then removes each journal whose
+/// file is safe. The results of syncing the unsynced `journals` are returned too.
 pub(crate) fn finish(
     disk: &mut dyn Housekeeping,
     root: &Path,
@@ -271,14 +272,15 @@ pub(crate) fn finish(
         Ok(sealed)
     });
     let done = done.collect();
-    // Should this not be kept, the journals come back after a failure of the power, and are known by their ids.
+    // If the removal does not survive a power failure, the journals reappear, and recovery recognises them by their
+    // ids.
     let _ = disk.sync(root);
     (done, vouched)
 }
 
-/// The file that was made of a journal before, by a process that could not remove the journal any more, or the day's file that has
-/// its rows since. What the journal has
-/// lost since may be its earliest things, so the file may begin earlier, as far as a file reaches.
+/// Finds the file that was made of this journal before, by a process that could not remove the journal any more, or the
+/// day's file that has its rows since. The rows that the journal has lost since may be its earliest, so the file may
+/// begin earlier, by at most the reach of a file.
 fn sealed_from(
     disk: &mut dyn Housekeeping,
     root: &Path,
@@ -301,9 +303,9 @@ fn sealed_from(
                 continue;
             }
             let path = folder.join(name);
-            // One that cannot be read is none that anybody counts.
+            // A file that cannot be read is ignored by readers too.
             if Sealed::origin_of(disk, &path, kind).is_ok_and(|origin| origin.has(journal)) {
-                // Its name may not have been synced.
+                // The directory entry may not have been synced.
                 disk.sync(&folder).map_err(ColumnsError::io(&folder))?;
                 return Ok(Some(path));
             }

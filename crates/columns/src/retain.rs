@@ -1,8 +1,8 @@
-//! Making room, kind by kind: the oldest sealed files of flow records or of series go, by age and by size. Free space is the
-//! packets' concern: they are what fills a volume.
+//! Retention of flow records and of series: removes the oldest sealed files by age and by size. Free space is the
+//! concern of packet retention, because packets fill the volume.
 //!
-//! What lies in an hour that a reader holds goes only once it was waited for and no later files can go for it; and nothing goes but
-//! sealed files of ours.
+//! A file in an hour directory that a reader holds is removed only after a wait, and only if no later files can be
+//! removed in its place. Only sealed files of netgrain are removed.
 
 use crate::error::ColumnsError;
 use crate::file_layout::{DataFileKind, files};
@@ -15,14 +15,14 @@ use store::DiskDevice;
 use store::device::Housekeeping;
 use sys::locks::Holder;
 
-/// What is to be kept of one kind; a rule that is not set does not hold.
+/// Retention rules of one kind of files; `None` disables a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetentionRules {
-    /// No file begins longer ago.
+    /// The greatest age of the begin of a file.
     pub max_age: Option<Duration>,
-    /// All together are no longer.
+    /// The greatest total size of the files.
     pub max_size: Option<u64>,
-    /// How long an hour that a reader holds is waited for.
+    /// How long to wait for a reader that holds an hour directory.
     pub wait: Duration,
 }
 
@@ -32,33 +32,33 @@ impl Default for RetentionRules {
     }
 }
 
-/// Since when hours are waited for that readers hold: by the clock of whoever asks.
+/// The times since when retention waits for held hour directories, by the caller's clock.
 #[derive(Clone, Debug, Default)]
 pub struct HeldSince(BTreeMap<PathBuf, Duration>);
 
-/// What was done, and what is there now.
+/// The result of applying the rules.
 #[derive(Debug, Default)]
 pub struct RetentionResult {
-    /// Files that went, with their bytes.
+    /// The removed files, with their bytes.
     pub removed: Vec<(PathBuf, u64)>,
-    /// Files that should have gone but lie in an hour that somebody reads.
+    /// Files that should have been removed but are held by a reader.
     pub held: u64,
-    /// The living processes that hold those hours, as far as they can be seen.
+    /// The running processes that hold those hours, as far as they can be determined.
     pub by: Vec<Holder>,
-    /// How many of the removed files somebody held who was waited for long enough.
+    /// Number of removed files that were still held after the wait.
     pub overruled: u64,
-    /// Files that are kept.
+    /// Number of remaining files.
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,
 }
 
-/// Removes what the rules do not keep. A file that begins more than an hour from now was named by a wrong clock: it has no
-/// age, and goes first when there is too much. `up` is the time on any clock that goes steadily from one call with `waiting` to the
-/// next: it tells how long readers were waited for.
+/// Applies the rules. A file that begins more than an hour in the future was named by a wrong clock: it has no age, and
+/// is removed first when the total is too large. `up` is the time on a monotonic clock shared by all calls with the
+/// same `waiting`; it measures how long retention has waited for readers.
 ///
 /// # Errors
-/// When the store cannot be listed, or a file cannot be removed.
+/// If the store cannot be listed, or a file cannot be removed.
 pub fn retain(
     store: &Path,
     interface: &str,
@@ -88,20 +88,20 @@ pub fn retain(
     Ok(kept)
 }
 
-/// What became of a file that should go.
+/// The result of trying to remove a file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RemovalResult {
     Gone,
-    /// Its reader is waited for.
+    /// A reader holds it, and the wait is not over.
     Awaited,
-    /// Its reader was waited for long enough.
+    /// A reader holds it, and the wait is over.
     Held,
 }
 
-/// What [`retain`] would do, if nobody reads anywhere.
+/// The result that [`retain`] would have if no file were held.
 ///
 /// # Errors
-/// When the store cannot be listed.
+/// If the store cannot be listed.
 pub fn would_retain(
     store: &Path,
     interface: &str,
@@ -128,7 +128,7 @@ fn keep(
     let is_too_much = |bytes: u64| rules.max_size.is_some_and(|most| bytes > most);
     let (mut held, mut awaits) = (Vec::new(), false);
     for file in all {
-        // While a reader is waited for, none goes in place of what it holds.
+        // During the wait for a reader, no later file is removed in place of the held one.
         if !(file.start < oldest || !awaits && is_too_much(kept.bytes)) {
             kept.files += 1;
             continue;
@@ -143,7 +143,7 @@ fn keep(
         }
     }
     for file in held {
-        // Nothing else can go, or it has to go itself.
+        // No other file can be removed in its place, or it is too old itself.
         if (file.start < oldest || is_too_much(kept.bytes)) && remove(&file.path, false)? == RemovalResult::Gone {
             kept.overruled += 1;
             kept.count(file.path, file.bytes);
@@ -161,7 +161,7 @@ impl RetentionResult {
     }
 }
 
-/// False if somebody reads there. The folders above go when they are empty.
+/// Removes a file; returns false if a reader holds its hour. Empty parent directories are removed too.
 pub(crate) fn remove(disk: &mut dyn Housekeeping, path: &Path) -> Result<bool, ColumnsError> {
     let folder = path.parent().unwrap_or(path);
     match disk.lock_out(folder) {
@@ -174,7 +174,7 @@ pub(crate) fn remove(disk: &mut dyn Housekeeping, path: &Path) -> Result<bool, C
     Ok(true)
 }
 
-/// Whoever reads there.
+/// Removes a file even if a reader holds its hour.
 fn remove_from(disk: &mut dyn Housekeeping, path: &Path) -> Result<(), ColumnsError> {
     match disk.remove(path) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(ColumnsError::io(path)(e)),
@@ -185,6 +185,6 @@ fn remove_from(disk: &mut dyn Housekeeping, path: &Path) -> Result<(), ColumnsEr
 }
 
 fn tidy(disk: &mut dyn Housekeeping, folder: &Path) {
-    // Hour, day, month, year: the first that is not empty ends it.
+    // Hour, day, month, year: stops at the first that is not empty.
     let _ = folder.ancestors().take(4).try_for_each(|folder| disk.remove_folder(folder));
 }

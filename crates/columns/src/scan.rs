@@ -1,4 +1,4 @@
-//! A few columns of many records: what top talkers and totals are made of, without making records.
+//! Scans a few columns of many records without building records: for rankings and totals.
 
 use crate::block::RowContext;
 use crate::decode;
@@ -21,12 +21,12 @@ use std::net::IpAddr;
 use std::sync::mpsc::{TrySendError, sync_channel};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-/// Records of a journal that are given together.
+/// Journal records per batch.
 const ROWS: usize = 4096;
 
 macro_rules! columns {
     ($($(#[doc = $doc:literal])* $variant:ident => $name:literal,)*) => {
-        /// What can be scanned: the columns that are always written.
+        /// A column that can be scanned: those that every file has.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Column {
             $($(#[doc = $doc])* $variant,)*
@@ -36,7 +36,7 @@ macro_rules! columns {
             /// All of them.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
-            /// As Parquet and SQL call it.
+            /// The name in Parquet and SQL.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => $name,)*
@@ -53,23 +53,23 @@ macro_rules! columns {
 }
 
 columns! {
-    /// When the first packet came, in nanoseconds since 1970.
+    /// Timestamp of the first packet, in nanoseconds since 1970.
     First => "first",
-    /// When the last packet came.
+    /// Timestamp of the last packet.
     Last => "last",
-    /// Id of the flow.
+    /// Flow ID.
     Id => "id",
-    /// Records of the flow before this one.
+    /// Number of records of the flow before this one.
     Part => "record_index",
     /// Number of the interface.
     Interface => "interface_id",
-    /// Who began: an address.
+    /// Source address: the initiator's.
     Src => "src",
-    /// With whom: an address.
+    /// Destination address.
     Dst => "dst",
-    /// From which port.
+    /// Source port.
     SrcPort => "src_port",
-    /// To which port.
+    /// Destination port.
     DstPort => "dst_port",
     /// The protocol above IP.
     Protocol => "protocol",
@@ -79,15 +79,15 @@ columns! {
     VlanInner => "vlan_inner",
     /// The topmost MPLS label; 0 without one.
     Mpls => "mpls",
-    /// The kind of the tunnel, as [`wire::TunnelKind`] numbers them; 0 without one.
+    /// Tunnel kind, numbered as [`wire::TunnelKind`]; 0 without a tunnel.
     Tunnel => "tunnel",
-    /// Its number.
+    /// Tunnel identifier.
     TunnelId => "tunnel_id",
-    /// Why the record was made, as [`flow::EndReason`] numbers it.
+    /// Reason for the end of the record, numbered as [`flow::EndReason`].
     EndReason => "end_reason",
-    /// How far TCP got, as [`flow::TcpState`] numbers it.
+    /// State of the TCP connection, numbered as [`flow::TcpState`].
     TcpState => "tcp_state",
-    /// Packets that the interface lost meanwhile.
+    /// Packets that the interface lost during the record.
     Lost => "lost",
     /// Nanoseconds from SYN to SYN+ACK; 0 if that was not seen.
     SynRtt => "syn_rtt_ns",
@@ -95,34 +95,34 @@ columns! {
     FwdPackets => "fwd_packets",
     /// Bytes of their frames.
     FwdBytes => "fwd_bytes",
-    /// Those of them outside of IP.
+    /// Bytes of these frames outside of IP packets.
     FwdLinkBytes => "fwd_link_bytes",
-    /// Those of IP that are headers.
+    /// Bytes of IP and transport headers.
     FwdHeaderBytes => "fwd_header_bytes",
     /// Packets with SYN.
     FwdSyn => "fwd_syn",
     /// Packets with RST.
     FwdRst => "fwd_rst",
-    /// Packets sent again.
+    /// Retransmitted packets.
     FwdRetransmitted => "fwd_retransmitted",
     /// Packets from destination to source.
     RevPackets => "rev_packets",
     /// Bytes of their frames.
     RevBytes => "rev_bytes",
-    /// Those of them outside of IP.
+    /// Bytes of these frames outside of IP packets.
     RevLinkBytes => "rev_link_bytes",
-    /// Those of IP that are headers.
+    /// Bytes of IP and transport headers.
     RevHeaderBytes => "rev_header_bytes",
     /// Packets with SYN.
     RevSyn => "rev_syn",
     /// Packets with RST.
     RevRst => "rev_rst",
-    /// Packets sent again.
+    /// Retransmitted packets.
     RevRetransmitted => "rev_retransmitted",
 }
 
 impl Column {
-    /// The columns of a file that it is made of: moments to the nanosecond are in several.
+    /// The file's columns that it is computed from: timestamps in nanoseconds take several.
     const fn paths(self) -> &'static [&'static str] {
         match self {
             Self::First => &["first", "first_nanos"],
@@ -131,7 +131,7 @@ impl Column {
         }
     }
 
-    /// Its values from those.
+    /// Computes the values from those columns.
     fn made_of(self, mut parts: Vec<Values>) -> Values {
         let mut first = parts.remove(0);
         if let (Self::First | Self::Last, Values::Numbers(moments)) = (self, &mut first) {
@@ -146,7 +146,7 @@ impl Column {
     }
 }
 
-/// Some records' values of the columns that were asked for.
+/// The values of the scanned columns for some records.
 #[derive(Debug, Default)]
 pub struct Batch {
     rows: usize,
@@ -160,15 +160,15 @@ enum Values {
 }
 
 impl Batch {
-    /// How many records.
+    /// Number of records.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// The numbers of the column that was asked for at this place.
+    /// The numbers of the column at this index of the requested columns.
     ///
     /// # Panics
-    /// When that column holds addresses.
+    /// If that column holds addresses.
     pub fn numbers(&self, place: usize) -> &[u64] {
         match &self.columns[place] {
             Values::Numbers(numbers) => numbers,
@@ -176,10 +176,10 @@ impl Batch {
         }
     }
 
-    /// The addresses of the column that was asked for at this place.
+    /// The addresses of the column at this index of the requested columns.
     ///
     /// # Panics
-    /// When that column holds numbers.
+    /// If that column holds numbers.
     pub fn addresses(&self, place: usize) -> &[IpAddr] {
         match &self.columns[place] {
             Values::Addresses(addresses) => addresses,
@@ -187,7 +187,7 @@ impl Batch {
         }
     }
 
-    /// Leaves only the rows whose first and last moment and id, the last three columns, are as asked.
+    /// Removes the rows whose begin, end and flow id (the last three columns) the query does not select.
     fn keep(&mut self, query: &Query) {
         let at = self.columns.len() - 3;
         let rows = self.numbers(at).iter().zip(self.numbers(at + 1)).zip(self.numbers(at + 2));
@@ -208,20 +208,20 @@ impl Batch {
     }
 }
 
-/// Gives these columns of every record that [`crate::flows`] would give for this query, some thousands at a time, in no
-/// particular order. Returns what people should know: files that are damaged and were passed over (a part of such a file may
-/// have been given).
+/// Passes these columns of every record that [`crate::flows`] would return for this query to `each`, some thousands at
+/// a time, in no particular order. Returns warnings: damaged files that were skipped (a part of such a file may have
+/// been passed on).
 ///
 /// # Errors
-/// When the store cannot be looked at, or has no such interface.
+/// If the store cannot be read, or has no such interface.
 pub fn scan(query: &Query, columns: &[Column], mut each: impl FnMut(&Batch)) -> Result<Vec<String>, ColumnsError> {
     let remarks = Warnings::default();
     scan_files(query, columns, &remarks, &mut each, |part, each| part.give(query, columns, &remarks, each))?;
     Ok(std::mem::take(&mut *remarks.lock().unwrap_or_else(PoisonError::into_inner)))
 }
 
-/// The same by so many threads, each with a state of its own that `make` makes; returns those states beside the remarks.
-/// Which thread is given what differs from time to time. Threads have the priorities of the one that calls.
+/// As [`scan`], with several threads, each with its own state from `make`; returns those states with the warnings.
+/// Which thread gets which records varies. The threads inherit the caller's priorities.
 ///
 /// # Errors
 /// As [`scan`].
@@ -233,7 +233,7 @@ pub fn scan_shared<S: Send>(
     each: impl Fn(&mut S, &Batch) + Sync,
 ) -> Result<(Vec<S>, Vec<String>), ColumnsError> {
     let remarks = Warnings::default();
-    // Parts wait here, a few for each thread: an open file each at most.
+    // The queue of parts, a few for each thread: each part holds at most one open file.
     let (sender, receiver) = sync_channel::<Part>(threads * 2);
     let receiver = Mutex::new(receiver);
     let mut states: Vec<S> = (0..threads.max(1)).map(|_| make()).collect();
@@ -251,7 +251,7 @@ pub fn scan_shared<S: Send>(
         }
         let mut given = |batch: &Batch| each(&mut mine[0], batch);
         let outcome = scan_files(query, columns, &remarks, &mut given, |part, given| {
-            // Who finds no room has work to do.
+            // If the queue is full, this thread processes the part itself.
             if let Err(TrySendError::Full(part) | TrySendError::Disconnected(part)) = sender.try_send(part) {
                 part.give(query, columns, &remarks, given);
             }
@@ -266,7 +266,7 @@ pub fn scan_shared<S: Send>(
     Ok((states, std::mem::take(&mut *remarks.lock().unwrap_or_else(PoisonError::into_inner))))
 }
 
-/// Journals are given at once; the row groups of sealed files are handed to `share`, oldest first.
+/// Scans journals directly, and passes the row groups of sealed files to `share`, oldest first.
 fn scan_files<E: FnMut(&Batch)>(
     query: &Query,
     columns: &[Column],
@@ -305,7 +305,7 @@ struct Part {
 }
 
 impl Part {
-    /// Gives what is asked of it; what is damaged is remarked.
+    /// Passes the selected rows of the row group to `each`; damage becomes a warning.
     fn give(&self, query: &Query, columns: &[Column], remarks: &Warnings, each: &mut impl FnMut(&Batch)) {
         let is_inside = query.id.is_none() && self.sealed.is_inside(self.group, query.from, query.to);
         let outcome = if is_inside {
@@ -332,7 +332,7 @@ impl Part {
         let mut columns = Vec::with_capacity(asked.len());
         for column in asked {
             let leaves = self.sealed.pages(self.group, column.paths())?;
-            // What is handed over is not guarded: a caller's panic is the caller's.
+            // `each` is called outside of `guarded`, so that a panic of the caller is not reported as damage.
             let values = guarded(&self.sealed.path, || {
                 let mut parts = Vec::new();
                 for (leaf, path) in leaves.into_iter().zip(column.paths()) {
@@ -349,8 +349,8 @@ impl Part {
     }
 }
 
-/// All values of a column of a row group: numbers as they are, with 0 for none; text as addresses. `None` if they are not as
-/// [`crate::chunk`] writes them. The library has looked at the checksums.
+/// All values of a column of a row group: numbers, with 0 for missing ones; text as addresses. `None` if the pages are
+/// not as [`crate::chunk`] writes them. The library has verified the page checksums.
 fn whole(
     descriptor: &ColumnDescriptor,
     pages: &mut dyn PageReader,
@@ -426,7 +426,7 @@ fn one_page(
     Some(Values::Numbers(numbers))
 }
 
-/// The addresses of a dictionary.
+/// Decodes the addresses of a dictionary.
 fn addresses(dictionary: &[u8]) -> Option<Vec<IpAddr>> {
     let (mut addresses, mut is_good) = (Vec::new(), true);
     texts(dictionary, |text| match read_address(text) {
@@ -436,7 +436,7 @@ fn addresses(dictionary: &[u8]) -> Option<Vec<IpAddr>> {
     is_good.then_some(addresses)
 }
 
-/// The texts of a dictionary: a length, text, and so on.
+/// Decodes the texts of a dictionary: length and text alternate.
 fn texts(mut dictionary: &[u8], mut each: impl FnMut(&[u8])) -> Option<()> {
     while !dictionary.is_empty() {
         let len = u32::from_le_bytes(*dictionary.split_off(..4)?.first_chunk()?);
@@ -445,10 +445,10 @@ fn texts(mut dictionary: &[u8], mut each: impl FnMut(&[u8])) -> Option<()> {
     Some(())
 }
 
-/// How the text of a column is read as a number.
+/// Parses the text of a column into a number.
 type ReadWord = fn(&[u8]) -> Option<i64>;
 
-/// The words of the column of this name, if it holds such.
+/// The parser for the column of this name, if its texts stand for numbers.
 fn words(name: &str) -> Option<ReadWord> {
     static ALL: LazyLock<BTreeMap<String, ReadWord>> = LazyLock::new(|| {
         let word = |column: schema::Column<_>| match column.value_type {
@@ -460,7 +460,7 @@ fn words(name: &str) -> Option<ReadWord> {
     ALL.get(name).copied()
 }
 
-/// What a column holds of records that were not written yet: numbers as they are, with 0 for none.
+/// The values of a journal column: numbers, with 0 for missing ones.
 fn values(cells: Cells) -> Values {
     if !cells.addresses.is_empty() {
         return Values::Addresses(cells.addresses);
@@ -475,7 +475,7 @@ fn values(cells: Cells) -> Values {
     Values::Numbers(cells.there.iter().map(one).collect())
 }
 
-/// The records of a journal, as a file would give them; `None` if its columns are none.
+/// The columns of a journal's records, as a file would have them; `None` if they are invalid.
 fn growing(
     journal: &LoadedJournal<Record>,
     query: &Query,

@@ -1,5 +1,5 @@
-//! A kind of thing as columns: how each is called, declared, encoded, filled and taken apart again. The tables themselves
-//! are in [`crate::tables`]; here is what they are made of. [`crate::chunk`] writes them.
+//! Describes the columns of a table: name, declaration, encoding, and conversion from cells to rows. The tables
+//! themselves are in [`crate::tables`]; [`crate::chunk`] writes the columns.
 
 use crate::tables::Memo;
 use parquet::column::reader::ColumnReader;
@@ -7,65 +7,65 @@ use parquet::data_type::{ByteArray, FixedLenByteArray};
 use parquet::errors::Result;
 use std::net::IpAddr;
 
-/// How values lie in a page.
+/// How the values of a page are encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EncodingHint {
-    /// Each distinct value once, if there are few: for what repeats.
+    /// Small dictionary, for values that repeat; PLAIN if there are many distinct values.
     Distinct,
-    /// Each distinct value once, also if there are many.
+    /// Dictionary, also with many distinct values.
     Wide,
-    /// The same, up to [`crate::encode::OFTEN`] of them: beyond, numbers as they are become shorter.
+    /// Dictionary of up to [`crate::encode::OFTEN`] values; with more, PLAIN numbers are shorter.
     Often,
-    /// As they are, compressed: for what is different mostly.
+    /// PLAIN and compressed, for values that mostly differ.
     Noise,
-    /// As they are, and not compressed.
+    /// PLAIN and not compressed.
     Plain,
 }
 
 impl EncodingHint {
-    /// Whether each distinct value is written once, if that is possible.
+    /// True if a dictionary is used where possible.
     pub fn has_dictionary(self) -> bool {
         matches!(self, Self::Distinct | Self::Often | Self::Wide)
     }
 }
 
-/// Nanoseconds of a microsecond.
+/// Nanoseconds per microsecond.
 pub const MICRO: i64 = 1000;
 
-/// A moment in nanoseconds since 1970 as a file has it.
+/// Converts a timestamp in nanoseconds since 1970 to the unit of the file.
 pub const fn micros(nanos: i64) -> i64 {
     (nanos as u64 / MICRO as u64) as i64
 }
 
-/// What a column holds in memory, and what it is as text.
+/// The type of a column's values in memory, with the conversion to text where the file holds text.
 #[derive(Clone, Copy)]
 pub enum ValueType {
     /// Numbers of 64 bits.
     Longs,
-    /// Moments: nanoseconds in memory, microseconds in a file, where another column has the rest.
+    /// Timestamps: nanoseconds in memory, microseconds in the file, where another column holds the remainder.
     Moments,
     /// Numbers of 32 bits.
     Ints,
     /// Numbers of 128 bits, as decimals.
     Squares,
-    /// Numbers that stand for text: how that is written, and read.
+    /// Numbers that are text in the file, with formatter and parser.
     Names(fn(i64, &mut Vec<u8>), fn(&[u8]) -> Option<i64>),
-    /// Addresses, as text.
+    /// Addresses that are text in the file, with formatter.
     Addresses(fn(IpAddr, &mut Vec<u8>)),
-    /// Any bytes.
+    /// Byte strings.
     Bytes,
 }
 
-/// How many values a row has.
+/// Number of values per row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repetition {
-    /// One.
+    /// Exactly one.
     One,
-    /// One or none.
+    /// Zero or one.
     Maybe,
-    /// Any number of them.
+    /// Any number; the first leaf of a list.
     List,
-    /// As many as the list before it that is a [`Self::List`].
+    /// As many as the preceding [`Self::List`]; a further leaf of that list.
     Entries,
 }
 
@@ -84,63 +84,65 @@ impl Repetition {
     }
 }
 
-/// What is asked of a column before its values are read.
+/// How queries exclude row groups by a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ColumnPredicate {
-    /// Nothing.
+    /// Not at all.
     Never,
-    /// Least and greatest of a row group.
+    /// By the minimum and maximum of the row group.
     Range,
-    /// Whether a row group has it at all.
+    /// By a Bloom filter of the row group.
     Member,
 }
 
-/// One leaf of the schema.
+/// One leaf column of the schema.
 pub struct Column<T> {
-    /// Its path, as Parquet writes it.
+    /// Its path in Parquet.
     pub path: String,
-    /// Its declaration in Parquet's language; that of a whole group stands with its first leaf.
+    /// Its declaration in Parquet's schema language; the first leaf of a group has the declaration of the whole group.
     pub declared: String,
-    /// See there.
+    /// The type of its values.
     pub value_type: ValueType,
-    /// See there.
+    /// The number of values per row.
     pub repetition: Repetition,
-    /// See there.
+    /// The encoding.
     pub coding: EncodingHint,
-    /// See there.
+    /// How queries exclude row groups by it.
     pub predicate: ColumnPredicate,
-    /// Handed to `take`.
+    /// An argument for `take`.
     pub arg: usize,
-    /// Puts cells into as many lines; `None` if they cannot be what [`crate::tables::Schema::put`] made.
+    /// Writes the cells into the lines (as many as there are rows); `None` if [`crate::tables::Schema::put`] cannot
+    /// have produced them.
     pub take: fn(&mut [T], usize, &Cells) -> Option<()>,
 }
 
-/// Values of one column on their way, of any number of rows.
+/// Decoded or not yet encoded values of one column, for some rows.
 #[derive(Default)]
 pub struct Cells {
-    /// Of a column of 64 bits, or of names.
+    /// Values of 64-bit columns, and of columns of names.
     pub longs: Vec<i64>,
-    /// Of one of 32 bits.
+    /// Values of 32-bit columns.
     pub ints: Vec<i32>,
-    /// Of one of 128 bits.
+    /// Values of 128-bit columns.
     pub wide: Vec<u128>,
     /// Addresses.
     pub addresses: Vec<IpAddr>,
-    /// Bytes, end to end.
+    /// Byte strings, concatenated.
     pub raw: Vec<u8>,
-    /// Where each of those ends.
+    /// End of each byte string in `raw`.
     pub ends: Vec<usize>,
-    /// Whether a value is there: of each row, where it may be missing.
+    /// For each row of a nullable column, 1 if it has a value, otherwise 0.
     pub there: Vec<u8>,
-    /// Entries of each row, in the first leaf of a list, and in all of one that is to be written.
+    /// Number of list entries of each row: when reading, only in the first leaf of a list; when writing, in all its
+    /// leaves.
     pub counts: Vec<u32>,
-    /// Instead of numbers: one that is repeated so many times.
+    /// Instead of numbers: one number and how often it is repeated.
     pub same: Option<(i64, usize)>,
-    /// Instead of numbers: that each is so much above a byte.
+    /// Instead of numbers: the base that is added to each byte of `octets`.
     pub narrow: Option<i64>,
-    /// Those bytes.
+    /// Numbers of one byte, above the base `narrow`.
     pub octets: Vec<u8>,
-    /// What the library reads into.
+    /// Buffers of the parquet library.
     read: Levels,
 }
 
@@ -153,7 +155,7 @@ struct Levels {
 }
 
 impl Cells {
-    /// Nothing in it.
+    /// Removes all values.
     pub fn clear(&mut self) {
         self.longs.clear();
         self.ints.clear();
@@ -168,10 +170,10 @@ impl Cells {
         self.octets.clear();
     }
 
-    /// As many rows as there are, up to `most`; no number of them if a value is none that its column can have.
+    /// Reads up to `most` rows; returns their number, or `None` if a value is invalid for its column.
     ///
     /// # Errors
-    /// What the library says of the pages.
+    /// Errors of the parquet library.
     pub fn read<T>(&mut self, column: &Column<T>, from: &mut ColumnReader, most: usize) -> Result<Option<usize>> {
         self.clear();
         let Levels { def, rep, bytes, fixed } = &mut self.read;
@@ -191,7 +193,7 @@ impl Cells {
         Ok(known.map(|()| rows))
     }
 
-    /// Levels as what they say.
+    /// Converts definition and repetition levels to `there` and `counts`.
     fn levels(&mut self, shape: Repetition) -> Option<()> {
         let Levels { def, rep, .. } = &self.read;
         match shape {
@@ -212,7 +214,7 @@ impl Cells {
         Some(())
     }
 
-    /// Text as what it says.
+    /// Parses text into numbers or addresses.
     fn known(&mut self, holds: ValueType) -> Option<()> {
         let Levels { bytes, fixed, .. } = &self.read;
         match holds {
@@ -245,7 +247,7 @@ impl Cells {
     }
 }
 
-/// The schema of these columns.
+/// The Parquet schema of these columns.
 pub fn declaration<'a, T: 'a>(name: &str, columns: impl IntoIterator<Item = &'a Column<T>>) -> String {
     let fields: Vec<&str> = columns.into_iter().map(|c| c.declared.as_str()).collect();
     format!("message {name} {{ {} }}", fields.join(" "))

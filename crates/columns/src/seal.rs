@@ -1,8 +1,8 @@
-//! From columns to a published Parquet file: hidden, synced, renamed; several files at once where several are whole.
+//! Writes Parquet files from columns and publishes them: hidden, synced, renamed; several files together where
+//! possible.
 //!
-//! A column goes from all blocks of a journal into all row groups before the next one begins, so that memory holds one
-//! column as numbers for each thread that writes columns, and the file as it will be. Rows are put in order by the
-//! numbers of their places.
+//! A column is decoded from all blocks of a journal and written into all row groups before the next one begins, so that
+//! memory holds one decoded column per writing thread, and the encoded file. Rows are sorted by permuting row numbers.
 
 use crate::block::{Blocks, FlatColumn, RowContext};
 use crate::builder::Builder;
@@ -31,52 +31,52 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use store::device::{Content, FileId, Housekeeping};
 use store::names;
 
-/// Rows of a row group.
+/// Rows per row group.
 pub const GROUP: usize = 1 << 16;
 
 /// The version of the schemas: names, types and order of the columns, and the meaning of a null.
 pub const VERSION: u32 = 5;
 
-/// Says whose file this is, and what it took the place of.
+/// Keys of the file metadata.
 pub mod key {
-    /// What it holds.
+    /// The table that the file holds.
     pub const KIND: &str = "netgrain.kind";
-    /// Which columns it has, and what null means in them: [`super::VERSION`].
+    /// The version of the columns and of the meaning of null: [`super::VERSION`].
     pub const FORMAT: &str = "netgrain.format";
-    /// The file's own number, which no other file of the store has: that of the journal that it was sealed from, or one of its
-    /// own where its rows come from other files. Names of files come again once a file is gone; these numbers do not.
+    /// The file's id, unique within the store: the id of the journal that it was made of, or a new one if its rows come
+    /// from other files. Names of removed files are used again; ids are not.
     pub const ID: &str = "netgrain.id";
-    /// The numbers of the files whose rows it has, those of files that came into it by way of others among them.
+    /// The ids of the files whose rows it has, including those that these files had replaced.
     pub const REPLACES: &str = "netgrain.replaces";
-    /// What interfaces are called: a line `NUMBER=NAME` for each, in a file that is not below a folder of that name.
+    /// Interface names: a line `NUMBER=NAME` for each, in a file outside of an interface's directory.
     pub const INTERFACES: &str = "netgrain.interfaces";
 }
 
-/// A number for a file or a journal that no other one of the store has: the standard library's own secret makes it.
+/// A new id for a file or journal, unique within the store through the random keys of `RandomState`.
 pub fn new_id(of: &Path) -> u64 {
     RandomState::new().hash_one(of)
 }
 
-/// A number of a file as its metadata has it.
+/// An id as text in the metadata.
 pub fn id_text(id: u64) -> String {
     format!("{id:016x}")
 }
 
-/// Where a file is to be published, and what it says of itself.
+/// Where a file is to be published, and its metadata.
 pub struct Plan<'a> {
-    /// The interface's folder.
+    /// The interface's directory.
     pub root: &'a Path,
-    /// See there.
+    /// The table that the file holds.
     pub kind: DataFileKind,
-    /// The moment in its name.
+    /// The timestamp in its name.
     pub start: Timestamp,
-    /// Where its last thing ends.
+    /// The end of its last row.
     pub end: Timestamp,
-    /// What stands in its metadata beside kind and format.
+    /// Metadata besides kind and format.
     pub notes: Vec<(&'a str, String)>,
 }
 
-/// A whole file under a hidden name, held open, which no sync has vouched for yet.
+/// A complete file under a hidden name, held open and not yet synced.
 pub struct Hidden {
     path: PathBuf,
     file: FileId,
@@ -86,10 +86,10 @@ pub struct Hidden {
     end: Timestamp,
 }
 
-/// Writes a new file, whose content `fill` makes, under a hidden name.
+/// Writes a new file, whose rows `fill` adds, under a hidden name.
 ///
 /// # Errors
-/// What the file system says, or what is the matter with the content; nothing is left then.
+/// Errors of the file system, or damage of the rows' source; the hidden file is removed then.
 pub fn write<T: Schema>(
     disk: &mut dyn Housekeeping,
     plan: Plan<'_>,
@@ -106,7 +106,7 @@ pub fn write<T: Schema>(
         .and_then(Parquet::finish)
         .and_then(|()| Ok(io::Write::flush(&mut output)?))
         .map_err(|e| as_columns_error(&path, e));
-    // What could not be written is given up with the file.
+    // Buffered bytes that could not be written are discarded with the file.
     let (Output { disk, .. }, _) = output.into_parts();
     let hidden = Hidden { path, file, folder, kind, start, end };
     match written {
@@ -118,9 +118,10 @@ pub fn write<T: Schema>(
     }
 }
 
-/// Publishes these files, each for itself: content first, all together, and with it these journals; then their names; then
-/// the folders with the names, each once. A file of which a step failed is not published, or its name is not certain to
-/// survive a failure of the power. A journal that comes back after one keeps its file out of answers, so it has to be whole.
+/// Publishes files, each independently: syncs all contents together with these journals, then renames the files, then
+/// syncs each of their directories once. If a step fails for a file, the file is not published, or its name may not
+/// survive a power failure. The journals are synced because a journal that reappears after a power failure hides its
+/// file from queries, so it must be complete.
 pub fn name_all(
     disk: &mut dyn Housekeeping,
     files: Vec<Hidden>,
@@ -158,19 +159,19 @@ pub fn name_all(
     (named.into_iter().map(|named| named.and_then(safe)).collect(), vouched)
 }
 
-/// The same error for another file that it struck.
+/// A copy of the error, for another file of the same directory.
 fn again(error: &io::Error) -> io::Error {
     error.raw_os_error().map_or_else(|| error.kind().into(), io::Error::from_raw_os_error)
 }
 
 impl Hidden {
-    /// It says nothing that its journal does not.
+    /// Removes the hidden file; its rows are still in the journal.
     pub fn give_up(self, disk: &mut dyn Housekeeping) {
         disk.close(self.file);
         let _ = disk.remove(&self.path);
     }
 
-    /// Gives it the first name of its moment that is free.
+    /// Renames it to the first free name of its timestamp.
     fn name(&self, disk: &mut dyn Housekeeping) -> std::result::Result<PathBuf, ColumnsError> {
         let mut copy = 0;
         loop {
@@ -184,8 +185,8 @@ impl Hidden {
     }
 }
 
-/// Makes a hidden file for a file of this moment. Another thread may be writing one of the same moment (a day's file while a
-/// journal is sealed), so each has a name of its own. What a crash left of an earlier attempt says nothing that is not said
+/// Creates a hidden file for this timestamp. Another thread may be writing a file with the same timestamp (a day's file
+/// while a journal is sealed), so each gets its own name. A file that a crash left is removed: its rows are written
 /// again.
 fn create_hidden(
     disk: &mut dyn Housekeeping,
@@ -229,31 +230,31 @@ pub struct Parquet<'n, T: Schema, W: io::Write + Send> {
     chunk_writer: ChunkWriter,
 }
 
-/// A column of a row group, and what the footer says of it.
+/// A column chunk and its metadata.
 type Chunk = (Bytes, ColumnCloseResult);
 
 /// The columns that no thread has taken yet.
 struct Left<'b> {
-    /// The next of them.
+    /// Index of the next column.
     place: usize,
-    /// Those that were read already.
+    /// Columns that are already decoded.
     ahead: std::vec::IntoIter<FlatColumn>,
-    /// Those behind.
+    /// The blocks with the remaining columns.
     blocks: Blocks<'b>,
 }
 
-/// What the threads that press columns share.
+/// Shared by the threads that encode columns.
 struct Of<'a, 'b, L> {
     columns: &'a [Column<L>],
     descriptors: &'a [ColumnDescPtr],
     left: &'a Mutex<Left<'b>>,
-    /// The places of the rows.
+    /// Row numbers in sort order.
     order: &'a [u32],
 }
 
 impl<'b, L> Of<'_, 'b, L> {
-    /// Takes column after column until none is left, and makes a chunk of each column for each row group. One thread
-    /// presses all groups of a column, because what a press learns from one group decides how it writes the next.
+    /// Takes columns until none is left, and writes a chunk of each column for each row group. One thread writes all
+    /// chunks of a column, because the chunk writer chooses encodings from earlier row groups of the same column.
     fn press(&self, press: &mut ChunkWriter) -> Result<BTreeMap<usize, Vec<Chunk>>> {
         let mut seen: Vec<RowContext> = self.order.chunks(GROUP).map(|_| RowContext::default()).collect();
         let (mut cells, mut pressed) = (Cells::default(), BTreeMap::new());
@@ -276,7 +277,7 @@ impl<'b, L> Of<'_, 'b, L> {
         self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The place of the next column, and the column, if it is there.
+    /// The index of the next column, and the column if it can be decoded.
     fn take(&self) -> Option<(usize, Option<FlatColumn>)> {
         let mut left = self.left();
         let place = left.place;
@@ -287,20 +288,20 @@ impl<'b, L> Of<'_, 'b, L> {
     }
 }
 
-/// What a file says that the interfaces of its rows are called.
+/// The interface names in a file.
 #[derive(Clone)]
 pub enum Names<'n> {
-    /// All of them alike: that of the folder.
+    /// One name for all rows: that of the interface's directory.
     One(String),
-    /// By their numbers, as far as they are known when the rows are written. Such a file is for others.
+    /// Names by interface number, as far as known when the rows are written; for files outside of a store.
     ByNumber(&'n dyn Fn() -> Vec<(u16, String)>),
 }
 
 impl<'n, T: Schema, W: io::Write + Send> Parquet<'n, T, W> {
-    /// Begins one.
+    /// Begins a file.
     ///
     /// # Errors
-    /// What the library says.
+    /// Errors of the parquet library.
     pub fn new(to: W, kind: DataFileKind, names: Names<'n>, notes: Vec<(&str, String)>) -> Result<Self> {
         let (columns, extras) = (T::columns(), T::extras(matches!(names, Names::ByNumber(_))));
         let schema = Arc::new(parse_message_type(&declaration(T::NAME, columns.iter().chain(&extras)))?);
@@ -323,24 +324,24 @@ impl<'n, T: Schema, W: io::Write + Send> Parquet<'n, T, W> {
         })
     }
 
-    /// All of a journal, in order, its columns pressed by so many threads. The file is the same for any number of them.
+    /// Writes all rows of a journal in order, with `hands` threads. The file does not depend on their number.
     ///
     /// # Errors
-    /// What the file system says, or the library.
+    /// Errors of the file system or of the parquet library.
     pub fn journal(&mut self, journal: OrderedJournal<'_>, hands: usize) -> Result<()> {
         self.groups(journal.blocks, journal.ahead, &journal.order, None, hands)
     }
 
-    /// Things that come in order.
+    /// Writes rows, which arrive in order.
     ///
     /// # Errors
-    /// What the file system says, or the library.
+    /// Errors of the file system or of the parquet library.
     pub fn rows(&mut self, things: &mut dyn Iterator<Item = T>) -> Result<()> {
         while self.group_of(&things.take(GROUP).collect::<Vec<T>>())? == GROUP {}
         Ok(())
     }
 
-    /// A row group of so many things, [`GROUP`] at most. Says how many.
+    /// Writes these rows, at most [`GROUP`], as one row group; returns their number.
     fn group_of(&mut self, things: &[T]) -> Result<usize> {
         let (mut builder, mut bytes) = (Builder::default(), Vec::new());
         things.iter().for_each(|thing| builder.push(thing, &mut bytes));
@@ -354,12 +355,13 @@ impl<'n, T: Schema, W: io::Write + Send> Parquet<'n, T, W> {
         Ok(order.len())
     }
 
-    /// Says something in the metadata.
+    /// Adds a metadata entry.
     pub fn note(&mut self, key: &str, value: String) {
         self.writer.append_key_value_metadata(KeyValue::new(key.to_owned(), value));
     }
 
-    /// Rows of these blocks, of which the first columns were taken already; `things` are the same, if somebody has them.
+    /// Writes the rows of these blocks, whose first columns `ahead` are already decoded; `things` are the same rows, if
+    /// the caller has them.
     fn groups(
         &mut self,
         blocks: Blocks<'_>,
@@ -373,7 +375,7 @@ impl<'n, T: Schema, W: io::Write + Send> Parquet<'n, T, W> {
         let more = hands.saturating_sub(1).min(self.columns.len());
         let pressed = std::thread::scope(|scope| {
             let hand = || std::thread::Builder::new().name("columns-press".into());
-            // Where the system refuses a thread, the others take its columns.
+            // If the system refuses a thread, the other threads take its columns.
             let more = (0..more).map_while(|_| hand().spawn_scoped(scope, || of.press(&mut ChunkWriter::new()?)).ok());
             let more: Vec<_> = more.collect();
             let mut pressed = of.press(&mut self.chunk_writer);
@@ -422,7 +424,7 @@ impl<'n, T: Schema, W: io::Write + Send> Parquet<'n, T, W> {
     /// Writes the footer.
     ///
     /// # Errors
-    /// What the file system says, or the library.
+    /// Errors of the file system or of the parquet library.
     pub fn finish(mut self) -> Result<()> {
         for note in self.digests.notes() {
             self.writer.append_key_value_metadata(note);
@@ -433,7 +435,7 @@ impl<'n, T: Schema, W: io::Write + Send> Parquet<'n, T, W> {
     }
 }
 
-/// Text of these things, row by row.
+/// The text of an extra column for these rows.
 fn extra<T: Schema>(column: &Column<T::Line>, things: &[T], names: &[(u16, String)], cells: &mut Cells) {
     for thing in things {
         let before = cells.raw.len();

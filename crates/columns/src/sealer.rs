@@ -1,8 +1,8 @@
-//! The thread that seals: journals of a writer become files with names.
+//! The thread that seals the complete journals of a writer.
 //!
-//! A patient writer's journals are sealed some at a time: each file is synced, but those of one moment together and with their
-//! journals, and each folder once. What is in a journal that no sync has vouched for is on disk within a second all the same:
-//! such journals are few and small ([`BATCH_BYTES`]), and wait for others no longer than [`GATHERED`].
+//! The journals of a patient writer are sealed in groups: the files and journals of a group are synced together, and
+//! each directory once. Rows of an unsynced journal are still on disk within a second: such journals are few and small
+//! ([`BATCH_BYTES`]), and wait for others no longer than [`GATHERED`].
 
 use crate::error::ColumnsError;
 use crate::file_layout::DataFileKind;
@@ -21,36 +21,36 @@ use std::time::{Duration, Instant};
 use store::names;
 use sys::priority::{Background, lower_priority};
 
-/// How long the memory that a journal was read into waits for the next.
+/// How long the buffer for reading a journal is kept for the next one.
 const ROOM_KEPT: Duration = Duration::from_secs(1);
 
 /// How long the first of a patient writer's journals waits for others.
 const GATHERED: Duration = Duration::from_millis(250);
 
-/// Bytes of journals that are sealed together; a longer one is by itself.
+/// Greatest size of a group of journals that are sealed together; a longer journal is sealed alone.
 pub(crate) const BATCH_BYTES: u64 = 1 << 20;
 
-/// And how many: each has two files open.
+/// Greatest number of journals in a group: each has two open files.
 const BATCH_FILES: usize = 64;
 
-/// A journal to which nothing more comes.
+/// A complete journal.
 pub(crate) struct Whole {
     pub kind: DataFileKind,
-    /// The first moment of what is in it.
+    /// The first timestamp of its rows.
     pub first: Timestamp,
-    /// It stays locked until it is gone.
+    /// The journal, locked until it is removed.
     pub journal: Journal,
 }
 
-/// See the module.
+/// The state of the sealing thread; see the module.
 pub(crate) struct Sealer {
     root: PathBuf,
     disk: Disk,
     patient: bool,
-    /// Threads that write the columns of one file.
+    /// Number of threads that encode the columns of one file.
     hands: usize,
     shared: Arc<Shared>,
-    /// What journals are read into.
+    /// Buffer for reading journals.
     room: Vec<u8>,
 }
 
@@ -60,11 +60,11 @@ impl Sealer {
     }
 
     pub fn run(mut self, whole: &Receiver<Whole>) {
-        // Sealing competes with recording as an equal where that is refused; nothing else changes.
+        // If lowering the priority is refused, sealing competes with recording at equal priority.
         let _ = lower_priority(Background::Batch);
         loop {
             let first = whole.recv_timeout(ROOM_KEPT).or_else(|_| {
-                // Until the next file is whole, perhaps for long.
+                // The next journal may be long in coming, so the buffer is freed.
                 self.room = Vec::new();
                 whole.recv()
             });
@@ -99,7 +99,7 @@ impl Sealer {
                 }
                 sealed.into_iter().for_each(|sealed| self.tell(sealed));
             }
-            // The journals stay, and are sealed at the next start.
+            // The journals remain, and are sealed at the next start.
             Err(error) => self.shared.report(Event::Trouble(error)),
         }
         batch.into_iter().for_each(|whole| whole.journal.close());

@@ -1,5 +1,5 @@
-//! Days of rows that stay in several files, and which file of each is in the way: [`compact`](crate::compact()) leaves
-//! a day alone of which it cannot read a file or cannot name it by a number.
+//! Days of rows that remain in several files, and the file that prevents compaction: [`compact`](crate::compact())
+//! skips a day with a file that it cannot read or that has no id.
 
 use crate::error::ColumnsError;
 use crate::file::{Sealed, judge_sealed};
@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use store::{DiskDevice, names};
 
-/// A line for each whole day before this moment that has several files of which one cannot be put together with the
-/// others. Files that stay because somebody reads them are not meant.
+/// A line for each complete day before `before` with several files of which one cannot be merged with the others. Files
+/// that remain only because a reader holds them are not reported.
 ///
 /// # Errors
-/// When the store cannot be listed.
+/// If the store cannot be listed.
 pub fn left_apart(store: &Path, interface: &str, before: Timestamp) -> Result<Vec<String>, ColumnsError> {
     const DAY: Duration = Duration::from_secs(86_400);
     let root = names::interface_folder(store, interface);
@@ -40,7 +40,7 @@ pub fn left_apart(store: &Path, interface: &str, before: Timestamp) -> Result<Ve
         .collect())
 }
 
-/// Why this file cannot be put together with others. One that is gone meanwhile is in nobody's way.
+/// Why this file cannot be merged with others. A file that was removed meanwhile is no obstacle.
 fn obstacle(path: &Path) -> Option<String> {
     match judge_sealed(path) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,

@@ -1,5 +1,5 @@
-//! Flow records or rows in a Parquet file of their own, outside of a store: what an answer is given out as, and read from
-//! again. Such a file is for others: it says of each row what its interface is called, and has columns that a store has no room for.
+//! Flow records or rows in a Parquet file outside of a store: written as an output format, and read again. Such a file
+//! has the interface name of each row, and columns that the store omits to save space.
 
 use crate::error::ColumnsError;
 use crate::file::{Sealed, TableRows};
@@ -12,11 +12,11 @@ use series::Row;
 use std::io;
 use std::path::Path;
 
-/// Writes records, which come in the order in which they begin, as the bytes of one file with the columns of the store's and
-/// the Community ID. `names` are asked as rows are written, and at the end: what the interfaces are called.
+/// Writes records, in order of their begin, as one file with the columns of the store and the Community ID. `names`
+/// returns the interface names; it is called while rows are written, and at the end.
 ///
 /// # Errors
-/// When they cannot be written.
+/// If the file cannot be written.
 pub fn write_flows(
     to: impl io::Write + Send,
     records: &mut dyn Iterator<Item = Record>,
@@ -25,10 +25,10 @@ pub fn write_flows(
     write(to, DataFileKind::Flows, names, records)
 }
 
-/// The same of rows, which come in the order of time.
+/// As [`write_flows`], for rows, in order of time.
 ///
 /// # Errors
-/// When they cannot be written.
+/// If the file cannot be written.
 pub fn write_series(
     to: impl io::Write + Send,
     rows: &mut dyn Iterator<Item = Row>,
@@ -47,7 +47,7 @@ fn write<T: Schema>(
         parquet.rows(things)?;
         let lines: Vec<String> = names()
             .iter()
-            // A line break in a name that somebody else gave would begin another.
+            // A line break in a name from a foreign file would begin another entry.
             .map(|(number, name)| format!("{number}={}", name.replace(char::is_control, " ")))
             .collect();
         parquet.note(key::INTERFACES, lines.join("\n"));
@@ -56,7 +56,7 @@ fn write<T: Schema>(
     Parquet::new(to, kind, Names::ByNumber(names), Vec::new()).and_then(all).map_err(as_io)
 }
 
-/// What the file system said, if it was that.
+/// The I/O error inside a Parquet error, if there is one.
 pub(crate) fn as_io(error: ParquetError) -> io::Error {
     match error {
         ParquetError::External(e) => match e.downcast::<io::Error>() {
@@ -67,11 +67,11 @@ pub(crate) fn as_io(error: ParquetError) -> io::Error {
     }
 }
 
-/// What one file holds, as it stands there.
+/// The rows of one file, in file order.
 pub struct StandaloneFile<T: Schema = Record> {
     things: TableRows<T>,
     ready: std::vec::IntoIter<T>,
-    /// What is to be told next, the last first.
+    /// Errors to return next, in reverse order.
     warnings: Vec<ColumnsError>,
     names: Vec<(u16, String)>,
 }
@@ -79,15 +79,15 @@ pub struct StandaloneFile<T: Schema = Record> {
 /// Opens a file of flow records: of a store, or of [`write_flows`].
 ///
 /// # Errors
-/// When it cannot be read, or holds something else.
+/// If the file cannot be read, or is of another kind.
 pub fn read_flows(path: &Path) -> Result<StandaloneFile, ColumnsError> {
     StandaloneFile::open(path, DataFileKind::Flows)
 }
 
-/// The same of rows: of a store, or of [`write_series`].
+/// Opens a file of rows: of a store, or of [`write_series`].
 ///
 /// # Errors
-/// When it cannot be read, or holds something else.
+/// If the file cannot be read, or is of another kind.
 pub fn read_series(path: &Path) -> Result<StandaloneFile<Row>, ColumnsError> {
     StandaloneFile::open(path, DataFileKind::Series)
 }
@@ -99,13 +99,13 @@ impl<T: Schema> StandaloneFile<T> {
         Ok(Self { things: TableRows::new(sealed, groups), ready: Vec::new().into_iter(), warnings: Vec::new(), names })
     }
 
-    /// What the file says that interfaces are called.
+    /// Interface names by interface number, from the file's metadata.
     pub fn names(&self) -> &[(u16, String)] {
         &self.names
     }
 }
 
-/// What cannot be read is an error among them, behind which the rest follows.
+/// A damaged part yields an error, and the rows after it follow.
 impl<T: Schema> Iterator for StandaloneFile<T> {
     type Item = Result<T, ColumnsError>;
 

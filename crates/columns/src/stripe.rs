@@ -1,11 +1,12 @@
-//! Numbers as a frame of zstd that has only the lowest bytes of each; that the bytes above are those of the number before is
-//! said once for thousands of them.
+//! Encodes numbers as a zstd frame that has only the lowest bytes of each number; the statement that the upper bytes
+//! equal those of the number before is stored once for thousands of numbers.
 //!
-//! What is measured is noise in its lowest bytes, and zeros above. A compressor by frequencies takes a bit at least for each
-//! of those zeros, and more than eight for each byte of noise beside them; one that looks for repetitions takes four
-//! bytes for too few. The format has a form that costs nothing (RFC 8878, section 3.1.1.3.2): where all sequences of a block
-//! have the same lengths and the same offset, three bytes say so (RLE mode) and no bits follow. So here each number is a
-//! sequence: its lowest bytes are literals, and a match has the bytes above, which are those of the number before.
+//! Measured values have noise in their lowest bytes, and zeros above. An entropy coder needs at least a bit for each of
+//! those zeros, and more than eight for each byte of noise beside them; a match finder needs four bytes for matches
+//! that are too short. The zstd format can encode this for almost nothing (RFC 8878, section 3.1.1.3.2): if all
+//! sequences of a block have the same lengths and the same offset, three bytes state them (RLE mode) and no bits per
+//! sequence follow. So here each number is a sequence: its lowest bytes are literals, and a match copies the upper
+//! bytes from the number before.
 //!
 //! ```text
 //! block             has
@@ -16,37 +17,37 @@
 
 use sys::simd::{SimdLoop, simd};
 
-/// Most bytes of a block, and of its content.
+/// Greatest length of a block and of its content.
 const BLOCK: usize = 128 << 10;
 
-/// Fewer bytes of numbers are left as they are: no block may be longer than the content of its frame.
+/// Numbers of fewer bytes are stored uncompressed: no block may be longer than the content of its frame.
 const LEAST: usize = 1 << 10;
 
-/// Least bytes of a match.
+/// Least length of a match.
 const MATCH: usize = 3;
 
-/// Most bytes of a number.
+/// Greatest width of a number.
 const MOST: usize = 16;
 
-/// Bytes that the ends of blocks around a number by itself are counted as: it takes 24, and the time for so many more.
+/// Assumed cost of a raw number in bytes: 24 for the block boundaries around it, the remainder for the time.
 const ALONE: usize = 60;
 
-/// The same if literals are compressed, with the tree for those behind it.
+/// The same if literals are compressed, including the Huffman tree for the literals that follow.
 const ALONE_TREE: usize = 250;
 
-/// How numbers lie in a page.
+/// Representation of the numbers of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Numbers {
-    /// Of four bytes, the lowest one first.
+    /// Four bytes, little-endian.
     Ints,
-    /// Of eight.
+    /// Eight bytes, little-endian.
     Longs,
-    /// Of sixteen, the highest one first.
+    /// Sixteen bytes, big-endian.
     Decimals,
 }
 
 impl Numbers {
-    /// Bytes of a number.
+    /// Bytes per number.
     pub const fn width(self) -> usize {
         match self {
             Self::Ints => 4,
@@ -55,7 +56,7 @@ impl Numbers {
         }
     }
 
-    /// Bytes of a number before the one with which a sequence begins, if the sequence has so many of its lowest.
+    /// Bytes of a number that precede the `lowest` bytes with which a sequence begins.
     const fn ahead(self, lowest: usize) -> usize {
         match self {
             Self::Ints | Self::Longs => 0,
@@ -63,8 +64,8 @@ impl Numbers {
         }
     }
 
-    /// Of each number, how many of its lowest bytes there are up to the highest that differs from the number before; all of the
-    /// first one's.
+    /// For each number, how many of its lowest bytes are needed to include every byte that differs from the number
+    /// before; for the first number, all.
     fn needs(self, content: &[u8], needs: &mut Vec<u8>) {
         match self {
             Self::Ints => {
@@ -89,7 +90,7 @@ fn differing<const W: usize>(content: &[u8], same: impl Fn([u8; W], [u8; W]) -> 
 
 struct Differing<'a, const W: usize, F> {
     numbers: &'a [[u8; W]],
-    /// Highest bits that are alike.
+    /// Number of equal leading bits of two numbers.
     same: F,
     needs: &'a mut [u8],
 }
@@ -105,16 +106,17 @@ impl<const W: usize, F: Fn([u8; W], [u8; W]) -> u32> SimdLoop for Differing<'_, 
     }
 }
 
-/// Makes frames; its memory is used again.
-/// PERF: 89.4 → 86.1 B per record, and 1850 → 1631 ns with what else changed that day (records/2026-11-23-columns.md).
+/// Writes frames and reuses its buffers.
+///
+/// PERF: 89.4 → 86.1 B per record, and 1850 → 1631 ns together with the other changes of that day
+/// (records/2026-11-23-columns.md).
 #[derive(Default)]
 pub struct Striper {
     needs: Vec<u8>,
     literals: Vec<u8>,
 }
 
-/// What makes the literals of a block shorter: appends a whole literals section (RFC 8878, section 3.1.1.3.1), or does
-/// nothing.
+/// Compresses the literals of a block: appends a complete literals section (RFC 8878, section 3.1.1.3.1), or nothing.
 pub type Shorten<'a> = dyn FnMut(&[u8], &mut Vec<u8>) + 'a;
 
 impl Striper {
@@ -136,7 +138,7 @@ impl Striper {
             let is_alone = |need: &u8| usize::from(*need) > lowest;
             let mut left = needs;
             while !left.is_empty() {
-                // Numbers by themselves, of which only the last one is followed by another kind.
+                // A run of raw numbers; the last of them is followed by sequences or the end.
                 let alone = left.iter().position(|need| !is_alone(need)).unwrap_or(left.len()).max(1);
                 let many = left[alone..].iter().position(is_alone).unwrap_or(left.len() - alone);
                 left = &left[alone + many..];
@@ -158,8 +160,8 @@ impl Striper {
     }
 }
 
-/// How many of the lowest bytes of these numbers are best written, if each number of which more differs costs so many bytes
-/// beside its own.
+/// The number of lowest bytes with the least total size, if each number that needs more costs `each` bytes beside its
+/// own.
 fn lowest(needs: &[u8], width: usize, each: usize) -> usize {
     let mut counts = [0; MOST + 1];
     needs.iter().for_each(|need| counts[usize::from(*need) % (MOST + 1)] += 1);
@@ -170,8 +172,9 @@ fn lowest(needs: &[u8], width: usize, each: usize) -> usize {
     (1..=width - MATCH).min_by_key(|lowest| cost(*lowest)).unwrap_or(1)
 }
 
-/// The lowest bytes of each `width` that begin with them.
-/// PERF: all bytes of a number are written in one store, and those that are too many are written over by the next one's.
+/// Appends the lowest bytes of each number.
+///
+/// PERF: stores a full word per number; the excess bytes are overwritten by the next number.
 fn gather(run: &[u8], width: usize, lowest: usize, out: &mut Vec<u8>) {
     match width {
         4 => gather_by::<4>(run, lowest, out),
@@ -193,15 +196,15 @@ fn gather_by<const W: usize>(run: &[u8], lowest: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(&rest[..lowest.min(rest.len())]);
 }
 
-/// The blocks of a frame.
+/// Writes the blocks of a frame.
 struct Blocks<'a> {
     out: &'a mut Vec<u8>,
-    /// Where the last one begins.
+    /// Where the last block begins.
     last: usize,
 }
 
 impl<'a> Blocks<'a> {
-    /// Of a frame with so many bytes of content.
+    /// Begins a frame of `content` bytes.
     fn begin(content: usize, out: &'a mut Vec<u8>) -> Self {
         /// Single segment, four bytes of size, no checksum.
         const DESCRIPTOR: u8 = 0xa0;
@@ -217,7 +220,7 @@ impl<'a> Blocks<'a> {
         self.out.extend_from_slice(&((size as u32) << 3 | kind << 1).to_le_bytes()[..3]);
     }
 
-    /// Bytes as they are.
+    /// Appends raw blocks.
     fn raw(&mut self, bytes: &[u8]) {
         for some in bytes.chunks(BLOCK) {
             self.block(0, some.len());
@@ -225,8 +228,8 @@ impl<'a> Blocks<'a> {
         }
     }
 
-    /// As many sequences as the run has whole widths, of as many literals each as there are lowest bytes. Behind the last one
-    /// there may be literals again.
+    /// Appends a block with a sequence for each complete width in the run, each of `lowest` literals. Literals may
+    /// follow the last sequence.
     fn sequences(
         &mut self,
         run: &[u8],
@@ -245,7 +248,7 @@ impl<'a> Blocks<'a> {
             shorten(literals, self.out);
         }
         if self.out.len() == begin {
-            // Literals as they are: their kind, the size of their number, and their number.
+            // Uncompressed literals: type, size format and length.
             self.out.extend_from_slice(&((literals.len() as u32) << 4 | 0b1100).to_le_bytes()[..3]);
             self.out.extend_from_slice(literals);
         }
@@ -258,8 +261,9 @@ impl<'a> Blocks<'a> {
                 self.out.extend(((count - 0x7f00) as u16).to_le_bytes());
             }
         }
-        // Codes of lengths as small as these are the lengths, those of matches from the least on. To an offset three are added,
-        // and its code is how many bits follow its highest; a code of 0 is the last offset. Behind all bits there is a 1.
+        // For lengths as small as these, a literal length code equals the length, and a match length code counts from
+        // the least match. An offset is stored plus three, and its code is the number of bits below the highest; code 0
+        // is the last offset. The bit stream ends with a 1 bit.
         let far = width + 3;
         let code = if is_far { far.ilog2() } else { 0 };
         let bits = if is_far { far } else { 1 };
@@ -268,7 +272,7 @@ impl<'a> Blocks<'a> {
         self.out[self.last..begin].copy_from_slice(&((size as u32) << 3 | 2 << 1).to_le_bytes()[..3]);
     }
 
-    /// No block follows.
+    /// Marks the last block; a frame without blocks gets an empty one.
     fn end(self) {
         if self.last == self.out.len() {
             self.out.extend([0; 3]);

@@ -1,4 +1,5 @@
-//! What a journal keeps and a file holds: records and rows, by the order of time; and the numbers of their kinds.
+//! The row types of journals and files (flow records and series rows), their order, and the numbers of their
+//! enumerations.
 
 use crate::schema::ValueType;
 use base::Timestamp;
@@ -8,19 +9,19 @@ use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr};
 use wire::{IpProtocol, TunnelKind};
 
-/// Something that a journal keeps.
+/// A row of a journal.
 pub trait TableRow: Sized + Clone + Send {
-    /// First and last moment.
+    /// First and last timestamp.
     fn span(&self) -> (Timestamp, Timestamp);
 
-    /// Sorted by this in a sealed file, and in every answer.
+    /// The sort key of sealed files and of results.
     fn order(&self) -> Order;
 
-    /// When something of this order begins.
+    /// The begin of a row with this sort key.
     fn moment(order: &Order) -> Timestamp;
 }
 
-/// The order of time; what begins at the same moment has one order too, whichever file it lies in.
+/// The sort key: time first; rows of equal time have the same order in every file.
 pub type Order = (u64, u64, u32);
 
 const NANOS_PER_SEC: u64 = 1_000_000_000;
@@ -55,20 +56,20 @@ impl TableRow for Row {
     }
 }
 
-/// Numbers that stand for words in a column.
+/// An enumeration whose members are numbers in memory and names in a file.
 pub struct Vocabulary {
     write: fn(i64, &mut Vec<u8>),
     read: fn(&[u8]) -> Option<i64>,
 }
 
 impl Vocabulary {
-    /// What a column of them holds.
+    /// The type of a column of such names.
     pub const fn holds(&self) -> ValueType {
         ValueType::Names(self.write, self.read)
     }
 }
 
-/// The protocol above IP: its name in filters, or its number.
+/// The IP protocol: its name in filters, or its number.
 pub const PROTOCOL: Vocabulary = Vocabulary {
     write: |number, out| {
         // Writing into memory does not fail.
@@ -81,7 +82,7 @@ pub const PROTOCOL: Vocabulary = Vocabulary {
     },
 };
 
-/// Kinds of tunnels.
+/// Tunnel kinds.
 pub const TUNNELS: Vocabulary = Vocabulary {
     write: |number, out| out.extend(tunnel(number as u64).map_or("", tunnel_name).as_bytes()),
     read: |text| {
@@ -90,13 +91,13 @@ pub const TUNNELS: Vocabulary = Vocabulary {
     },
 };
 
-/// Why records are made.
+/// Reasons for the end of a record.
 pub const END_REASONS: Vocabulary = Vocabulary {
     write: |number, out| out.extend(end(number as u64).map_or("", EndReason::name).as_bytes()),
     read: |text| Some(EndReason::ALL.into_iter().find(|end| end.name().as_bytes() == text)? as i64),
 };
 
-/// How far TCP got.
+/// States of a TCP connection.
 pub const TCP_STATES: Vocabulary = Vocabulary {
     write: |number, out| out.extend(tcp(number as u64).and_then(TcpState::name).unwrap_or_default().as_bytes()),
     read: |text| {
@@ -104,7 +105,7 @@ pub const TCP_STATES: Vocabulary = Vocabulary {
     },
 };
 
-/// The tunnel with this number.
+/// The tunnel kind with this number.
 pub fn tunnel(number: u64) -> Option<TunnelKind> {
     TunnelKind::ALL.get(usize::try_from(number.checked_sub(1)?).ok()?).copied()
 }
@@ -119,7 +120,7 @@ pub fn tcp(number: u64) -> Option<TcpState> {
     TcpState::ALL.into_iter().find(|state| *state as u64 == number)
 }
 
-/// A record without anything in it.
+/// An empty record.
 pub fn blank() -> Record {
     let zero = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
     Record {

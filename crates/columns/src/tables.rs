@@ -1,5 +1,5 @@
-//! What is a column: the tables of flow records and of rows. A value that is known is written, whatever it follows from: a
-//! null says that a value is not known, or that there is none.
+//! The tables of flow records and of rows. A value that is known is always written, even if it follows from others: a
+//! null means that a value is unknown or does not exist.
 
 mod flows;
 mod initial_packets;
@@ -13,52 +13,52 @@ use crate::builder::Tile;
 use crate::schema::{Column, ColumnPredicate, EncodingHint, Repetition, ValueType};
 use crate::table_row::TableRow;
 
-/// What can be written as columns.
+/// A table: its columns, and the conversion between rows and columns.
 pub trait Schema: TableRow {
-    /// One of them beside what it takes to read it.
+    /// A row under construction, with the state that reading needs.
     type Line;
-    /// What the schema is called.
+    /// The name of the schema.
     const NAME: &'static str;
-    /// The columns that make its order.
+    /// The columns that form the sort key.
     const ORDER: [&'static str; 3];
-    /// The column that says how far a thing reaches, in the unit of the first of those.
+    /// The column with the end of a row, in the unit of the first of those.
     const LAST: &'static str;
 
-    /// Columns that say what others say: nothing is taken from them.
+    /// Columns that are derived from others and ignored when reading.
     const MADE: &'static [&'static str];
 
-    /// Whether this column of theirs takes part in the values of these fields; in anything at all without fields.
+    /// True if reading these fields requires this column; `None` requires all.
     fn is_needed(path: &str, _fields: Option<&[String]>) -> bool {
         !Self::MADE.contains(&path)
     }
 
-    /// Its columns.
+    /// The columns.
     fn columns() -> Vec<Column<Self::Line>>;
 
-    /// Columns behind those, of text that no journal has and nothing is read from: the interface's name and, in a file for others,
-    /// what takes too many bytes for a store.
+    /// Text columns that follow, which are in no journal and are ignored when reading: the interface name and, in a
+    /// file outside of a store, columns that would take too much space in a store.
     fn extras(is_given: bool) -> Vec<Column<Self::Line>>;
 
-    /// Appends what a column of those says of this thing; that of the interface's name is not asked.
+    /// Appends the text of such a column for this row; not called for the interface name.
     fn extra(&self, path: &str, out: &mut Vec<u8>);
 
-    /// The number of its interface.
+    /// The interface number.
     fn interface(&self) -> u16;
 
-    /// Nothing read yet.
+    /// An empty line.
     fn blank() -> Self::Line;
 
-    /// Puts its numbers into the next row of a tile, strip by strip in the order of the columns.
+    /// Writes the numbers into the next row of a tile, in the order of the packed columns.
     fn put(&self, tile: &mut Tile);
 
-    /// Once all columns are taken.
+    /// Completes a line after all columns have been read.
     fn unline(line: Self::Line) -> Self;
 }
 
-/// The path of the column with the name of the interface.
+/// The path of the column with the interface name.
 pub const INTERFACE: &str = "interface";
 
-/// That column; null where a file is not below an interface's folder and nobody said a name.
+/// The column with the interface name; null if the file is outside of an interface's directory and no name is known.
 pub fn interface<L>() -> Column<L> {
     Column {
         path: INTERFACE.into(),

@@ -1,4 +1,4 @@
-//! The volume below: what is written goes through [`store::Device`], so that tests can make it fail at any step.
+//! File access through [`store::Device`], so that tests can make any step fail.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -7,39 +7,40 @@ use store::DiskDevice;
 use store::device::{FileId, Housekeeping};
 use sys::memory::prefer_huge_pages;
 
-/// A volume, by one who writes there.
+/// Access to a volume, for one thread.
 pub type Disk = Box<dyn Housekeeping>;
 
-/// Makes volumes: each thread has its own.
+/// Creates such accesses: each thread has its own.
 pub type Disks = Arc<dyn Fn() -> Disk + Send + Sync>;
 
-/// That of the operating system.
+/// Access through the operating system.
 pub fn real() -> Disk {
     Box::new(DiskDevice::plain())
 }
 
-/// All of a file, up to so many bytes.
+/// Reads a whole file of at most `most` bytes.
 ///
 /// # Errors
-/// What the file system says.
+/// Errors of the file system.
 pub fn read(disk: &mut dyn Housekeeping, path: &Path, most: u64) -> io::Result<Vec<u8>> {
     read_into(disk, path, most, Vec::new())
 }
 
-/// The same, in the memory of what was read before, if there is enough.
-/// PERF: new memory is cleared by the kernel, 90 to 190 ns per record of a journal that is sealed
+/// As [`read`], and reuses the buffer `bytes` if it is large enough.
+///
+/// PERF: the kernel clears new memory, which takes 90 to 190 ns per record of a journal that is sealed
 /// (records/2026-11-23-columns.md).
 ///
 /// # Errors
-/// The same.
+/// As [`read`].
 pub fn read_into(disk: &mut dyn Housekeeping, path: &Path, most: u64, mut bytes: Vec<u8>) -> io::Result<Vec<u8>> {
     let file = disk.open(path)?;
     let outcome = disk.len(file).and_then(|len| {
         let len = usize::try_from(len.min(most)).unwrap_or(usize::MAX);
         if bytes.capacity() < len {
-            // The next journal may be a little longer. The kernel gives no memory for what is not read into.
+            // The next journal may be a little longer. The kernel allocates no pages for the part that is not written.
             bytes = vec![0; len + len / 8];
-            // A journal is read column by column, which touches each of its pages a hundred times.
+            // Columns are read one after the other, which touches each page of a journal a hundred times.
             prefer_huge_pages(bytes.as_ptr_range());
         }
         bytes.resize(len, 0);
@@ -51,13 +52,13 @@ pub fn read_into(disk: &mut dyn Housekeeping, path: &Path, most: u64, mut bytes:
     outcome
 }
 
-/// A file that is written from its beginning to its end.
+/// A file that is written from beginning to end.
 pub struct Output<'a> {
     /// The volume.
     pub disk: &'a mut dyn Housekeeping,
     /// The file.
     pub file: FileId,
-    /// Bytes so far.
+    /// Bytes written so far.
     pub len: u64,
 }
 

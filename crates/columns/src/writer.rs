@@ -1,12 +1,13 @@
-//! Takes records and rows of one interface and sees to it that they are on disk within a second and in Parquet soon after.
+//! Stores the records and rows of one interface: on disk within a second, and in Parquet files soon after.
 //!
-//! The caller only puts things into columns ([`crate::block`]) and hands batches over; a thread of its own appends them to the journals and syncs
-//! those twice a second; another one, behind all others at disk and processor, seals what is whole ([`crate::sealer`]). Where a
-//! file ends is decided by the caller's thread from the things and the time it is given, so the same run makes the same files.
-//! What waits for the disk is bounded: beyond that a live writer drops and counts, a patient one waits.
+//! The caller's thread only encodes rows into columns ([`crate::block`]) and passes on batches. A second thread appends
+//! them to the journals and syncs those twice a second; a third, with lowered CPU and I/O priority, seals complete
+//! journals ([`crate::sealer`]). The caller's thread decides where a file ends, from the rows and the time that it is
+//! given, so the same run makes the same files. The memory for batches that wait for the disk is bounded: beyond the
+//! bound a live writer drops rows and counts them, and a patient one blocks.
 //!
-//! A live writer has one file of each kind that grows. A patient one has one for each period of the last few that things came
-//! from: captures of which the time goes back and forth make a file of each period, and not one at each turn.
+//! A live writer has one growing file of each kind. A patient one has one for each of the last few periods: captures
+//! whose time goes back and forth make one file per period, and not one at each step.
 
 use crate::batch::BatchBytes;
 use crate::error::ColumnsError;
@@ -28,46 +29,47 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use store::names;
 
-/// How often what was appended is synced.
+/// Interval between syncs of the journals.
 const SYNC_EVERY: Duration = Duration::from_millis(500);
 
-/// How long a thing waits in memory at most, by the time that [`Writer::tick`] is given.
+/// Longest time that a row waits in memory, by the time that [`Writer::tick`] is given.
 const HAND_OVER_EVERY: Duration = Duration::from_millis(250);
 
-/// A batch is handed over when it is this long.
+/// Length at which a batch is passed on.
 const BATCH: usize = 128 << 10;
 
-/// Files of a kind that grow at once, of a patient writer. Each has a journal that is open.
+/// Greatest number of growing files of one kind of a patient writer. Each has an open journal.
 const OPEN_MOST: usize = 32;
 
-/// A patient writer's file is whole once time is so far behind its period, unless time has gone back before.
+/// A patient writer completes a file once time is this far past its period, unless time has gone back before.
 const SETTLED: Duration = Duration::from_secs(3600);
 
-/// How a writer works.
+/// Configuration of a writer.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The store.
     pub store: PathBuf,
     /// The interface.
     pub interface: String,
-    /// A file of flow records ends at each multiple of this; a day at most. A patient writer goes by when they begin, a live one by when
-    /// they are given.
+    /// A file of flow records ends at each multiple of this; at most a day. A patient writer assigns records by their
+    /// begin, a live one by their arrival.
     pub flows_every: Duration,
-    /// And after so many records.
+    /// Greatest number of records in a file.
     pub flows_most: u32,
-    /// A file of rows ends at each multiple of this; a day at most.
+    /// A file of rows ends at each multiple of this; at most a day.
     pub series_every: Duration,
-    /// Bytes that may wait for the disk.
+    /// Greatest number of bytes that wait for the disk.
     pub waiting_most: u64,
-    /// Wait when that many do, instead of dropping what comes: for captures that are read from files.
+    /// True to block at that limit instead of dropping rows: for captures that are read from files.
     pub wait_when_full: bool,
-    /// Threads that seal a journal together. Beside a live capture it is one, so that capture keeps the other
-    /// processors.
+    /// Number of threads that seal a journal together. Beside a live capture it is 1, so that the capture keeps the
+    /// other processors.
     pub hands: usize,
 }
 
 impl Config {
-    /// Files of five minutes or half a million records, and of an hour of rows, 64 MiB of patience with the disk.
+    /// Defaults: flow files of five minutes or half a million records, series files of an hour, and 64 MiB that may
+    /// wait for the disk.
     pub fn new(store: impl Into<PathBuf>, interface: impl Into<String>) -> Self {
         Self {
             store: store.into(),
@@ -82,16 +84,16 @@ impl Config {
     }
 }
 
-/// What became of what was given. `submitted = journaled + dropped + refused`, once the writer has finished.
+/// Counters of submitted rows. `submitted = journaled + dropped + refused`, once the writer has finished.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Records and rows that were given.
+    /// Records and rows that were submitted.
     pub submitted: u64,
-    /// Those that a journal took.
+    /// Those that were appended to a journal.
     pub journaled: u64,
-    /// Those that came while too much waited for the disk.
+    /// Those that were dropped because too many bytes waited for the disk.
     pub dropped: u64,
-    /// Those that the volume refused.
+    /// Those that could not be written to the volume.
     pub refused: u64,
     /// Those in published files.
     pub sealed: u64,
@@ -99,22 +101,23 @@ pub struct Counts {
     pub files: u64,
 }
 
-/// What people should know.
+/// An event of the sealing or journaling thread.
 #[derive(Debug)]
 pub enum Event {
     /// A file was published.
     Sealed {
-        /// Where.
+        /// Its path.
         path: PathBuf,
-        /// Things in it.
+        /// Number of its rows.
         rows: u64,
     },
-    /// Something could not be done. A journal that could not be sealed stays, is read by queries, and is sealed by the next
+    /// An operation failed. A journal that could not be sealed remains, is read by queries, and is sealed by the next
     /// recovery.
     Trouble(ColumnsError),
 }
 
-/// The memory of so many batches that were synced is kept for those that follow.
+/// Number of buffers of synced batches that are kept for reuse.
+///
 /// PERF: the kernel clears new memory page by page, some 90 ns per record.
 const SPARE: usize = 128;
 
@@ -127,7 +130,7 @@ pub(crate) struct Shared {
     refused: AtomicU64,
     pub sealed: AtomicU64,
     pub files: AtomicU64,
-    /// Bytes of the journals that wait for being sealed, or are.
+    /// Bytes of the journals that are being sealed or wait for it.
     pub closed: AtomicU64,
     events: Mutex<Vec<Event>>,
 }
@@ -137,12 +140,12 @@ impl Shared {
         self.events.lock().unwrap_or_else(PoisonError::into_inner).push(event);
     }
 
-    /// Gives the memory of batches back.
+    /// Frees the buffers.
     fn forget(&self) {
         self.spare.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// Keeps the memory of batches.
+    /// Keeps the buffers of batches for reuse.
     fn keep(&self, batches: Vec<Vec<u8>>) {
         let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
         let room = SPARE.saturating_sub(spare.len());
@@ -153,7 +156,7 @@ impl Shared {
     }
 }
 
-/// A file that grows: of each kind and period there is one at a time.
+/// Identifies a growing file: there is at most one of each kind and period.
 type Which = (DataFileKind, Timestamp);
 
 enum Message {
@@ -163,32 +166,32 @@ enum Message {
         bytes: Vec<u8>,
         count: u32,
     },
-    /// Nothing more comes; the first moment of what came.
+    /// The file is complete; the first timestamp of its rows.
     Close(Which, Timestamp),
 }
 
-/// One kind's part of a writer.
+/// The growing files of one kind.
 struct Lane<T: Schema> {
     kind: DataFileKind,
     every: Duration,
-    /// Files that grow at once.
+    /// Greatest number of growing files.
     open_most: usize,
-    /// Those that do, the one used last behind the others.
+    /// The growing files, the most recently used last.
     open: Vec<Open<T>>,
 }
 
 struct Open<T: Schema> {
     batch: BatchBytes<T>,
-    /// The first moment of its first thing.
+    /// First timestamp of its first row.
     start: Timestamp,
-    /// First and last moment of all.
+    /// First and last timestamp of all its rows.
     span: (Timestamp, Timestamp),
     period: Timestamp,
     rows: u32,
     bytes: u64,
 }
 
-/// See the module. One that is dropped loses nothing that was handed over, but waits for no sealing.
+/// See the module. Dropping a writer loses no batch that was passed on, but does not wait for sealing.
 pub struct Writer {
     flows_most: u32,
     flows: Lane<Record>,
@@ -196,13 +199,13 @@ pub struct Writer {
     to_disk: ToDisk,
     threads: Vec<JoinHandle<()>>,
     now: Timestamp,
-    /// Time has gone back by more than it takes a file to settle.
+    /// True once time has gone back by more than [`SETTLED`].
     goes_back: bool,
     handed_over: Timestamp,
     submitted: u64,
 }
 
-/// The way of batches to the thread that journals them.
+/// The queue of batches to the journaling thread.
 struct ToDisk {
     shared: Arc<Shared>,
     sender: Option<Sender<Message>>,
@@ -212,18 +215,18 @@ struct ToDisk {
 }
 
 impl Writer {
-    /// Starts the two threads. Nothing is made on disk before there is something to keep.
+    /// Starts the two threads. No file is created before there is a row.
     ///
     /// # Errors
-    /// When a thread cannot be started.
+    /// If a thread cannot be started.
     pub fn new(config: Config) -> std::io::Result<Self> {
         Self::on(config, Arc::new(real))
     }
 
-    /// The same on any volume: each journal has one of its own from `disks`.
+    /// As [`Self::new`], on any volume: each journal gets its own access from `disks`.
     ///
     /// # Errors
-    /// The same.
+    /// As [`Self::new`].
     pub fn on(config: Config, disks: Disks) -> std::io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let root = names::interface_folder(&config.store, &config.interface);
@@ -252,7 +255,7 @@ impl Writer {
         })
     }
 
-    /// Keeps a record.
+    /// Stores a record.
     pub fn record(&mut self, record: &Record) {
         self.submitted += 1;
         let moment = if self.to_disk.wait_when_full { record.first() } else { self.now };
@@ -260,14 +263,15 @@ impl Writer {
         self.flows.keep(record, period, self.flows_most, &mut self.to_disk);
     }
 
-    /// Keeps a row.
+    /// Stores a row.
     pub fn row(&mut self, row: &Row) {
         self.submitted += 1;
         let period = row.span().0.floor_to(self.series.every);
         self.series.keep(row, period, u32::MAX, &mut self.to_disk);
     }
 
-    /// Time passes: that of the packets. Things are handed over, and a file of records ends with its period.
+    /// Advances the time, which is that of the packets: batches are passed on, and a file of records ends with its
+    /// period.
     pub fn tick(&mut self, now: Timestamp) {
         let stepped_back = now < self.now;
         self.goes_back |= stepped_back && self.now.since(now) > SETTLED;
@@ -287,7 +291,7 @@ impl Writer {
         }
     }
 
-    /// What became of what was given so far.
+    /// Counters so far.
     pub fn counts(&self) -> Counts {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let shared = &self.to_disk.shared;
@@ -301,18 +305,18 @@ impl Writer {
         }
     }
 
-    /// What happened since the last call.
+    /// Takes the events since the last call.
     pub fn take_events(&mut self) -> Vec<Event> {
         std::mem::take(&mut *self.to_disk.shared.events.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Seals what there is, and waits for that.
+    /// Completes and seals all files, and waits for that.
     pub fn finish(mut self) -> (Counts, Vec<Event>) {
         self.flows.close_some(|_| true, &mut self.to_disk);
         self.series.close_some(|_| true, &mut self.to_disk);
         self.to_disk.sender = None;
         for thread in self.threads.drain(..) {
-            // A thread that panicked has left its journals, which are sealed at the next start.
+            // A thread that panicked leaves its journals, which are sealed at the next start.
             let _ = thread.join();
         }
         (self.counts(), self.take_events())
@@ -337,7 +341,7 @@ impl<T: Schema> Lane<T> {
         }
     }
 
-    /// Puts the file that something of this span goes into behind the others; a new one, if there is none.
+    /// Moves the file for a row of this span to the end of the list, or adds a new file there.
     #[cold]
     fn find(
         &mut self,
@@ -348,7 +352,7 @@ impl<T: Schema> Lane<T> {
         to_disk: &mut ToDisk,
     ) {
         let at = self.open.iter().position(|open| open.period == period);
-        // Of one kind and period there is one file at a time.
+        // There is at most one growing file of a kind and period.
         let whole = match at {
             Some(at) if self.open[at].has_capacity(span, reach, most) => return self.open[at..].rotate_left(1),
             Some(at) => Some(at),
@@ -365,7 +369,7 @@ impl<T: Schema> Lane<T> {
         self.open.iter_mut().for_each(|open| open.hand_over(self.kind, to_disk));
     }
 
-    /// Closes those whose period is over by then.
+    /// Completes the files whose period is over at `moment`.
     fn close_before(&mut self, moment: Timestamp, to_disk: &mut ToDisk) {
         let every = self.every;
         self.close_some(|open| open.period.after(every) <= moment, to_disk);
@@ -392,8 +396,8 @@ impl<T: Schema> Open<T> {
         to_disk.send(Message::Close((kind, self.period), self.span.0));
     }
 
-    /// Whether something of this span may go into the same file. What begins or ends farther away than a file may reach
-    /// would not be found by the moment in its name.
+    /// True if a row of this span may be added. Rows farther away than the reach of a file would not be found by the
+    /// timestamp in its name.
     fn has_capacity(&self, span: (Timestamp, Timestamp), reach: Duration, most: u32) -> bool {
         let (first, last) = (self.span.0.min(span.0), self.span.1.max(span.1));
         self.rows < most
@@ -404,7 +408,7 @@ impl<T: Schema> Open<T> {
 }
 
 impl ToDisk {
-    /// Memory for a batch.
+    /// A buffer for a batch.
     fn spare(&self) -> Vec<u8> {
         self.shared.spare.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
     }
@@ -426,7 +430,7 @@ impl ToDisk {
 
     fn send(&self, message: Message) {
         if let Some(sender) = &self.sender {
-            // The thread ends only after this sender does.
+            // The journaling thread ends only after this sender is dropped.
             let _ = sender.send(message);
         }
     }
@@ -445,7 +449,7 @@ impl Drop for Writer {
     }
 }
 
-/// The thread that appends and syncs.
+/// The thread that appends to and syncs the journals.
 struct Journaler {
     root: PathBuf,
     disks: Disks,
@@ -470,7 +474,7 @@ impl Journaler {
                     self.shared.buffers.notify_one();
                 }
                 Ok(Message::Close(which, first)) => self.close(which, first),
-                // Until the next file begins, perhaps for long.
+                // The next file may be long in coming, so the buffers are freed.
                 Err(RecvTimeoutError::Timeout) if self.open.is_empty() => self.shared.forget(),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
@@ -480,7 +484,7 @@ impl Journaler {
                 self.sync();
             }
         }
-        // Whatever was not closed stays a journal, on disk.
+        // Files that were not completed remain on disk as journals.
         self.sync();
     }
 
@@ -504,7 +508,7 @@ impl Journaler {
 
     fn close(&mut self, which: Which, first: Timestamp) {
         let Some(mut journal) = self.open.remove(&which) else { return };
-        // A small journal of a patient writer is synced with the file that it is sealed into, no later than otherwise.
+        // A small journal of a patient writer is synced together with its sealed file, within the same time.
         let closed = self.shared.closed.fetch_add(journal.bytes(), Ordering::Relaxed) + journal.bytes();
         if !self.wait_when_full || closed > BATCH_BYTES || journal.is_doubtful() {
             let outcome = journal.sync().map(|batches| self.shared.keep(batches));

@@ -1,6 +1,6 @@
-//! An open way to a target. Each call may block for a bounded time; only the exporter's own thread makes them. How long is the
-//! caller's [`CallTimeout`]; what the system does not bound (a name server, a disk) is bounded by [`crate::Exporter::finish`], which
-//! does not wait for the thread.
+//! An open connection to an export target. Each call may block for a bounded time, so only the exporter's own thread
+//! makes calls. The bound is the caller's [`CallTimeout`]. Calls that the system does not bound (name resolution, disk
+//! I/O) are bounded by [`crate::Exporter::finish`], which does not wait for the thread.
 
 use crate::file;
 use crate::target::{ExportKind, Target, group};
@@ -10,47 +10,48 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs,
 use std::time::{Duration, Instant};
 use sys::netlink::Netlink;
 
-/// How long calls may take.
+/// Bounds on the duration of calls.
 #[derive(Clone, Copy)]
 pub(crate) struct CallTimeout<'a> {
-    /// How long a connection may take to come about, and a peer not to read, before it is given up.
+    /// Greatest time to establish a connection, and greatest time without progress of the peer.
     pub io_timeout: Duration,
-    /// When everything has to be over; asked for again while a call waits.
+    /// The deadline of the exporter, if it has one; evaluated repeatedly during a call, because it may be set
+    /// meanwhile.
     pub until: &'a dyn Fn() -> Option<Instant>,
 }
 
 impl CallTimeout<'_> {
-    /// How long a wait that began at `since` may still take at `now`; zero once it is over.
+    /// Remaining time at `now` of a wait that began at `since`; zero once it is over.
     fn left(&self, since: Instant, now: Instant) -> Duration {
         let left = (since + self.io_timeout).saturating_duration_since(now);
         (self.until)().map_or(left, |until| left.min(until.saturating_duration_since(now)))
     }
 }
 
-/// The longest wait in the kernel for a peer that does not read, after which the bound is looked at again.
+/// Longest single wait in the kernel for a peer that does not read; after it the bounds are evaluated again.
 const SLICE: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
 pub(crate) enum Channel {
-    /// Connected to its collector or group.
+    /// A socket connected to its collector or multicast group.
     Datagrams(UdpSocket),
     Stream(TcpStream),
     File(File),
 }
 
-/// Why a message was not sent.
+/// The reason why a message was not sent.
 #[derive(Debug)]
 pub(crate) enum SendError {
-    /// It is longer than the way takes.
+    /// It is longer than the transport permits.
     TooLarge,
-    /// This one did not go; the next may.
+    /// This message failed; the next may succeed.
     Refused(io::Error),
-    /// Nothing more can be sent here.
+    /// The connection is no longer usable.
     Broken(io::Error),
 }
 
 impl Channel {
-    /// Opens the way to a target; which group, where it is multicast.
+    /// Opens a connection to a target; `to` selects the group of a multicast target.
     pub fn open(target: &Target, default_port: u16, to: (ExportKind, u16), bound: CallTimeout<'_>) -> io::Result<Self> {
         match target {
             Target::File(path) => file::append(path).map(Self::File),
@@ -84,14 +85,14 @@ impl Channel {
         }
     }
 
-    /// Waits a moment for the last datagram to be refused.
+    /// Waits a moment for an ICMP error in response to the last datagram.
     pub fn refused(&self) -> Option<io::Error> {
         let Self::Datagrams(socket) = self else { return None };
         std::thread::sleep(ECHO);
         socket.take_error().ok().flatten().filter(|e| e.kind() == io::ErrorKind::ConnectionRefused)
     }
 
-    /// Sends one whole message.
+    /// Sends one complete message.
     pub fn send(&mut self, message: &[u8], bound: CallTimeout<'_>) -> Result<(), SendError> {
         match self {
             Self::Datagrams(socket) => match socket.send(message) {
@@ -99,15 +100,15 @@ impl Channel {
                 Err(error) if error.raw_os_error() == Some(EMSGSIZE) => Err(SendError::TooLarge),
                 Err(error) => Err(SendError::Refused(error)),
             },
-            // A part of a message that went out cannot be taken back: the stream is of no more use.
+            // After a partial write the stream is unusable, because the part cannot be taken back.
             Self::Stream(stream) => write_all(stream, message, bound).map_err(SendError::Broken),
             Self::File(file) => file.write_all(message).map_err(SendError::Broken),
         }
     }
 }
 
-/// Writes a message to a stream whose writes time out after [`SLICE`]. The silence is that between two bytes, so that a slow
-/// peer is not given up; the end is that of all.
+/// Writes a message to a stream whose writes time out after [`SLICE`]. `io_timeout` bounds the time between two bytes,
+/// so that a slow peer is not given up; the deadline bounds the whole call.
 fn write_all(stream: &mut impl Write, mut message: &[u8], bound: CallTimeout<'_>) -> io::Result<()> {
     let mut since = Instant::now();
     while !message.is_empty() {
@@ -128,18 +129,18 @@ fn write_all(stream: &mut impl Write, mut message: &[u8], bound: CallTimeout<'_>
     Ok(())
 }
 
-/// How long the last datagram is waited for to come back: longer than a machine nearby takes to say that nobody listens.
+/// How long to wait for an ICMP error: longer than a nearby host takes to report a closed port.
 const ECHO: Duration = Duration::from_millis(20);
 
-/// errno-base.h and asm-generic/errno.h; `ErrorKind` has no name for it.
+/// errno-base.h and asm-generic/errno.h; `ErrorKind` has no variant for it.
 const EMSGSIZE: i32 = 90;
 
-/// Number of the interface with this name.
+/// Index of the interface with this name.
 pub(crate) fn ifindex(name: &str) -> io::Result<u32> {
     Ok(Netlink::route()?.link(name)?.index)
 }
 
-/// Tries each address of a host.
+/// Tries each address of a host until one succeeds.
 fn each<T>(host: &str, port: u16, open: impl Fn(SocketAddr) -> io::Result<T>) -> io::Result<T> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for address in (host, port).to_socket_addrs()? {
@@ -156,7 +157,7 @@ mod tests {
     use super::*;
     use std::cell::Cell;
 
-    /// Takes so many bytes, and then nothing more.
+    /// A peer that takes this many bytes and then no more.
     struct Silent(usize);
 
     impl Write for Silent {
@@ -174,7 +175,7 @@ mod tests {
     #[test]
     fn a_wait_for_a_silent_peer_ends_when_everything_has_to_be_over() {
         let (asked, end) = (Cell::new(0), Instant::now());
-        // The end is asked for while the call waits already.
+        // The deadline is set while the call is already waiting.
         let until = || {
             asked.set(asked.get() + 1);
             (asked.get() > 20).then_some(end)
@@ -182,7 +183,7 @@ mod tests {
         let bound = CallTimeout { io_timeout: Duration::from_secs(24 * 3600), until: &until };
         let error = write_all(&mut Silent(100), &[0; 200], bound).expect_err("it takes half of it");
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-        // Of a peer that reads, nothing is cut off, also after the end.
+        // A peer that reads gets the whole message, even after the deadline.
         assert!(write_all(&mut Silent(200), &[0; 10], bound).is_ok());
     }
 

@@ -1,4 +1,5 @@
-//! The tables of docs/reference/export.md, made from the tables that the encoders use. A test holds the page against them.
+//! Generates the tables of docs/reference/export.md from the tables that the encoders use. A test compares the page
+//! with them.
 
 use crate::element::{Element, PEN, REVERSE_BIT, VARIABLE};
 use crate::exporter::Unsent;
@@ -6,7 +7,7 @@ use crate::fields::{FLOW, initial_packet_reverse};
 use crate::rows::SERIES;
 use std::fmt::Write;
 
-/// Everything between the markers of the page.
+/// The text between the markers of the page.
 pub fn tables() -> String {
     let mut text = format!(
         "\n### Flow records\n\nOur elements stand under the number {PEN} ({PEN:#x}). Those with ↔ are said for both \

@@ -1,28 +1,29 @@
-//! What a field of an exported record means: information elements (RFC 7012), their types, semantics and units (RFC 5610).
+//! Information elements (RFC 7012) with their types, semantics and units (RFC 5610).
 //!
-//! Elements of IANA are used wherever one says what ours says. The rest are ours, under [`PEN`]; they travel with their
-//! names and types (RFC 5610), so that a collector can learn them from the stream. The reverse of an element (RFC 5103) is
-//! the same number under [`REVERSE_PEN`], of one of ours the number with [`REVERSE_BIT`].
+//! IANA elements are used wherever they have the same meaning. The others are our own, under [`PEN`]; their names and
+//! types are exported too (RFC 5610), so that a collector can learn them from the stream. The reverse of an IANA
+//! element (RFC 5103) has the same number under [`REVERSE_PEN`]; the reverse of one of ours has the number with
+//! [`REVERSE_BIT`].
 
 use base::Timestamp;
 use std::borrow::Cow;
 use wire::TunnelKind;
 
-/// The private enterprise number under which our own elements stand: the letters `ngrn`. IANA has *not* assigned it; it
-/// gives numbers out in order and is below 100 000, so that nobody else's elements can be taken for ours. Who has a number
-/// of their own configures it.
+/// The private enterprise number of our own elements: the letters `ngrn`. IANA has *not* assigned it; IANA assigns
+/// numbers in order and is below 100 000, so it collides with no other enterprise. Users with their own number can
+/// configure it.
 pub const PEN: u32 = 0x6e67_726e;
 
-/// The enterprise number of the reverse of IANA's elements (RFC 5103, section 6.1).
+/// The enterprise number of reverse IANA elements (RFC 5103, section 6.1).
 pub const REVERSE_PEN: u32 = 29305;
 
-/// What makes one of our elements its reverse (RFC 5103, section 6.2: bit 14 of the number).
+/// The bit that marks the reverse of one of our elements (RFC 5103, section 6.2: bit 14 of the number).
 pub const REVERSE_BIT: u16 = 0x4000;
 
-/// What stands for a length that each record tells (RFC 7011, section 7).
+/// The field length that means variable length (RFC 7011, section 7).
 pub const VARIABLE: u16 = 65535;
 
-/// Abstract data types, with their numbers in RFC 5610 and RFC 6313.
+/// Abstract data types, numbered as in RFC 5610 and RFC 6313.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 #[allow(missing_docs, reason = "the names are those of RFC 7012")]
@@ -43,7 +44,7 @@ pub enum DataType {
 }
 
 impl DataType {
-    /// As RFC 7012 writes it.
+    /// The name in RFC 7012.
     pub const fn name(self) -> &'static str {
         match self {
             Self::OctetArray => "octetArray",
@@ -63,7 +64,7 @@ impl DataType {
     }
 }
 
-/// What a number does, with its number in RFC 5610.
+/// Data type semantics, numbered as in RFC 5610.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 #[allow(missing_docs, reason = "the names are those of RFC 7012")]
@@ -77,7 +78,7 @@ pub enum Semantics {
     List = 6,
 }
 
-/// What a number counts, with its number in RFC 5610.
+/// Units, numbered as in RFC 5610.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 #[allow(missing_docs, reason = "the names are those of RFC 7012")]
@@ -92,7 +93,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// As RFC 7012 writes it.
+    /// The name in RFC 7012.
     pub const fn name(self) -> &'static str {
         match self {
             Self::None => "–",
@@ -109,23 +110,23 @@ impl Unit {
 /// An information element.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Element {
-    /// Ours, not IANA's.
+    /// True for our own elements, false for IANA's.
     pub is_enterprise: bool,
     /// Its number, without enterprise and reverse bit.
     pub id: u16,
-    /// Its name; IANA's, where it is theirs.
+    /// Its name; for IANA elements, IANA's.
     pub name: Cow<'static, str>,
     /// Its type.
     pub data_type: DataType,
-    /// What the number does.
+    /// Its semantics.
     pub semantics: Semantics,
-    /// And counts.
+    /// Its unit.
     pub unit: Unit,
-    /// What it says here.
+    /// Its meaning in netgrain.
     pub description: Cow<'static, str>,
 }
 
-/// Seconds from 1900, where NTP begins, to 1970.
+/// Seconds from 1900, the epoch of NTP, to 1970.
 const NTP_EPOCH: u64 = 2_208_988_800;
 
 /// As dateTimeNanoseconds (RFC 7011, section 6.1.10): seconds since 1900 modulo 2^32 and a binary fraction. The fraction is
@@ -136,14 +137,15 @@ pub(crate) fn to_ntp(t: Timestamp) -> u128 {
     u128::from(seconds << 32 | fraction)
 }
 
-/// The inverse, for moments from 1970 until 2106: what would lie before 1970 lies behind the end of NTP's first era, 2036.
+/// The inverse, for timestamps from 1970 until 2106: values that would lie before 1970 belong to NTP's second era, from
+/// 2036.
 pub(crate) fn from_ntp(ntp: u128) -> Timestamp {
     let (seconds, fraction) = ((ntp >> 32) as u64 & 0xffff_ffff, ntp as u64 & 0xffff_ffff);
     let era = if seconds < NTP_EPOCH { 1 << 32 } else { 0 };
     Timestamp::from_secs_nanos(seconds + era - NTP_EPOCH, (fraction * 1_000_000_000) >> 32)
 }
 
-/// Value of layer2SegmentId (351): the kinds that IANA has numbers for, and what identifies the segment; 0 of others.
+/// Value of layer2SegmentId (351): tunnel kind and identifier for the kinds that IANA numbers; 0 for others.
 pub(crate) fn segment(tunnel: Option<(TunnelKind, u32)>) -> u128 {
     let id = |kind: u64, id: u32| u128::from(kind << 56 | u64::from(id & 0xff_ffff));
     match tunnel {

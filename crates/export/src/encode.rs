@@ -1,7 +1,6 @@
-//! What IPFIX and NetFlow v9 have in common: how they are configured, and what an encoder does.
+//! Common parts of IPFIX and NetFlow v9: configuration, and the interface of the encoders.
 //!
-//! An encoder is a pure machine: records, seconds and time go in, whole messages come out. Sending them is
-//! [`crate::Exporter`]'s.
+//! An encoder does no I/O: records, rows and time go in, complete messages come out. [`crate::Exporter`] sends them.
 
 use crate::element::PEN;
 use base::Timestamp;
@@ -10,35 +9,36 @@ use series::Row;
 use std::fmt;
 use std::time::Duration;
 
-/// The smallest limit of a message: the longest template of ours still fits into one.
+/// The smallest limit of a message: our longest template still fits.
 pub const MESSAGE_MIN: usize = 1232;
 
-/// The usual limit over UDP: it fits an Ethernet frame through most tunnels.
+/// The usual limit over UDP: fits an Ethernet frame through most tunnels.
 pub const MESSAGE_UDP: usize = 1400;
 
-/// The most that a message can be (its length has 16 bits); what files and TCP take.
+/// The greatest length of a message (its length field has 16 bits); for files and TCP.
 pub const MESSAGE_MAX: usize = 65_532;
 
-/// How a flow record is exported: as how many data records, and with which fields.
+/// The field set: the number of data records per flow record, and their elements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fields {
-    /// One data record per direction that has packets, with elements of IANA of fixed length: every collector counts these
-    /// right. Times are in milliseconds.
+    /// One data record per direction that has packets, with IANA elements of fixed length: every collector counts these
+    /// correctly. Times are in milliseconds.
     #[default]
     Standard,
-    /// One data record with both directions (RFC 5103), with elements of IANA of fixed length. A collector that does not
-    /// know reverse elements counts one direction only.
+    /// One data record with both directions (RFC 5103), with IANA elements of fixed length. A collector that does not
+    /// support reverse elements counts one direction only.
     Biflow,
-    /// One data record with both directions, with our own elements, lists (RFC 6313) and payload: nothing is left out.
+    /// One data record with both directions, with our enterprise elements, lists (RFC 6313) and payload: the complete
+    /// flow record.
     Full,
 }
 
-/// When templates and options are said again, for those who missed them. Over UDP (RFC 7011, section 8.4).
+/// Template refresh: when templates and options are repeated over UDP (RFC 7011, section 8.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refresh {
-    /// After so much time,
+    /// After this time,
     pub every: Duration,
-    /// and after so many messages, whichever comes first.
+    /// and after this many messages, whichever comes first.
     pub messages: u32,
 }
 
@@ -48,12 +48,12 @@ impl Default for Refresh {
     }
 }
 
-/// Of `interval + space` packets `interval` were metered (RFC 5477, systematic count-based sampling).
+/// Of `interval + space` packets, `interval` are metered (RFC 5477, systematic count-based sampling).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sampling {
-    /// Packets taken in a row,
+    /// Number of consecutive packets that are metered,
     pub interval: u32,
-    /// and then left out.
+    /// and number that are then left out.
     pub space: u32,
 }
 
@@ -63,20 +63,20 @@ impl Default for Sampling {
     }
 }
 
-/// How records become messages.
+/// Configuration of an encoder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Observation domain (source id of NetFlow v9): tells meters behind one address apart.
+    /// Observation domain (source id of NetFlow v9): distinguishes meters behind one address.
     pub domain: u32,
-    /// Bytes of the longest message, from [`MESSAGE_MIN`] to [`MESSAGE_MAX`]; what is outside is moved there.
+    /// Greatest length of a message in bytes, clamped to [`MESSAGE_MIN`]..=[`MESSAGE_MAX`].
     pub message: usize,
     /// The enterprise number of our own elements.
     pub pen: u32,
-    /// Which fields.
+    /// The field set.
     pub fields: Fields,
-    /// When templates are repeated; `None` where nothing gets lost (TCP, files).
+    /// Template refresh; `None` if the transport loses nothing (TCP, files).
     pub refresh: Option<Refresh>,
-    /// What part of the packets was metered.
+    /// The sampling that the meter applied.
     pub sampling: Sampling,
 }
 
@@ -94,7 +94,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// For TCP and files: long messages, templates once.
+    /// For TCP and files: long messages, no template refresh.
     pub fn reliable() -> Self {
         Self { message: MESSAGE_MAX, refresh: None, ..Self::default() }
     }
@@ -104,33 +104,33 @@ impl Config {
     }
 }
 
-/// A whole message.
+/// A complete message.
 #[derive(Clone, Copy, Debug)]
 pub struct Message<'a> {
-    /// As it is sent.
+    /// The bytes to send.
     pub bytes: &'a [u8],
-    /// How many of the records and rows that were put in are in it.
+    /// Number of the submitted records and rows in it.
     pub items: u32,
 }
 
-/// Takes messages as they become whole.
+/// Receives messages as they are completed.
 pub type MessageSink<'a> = &'a mut dyn FnMut(Message<'_>);
 
-/// What became of a record that was put in.
+/// How a submitted record was encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EncodeResult {
-    /// It is in a message.
+    /// Completely.
     Whole,
-    /// It is in a message, but without its payload, or without payload and first packets: it would not have fitted.
+    /// Without payload, or without payload and first packets, because it would not have fitted into a message.
     Trimmed,
 }
 
-/// A record that no message within the limit can hold.
+/// The error for a record that fits no message within the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLarge {
     /// Bytes of the record.
     pub len: usize,
-    /// Bytes of the longest message.
+    /// The limit in bytes.
     pub limit: usize,
 }
 
@@ -142,42 +142,42 @@ impl fmt::Display for TooLarge {
 
 impl std::error::Error for TooLarge {}
 
-/// Turns records into messages. Time is that of the caller: it is the export time of the messages and decides when
-/// templates are repeated. Nothing is sent before [`Encode::flush`] or before a message is full.
+/// Turns records into messages. The caller supplies the time, which is the export time of the messages and decides when
+/// templates are repeated. A message is passed on when it is full or at [`Encode::flush`].
 pub trait Encode: Send {
     /// Adds a flow record.
     ///
     /// # Errors
-    /// [`TooLarge`]: it is not in any message.
+    /// [`TooLarge`]: the record is in no message.
     fn record(&mut self, record: &Record, now: Timestamp, out: MessageSink<'_>) -> Result<EncodeResult, TooLarge>;
 
-    /// Adds a second of a series. Its ledger also goes into the loss statistics of its interface.
+    /// Adds a row of a time series. Its ledger is also added to the loss statistics of its interface.
     ///
     /// # Errors
-    /// [`TooLarge`]: it is not in any message.
+    /// [`TooLarge`]: the row is in no message.
     fn row(&mut self, row: &Row, now: Timestamp, out: MessageSink<'_>) -> Result<(), TooLarge>;
 
-    /// Counts a second's ledger for the loss statistics without adding the second itself.
+    /// Adds a row's ledger to the loss statistics without exporting the row.
     fn ledger(&mut self, row: &Row);
 
-    /// Names an interface; said with the templates.
+    /// Sets the name of an interface, which is sent with the templates.
     fn interface(&mut self, number: u16, name: &str);
 
-    /// Counts records that were not sent, for the statistics that are said with the templates.
+    /// Counts records that were not sent, for the statistics that are sent with the templates.
     fn not_sent(&mut self, items: u64);
 
-    /// Time has passed: says templates and options again if that is due.
+    /// Advances the time; repeats templates and options if that is due.
     fn tick(&mut self, now: Timestamp, out: MessageSink<'_>);
 
-    /// Lets go of what is waiting for a message to become full.
+    /// Passes on the incomplete message.
     fn flush(&mut self, now: Timestamp, out: MessageSink<'_>);
 
-    /// A new session with another collector, or with one that has forgotten everything: begins again with templates.
-    /// What was waiting is dropped; the answer is how many records and rows that were.
+    /// Begins a new session, with a collector that knows no templates. Discards the incomplete message and returns the
+    /// number of records and rows in it.
     fn restart(&mut self) -> u32;
 }
 
-/// When something was said last, and when that is to be repeated.
+/// When templates were sent last, and when they are to be repeated.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Repetition {
     said: Option<Timestamp>,
@@ -185,7 +185,8 @@ pub(crate) struct Repetition {
 }
 
 impl Repetition {
-    /// Whether it is due. A clock that steps back makes it due: how long ago it was said is then not known.
+    /// True if repetition is due, also after the clock was set back, because the time since the last repetition is then
+    /// unknown.
     pub fn is_due(&self, refresh: Option<Refresh>, now: Timestamp) -> bool {
         match (self.said, refresh) {
             (None, _) => true,
@@ -205,7 +206,7 @@ impl Repetition {
     }
 }
 
-/// What an interface is called, and what it lost.
+/// The name of an interface, and its losses.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Interface {
     pub name: String,

@@ -1,8 +1,10 @@
-//! The one table of what a flow record is exported as: element, octets on the wire, and how it is read from a
-//! [`flow::Record`] and put back into one. Templates, encoders, the decoder and the tables of docs/reference/export.md are made from it.
+//! The table of exported flow record fields: element, octets on the wire, and how it is read from a [`flow::Record`]
+//! and written back into one. Templates, encoders, the decoder and the tables of docs/reference/export.md are made from
+//! it.
 //!
-//! Every field of fixed length is a number: an address, a link address, a moment of NTP and the bits of a float are numbers
-//! of as many octets. So two functions per field suffice, and reduced lengths (RFC 7011, section 6.2) need nothing more.
+//! Every field of fixed length is a number: addresses, MAC addresses, NTP timestamps and the bits of a float are
+//! numbers of that many octets. So two functions per field suffice, and reduced-size encoding (RFC 7011, section 6.2)
+//! needs nothing more.
 
 use crate::element::{DataType, Element, Semantics, Unit, VARIABLE, from_ntp, segment, to_ntp, tunnel_kind};
 use flow::{EndReason, Record, TcpState};
@@ -11,7 +13,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::LazyLock;
 use wire::{IpProtocol, MacAddr};
 
-/// Which templates have a field.
+/// The templates that have a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TemplateScope {
     Always,
@@ -21,14 +23,14 @@ pub(crate) enum TemplateScope {
     IcmpV6,
 }
 
-/// How a field is read and set. `side` is the one that sent: 0 the source of the record, 1 its destination.
+/// How a field is read and set. `side` is the sending side: 0 the source of the record, 1 its destination.
 #[derive(Clone, Copy)]
 pub(crate) enum Body {
-    /// A number that is said once per record.
+    /// A number that occurs once per record.
     Flow { get: fn(&Record, usize) -> u128, set: fn(&mut Draft, u128) },
-    /// A number of each direction, with an index for those that are counted alike.
+    /// A number that occurs once per direction, with an index for numbers of the same kind.
     Direction { get: fn(&Record, usize, usize) -> u128, set: fn(&mut Draft, usize, usize, u128), index: usize },
-    /// A list of numbers of the first packets, each as an element of so many octets.
+    /// A list of one number per initial packet, each an element of this many octets.
     InitialPacket {
         of: u16,
         own: bool,
@@ -36,11 +38,11 @@ pub(crate) enum Body {
         get: fn(&Record, usize) -> u128,
         set: fn(&mut DraftInitialPacket, u128),
     },
-    /// The first bytes that a direction carried.
+    /// The first payload bytes of a direction.
     Payload,
 }
 
-/// One row of the table.
+/// An entry of the table.
 pub(crate) struct Field {
     pub element: Element,
     /// Octets on the wire, or [`VARIABLE`].
@@ -50,26 +52,26 @@ pub(crate) struct Field {
 }
 
 impl Field {
-    /// Whether there is one of it for each direction.
+    /// True if the field occurs once per direction.
     pub fn is_directional(&self) -> bool {
         matches!(self.body, Body::Direction { .. } | Body::Payload)
     }
 }
 
-/// A record while it is put together again: what only makes sense when all fields are known waits here.
+/// A record that is being decoded, with values that can only be converted once all fields are known.
 #[derive(Clone, Debug)]
 pub(crate) struct Draft {
     pub record: Record,
-    /// The record's source is the flow's destination (biflowDirection 2).
+    /// True if the record's source is the flow's destination (biflowDirection 2).
     pub reversed: bool,
     pub early: Vec<DraftInitialPacket>,
     pub locator: flow::PacketLocation,
     pub tunnel: (u128, u32),
-    /// Of which sides the sequence numbers are meant.
+    /// The sides whose sequence numbers are present.
     pub numbered: [bool; 2],
 }
 
-/// One of its first packets.
+/// One of its initial packets.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DraftInitialPacket {
     pub at: base::Timestamp,
@@ -103,11 +105,11 @@ impl Default for Draft {
     }
 }
 
-/// What stands for "not in a store": no position is that large.
+/// The location of a record without one: no real position is that large.
 const NOWHERE: flow::PacketLocation = flow::PacketLocation { queue: u16::MAX, first: u64::MAX, last: u64::MAX };
 
 impl Draft {
-    /// The record, when all fields have been set; `None` if its addresses are missing or of two families.
+    /// Completes the record after all fields have been set; `None` if its addresses are missing or of two families.
     pub fn finish(self) -> Option<Record> {
         let mut record = self.record;
         if record.key.src.is_ipv4() != record.key.dst.is_ipv4() {
@@ -122,7 +124,7 @@ impl Draft {
             }
             side.length.sum = side.ip_bytes;
         }
-        // Only our own elements say when the flow began.
+        // Only our own elements contain the begin of the flow.
         if record.flow_start == base::Timestamp::ZERO {
             record.flow_start = record.first();
         }
@@ -147,7 +149,7 @@ impl Draft {
     }
 }
 
-/// Whether a key has a type and a code in place of ports.
+/// True if a key has ICMP type and code in place of ports.
 pub(crate) fn is_icmp(key: &flow::Key) -> bool {
     match key.src {
         IpAddr::V4(_) => key.protocol == IpProtocol::ICMP,
@@ -155,7 +157,7 @@ pub(crate) fn is_icmp(key: &flow::Key) -> bool {
     }
 }
 
-/// From which port and to which. Type and code of ICMP stay where they are, whoever sent.
+/// Source and destination port of a side. Type and code of ICMP are not exchanged.
 fn ports(record: &Record, side: usize) -> (u16, u16) {
     let (src, dst) = (record.key.src_port, record.key.dst_port);
     if side == 0 || is_icmp(&record.key) { (src, dst) } else { (dst, src) }
@@ -176,7 +178,7 @@ fn v6(value: u128) -> IpAddr {
     IpAddr::V6(Ipv6Addr::from(value))
 }
 
-/// No address is 0, which is also what interfaces without one have.
+/// A missing address is 0, which is also the address of interfaces without one.
 fn mac(address: Option<MacAddr>) -> u128 {
     address.map_or(0, |a| a.0.iter().fold(0, |n, b| n << 8 | u128::from(*b)))
 }
@@ -186,12 +188,12 @@ fn to_mac(value: u128) -> Option<MacAddr> {
     (mac != [0; 6]).then_some(MacAddr(mac))
 }
 
-/// The union of the flags that were seen.
+/// The union of the TCP flags that were seen.
 pub(crate) fn flags_union(record: &Record, side: usize) -> u8 {
     record.directions[side].flags.iter().enumerate().fold(0, |bits, (bit, n)| bits | u8::from(*n > 0) << bit)
 }
 
-/// A side without packets begins and ends when the flow did: collectors take 0 for a time.
+/// A side without packets gets the begin and end of the flow: collectors take 0 for a time.
 pub(crate) fn first(record: &Record, side: usize) -> base::Timestamp {
     if record.directions[side].packets == 0 { record.flow_start } else { record.directions[side].first }
 }
@@ -208,8 +210,8 @@ fn from_millis(value: u128) -> base::Timestamp {
     base::Timestamp::from_nanos((value as u64).saturating_mul(1_000_000))
 }
 
-/// An MPLS label as it stands in a label stack: three octets of which the last bit says that it is the last. Label 0,
-/// explicit null, is always the last (RFC 3032), which tells it from no label at all.
+/// An MPLS label in the form of a label stack entry: three octets of which the last bit marks the bottom of the stack.
+/// Label 0, explicit null, is always at the bottom (RFC 3032), which distinguishes it from no label.
 fn label(label: Option<u32>) -> u128 {
     label.map_or(0, |l| u128::from(l & 0xf_ffff) << 4 | u128::from(l == 0))
 }
@@ -238,7 +240,7 @@ pub(crate) static FLOW: LazyLock<Vec<Field>> = LazyLock::new(|| {
 use DataType::*;
 use Semantics::{DeltaCounter, Flags, Identifier, List, Quantity, TotalCounter};
 
-/// Collects rows: element, octets, which templates, how.
+/// Collects table entries.
 struct Rows<'a> {
     table: &'a mut Vec<Field>,
     own: bool,
@@ -287,7 +289,8 @@ fn standard(table: &mut Vec<Field>) {
     use Unit::*;
     use TemplateScope::Always;
     let mut t = Rows { table, own: false };
-    // Many collectors know no nanoseconds (nfdump 1.7 among them). Those who do take the times that follow.
+    // Many collectors do not support nanoseconds (nfdump 1.7 among them). The others use the nanosecond elements that
+    // follow.
     t.row(152, "flowStartMilliseconds", DateTimeMilliseconds, Semantics::Default, Milliseconds, 8, Always, Body::Flow { get: |r, s| millis(first(r, s)), set: |d, v| d.record.directions[0].first = from_millis(v) }, "first packet that the source sent in this record");
     t.row(153, "flowEndMilliseconds", DateTimeMilliseconds, Semantics::Default, Milliseconds, 8, Always, Body::Flow { get: |r, s| millis(last(r, s)), set: |d, v| d.record.directions[0].last = from_millis(v) }, "last packet that the source sent in this record");
     t.row(156, "flowStartNanoseconds", DateTimeNanoseconds, Semantics::Default, Nanoseconds, 8, Always, Body::Direction { get: |r, s, _| to_ntp(first(r, s)), set: |d, s, _, v| d.record.directions[s].first = from_ntp(v), index: 0 }, "first packet of this record");
@@ -385,10 +388,10 @@ fn lists(table: &mut Vec<Field>) {
     t.row(33, "transportPayload", OctetArray, Semantics::Default, Octets, VARIABLE, Always, Body::Payload, "the first bytes carried by the transport protocol, where the meter keeps them");
 }
 
-/// Our element for who sent one of the first packets, which only stands in a list.
+/// Our element for the direction of an initial packet, which only occurs in a list.
 pub(crate) const INITIAL_PACKET_REVERSE: u16 = 40;
 
-/// [`INITIAL_PACKET_REVERSE`] in full.
+/// The definition of [`INITIAL_PACKET_REVERSE`].
 pub(crate) fn initial_packet_reverse() -> Element {
     Element {
         is_enterprise: true,

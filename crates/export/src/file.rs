@@ -1,4 +1,4 @@
-//! IPFIX files (RFC 5655): messages one behind the other, templates first.
+//! IPFIX files (RFC 5655): a sequence of messages, templates first.
 
 use crate::ipfix::{Decoder, HEADER, Item, MessageError, StreamCounts, VERSION, at};
 use std::collections::VecDeque;
@@ -8,13 +8,14 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Opens a file to write messages to. One that exists is cut behind its last whole message, where a crash may have left a
-/// part of one, and continued. It is this writer's alone until it is closed: two that each know an end of their own would write
+/// Opens a file for appending messages. An existing file is truncated after its last complete message, because a crash
+/// may have left an incomplete one. The file is locked until it is closed: two writers would overwrite each other's
+/// messages.
 /// over each other.
 ///
 /// # Errors
-/// `ResourceBusy` while another exporter writes to it, `InvalidData` if what exists is not IPFIX; otherwise what the file system
-/// says.
+/// `ResourceBusy` while another exporter writes to it, `InvalidData` if an existing file is not IPFIX; otherwise errors
+/// of the file system.
 pub(crate) fn append(path: &Path) -> io::Result<File> {
     let mut file = File::options().read(true).write(true).create(true).truncate(false).open(path)?;
     if let Some(why) = claim(|| file.try_lock())? {
@@ -45,7 +46,8 @@ pub(crate) fn append(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Takes the lock, which whoever wrote to the file before may be about to give up; says why, where the file system has none to give.
+/// Takes the lock, and waits briefly for a previous writer to release it; returns the error if the file system does not
+/// support locks.
 fn claim(mut lock: impl FnMut() -> Result<(), TryLockError>) -> io::Result<Option<io::Error>> {
     let until = Instant::now() + HANDOVER;
     loop {
@@ -64,13 +66,13 @@ fn claim(mut lock: impl FnMut() -> Result<(), TryLockError>) -> io::Result<Optio
     }
 }
 
-/// What file systems say that know no flock(2): ENOLCK, ENOSYS, EOPNOTSUPP (asm-generic/errno.h).
+/// Errors of file systems without flock(2): ENOLCK, ENOSYS, EOPNOTSUPP (asm-generic/errno.h).
 const NO_LOCKS: [i32; 3] = [37, 38, 95];
 
-/// How long the exporter before may take to close a file.
+/// How long to wait for a previous exporter to close the file.
 const HANDOVER: Duration = Duration::from_secs(1);
 
-/// The length that a message's header says.
+/// The length in a message header.
 fn length(header: &[u8; HEADER]) -> Result<u16, MessageError> {
     let half = |range: std::ops::Range<usize>| u16::from_be_bytes([header[range.start], header[range.start + 1]]);
     match (half(at::VERSION), half(at::LENGTH)) {
@@ -80,21 +82,21 @@ fn length(header: &[u8; HEADER]) -> Result<u16, MessageError> {
     }
 }
 
-/// Why a file cannot be read further.
+/// The reason why a file cannot be read further.
 #[derive(Debug)]
 pub enum FileError {
-    /// The system refuses.
+    /// An I/O error.
     Io(io::Error),
     /// The file ends within a message.
     Torn {
-        /// Where that message begins.
+        /// Offset at which that message begins.
         offset: u64,
     },
-    /// A message is wrong.
+    /// A message is invalid.
     Message {
-        /// Where it begins.
+        /// Offset at which it begins.
         offset: u64,
-        /// What is wrong with it.
+        /// The reason.
         error: MessageError,
     },
 }
@@ -124,20 +126,20 @@ pub struct Reader<R> {
 }
 
 impl<R: Read> Reader<R> {
-    /// A reader of what begins with a message. `pen` is the enterprise number under which our elements stand.
+    /// A reader of input that begins with a message. `pen` is the enterprise number of our own elements.
     pub fn new(input: R, pen: u32) -> Self {
         Self { input, offset: 0, decoder: Decoder::new(pen), items: VecDeque::new(), buffer: Vec::new() }
     }
 
-    /// What was read so far.
+    /// Counters of what was read so far.
     pub fn arrived(&self) -> StreamCounts {
         self.decoder.arrived()
     }
 
-    /// The next thing that the file says; `None` at its end.
+    /// The next item of the file; `None` at its end.
     ///
     /// # Errors
-    /// [`FileError`] says what ends it early, and where.
+    /// [`FileError`] has the reason why the file ends early, and the offset.
     pub fn next_item(&mut self) -> Result<Option<Item>, FileError> {
         loop {
             if let Some(item) = self.items.pop_front() {
@@ -154,7 +156,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Fills the buffer with one message; false at the end.
+    /// Fills the buffer with one message; returns false at the end.
     fn read_message(&mut self) -> Result<bool, FileError> {
         let offset = self.offset;
         self.buffer.clear();
@@ -168,7 +170,7 @@ impl<R: Read> Reader<R> {
         if self.buffer.len() == len { Ok(true) } else { Err(FileError::Torn { offset }) }
     }
 
-    /// Reads so many bytes more, or up to the end.
+    /// Reads until the buffer has `len` bytes or the input ends.
     fn fill(&mut self, len: usize) -> Result<(), FileError> {
         (&mut self.input).take(len as u64).read_to_end(&mut self.buffer).map(|_| ()).map_err(FileError::Io)
     }

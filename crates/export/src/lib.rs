@@ -1,9 +1,9 @@
 //! Floor 2: flow records and series for other programs.
 //!
-//! What a record means to others stands in one table of information elements ([`element`]); [`ipfix`] and [`netflow9`]
-//! write it, [`ipfix::Decoder`] reads it back. Encoders are pure machines that turn records and time into messages;
-//! [`Exporter`] is the edge: a queue that never holds a meter up, a thread, a [`Target`], and a count for every record.
-//! [`Subscriber`] and [`file::Reader`] are the other end.
+//! One table of information elements ([`element`]) defines the exported fields; [`ipfix`] and [`netflow9`] encode them,
+//! [`ipfix::Decoder`] decodes them. Encoders do no I/O: they turn records and time into messages. [`Exporter`] sends
+//! the messages: it has a queue that never blocks a meter, a thread, a [`Target`], and counters for every record.
+//! [`Subscriber`] and [`file::Reader`] receive them.
 #![forbid(unsafe_code)]
 
 mod channel;
@@ -29,7 +29,7 @@ pub use exporter::{Clock, Counts, Exporter, Handle, Protocol, QUEUE, Settings, S
 pub use subscriber::{EXPORTERS_MAX, Subscriber};
 pub use target::{ExportKind, IPFIX_PORT, NETFLOW_PORT, ParseTargetError, TTL, Target, group};
 
-/// The page for programs of one's own: what it shows of this crate is compiled.
+/// The page about the API: its examples for this crate are compiled.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/reference/rust-and-c-api.md")]
 struct ApiPage;

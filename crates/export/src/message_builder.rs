@@ -1,10 +1,10 @@
-//! A message under construction: a header to be filled in last, then sets (RFC 7011, section 3.3; NetFlow v9 calls them
-//! FlowSets, RFC 3954, section 5) of records of one kind. Sets of NetFlow v9 are padded to four octets (RFC 3954, section
-//! 5.3). Those of IPFIX have no padding: it is optional there, and collectors exist that take it for a record.
+//! A message under construction: a header that is filled in last, then sets (RFC 7011, section 3.3; FlowSets in NetFlow
+//! v9, RFC 3954, section 5) of records of one kind. Sets of NetFlow v9 are padded to four octets (RFC 3954, section
+//! 5.3). Those of IPFIX have no padding: it is optional, and some collectors take it for a record.
 //!
-//! Invariant: a message is never longer than its limit, and what was put in stays in the order in which it came.
+//! Invariant: a message is never longer than its limit, and its records keep the order of insertion.
 
-/// Bytes that lead a set: its id and its length.
+/// Bytes of a set header: id and length.
 const SET_HEADER: usize = 4;
 
 #[derive(Debug)]
@@ -12,21 +12,21 @@ pub(crate) struct MessageBuilder {
     bytes: Vec<u8>,
     header: usize,
     limit: usize,
-    /// Sets are padded to a multiple of so many octets.
+    /// Sets are padded to a multiple of this many octets.
     align: usize,
     /// Id of the open set and where it begins.
     set: Option<(u16, usize)>,
-    /// Records in it, templates among them.
+    /// Records in the message, including templates.
     pub records: u32,
-    /// Data records in it.
+    /// Data records in the message.
     pub data: u32,
-    /// Records and rows that were offered and are whole in it.
+    /// Submitted records and rows that are completely in the message.
     pub items: u32,
 }
 
 impl MessageBuilder {
-    /// An empty message with a header of `header` bytes that may be `limit` long. Sets are padded to multiples of `align`
-    /// octets.
+    /// An empty message of at most `limit` bytes with a header of `header` bytes. Sets are padded to multiples of
+    /// `align` octets.
     pub fn new(header: usize, limit: usize, align: usize) -> Self {
         Self { bytes: vec![0; header], header, limit, align, set: None, records: 0, data: 0, items: 0 }
     }
@@ -35,14 +35,14 @@ impl MessageBuilder {
         self.bytes.len() == self.header
     }
 
-    /// Whether a record of `len` bytes in set `id` still fits.
+    /// True if a record of `len` bytes fits into set `id`.
     pub fn fits(&self, id: u16, len: usize) -> bool {
         let open = self.set.is_some_and(|(set, _)| set == id);
         let at = if open { self.bytes.len() } else { self.padded(self.bytes.len()) + SET_HEADER };
         self.padded(at + len) <= self.limit
     }
 
-    /// Whether a record of `len` bytes fits an empty message of this kind.
+    /// True if a record of `len` bytes fits into an empty message.
     pub fn can_ever_fit(&self, len: usize) -> bool {
         self.padded(self.header + SET_HEADER + len) <= self.limit
     }
@@ -59,24 +59,24 @@ impl MessageBuilder {
         self.records += 1;
     }
 
-    /// Closes the last set and lends the whole message; its header is the caller's to fill.
+    /// Closes the last set and returns the complete message, whose header the caller fills in.
     pub fn finish(&mut self) -> &mut [u8] {
         self.close();
         &mut self.bytes
     }
 
-    /// Empties it.
+    /// Empties the message.
     pub fn clear(&mut self) {
         self.bytes.truncate(self.header);
         (self.set, self.records, self.data, self.items) = (None, 0, 0, 0);
     }
 
-    /// The length with padding; headers are multiples of four themselves.
+    /// The length with padding; header lengths are multiples of four.
     fn padded(&self, len: usize) -> usize {
         len.next_multiple_of(self.align)
     }
 
-    /// Ends the open set: the next record begins another one.
+    /// Closes the open set: the next record begins another.
     pub fn close(&mut self) {
         let Some((_, at)) = self.set.take() else { return };
         let end = self.padded(self.bytes.len());

@@ -1,8 +1,9 @@
-//! NetFlow version 9 (RFC 3954): the standard elements of our records, for collectors that know nothing newer.
+//! NetFlow version 9 (RFC 3954): the standard elements of our records, for collectors without IPFIX.
 //!
-//! It has neither enterprise elements nor lists nor biflows: a record of both directions becomes two, which share their
-//! message, and everything that has no element of IANA stays behind. Templates and options data have messages of their own. Times are milliseconds of an uptime of 32 bits; ours
-//! begins a day before the first record, and begins anew where a time does not fit it.
+//! NetFlow v9 has neither enterprise elements nor lists nor biflows: a record of both directions becomes two data
+//! records in one message, and fields without an IANA element are omitted. Templates and options data have messages of
+//! their own. Times are milliseconds of a 32-bit uptime; ours begins a day before the first record, and is restarted
+//! when it cannot represent a time.
 
 use crate::encode::{Config, Encode, EncodeResult, Fields, Interface, Message, MessageSink, Repetition, TooLarge};
 use crate::fields;
@@ -15,10 +16,10 @@ use series::{Direction, Row};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Bytes of a message's header.
+/// Bytes of a message header.
 const HEADER: usize = 20;
 
-/// The header of a message (RFC 3954, section 5.1).
+/// The message header (RFC 3954, section 5.1).
 mod at {
     use std::ops::Range;
     pub const VERSION: Range<usize> = 0..2;
@@ -35,7 +36,7 @@ const VERSION: u16 = 9;
 const TEMPLATES: u16 = 0;
 const OPTIONS_TEMPLATES: u16 = 1;
 
-/// Numbers of our templates; those of flow records are the first of four.
+/// Ids of our templates; those of flow records are the first of four.
 mod id {
     pub const FLOWS: u16 = 256;
     pub const SERIES: u16 = 272;
@@ -45,33 +46,33 @@ mod id {
     pub const INTERFACES: u16 = 283;
 }
 
-/// What flow templates have besides the columns of IPFIX: FIRST_SWITCHED and LAST_SWITCHED.
+/// Elements of flow templates besides the columns of IPFIX: FIRST_SWITCHED and LAST_SWITCHED.
 const SWITCHED: [(u16, u16); 2] = [(22, 4), (21, 4)];
 
-/// What IPFIX has instead of these.
+/// The IPFIX elements that these replace.
 const REPLACED: [u16; 4] = [152, 153, 156, 157];
 
-/// How long before the first record our uptime begins.
+/// How long before the first record the uptime begins.
 const BEFORE: Duration = Duration::from_secs(86_400);
 
-/// Milliseconds that an uptime has.
+/// Greatest uptime in milliseconds.
 const UPTIME_MAX: u64 = u32::MAX as u64;
 
-/// See the module.
+/// Encodes NetFlow v9; see the module.
 pub struct Encoder {
     config: Config,
     page: MessageBuilder,
-    /// Messages before the one that is being made.
+    /// Number of messages before the current one.
     sequence: u32,
     flows: Vec<Vec<Column>>,
     series: Vec<&'static rows::Field>,
     interfaces: BTreeMap<u16, Interface>,
     templates: Repetition,
-    /// The template of seconds has been announced, or is from now on.
+    /// True once the template of rows has been announced.
     has_rows: bool,
-    /// When the uptime of the messages began, to the second.
+    /// When the uptime began, to the second.
     boot: Option<Timestamp>,
-    /// The last moment of the flows in the message that is being made.
+    /// The latest end of the flows in the current message.
     latest: Timestamp,
     exported: Exported,
     scratch: Vec<u8>,
@@ -86,7 +87,7 @@ struct Exported {
 }
 
 impl Encoder {
-    /// An encoder that has said nothing yet. [`Config::pen`] and [`Config::fields`] mean nothing here.
+    /// A new encoder. [`Config::pen`] and [`Config::fields`] have no effect.
     pub fn new(config: Config) -> Self {
         // The first four shapes are those of one direction.
         let one_way = |number| template::columns(Shape::from_number(number), Fields::Standard);
@@ -112,9 +113,10 @@ impl Encoder {
             return;
         }
         let (records, items) = (self.page.records, self.page.items);
-        // The header's seconds have no fraction, and collectors reckon from them and the uptime when that began. They take
-        // a flow that ended after the message was made for one of 49 days before. So an export time that the uptime does not
-        // reach, as when an old capture is read, or that is not after all flows of the message, gives way to one that is.
+        // Collectors compute the beginning of the uptime from the header's seconds, which have no fraction, and the
+        // uptime. They place a flow that ended after its message 49 days earlier. So an export time that the uptime
+        // cannot represent (when an old capture is read), or that is not after all flows of the message, is replaced by
+        // the nearest suitable one.
         let boot = self.boot.unwrap_or(now).secs();
         let seconds = now.secs().clamp(boot, boot + UPTIME_MAX / 1000).max(self.latest.secs() + 1);
         let uptime = seconds.saturating_sub(boot) * 1000;
@@ -128,7 +130,7 @@ impl Encoder {
         bytes[at::SOURCE].copy_from_slice(&source.to_be_bytes());
         self.exported.messages += 1;
         self.exported.octets += bytes.len() as u64;
-        // A message with items has nothing but them.
+        // Records and rows never share a message with templates or options data.
         self.exported.records += if items > 0 { u64::from(records) } else { 0 };
         out(Message { bytes, items });
         self.page.clear();
@@ -149,13 +151,14 @@ impl Encoder {
         Ok(())
     }
 
-    /// Milliseconds of uptime at `t`; `None` where it does not reach.
+    /// Milliseconds of uptime at `t`; `None` if it cannot be represented.
     fn uptime(&self, t: Timestamp) -> Option<u32> {
         let millis = t.nanos().checked_sub(self.boot?.nanos())? / 1_000_000;
         (millis < UPTIME_MAX - 1000).then_some(millis as u32)
     }
 
-    /// Makes the uptime reach the times of a record. A new one needs a message of its own: the header says when it began.
+    /// Makes the uptime cover the times of a record. Restarting it requires a new message, because the header states
+    /// its beginning.
     fn boot(&mut self, record: &Record, sides: &[usize], now: Timestamp, out: MessageSink<'_>) {
         let times = sides.iter().map(|s| (fields::first(record, *s), fields::last(record, *s)));
         let reaches = times.clone().all(|(a, b)| self.uptime(a).is_some() && self.uptime(b).is_some());
@@ -188,12 +191,12 @@ impl Encoder {
                 put_specifier(&mut self.scratch, *id, None, *len);
             }
             self.say(OPTIONS_TEMPLATES, now, out);
-            // nfacctd 1.7 reads the first options template of a set only, and takes the others for a fault.
+            // nfacctd 1.7 reads only the first options template of a set, and reports the others as errors.
             self.page.close();
         }
         self.emit(now, out);
         let (domain, sampling) = (u128::from(self.config.domain), self.config.sampling);
-        // 1: deterministic; one of so many.
+        // 1: deterministic sampling, one of `one_of` packets.
         let one_of = (u64::from(sampling.interval) + u64::from(sampling.space)) / u64::from(sampling.interval.max(1));
         self.option(&SAMPLING, &[domain, one_of.into(), 1], "", now, out);
         let e = &self.exported;
@@ -251,7 +254,7 @@ impl Encode for Encoder {
         let sides = directions(record);
         self.boot(record, sides, now, out);
         self.tick(now, out);
-        // Both directions at once, so that they are sent or lost together; the header counts each.
+        // Both directions go into one message, so that they are sent or lost together; the header counts each.
         self.scratch.clear();
         for side in sides {
             self.one_way(record, *side);
@@ -286,7 +289,7 @@ impl Encode for Encoder {
         name.clone_into(&mut self.interfaces.entry(number).or_default().name);
     }
 
-    /// RFC 3954 has no element for it.
+    /// RFC 3954 has no element for this count.
     fn not_sent(&mut self, _: u64) {}
 
     fn tick(&mut self, now: Timestamp, out: MessageSink<'_>) {
@@ -309,19 +312,19 @@ impl Encode for Encoder {
     }
 }
 
-/// v9 has one element for both families' ICMP (ICMP_TYPE).
+/// NetFlow v9 has one element for ICMP of both address families (ICMP_TYPE).
 fn number_of(element: u16) -> u16 {
     if element == 139 { 32 } else { element }
 }
 
-/// An options template (RFC 3954, section 6.1): what it speaks of, and what it says.
+/// An options template (RFC 3954, section 6.1): scope and option fields.
 struct Options {
     id: u16,
     scope: (u16, u16),
     fields: &'static [(u16, u16)],
 }
 
-/// Kinds of scope: the exporter, one of its interfaces.
+/// Scopes: the exporter, one of its interfaces.
 const SYSTEM: (u16, u16) = (1, 4);
 const INTERFACE: (u16, u16) = (2, 4);
 

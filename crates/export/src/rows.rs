@@ -1,4 +1,4 @@
-//! The one table of what a second of a series is exported as; see [`crate::fields`] for how it is read.
+//! The table of exported time series fields; [`crate::fields`] describes how it is read.
 
 use crate::element::{DataType, Element, Semantics, Unit};
 use base::{Cause, Note};
@@ -6,14 +6,14 @@ use series::{Direction, Row, SIZE_BOUNDS, SIZES, TrafficClass};
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
-/// One row of the table.
+/// An entry of the table.
 pub(crate) struct Field {
     pub element: Element,
     /// Octets on the wire.
     pub len: u16,
     pub get: fn(&Row, usize) -> u128,
     pub set: fn(&mut Row, usize, u128),
-    /// Which of those that are counted alike.
+    /// Index among fields of the same kind.
     pub index: usize,
 }
 
@@ -31,13 +31,13 @@ macro_rules! each {
     };
 }
 
-/// How a number is read and put back.
+/// How a number is read and written back.
 struct Access {
     get: fn(&Row, usize) -> u128,
     set: fn(&mut Row, usize, u128),
 }
 
-/// First numbers of the elements of the ledger; the causes and remarks follow in the order of `spec/events.toml`.
+/// First element numbers of the ledger; the loss causes and notes follow in the order of `spec/events.toml`.
 const LOST: u16 = 220;
 const NOTES: u16 = 260;
 
@@ -182,7 +182,7 @@ fn ledger() -> Vec<Field> {
     table
 }
 
-/// A counter of ours, of 8 octets.
+/// One of our own counters, of 8 octets.
 fn count(id: u16, name: String, unit: Unit, index: usize, Access { get, set }: Access, meaning: String) -> Field {
     let (name, meaning) = (Cow::Owned(name), Cow::Owned(meaning));
     let (data_type, semantics) = (DataType::Unsigned64, Semantics::DeltaCounter);
@@ -195,7 +195,7 @@ fn count(id: u16, name: String, unit: Unit, index: usize, Access { get, set }: A
     }
 }
 
-/// `ledgerLost` and `ring_full` are `ledgerLostRingFull`; `other_ip` alone is `otherIp`.
+/// The element name: `ledgerLost` and `ring_full` give `ledgerLostRingFull`; `other_ip` without prefix gives `otherIp`.
 fn camel(prefix: &str, snake: &str) -> String {
     let mut name = prefix.to_owned();
     for word in snake.split('_') {

@@ -1,4 +1,4 @@
-//! The other end: hears what an exporter says to a group or to this machine, for `--live` and for programs of one's own.
+//! Receives the messages of exporters by multicast or on this host, for `--live` and for programs that use the API.
 
 use crate::channel::ifindex;
 use crate::ipfix::{Decoder, Item, StreamCounts};
@@ -8,10 +8,10 @@ use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
-/// Exporters that are followed at once; beyond, the one that was silent longest is forgotten.
+/// Greatest number of exporters that are tracked at once; beyond it, the least recently active one is evicted.
 pub const EXPORTERS_MAX: usize = 64;
 
-/// Hears flow records and seconds from any number of exporters, each with templates and sequence of its own.
+/// Receives flow records and rows from any number of exporters, each with its own templates and sequence numbers.
 #[derive(Debug)]
 pub struct Subscriber {
     socket: UdpSocket,
@@ -25,17 +25,17 @@ pub struct Subscriber {
 }
 
 impl Subscriber {
-    /// Listens to the group of a kind and an interface, at a UDP port, by one port of this machine (empty: one that the
-    /// kernel chooses). `pen` is the enterprise number under which our elements come.
+    /// Joins the group of a data type and an interface at a UDP port, on the local interface `by` (empty: chosen by the
+    /// kernel). `pen` is the enterprise number of our own elements.
     ///
     /// # Errors
-    /// What the kernel says of the group, the port or the interface.
+    /// Errors of the kernel about the group, the port or the interface.
     pub fn multicast(kind: ExportKind, interface: u16, port: u16, by: &str, pen: u32) -> io::Result<Self> {
         let index = if by.is_empty() { 0 } else { ifindex(by)? };
         Ok(Self::on(sys::multicast::listen(group(kind, interface), port, index)?, pen))
     }
 
-    /// Listens where a socket is bound.
+    /// Receives from a bound socket.
     pub fn on(socket: UdpSocket, pen: u32) -> Self {
         Self {
             socket,
@@ -49,10 +49,11 @@ impl Subscriber {
         }
     }
 
-    /// The next thing that is said, and by whom; `None` after `patience`, which is not zero, without anything.
+    /// The next item, and the address of its exporter; `None` if nothing arrives within `patience`, which must not be
+    /// zero.
     ///
     /// # Errors
-    /// What recv(2) says. Messages that cannot be read are no errors; they are counted.
+    /// Errors of recv(2). Invalid messages are no errors; they are counted.
     pub fn next_item(&mut self, patience: Duration) -> io::Result<Option<(SocketAddr, Item)>> {
         self.socket.set_read_timeout(Some(patience))?;
         while self.items.is_empty() {
@@ -76,7 +77,7 @@ impl Subscriber {
         Ok(self.items.pop_front())
     }
 
-    /// How everything arrived, of all exporters together, and how many messages could not be read.
+    /// Counters of all exporters together, and the number of invalid messages.
     pub fn arrived(&self) -> (StreamCounts, u64) {
         let all = self.exporters.values().map(|(d, _)| d.arrived()).fold(self.forgotten, add);
         (all, self.refused)

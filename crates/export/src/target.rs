@@ -1,33 +1,33 @@
-//! Where messages go: UDP, multicast groups, TCP, files.
+//! Export targets: UDP, multicast groups, TCP, files.
 //!
-//! In text: `udp:HOST[:PORT]`, `tcp:HOST[:PORT]`, `multicast:INTERFACE[:PORT][,ttl=N]`, `file:PATH`. An IPv6 address as host
-//! stands in brackets.
+//! Text form: `udp:HOST[:PORT]`, `tcp:HOST[:PORT]`, `multicast:INTERFACE[:PORT][,ttl=N]`, `file:PATH`. An IPv6 address
+//! as host is in brackets.
 
 use std::fmt;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// What is exported.
+/// The exported data type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ExportKind {
     /// Flow records.
     Flows,
-    /// Seconds of a series.
+    /// Rows of a time series.
     Series,
 }
 
-/// IPFIX's port (RFC 7011, section 10.2.2; the same for TCP), which our multicast uses, too.
+/// The IPFIX port (RFC 7011, section 10.2.2; the same for TCP), also of our multicast export.
 pub const IPFIX_PORT: u16 = 4739;
 
-/// The port that NetFlow v9 usually goes to.
+/// The usual port of NetFlow v9.
 pub const NETFLOW_PORT: u16 = 2055;
 
-/// Routers between us and the farthest listener of a group, and one: only the same network hears us, unless more is asked.
+/// Default multicast TTL: packets stay in the local network.
 pub const TTL: u8 = 1;
 
-/// The group of a kind and an interface: 239.128 or 239.129, then the number of the interface. M3OMon has 224.128 and
-/// 224.129; 239/8 is the part that RFC 2365 leaves to each site.
+/// The group of a data type and an interface: 239.128 or 239.129, then the interface number. M3OMon uses 224.128 and
+/// 224.129; RFC 2365 reserves 239/8 for local use.
 pub fn group(kind: ExportKind, interface: u16) -> Ipv4Addr {
     let [high, low] = interface.to_be_bytes();
     let second = match kind {
@@ -37,38 +37,38 @@ pub fn group(kind: ExportKind, interface: u16) -> Ipv4Addr {
     Ipv4Addr::new(239, second, high, low)
 }
 
-/// See the module.
+/// An export target; see the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// One collector by datagrams.
+    /// One collector, by UDP.
     Udp {
         /// Its name or address.
         host: String,
-        /// Its port; `None` is the usual one.
+        /// Its port; `None` for the default.
         port: Option<u16>,
     },
-    /// One [`group`] for each kind and interface.
+    /// One [`group`] for each data type and interface.
     Multicast {
-        /// The interface by which it leaves; empty where the kernel shall choose.
+        /// The egress interface; empty if the kernel chooses.
         interface: String,
-        /// To which port; `None` is the usual one.
+        /// The destination port; `None` for the default.
         port: Option<u16>,
-        /// How far it goes.
+        /// The multicast TTL.
         ttl: u8,
     },
-    /// One collector by a stream.
+    /// One collector, by TCP.
     Tcp {
         /// Its name or address.
         host: String,
-        /// Its port; `None` is the usual one.
+        /// Its port; `None` for the default.
         port: Option<u16>,
     },
-    /// A file (RFC 5655). One that exists is continued behind its last whole message.
+    /// A file (RFC 5655). Messages are appended after the last complete message of an existing file.
     File(PathBuf),
 }
 
 impl Target {
-    /// Whether what is sent arrives, or the sender knows that it does not.
+    /// True if every loss is noticed by the sender.
     pub fn is_reliable(&self) -> bool {
         matches!(self, Self::Tcp { .. } | Self::File(_))
     }
@@ -93,7 +93,7 @@ impl fmt::Display for Target {
     }
 }
 
-/// Why a text is no target.
+/// The reason why a text is not a valid target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseTargetError {
     text: String,

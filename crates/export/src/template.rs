@@ -1,4 +1,4 @@
-//! Templates (RFC 7011, section 3.4): which fields, in which order, in how many octets; and records written after them.
+//! Templates (RFC 7011, section 3.4) and the encoding of records by them.
 
 use crate::element::{REVERSE_BIT, REVERSE_PEN, VARIABLE};
 use crate::encode::Fields;
@@ -7,7 +7,7 @@ use crate::rows::{self, SERIES};
 use flow::Record;
 use series::Row;
 
-/// What tells templates of flow records apart: three bits of their number.
+/// The properties that distinguish templates of flow records: three bits of their id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub v6: bool,
@@ -16,15 +16,15 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// How many there are.
+    /// Number of shapes.
     pub const COUNT: usize = 8;
 
-    /// The one with this number.
+    /// The shape with this number.
     pub fn from_number(number: usize) -> Self {
         Self { v6: number & 1 != 0, icmp: number & 2 != 0, both_ways: number & 4 != 0 }
     }
 
-    /// That of a record, if both directions are put into one.
+    /// The shape of a record whose directions share a data record.
     pub fn of(record: &Record) -> Self {
         let both_ways = record.directions.iter().all(|s| s.packets > 0);
         Self { v6: record.key.src.is_ipv6(), icmp: fields::is_icmp(&record.key), both_ways }
@@ -45,7 +45,7 @@ impl Shape {
     }
 }
 
-/// A field of one direction of a template.
+/// A field of a template, for one direction.
 #[derive(Clone, Copy)]
 pub(crate) struct Column {
     pub field: &'static Field,
@@ -54,7 +54,7 @@ pub(crate) struct Column {
     pub len: u16,
 }
 
-/// What of a record is written.
+/// The part of a record that a column contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum FieldSelection {
     All,
@@ -62,12 +62,12 @@ pub(crate) enum FieldSelection {
     NoLists,
 }
 
-/// Elements of IANA that [`Fields::Standard`] leaves out: nanoseconds (156, 157), which stand beside milliseconds in the
-/// other sets of fields and which many collectors do not know; the second element for the outer VLAN (243); sums of squares
+/// IANA elements that [`Fields::Standard`] omits: nanoseconds (156, 157), which the other field sets have beside
+/// milliseconds and which many collectors do not support; the second element for the outer VLAN (243); sums of squares
 /// (198).
 const NOT_STANDARD: [u16; 4] = [156, 157, 198, 243];
 
-/// Whether a set of fields has a field.
+/// True if a field set has a field.
 fn has(which: Fields, field: &Field) -> bool {
     let plain = !field.element.is_enterprise && field.len != VARIABLE;
     match which {
@@ -77,8 +77,8 @@ fn has(which: Fields, field: &Field) -> bool {
     }
 }
 
-/// The octets of a field in a set of fields. Packets with a flag of TCP have four in [`Fields::Standard`] (reduced size, RFC 7011,
-/// section 6.2): a record does not live long enough for more of them.
+/// Octets of a field in a field set. Counters of packets with a TCP flag have four in [`Fields::Standard`]
+/// (reduced-size encoding, RFC 7011, section 6.2), which suffice for the lifetime of a record.
 fn len(which: Fields, field: &Field) -> u16 {
     match field.element.id {
         218..=223 if which == Fields::Standard && !field.element.is_enterprise => 4,
@@ -86,9 +86,9 @@ fn len(which: Fields, field: &Field) -> u16 {
     }
 }
 
-/// The columns of a template: those of the way back, then those of the record and of its source; fixed lengths before
-/// variable ones. The way back comes first because there are collectors that take the last of two columns of one number
-/// whatever the enterprise (nfdump 1.7.1 does so with TCP's flags and the class of service): so they end at the source's.
+/// The columns of a template: reverse direction, then record and forward direction; fixed lengths before variable ones.
+/// The reverse direction comes first because of collectors that ignore the enterprise number and use the last of two
+/// columns with equal number (nfdump 1.7.1 for TCP flags and class of service): so they get the forward direction.
 pub(crate) fn columns(shape: Shape, which: Fields) -> Vec<Column> {
     let wanted = |f: &&Field| shape.has(f.when) && has(which, f);
     let (fixed, variable): (Vec<_>, Vec<_>) = FLOW.iter().filter(wanted).partition(|f| f.len != VARIABLE);
@@ -103,12 +103,12 @@ pub(crate) fn columns(shape: Shape, which: Fields) -> Vec<Column> {
     columns
 }
 
-/// The columns of a template of seconds.
+/// The columns of a template of rows.
 pub(crate) fn row_columns(which: Fields) -> Vec<&'static rows::Field> {
     SERIES.iter().filter(|f| which == Fields::Full || !f.element.is_enterprise).collect()
 }
 
-/// Writes a record, seen from `side`.
+/// Encodes a record as seen from `side`.
 pub(crate) fn put_record(
     columns: &[Column],
     record: &Record,
@@ -135,17 +135,17 @@ pub(crate) fn put_record(
     }
 }
 
-/// Writes a second.
+/// Encodes a row.
 pub(crate) fn put_row(columns: &[&rows::Field], row: &Row, out: &mut Vec<u8>) {
     for field in columns {
         put_number(out, (field.get)(row, field.index), usize::from(field.len));
     }
 }
 
-/// A number in so many octets, most significant first; one that is too large becomes the largest.
+/// A big-endian number of `len` octets; a number that is too large is replaced by the largest.
 #[inline]
 pub(crate) fn put_number(out: &mut Vec<u8>, value: u128, len: usize) {
-    // The lengths that nearly all fields have are stores of one word; the rest is a copy of a length known only here.
+    // The usual lengths are stores of one word; the others are a copy of a length known only at run time.
     match len {
         1 => out.push(u8::try_from(value).unwrap_or(u8::MAX)),
         2 => out.extend_from_slice(&u16::try_from(value).unwrap_or(u16::MAX).to_be_bytes()),
@@ -159,7 +159,7 @@ pub(crate) fn put_number(out: &mut Vec<u8>, value: u128, len: usize) {
     }
 }
 
-/// Octets with their number before them (RFC 7011, section 7). What is longer than 65535 is cut; no message is.
+/// Octets with their length before them (RFC 7011, section 7), truncated to 65535, which no message can hold.
 pub(crate) fn put_octets(out: &mut Vec<u8>, octets: &[u8]) {
     let octets = &octets[..octets.len().min(usize::from(u16::MAX))];
     match u8::try_from(octets.len()) {
@@ -172,21 +172,21 @@ pub(crate) fn put_octets(out: &mut Vec<u8>, octets: &[u8]) {
     out.extend_from_slice(octets);
 }
 
-/// The elements of a basicList come in this order: ordered (RFC 6313, section 4.4).
+/// The semantic of a basicList: ordered (RFC 6313, section 4.4).
 const ORDERED: u8 = 4;
 
-/// Octets of the name of an interface in an options data record: four times IFNAMSIZ, because a name can also be that of a
+/// Octets of an interface name in an options data record: four times IFNAMSIZ, because the name may also be that of a
 /// file.
 pub(crate) const NAME: u16 = 64;
 
-/// A text in so many octets: cut between two characters if it is longer, zeros behind it if it is shorter.
+/// A text in `len` octets: truncated at a character boundary, or padded with zeros.
 pub(crate) fn put_text(out: &mut Vec<u8>, text: &str, len: u16) {
     let end = out.len() + usize::from(len);
     out.extend_from_slice(&text.as_bytes()[..text.floor_char_boundary(len.into())]);
     out.resize(end, 0);
 }
 
-/// The directions of a record that have packets, as sides; the source if none has.
+/// The sides of a record that have packets; the source if neither has.
 pub(crate) fn directions(record: &Record) -> &'static [usize] {
     match record.directions.each_ref().map(|s| s.packets > 0) {
         [true, true] => &[0, 1],
@@ -195,7 +195,7 @@ pub(crate) fn directions(record: &Record) -> &'static [usize] {
     }
 }
 
-/// A basicList (RFC 6313, section 4.5.1) with its length in three octets, as is recommended there.
+/// A basicList (RFC 6313, section 4.5.1) with the recommended three-octet length.
 fn put_list(out: &mut Vec<u8>, of: u16, pen: Option<u32>, len: u16, count: usize, get: impl Fn(usize) -> u128) {
     out.extend_from_slice(&[255, 0, 0]);
     let begin = out.len();
@@ -204,7 +204,7 @@ fn put_list(out: &mut Vec<u8>, of: u16, pen: Option<u32>, len: u16, count: usize
     for i in 0..count {
         put_number(out, get(i), usize::from(len));
     }
-    // A list that is longer makes a record that does not fit any message, whatever stands here.
+    // A longer list makes a record that fits into no message, whatever its length field contains.
     let len = u16::try_from(out.len() - begin).unwrap_or(u16::MAX);
     out[begin - 2..begin].copy_from_slice(&len.to_be_bytes());
 }
@@ -219,7 +219,7 @@ pub(crate) fn put_specifier(out: &mut Vec<u8>, id: u16, pen: Option<u32>, len: u
     }
 }
 
-/// Number and enterprise of a column on the wire.
+/// Id and enterprise number of a column on the wire.
 pub(crate) fn wire_id(own: bool, id: u16, reverse: bool, pen: u32) -> (u16, Option<u32>) {
     match (own, reverse) {
         (false, false) => (id, None),

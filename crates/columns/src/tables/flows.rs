@@ -1,5 +1,5 @@
-//! The columns of flow records. A value that is known is always there; `flow::fields` says of each column what it is and
-//! when it has no value.
+//! The columns of flow records. A value that is known is always written; `flow::fields` describes each column and when
+//! it has no value.
 
 use super::initial_packets::early;
 use super::put::put;
@@ -14,13 +14,13 @@ use wire::{IpProtocol, community_id};
 
 pub(super) const NANOS_PER_SEC: u64 = 1_000_000_000;
 
-/// A record and what is needed to make the rest of it.
+/// A record under construction, with the timestamp that relative fields refer to.
 pub struct RecordLine {
     pub(super) record: Record,
     first: Timestamp,
 }
 
-/// A number that is always there, of 64 bits.
+/// A required 64-bit number.
 macro_rules! long {
     ($name:expr, $coding:ident, $asked:ident, $type:literal, $l:ident, $v:ident => $put:expr) => {
         Column {
@@ -43,7 +43,7 @@ macro_rules! long {
     };
 }
 
-/// One of 64 bits that others make: nothing is taken from it.
+/// A required 64-bit number that is derived from others and ignored when reading.
 macro_rules! made {
     ($name:expr, $coding:ident, $asked:ident, $type:literal) => {
         Column {
@@ -59,7 +59,7 @@ macro_rules! made {
     };
 }
 
-/// A number of 32 bits; `$from` is the type of the field.
+/// A required 32-bit number; `$from` is the type of the field.
 macro_rules! int {
     ($name:expr, $coding:ident, $from:ty, $asked:ident, $l:ident, $v:ident => $put:expr) => {
         Column {
@@ -82,7 +82,7 @@ macro_rules! int {
     };
 }
 
-/// One that may be missing, of 64 bits.
+/// An optional 64-bit number.
 macro_rules! maybe_long {
     ($name:expr, $coding:ident, $l:ident, $v:ident => $put:expr) => {
         Column {
@@ -106,7 +106,7 @@ macro_rules! maybe_long {
     };
 }
 
-/// The same of 32 bits.
+/// An optional 32-bit number.
 macro_rules! maybe_int {
     ($name:expr, $from:ty, $l:ident, $v:ident => $put:expr) => {
         Column {
@@ -130,7 +130,7 @@ macro_rules! maybe_int {
     };
 }
 
-/// A word for a number, which is always there.
+/// A required member of a vocabulary, as text.
 macro_rules! word {
     ($name:literal, $words:expr, $l:ident, $v:ident => $put:expr) => {
         Column {
@@ -153,7 +153,7 @@ macro_rules! word {
     };
 }
 
-/// One that may be missing.
+/// An optional member of a vocabulary.
 macro_rules! maybe_word {
     ($name:literal, $words:expr, $l:ident, $v:ident => $put:expr) => {
         Column {
@@ -179,7 +179,7 @@ macro_rules! maybe_word {
     };
 }
 
-/// The first bytes that a side carried; null if there are none.
+/// The first payload bytes of a direction; null if there are none.
 macro_rules! payload {
     ($name:expr, $s:literal) => {
         Column {
@@ -204,7 +204,7 @@ macro_rules! payload {
     };
 }
 
-/// The link address of a side, as text; null where there is none.
+/// The MAC address of a direction, as text; null if there is none.
 macro_rules! mac {
     ($name:expr, $s:literal) => {
         Column {
@@ -250,7 +250,7 @@ macro_rules! address {
     };
 }
 
-/// Squares: as a decimal number, which is the widest that SQL has.
+/// Sums of squares, as decimals: SQL's widest numbers.
 macro_rules! squares {
     ($name:expr, $s:literal, $coding:ident, $field:ident) => {
         Column {
@@ -273,14 +273,14 @@ macro_rules! squares {
     };
 }
 
-/// A number of a side that is not there if the side has nothing that it could be of.
+/// A number of a direction that is missing if the direction has no packets to which it applies.
 macro_rules! maybe_side {
     ($name:expr, $s:literal, $coding:ident, $($field:tt)+) => {
         maybe_long!($name, $coding, l, v => l.record.directions[$s].$($field)+ = v.unwrap_or(0))
     };
 }
 
-/// The columns of a side. Its last moment is taken when all that it is made of is known.
+/// The columns of a direction. Its last timestamp is computed after all columns that it depends on.
 macro_rules! side {
     ($columns:ident, $p:literal, $s:literal) => {
         $columns.extend([
@@ -339,12 +339,12 @@ macro_rules! side {
     };
 }
 
-/// The same column of moments.
+/// The same column as a timestamp.
 fn moment(column: Column<RecordLine>) -> Column<RecordLine> {
     Column { value_type: ValueType::Moments, ..column }
 }
 
-/// Whether no other field is made of this column: what cannot be read of it makes nothing else wrong.
+/// True if no other field is derived from this column, so that its damage makes no other field wrong.
 fn is_alone(path: &str) -> bool {
     const OF_FLOWS: [&str; 9] =
         ["src_port", "dst_port", "vlan", "vlan_inner", "mpls", "end_reason", "lost", "syn_rtt_ns", "ack_rtt_ns"];
@@ -385,7 +385,7 @@ impl Schema for Record {
             return false;
         }
         let Some(fields) = fields.filter(|_| is_alone(path)) else { return true };
-        // A field that is no column may be made of any.
+        // A field that is no column may be derived from any column.
         let is_known = |name: &String| {
             name == super::INTERFACE || Self::MADE.contains(&&name[..]) || {
                 let columns = Self::columns();

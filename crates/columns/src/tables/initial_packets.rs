@@ -1,11 +1,11 @@
-//! The columns of a flow's first packets: three lists of the same number of entries, whose levels are the same.
+//! The columns of a flow's first packets: three lists with equal numbers of entries and hence equal levels.
 
 use super::flows::RecordLine;
 use crate::builder::Entries;
 use crate::schema::{Cells, Column, ColumnPredicate, EncodingHint, Repetition, ValueType};
 use flow::{InitialPacket, Record};
 
-/// Lengths, flags and gaps, in this order.
+/// Lengths, flags and inter-arrival times, in this order.
 pub fn early() -> [Column<RecordLine>; 3] {
     let column = |name: &str, element: &str, shape, holds, coding, take| Column {
         path: format!("{name}.list.element"),
@@ -24,7 +24,7 @@ pub fn early() -> [Column<RecordLine>; 3] {
     ]
 }
 
-/// Puts the list into the leaves, one behind the other.
+/// Appends the entries of a record to the three leaves.
 #[inline]
 pub fn put(record: &Record, leaves: &mut [Entries; 3]) {
     let [lengths, flags, gaps] = leaves;

@@ -1,4 +1,4 @@
-//! A record's numbers into a tile, strip by strip in the order of the columns ([`super::flows`]).
+//! Writes a record's numbers into a tile, in the order of the packed columns ([`super::flows`]).
 
 use super::flows::NANOS_PER_SEC;
 use super::initial_packets;
@@ -9,17 +9,18 @@ use base::Timestamp;
 use flow::{DirectionStats, Record};
 use std::net::IpAddr;
 
-/// Strips with a number of every row: of the whole, of each side, and how many packets are listed.
+/// Number of packed columns with a number in every row: of the record, of each direction, and the number of listed
+/// packets.
 const EVERY: usize = 18 + 2 * 19 + 1;
 
-/// Strips of numbers that may be missing: of the whole, and of each side.
+/// Number of nullable packed columns: of the record, and of each direction.
 const MAYBE: usize = 13 + 2 * 18;
 
-/// Puts a record into the next row.
+/// Writes a record into the next row.
 #[inline]
 pub fn put(record: &Record, tile: &mut Tile) {
     let (first, last) = (record.first(), record.last());
-    // The tests of every field that comes back hold the numbers of strips against the table.
+    // The round-trip tests compare these numbers with the schema.
     let none = "as many strips as the table has";
     let Some(leaves) = tile.entries.first_chunk_mut() else { return debug_assert!(false, "{none}") };
     initial_packets::put(record, leaves);
@@ -73,7 +74,8 @@ fn address(row: &mut Row<'_, EVERY, MAYBE>, address: IpAddr) {
     row.maybe((bits >> 64) as u64, address.is_ipv6());
 }
 
-/// A number of a side without packets, or without gaps, says nothing; one that is there all the same is kept.
+/// A number of a direction without packets, or without inter-arrival times, has no meaning and is null; if it is not
+/// zero all the same, it is kept.
 #[inline(always)]
 fn put_side(row: &mut Row<'_, EVERY, MAYBE>, side: &DirectionStats, payload: &[u8], first: Timestamp) {
     let DirectionStats { length, iat: gap, .. } = side;

@@ -1,10 +1,10 @@
-//! Addresses as the text that columns hold, and back.
+//! Formats and parses addresses as the text of columns.
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr};
 use wire::MacAddr;
 
-/// As `IpAddr` shows itself; IPv4 by hand, for it is most of what is written.
+/// As the `Display` of `IpAddr`, with faster code for IPv4, the most frequent case.
 pub fn write_address(address: IpAddr, out: &mut Vec<u8>) {
     match address {
         IpAddr::V4(four) => {
@@ -34,7 +34,7 @@ pub fn read_address(text: &[u8]) -> Option<IpAddr> {
     let (mut at, mut value, mut digits) = (0, 0u32, 0);
     for byte in text {
         match byte {
-            // More digits begin an IPv6 address.
+            // A group of more than three digits begins an IPv6 address.
             b'0'..=b'9' if digits < 3 => {
                 value = value * 10 + u32::from(byte - b'0');
                 digits += 1;
@@ -53,7 +53,8 @@ pub fn read_address(text: &[u8]) -> Option<IpAddr> {
     Some(IpAddr::V4(Ipv4Addr::from(parts)))
 }
 
-/// Texts of one dictionary lie at the same place: each is read once, as long as two do not share a drawer.
+/// A cache of parsed addresses, keyed by the address of the text in memory: equal texts of one dictionary are the same
+/// slice. Colliding texts evict each other.
 pub struct Memo(Vec<(usize, Option<IpAddr>)>);
 
 impl Default for Memo {
@@ -63,7 +64,7 @@ impl Default for Memo {
 }
 
 impl Memo {
-    /// The address that this text says. The texts of one memo all live at the same time.
+    /// Parses a text. All texts that are passed to one memo must be alive at the same time.
     pub fn address(&mut self, text: &[u8]) -> Option<IpAddr> {
         let at = text.as_ptr() as usize;
         let drawer = &mut self.0[(at ^ at >> 12) & 0xfff];
@@ -74,7 +75,7 @@ impl Memo {
     }
 }
 
-/// The number that stands for a link address until it is written.
+/// A MAC address as the number that represents it in memory.
 pub fn mac_number(mac: MacAddr) -> i64 {
     let [a, b, c, d, e, f] = mac.0;
     i64::from_be_bytes([0, 0, a, b, c, d, e, f])

@@ -1,27 +1,27 @@
-//! What became of what was offered: counted by every handle and by the thread, read by anybody.
+//! Counters of the submitted records: incremented by the handles and the thread, readable from any thread.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
-/// Why a record was not sent.
+/// The cause for which a record was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Unsent {
-    /// The queue was full although the collector takes messages: it is slower than the meter.
+    /// The queue was full although the collector accepts messages: it is slower than the meter.
     QueueFull = 0,
-    /// The collector could not be reached, or broke off.
+    /// The collector could not be reached, or closed the connection.
     Unreachable,
-    /// It does not fit a message.
+    /// The record does not fit into a message.
     TooLarge,
-    /// It was offered after the end.
+    /// The record was offered after the exporter ended.
     Stopped,
 }
 
 impl Unsent {
-    /// How many there are.
+    /// Number of causes.
     pub const COUNT: usize = 4;
-    /// All, in the order of their numbers.
+    /// All causes, in the order of their numbers.
     pub const ALL: [Self; Self::COUNT] = [Self::QueueFull, Self::Unreachable, Self::TooLarge, Self::Stopped];
 
     /// The name used in JSON, metrics and tables.
@@ -34,7 +34,7 @@ impl Unsent {
         }
     }
 
-    /// What one count says.
+    /// Description of one cause.
     pub const fn description(self) -> &'static str {
         match self {
             Self::QueueFull => "the queue was full although the collector takes messages: it is slower than the meter",
@@ -45,12 +45,12 @@ impl Unsent {
     }
 }
 
-/// What became of what was offered.
+/// Counters of offered records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Records and seconds.
+    /// Records and rows offered.
     pub offered: u64,
-    /// Of these, handed to the kernel, and not refused by the collector's machine since.
+    /// Of these, passed to the kernel and not reported as undeliverable since.
     pub sent: u64,
     /// Not sent, by [`Unsent`].
     pub unsent: [u64; Unsent::COUNT],
@@ -58,22 +58,22 @@ pub struct Counts {
     pub trimmed: u64,
     /// Messages sent.
     pub messages: u64,
-    /// Bytes of these.
+    /// Bytes of these messages.
     pub octets: u64,
-    /// Ways to collectors that were opened.
+    /// Connections opened to collectors.
     pub sessions: u64,
-    /// What is wrong now, if anything.
+    /// The current error, if there is one.
     pub error: Option<String>,
 }
 
 impl Counts {
-    /// Neither sent nor given up yet.
+    /// Records that are neither sent nor unsent yet.
     pub fn waiting(&self) -> u64 {
         self.offered.saturating_sub(self.sent + self.unsent.iter().sum::<u64>())
     }
 }
 
-/// The counts while they change.
+/// The counters while the exporter runs.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
     pub offered: AtomicU64,
@@ -85,22 +85,24 @@ pub(super) struct Shared {
     pub sessions: AtomicU64,
     pub error: Mutex<Option<String>>,
     pub down: AtomicBool,
-    /// The end has been asked for; the thread sends what waits.
+    /// The end was requested; the thread sends the waiting records.
     pub ending: AtomicBool,
-    /// When the end has to have come; set before `ending` is.
+    /// The deadline for the end; set before `ending` is.
     pub until: OnceLock<Instant>,
-    /// Nothing more is taken.
+    /// Offers are no longer accepted.
     pub closed: AtomicBool,
-    /// The end came without the thread, which hangs in a call. It sends nothing more; what waits for it is unreachable.
+    /// The exporter ended while its thread was blocked in a call. The thread sends nothing more; the records that wait
+    /// for it count as unreachable.
     pub abandoned: AtomicBool,
-    /// Jobs that were put into the queue.
+    /// Jobs added to the queue.
     pub queued: AtomicU64,
-    /// Jobs that the thread has taken out of the queue.
+    /// Jobs that the thread has taken from the queue.
     pub taken: AtomicU64,
-    /// One more than had been taken when waiting was in vain; nobody waits again before another is taken. Patience is with
-    /// the collector, not with each offer: a replay of millions of records would wait for a dead one millions of times.
+    /// One more than `taken` when an offer waited in vain; no offer waits again before `taken` changes. The timeout
+    /// applies to the collector and not to each offer: a replay of millions of records would otherwise wait for an
+    /// unresponsive collector millions of times.
     pub stalled_at: AtomicU64,
-    /// Offers under way: once closed, the thread waits for them before it counts what is left.
+    /// Offers in progress: after closing, the thread waits for them before it counts the remaining jobs.
     pub offering: AtomicU64,
 }
 
@@ -109,7 +111,7 @@ impl Shared {
         self.unsent[cause as usize].fetch_add(items, SeqCst);
     }
 
-    /// What was taken for sent has not arrived; says how many there were.
+    /// Counts records as unreachable that were counted as sent; returns their number.
     pub fn take_back(&self, sent: &mut Option<u64>) -> u64 {
         let items = sent.take().unwrap_or(0);
         self.sent.fetch_sub(items, SeqCst);
@@ -123,7 +125,7 @@ impl Shared {
     }
 
     pub fn counts(&self) -> Counts {
-        // What is subtracted is read first, so that nothing waits less than not at all.
+        // The subtrahends are read first, so that the number of waiting records is never negative.
         let get = |n: &AtomicU64| n.load(SeqCst);
         let (sent, unsent) = (get(&self.sent), self.unsent.each_ref().map(get));
         let mut counts = Counts {

@@ -1,4 +1,5 @@
-//! The meter's end: offering never waits, unless patience was asked for.
+//! The meter's side of the exporter: offering does not block unless [`Settings::offer_timeout`](super::Settings) is
+//! set.
 
 use super::counts::{Counts, Shared, Unsent};
 use flow::Record;
@@ -9,15 +10,15 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::mpsc::{SyncSender, TrySendError};
 use std::time::{Duration, Instant};
 
-/// What is offered.
+/// A job in the queue.
 pub(super) enum QueueItem {
     Flow(Box<Record>),
     Row(Box<Row>),
-    /// A second that is not exported, for the loss statistics.
+    /// The ledger of a row that is not exported, for the loss statistics.
     Ledger(Box<Row>),
 }
 
-/// Offers records; one for each meter's thread.
+/// Offers records to an exporter; one for each meter thread.
 #[derive(Clone)]
 pub struct Handle {
     pub(super) queue: SyncSender<QueueItem>,
@@ -29,24 +30,24 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Offers a flow record. Never waits, unless patience was asked for. False if it will not be sent.
+    /// Offers a flow record. Waits only if there is an offer timeout. Returns false if the record will not be sent.
     pub fn flow(&self, record: &Record) -> bool {
         self.flows && self.offer(QueueItem::Flow(Box::new(record.clone())))
     }
 
-    /// Offers a second.
+    /// Offers a row of a time series.
     pub fn row(&self, row: &Row) -> bool {
         if self.series {
             return self.offer(QueueItem::Row(Box::new(*row)));
         }
-        // Not a thing that was to be sent: it only improves the statistics, and is not counted.
+        // The ledger only improves the statistics, so it is not counted as offered or unsent.
         if self.queue.try_send(QueueItem::Ledger(Box::new(*row))).is_ok() {
             self.shared.queued.fetch_add(1, SeqCst);
         }
         false
     }
 
-    /// What became of what was offered so far, by all handles together.
+    /// Counters of all handles together.
     pub fn counts(&self) -> Counts {
         self.shared.counts()
     }
@@ -84,16 +85,17 @@ impl Handle {
     }
 }
 
-/// How long an offer waits for a collector that takes nothing once somebody is in a hurry.
+/// How long an offer waits for an unresponsive collector after [`Settings::stop_waiting`](super::Settings) was set.
 const CLOSING_CHECK: Duration = Duration::from_millis(300);
 
 impl Handle {
-    /// Whether an offer that finds the queue full waits on, `since` when and since how many were taken.
+    /// True if an offer that finds the queue full should keep waiting; `since` holds the number of taken jobs and the
+    /// time when it began to wait.
     fn waits(&self, since: &mut Option<(u64, Instant)>) -> bool {
         if self.offer_timeout.is_zero() || self.shared.ending.load(SeqCst) {
             return false;
         }
-        // One that takes what it is given has it all, also after an interrupt.
+        // A collector that accepts records gets all of them, even after an interrupt.
         let patience = if self.hurry.load(SeqCst) { self.offer_timeout.min(CLOSING_CHECK) } else { self.offer_timeout };
         let taken = self.shared.taken.load(SeqCst);
         if self.shared.stalled_at.load(SeqCst) == taken + 1 {

@@ -1,13 +1,14 @@
-//! The way out of the meter: a bounded queue that is only ever tried, and a thread of its own that encodes and sends.
+//! The exporting process: a bounded queue whose sender does not block by default, and a thread that encodes and sends.
 //!
-//! Invariant: every record and second that was offered is counted once, as sent or as unsent by a named cause:
-//! `offered = sent + unsent + waiting`, and nothing waits after [`Exporter::finish`]. Sent means handed to the kernel.
+//! Invariant: every record and row that was offered is counted once, as sent or as unsent with a cause: `offered = sent
+//! + unsent + waiting`, and `waiting` is 0 after [`Exporter::finish`]. Sent means passed to the kernel.
 //!
-//! A collector that is away is tried again after 0.1 s, 0.2 s, … 30 s. Meanwhile the queue is the buffer: a short outage
-//! costs nothing, a long one costs what does not fit.
+//! An unreachable collector is retried after 0.1 s, 0.2 s, … 30 s. Meanwhile the queue is the buffer: a short outage
+//! loses nothing, a long one loses the records that do not fit.
 //!
-//! The end takes hardly more than [`Settings::grace`] from [`Exporter::leave`] on, whatever the collector, a name server or a disk does:
-//! calls that block are bounded by it, and a thread in a call that cannot be bounded is left behind (`Shared::abandoned`).
+//! The end takes little more than [`Settings::grace`] from [`Exporter::leave`] on, however slow the collector, name
+//! resolution or disk is: blocking calls are bounded by it, and a thread in a call that cannot be bounded is abandoned
+//! (`Shared::abandoned`).
 
 mod counts;
 mod handle;
@@ -29,18 +30,18 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use worker::Worker;
 
-/// Records and seconds that may wait; about 1.2 kB each.
+/// Default number of records and rows that may wait; about 1.2 kB each.
 pub const QUEUE: usize = 16_384;
 
-/// How long what waits is sent at the end. All exporters are asked to leave at the same time, so that it is also the time of all
-/// together; with [`MARGIN`] it is less than 5 s.
+/// Default time for sending the waiting records at the end. All exporters are asked to leave at the same time, so it is
+/// also the time for all together; with [`MARGIN`] it is less than 5 s.
 pub const GRACE: Duration = Duration::from_millis(4500);
 
-/// How much longer than the grace [`Exporter::finish`] waits for the thread to end. A thread that is then in a call which the
-/// system does not bound is left behind.
+/// How much longer than the grace [`Exporter::finish`] waits for the thread to end. A thread that is then in a call
+/// which the system does not bound is abandoned.
 const MARGIN: Duration = Duration::from_millis(200);
 
-/// Which protocol is spoken.
+/// The export protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protocol {
     /// IPFIX (RFC 7011).
@@ -50,54 +51,58 @@ pub enum Protocol {
     NetflowV9,
 }
 
-/// Where export times come from.
+/// The source of export times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Clock {
-    /// The system's.
+    /// The system clock.
     #[default]
     System,
-    /// What is exported: the latest moment so far. A capture that is read again is then exported as it was the first time.
+    /// The latest timestamp in the exported records and rows. A capture that is replayed is then exported as it was the
+    /// first time.
     Data,
 }
 
-/// How and where to export.
+/// Settings of an exporter.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where to.
+    /// The export target.
     pub target: Target,
-    /// In which protocol.
+    /// The protocol.
     pub protocol: Protocol,
-    /// Flow records?
+    /// True to export flow records.
     pub flows: bool,
-    /// Seconds of the series? Collectors of flows may take them for flows; they always go into the loss statistics.
+    /// True to export rows of time series. Collectors may mistake them for flows. Their ledgers are added to the loss
+    /// statistics in any case.
     pub series: bool,
-    /// How records become messages.
+    /// The encoder's configuration.
     pub encode: Config,
-    /// How many records may wait.
+    /// Greatest number of waiting records.
     pub queue: usize,
-    /// How long offers wait for room in the queue while nothing is taken out of it: not at all, unless the packets come from
-    /// a file and can wait, too. When it was in vain, nobody waits until the collector takes something again.
+    /// How long an offer waits while the queue is full and the thread takes nothing from it: zero, unless the packets
+    /// come from a file and reading can wait. After an offer has waited in vain, no offer waits until the thread takes
+    /// a job again.
     pub offer_timeout: Duration,
-    /// Once true, nobody waits: whoever asked for the end of a replay is not to wait for a collector.
+    /// Once true, offers hardly wait: a replay that the user interrupts must not wait for a collector.
     pub stop_waiting: Arc<AtomicBool>,
-    /// The longest that a record waits for its message to become full.
+    /// Longest time that a record waits for its message to become full.
     pub batch_delay: Duration,
-    /// How long [`Exporter::finish`] tries to send what waits, from [`Exporter::leave`] on.
+    /// How long [`Exporter::finish`] tries to send the waiting records, from [`Exporter::leave`] on.
     pub grace: Duration,
-    /// How long a connection by TCP may take to come about, and its peer not to read, before it is given up and tried again.
+    /// Greatest time to establish a TCP connection, and greatest time without progress of the peer, before
+    /// reconnection.
     pub io_timeout: Duration,
-    /// Where export times come from.
+    /// The source of export times.
     pub clock: Clock,
     /// Numbers and names of the interfaces.
     pub interfaces: Vec<(u16, String)>,
 }
 
 impl Settings {
-    /// The usual ones for a target: flows with [`Fields::Standard`] to one collector, both kinds with [`Fields::Full`] to groups
-    /// and files.
+    /// Defaults for a target: flows with [`Fields::Standard`] for a collector; both kinds with [`Fields::Full`] for
+    /// multicast groups and files.
     pub fn new(target: Target) -> Self {
         let encode = if target.is_reliable() { Config::reliable() } else { Config::default() };
-        // Groups and files are read by `netgrain flows` and `netgrain series`; collectors are other people's programs.
+        // Groups and files are read by `netgrain flows` and `netgrain series`; collectors are foreign programs.
         let ours = matches!(target, Target::Multicast { .. } | Target::File(_));
         let fields = if ours { Fields::Full } else { Fields::Standard };
         let encode = Config { fields, ..encode };
@@ -119,14 +124,14 @@ impl Settings {
     }
 }
 
-/// Why an exporter does not start.
+/// The reason why an exporter does not start.
 #[derive(Debug)]
 pub enum StartError {
-    /// Nothing is to be exported.
+    /// Neither flows nor series are to be exported.
     Nothing,
-    /// NetFlow v9 has neither files nor streams.
+    /// NetFlow v9 supports neither files nor streams.
     Netflow(Target),
-    /// No thread.
+    /// The thread could not be started.
     Thread(io::Error),
 }
 
@@ -142,20 +147,20 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-/// See the module.
+/// A running exporter; see the module.
 pub struct Exporter {
     handle: Handle,
     grace: Duration,
-    /// Says nothing; it is disconnected when the thread has ended.
+    /// Carries no messages; it is disconnected when the thread ends.
     ended: Receiver<()>,
     thread: JoinHandle<()>,
 }
 
 impl Exporter {
-    /// Starts the thread. Whether the collector can be reached shows later, in [`Counts::error`].
+    /// Starts the thread. An unreachable collector is reported later, in [`Counts::error`].
     ///
     /// # Errors
-    /// [`StartError`] names what cannot be.
+    /// [`StartError`] has the reason.
     pub fn start(settings: Settings) -> Result<Self, StartError> {
         if !settings.flows && !settings.series {
             return Err(StartError::Nothing);
@@ -177,7 +182,7 @@ impl Exporter {
         let worker = Worker::new(settings, shared);
         let (alive, ended) = sync_channel(0);
         let work = move || {
-            // Dropped however the thread ends, which the other end notices.
+            // Dropped however the thread ends, which disconnects `ended`.
             let _alive = alive;
             worker.run(jobs);
         };
@@ -185,38 +190,38 @@ impl Exporter {
         Ok(Self { handle, grace, ended, thread: thread.map_err(StartError::Thread)? })
     }
 
-    /// For a meter's thread.
+    /// A handle for one meter thread.
     pub fn handle(&self) -> Handle {
         self.handle.clone()
     }
 
-    /// What became of what was offered so far.
+    /// Counters of the offered records so far.
     pub fn counts(&self) -> Counts {
         self.handle.counts()
     }
 
-    /// Asks for the end without waiting for it: what waits is still sent, for as long as the grace lasts.
+    /// Requests the end without waiting for it: waiting records are still sent until the grace is over.
     pub fn leave(&self) {
         let shared = &self.handle.shared;
         shared.until.get_or_init(|| Instant::now() + self.grace);
         shared.ending.store(true, SeqCst);
     }
 
-    /// Whether [`Exporter::finish`] would return at once: the end that [`Exporter::leave`] asked for has come, or the grace is
-    /// over.
+    /// True if [`Exporter::finish`] would return at once: the end that [`Exporter::leave`] requested is complete, or
+    /// the grace is over.
     pub fn has_left(&self) -> bool {
         self.thread.is_finished() || self.handle.shared.until.get().is_some_and(|t| Instant::now() >= *t + MARGIN)
     }
 
-    /// Sends what waits, for as long as the grace lasts, and ends. Then `offered = sent + unsent`. A thread that is in a call which
-    /// the system does not bound is left behind; what waits for it is counted as unreachable.
+    /// Sends the waiting records until the grace is over, and ends. Then `offered = sent + unsent`. A thread that is in
+    /// a call which the system does not bound is abandoned; the records that wait for it count as unreachable.
     pub fn finish(self) -> Counts {
         self.leave();
         let shared = &self.handle.shared;
         let left =
             shared.until.get().map_or(Duration::ZERO, |t| (*t + MARGIN).saturating_duration_since(Instant::now()));
         match self.ended.recv_timeout(left) {
-            // A panic of the thread is its own report; what it had taken shows as waiting.
+            // A panic of the thread has been printed; the records that it had taken remain counted as waiting.
             Ok(()) | Err(RecvTimeoutError::Disconnected) => drop(self.thread.join()),
             Err(RecvTimeoutError::Timeout) => {
                 shared.closed.store(true, SeqCst);

@@ -1,4 +1,5 @@
-//! The thread: takes what was offered, encodes, sends, and tries again what could not be reached.
+//! The exporter's thread: takes records from the queue, encodes and sends them, and reconnects to unreachable
+//! collectors.
 
 use super::counts::{Shared, Unsent};
 use super::handle::QueueItem;
@@ -15,42 +16,42 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// One session: an encoder and its way.
+/// One session: an encoder and its connection.
 struct Session {
     to: (ExportKind, u16),
     encoder: Box<dyn Encode>,
     channel: Option<Channel>,
-    /// Records of the last datagram, of which nothing more was heard yet.
+    /// Number of records in the last datagram, which may still be refused by an ICMP error.
     unconfirmed: Option<u64>,
 }
 
-/// See the module.
+/// The state of the thread; see the module.
 pub(super) struct Worker {
     settings: Settings,
     shared: Arc<Shared>,
-    /// By kind and interface where there is a group for each, else one.
+    /// By kind and interface if each has its own multicast group, otherwise one session.
     lines: BTreeMap<(ExportKind, u16), Session>,
     now: Timestamp,
-    /// When something began to wait for its message to become full.
+    /// When the oldest record began to wait for its message to become full.
     waits_since: Option<Instant>,
     retry: Option<Instant>,
     backoff: Duration,
-    /// When the next datagram is due, and how long after the one before it.
+    /// When the next datagram is due, and its distance from the one before.
     due: Instant,
     gap: Duration,
 }
 
-/// In how long a burst of records goes out in datagrams: a collector has 200 KiB of receive buffer if it asks for nothing else, and
-/// a second's ends of flows come all at once.
+/// The time over which a burst of records is sent in datagrams: by default a collector has 200 KiB of receive buffer,
+/// and the flows that end in a second arrive together.
 const SPREAD: Duration = Duration::from_millis(500);
 
-/// The longest time between two records of a burst; and the shortest nap that is worth one.
+/// Greatest time between two records of a burst, and the shortest sleep that is worth a system call.
 const PACE: [Duration; 2] = [Duration::from_micros(200), Duration::from_millis(1)];
 
-/// How long to wait before a collector is tried again: first, and at most.
+/// Delay before a reconnection: the first, and the greatest.
 const BACKOFF: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(30)];
 
-/// The longest nap: so soon the end is noticed, and templates are repeated.
+/// Longest sleep; it bounds the delay until the end is noticed and templates are repeated.
 const IDLE_SLEEP: Duration = Duration::from_millis(50);
 
 impl Worker {
@@ -100,17 +101,18 @@ impl Worker {
         self.end(&jobs);
     }
 
-    /// Whether the end has to have come.
+    /// True if the deadline for the end has passed.
     fn is_late(&self) -> bool {
         self.shared.until.get().is_some_and(|t| Instant::now() >= *t)
     }
 
-    /// The last round: what can still be sent is, the rest is counted, and nothing more is taken.
+    /// Ends the exporter: sends what can still be sent, counts the remaining records as unsent, and closes the queue.
     fn end(&mut self, jobs: &Receiver<QueueItem>) {
         self.shared.closed.store(true, SeqCst);
         let mut left = 0;
         loop {
-            // In this order: an offer that was under way before has put its job where the next line finds it.
+            // The order matters: an offer that was in progress before this load has put its job into the queue before
+            // the next line.
             let none_under_way = self.shared.offering.load(SeqCst) == 0;
             while let Ok(job) = jobs.try_recv() {
                 let reaches = self.lines.values().all(|l| l.channel.is_some());
@@ -129,7 +131,7 @@ impl Worker {
         self.flush();
         for line in self.lines.values_mut() {
             self.shared.give_up(Unsent::Unreachable, line.encoder.restart().into());
-            // No other datagram will tell what became of the last one.
+            // No further datagram will report an ICMP error for the last one.
             if line.unconfirmed.is_some()
                 && let Some(error) = line.channel.as_ref().and_then(Channel::refused)
             {
@@ -139,8 +141,8 @@ impl Worker {
         }
     }
 
-    /// Waits, where datagrams may come too fast for whoever takes them: what waits goes out evenly, in [`SPREAD`]. A queue that
-    /// is about to overflow is not waited for, unless the packets can wait as well.
+    /// Paces datagrams, which may arrive faster than the receiver reads them: waiting records are spread evenly over
+    /// [`SPREAD`]. There is no pacing if the queue is about to overflow, unless offers may wait as well.
     fn pace(&mut self) {
         if self.settings.target.is_reliable() {
             return;
@@ -154,7 +156,7 @@ impl Worker {
         }
         let now = Instant::now();
         let gap = SPREAD / u32::try_from(waiting.max(1)).unwrap_or(u32::MAX);
-        // As fast as the greatest burst wants, until nothing waits.
+        // The rate of the greatest burst is kept until the queue is empty.
         self.gap = if waiting <= 1 { PACE[0] } else { self.gap.min(gap) };
         self.due = self.due.max(now) + self.gap;
         if self.due - now >= PACE[1] {
@@ -162,7 +164,7 @@ impl Worker {
         }
     }
 
-    /// Opens what is not open; false while that does not succeed.
+    /// Opens the connections that are not open; returns false if that fails.
     fn connect(&mut self) -> bool {
         if self.lines.values().all(|l| l.channel.is_some()) {
             return true;
@@ -238,12 +240,12 @@ impl Worker {
         self.waits_since.get_or_insert_with(Instant::now);
     }
 
-    /// Time passes without anything to export.
+    /// Advances the time while there is nothing to export.
     fn tick(&mut self) {
         if self.settings.clock == Clock::System {
             self.now = system_time();
         } else if self.now == Timestamp::ZERO {
-            // Of a time that is only known from what is exported, nothing is known yet.
+            // With [`Clock::Data`] the time is unknown before the first record.
             return;
         }
         let now = self.now;
@@ -264,7 +266,7 @@ impl Worker {
         let mut config = self.settings.encode.clone();
         let multicast = matches!(self.settings.target, Target::Multicast { .. });
         if multicast {
-            // Who listens to several groups at one port tells them apart.
+            // A receiver of several groups at one port distinguishes them by their domains.
             config.domain = config.domain.wrapping_add(u32::from(to.1)).wrapping_add((to.0 as u32) << 16);
         }
         let mut encoder: Box<dyn Encode> = match self.settings.protocol {
@@ -295,14 +297,14 @@ impl Worker {
                 let items = u64::from(message.items);
                 let open = channel.as_mut().filter(|_| broken.is_none() && !shared.abandoned.load(SeqCst));
                 let cause = match open.map(|channel| channel.send(message.bytes, bound)) {
-                    // Why there is no way has been said.
+                    // The error that closed the connection has been reported.
                     None => Unsent::Unreachable,
                     Some(Ok(())) => {
                         shared.sent.fetch_add(items, SeqCst);
                         shared.messages.fetch_add(1, SeqCst);
                         shared.octets.fetch_add(message.bytes.len() as u64, SeqCst);
                         *backoff = BACKOFF[0];
-                        // A datagram is refused when the next one is sent, if at all.
+                        // The kernel reports the refusal of a datagram, if at all, when the next one is sent.
                         let heard = !datagrams || unheard.replace(items).is_some();
                         if heard && shared.down.load(SeqCst) {
                             shared.say(None);
@@ -329,7 +331,7 @@ impl Worker {
         );
         if let Some(error) = broken {
             *channel = None;
-            // What the encoder holds was meant for a session that is gone; its templates, too.
+            // The encoder's incomplete message and its announced templates belong to the ended session.
             let held = u64::from(encoder.restart());
             shared.give_up(Unsent::Unreachable, held);
             lost += held;

@@ -1,8 +1,9 @@
-//! From IPFIX messages back to records and seconds: for `--live`, for files, and as the check of the encoder.
+//! Decodes IPFIX messages into records and rows: for `--live`, for files, and to test the encoder.
 //!
-//! It reads whatever templates say, in any order and with reduced lengths, and takes from it the elements that our tables
-//! know; other people's records give what they have in common with ours. Messages come from anyone who can send a datagram:
-//! nothing in them is believed, and what is kept is bounded ([`TEMPLATES_MAX`], [`FIELDS_MAX`], [`DOMAINS_MAX`]).
+//! The decoder accepts any templates, with fields in any order and with reduced lengths, and reads the elements that
+//! our tables contain; from records of other exporters it reads the elements that they share with ours. Any host can
+//! send messages: they are validated, and the memory for their state is bounded ([`TEMPLATES_MAX`], [`FIELDS_MAX`],
+//! [`DOMAINS_MAX`]).
 
 use super::{HEADER, OPTIONS_TEMPLATES, TEMPLATES, VERSION, at};
 use crate::element::{PEN, REVERSE_BIT, REVERSE_PEN, VARIABLE};
@@ -13,87 +14,87 @@ use series::Row;
 use std::collections::HashMap;
 use std::fmt;
 
-/// Templates that are remembered, of all domains together.
+/// Greatest number of templates that are kept, of all domains together.
 pub const TEMPLATES_MAX: usize = 1024;
 
-/// Fields of one template.
+/// Greatest number of fields in a template.
 pub const FIELDS_MAX: usize = 1024;
 
-/// Observation domains whose sequence is followed.
+/// Greatest number of observation domains whose sequence numbers are tracked.
 pub const DOMAINS_MAX: usize = 1024;
 
-/// What messages say.
+/// The content of messages.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(clippy::large_enum_variant, reason = "most items are records, and they are lent one at a time")]
 pub enum Item {
     /// A flow record.
     Flow(Record),
-    /// A second of a series.
+    /// A row of a time series.
     Row(Row),
-    /// What an interface is called.
+    /// The name of an interface.
     Interface {
         /// Its number.
         number: u16,
         /// Its name.
         name: String,
     },
-    /// What an interface lost since its meter began.
+    /// The losses of an interface since its meter began.
     Loss {
         /// Its number.
         interface: u16,
-        /// Packets that reached it.
+        /// Packets offered to the interface.
         offered: u64,
-        /// Of these, lost.
+        /// Of these, lost packets.
         lost: u64,
     },
 }
 
-/// How a stream has arrived so far.
+/// Counters of a received stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamCounts {
-    /// Messages that were whole.
+    /// Complete messages.
     pub messages: u64,
     /// Data records in them whose template was known.
     pub records: u64,
-    /// Data records that are missing by the sequence numbers.
+    /// Data records that are missing according to the sequence numbers.
     pub missed: u64,
-    /// Sets that could not be read because their template had not come.
+    /// Sets that could not be decoded because their template had not arrived.
     pub without_template: u64,
-    /// Records that are neither flows nor seconds nor options of ours.
+    /// Records that are neither flows nor rows nor options of ours.
     pub foreign: u64,
 }
 
-/// Why a message is no message. What came before the fault has been given out.
+/// The reason why a message is invalid. The items before the error have been passed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageError {
-    /// Fewer bytes than something needs.
+    /// Fewer bytes than a structure needs.
     TooShort {
-        /// Where it begins.
+        /// Offset of the structure.
         offset: usize,
         /// Bytes that it needs.
         need: usize,
-        /// Bytes that are left.
+        /// Bytes that remain.
         have: usize,
     },
-    /// Not IPFIX.
+    /// A version other than that of IPFIX.
     Version(u16),
-    /// The length in the header is not that of the message.
+    /// The length in the header differs from that of the message.
     Length {
-        /// What the header says.
+        /// The length in the header.
         item: usize,
-        /// Bytes there are.
+        /// The bytes that exist.
         have: usize,
     },
     /// A template whose records would have no length.
     Empty {
-        /// Its number.
+        /// Its id.
         template: u16,
     },
-    /// More templates, fields or domains than are kept.
+    /// Too many templates, fields or domains.
     TooMany {
-        /// Of what.
+        /// The structure of which there are too many.
         what: &'static str,
-        /// How many are.
+        /// The greatest number that is kept.
         limit: usize,
     },
 }
@@ -115,12 +116,12 @@ impl fmt::Display for MessageError {
 
 impl std::error::Error for MessageError {}
 
-/// See the module. One per session: templates of two exporters are not to be mixed.
+/// Decodes one session; see the module. Each exporter needs its own decoder, because template ids are per exporter.
 #[derive(Debug)]
 pub struct Decoder {
     pen: u32,
     templates: HashMap<(u32, u16), Template>,
-    /// By domain, the sequence number that is to come.
+    /// The next expected sequence number of each domain.
     expected: HashMap<u32, u32>,
     arrived: StreamCounts,
 }
@@ -129,7 +130,7 @@ pub struct Decoder {
 struct Template {
     kind: Kind,
     slots: Vec<(Slot, u16)>,
-    /// Octets of the shortest record.
+    /// Bytes of the shortest record.
     least: usize,
 }
 
@@ -141,12 +142,12 @@ enum Kind {
     Foreign,
 }
 
-/// What is to be done with a field.
+/// How a field is decoded.
 #[derive(Clone, Copy)]
 enum Slot {
     Flow(&'static Field, usize),
     Row(&'static rows::Field),
-    /// An element of IANA in an options record.
+    /// An IANA element in an options record.
     Option(u16),
     Skip,
 }
@@ -169,20 +170,20 @@ impl Default for Decoder {
 }
 
 impl Decoder {
-    /// A decoder that knows no template yet. `pen` is the enterprise number under which our elements come.
+    /// A decoder without templates. `pen` is the enterprise number of our own elements.
     pub fn new(pen: u32) -> Self {
         Self { pen, templates: HashMap::new(), expected: HashMap::new(), arrived: StreamCounts::default() }
     }
 
-    /// How the stream has arrived so far.
+    /// Counters of the stream so far.
     pub fn arrived(&self) -> StreamCounts {
         self.arrived
     }
 
-    /// Reads one message and gives out what it says.
+    /// Decodes one message and passes its items to `take`.
     ///
     /// # Errors
-    /// [`MessageError`] says what is wrong with it, and where.
+    /// [`MessageError`] has the reason and the offset.
     pub fn message(&mut self, bytes: &[u8], take: &mut dyn FnMut(Item)) -> Result<(), MessageError> {
         let header = Cursor { bytes, at: 0 }.octets(HEADER)?;
         let version = number(&header[at::VERSION]) as u16;
@@ -196,7 +197,7 @@ impl Decoder {
         let (sequence, domain) = (number(&header[at::SEQUENCE]) as u32, number(&header[at::DOMAIN]) as u32);
         self.missed_before(domain, sequence);
         self.arrived.messages += 1;
-        // Until the whole message is read, what comes after it is not known.
+        // If decoding fails, the number of records is unknown, and so is the next sequence number.
         self.expected.remove(&domain);
         let (mut cursor, mut records, mut all_known) = (Cursor { bytes, at: HEADER }, 0u32, true);
         while cursor.at < bytes.len() {
@@ -237,7 +238,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// A step forward is a loss; a step back is a message that was overtaken, or an exporter that began anew.
+    /// A step forward means lost records; a step back means a reordered message or a restarted exporter.
     fn missed_before(&mut self, domain: u32, sequence: u32) {
         if let Some(expected) = self.expected.get(&domain) {
             let missed = sequence.wrapping_sub(*expected);
@@ -251,7 +252,7 @@ impl Decoder {
         while set.left() >= 4 {
             let (id, count) = (set.number(2)? as u16, set.number(2)? as usize);
             if count == 0 {
-                // Withdrawn (RFC 7011, section 8.1): one, or all of the domain.
+                // A template withdrawal (RFC 7011, section 8.1): of one template, or of all in the domain.
                 self.templates.retain(|(d, i), _| *d != domain || (*i != id && id > OPTIONS_TEMPLATES));
                 continue;
             }
@@ -292,7 +293,7 @@ impl Decoder {
         Ok(Template { kind, slots, least })
     }
 
-    /// What a field is in our tables.
+    /// Finds a field in our tables.
     fn slot(&self, kind: Kind, id: u16, pen: Option<u32>) -> Slot {
         let (own, id, reverse) = match pen {
             None => (false, id, false),
@@ -317,14 +318,14 @@ impl Decoder {
         }
     }
 
-    /// Which element of ours a list is of.
+    /// The field of our tables whose list has this element.
     fn list_of(own: bool, id: u16) -> Option<&'static Field> {
         FLOW.iter().find(|f| matches!(f.body, Body::InitialPacket { of, own: ours, .. } if of == id && ours == own))
     }
 }
 
 impl Template {
-    /// Reads one record; false if it says nothing that we know.
+    /// Decodes one record; returns false if it contains no known item.
     fn record(&self, set: &mut Cursor<'_>, take: &mut dyn FnMut(Item)) -> Result<bool, MessageError> {
         let item = match self.kind {
             Kind::Flow => self.flow(set)?.map(Item::Flow),
@@ -340,7 +341,7 @@ impl Template {
         Ok(known)
     }
 
-    /// Hands each field's octets over.
+    /// Passes the bytes of each field to `take`.
     fn each<'a>(&self, set: &mut Cursor<'a>, mut take: impl FnMut(Slot, &'a [u8])) -> Result<(), MessageError> {
         for (slot, len) in &self.slots {
             let octets = if *len == VARIABLE { set.variable()? } else { set.octets(usize::from(*len))? };
@@ -395,7 +396,7 @@ impl Template {
     }
 }
 
-/// Reads a basicList (RFC 6313, section 4.5.1) into the first packets; one that is broken or unknown is left out.
+/// Decodes a basicList (RFC 6313, section 4.5.1) into the initial packets; an invalid or unknown list is ignored.
 fn list(octets: &[u8], draft: &mut Draft) {
     let mut cursor = Cursor { bytes: octets, at: 0 };
     let mut head = || {
@@ -420,7 +421,7 @@ fn list(octets: &[u8], draft: &mut Draft) {
     }
 }
 
-/// A number of any length; of more than 16 octets, the last 16.
+/// A big-endian number of any length; of more than 16 octets, the last 16.
 #[inline]
 fn number(octets: &[u8]) -> u128 {
     match *octets {
@@ -432,7 +433,7 @@ fn number(octets: &[u8]) -> u128 {
     }
 }
 
-/// Bytes, and how far they have been read.
+/// Bytes with a read position.
 struct Cursor<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -456,7 +457,7 @@ impl<'a> Cursor<'a> {
         Ok(number(self.octets(len)?))
     }
 
-    /// Octets whose number comes before them (RFC 7011, section 7).
+    /// A field of variable length (RFC 7011, section 7).
     fn variable(&mut self) -> Result<&'a [u8], MessageError> {
         let len = match self.number(1)? {
             255 => self.number(2)?,

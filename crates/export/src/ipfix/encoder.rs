@@ -1,14 +1,14 @@
-//! From records to IPFIX messages (RFC 7011): templates before the data that need them.
+//! Encodes records and rows as IPFIX messages (RFC 7011): templates before the data that need them.
 //!
-//! With [`Fields::Standard`] a flow record becomes one data record per direction that has packets; both are in one message
-//! and have the same flowId. With the other fields a flow record of both directions is a biflow with reverse elements
-//! (RFC 5103). A data record whose source is the flow's destination says so (biflowDirection 2): its addresses, counters and
-//! times belong together.
+//! With [`Fields::Standard`] a flow record becomes one data record per direction that has packets; both are in one
+//! message and have the same flowId. With the other field sets a flow record of both directions is a biflow with
+//! reverse elements (RFC 5103). A data record whose source is the flow's destination has biflowDirection 2; its
+//! addresses, counters and times are all seen from that source.
 //!
-//! Templates have messages of their own, and so have options data, because collectors exist that lose the flows of a message
-//! that has both (nfacctd 1.7). Options data also have an observation domain of their own (see [`options_domain`]): RFC 7011,
-//! section 3.1, counts options data records in the sequence number, and nfcapd 1.7 does not. In a domain without options
-//! data both count alike.
+//! Templates and options data have messages of their own, because some collectors lose the flows of a message that also
+//! has templates or options data (nfacctd 1.7). Options data also have an observation domain of their own (see
+//! [`options_domain`]): RFC 7011, section 3.1, counts options data records in the sequence number, and nfcapd 1.7 does
+//! not. In a domain without options data both agree.
 
 use super::{HEADER, OPTIONS_TEMPLATES, TEMPLATES, VERSION, at, id};
 use crate::element::{Element, VARIABLE};
@@ -24,15 +24,15 @@ use flow::Record;
 use series::{Direction, Row};
 use std::collections::BTreeMap;
 
-/// See the module.
+/// Encodes IPFIX; see the module.
 pub struct Encoder {
     config: Config,
     page: MessageBuilder,
-    /// The domain of the message that is being made.
+    /// The domain of the current message.
     kind: Kind,
-    /// By [`Kind`]: data records in the messages of that domain before the one that is being made, modulo 2^32.
+    /// By [`Kind`]: data records in the messages of that domain before the current one, modulo 2^32.
     sequences: [u32; 2],
-    /// The template of seconds has been announced, or is from now on.
+    /// True once the template of rows has been announced.
     has_rows: bool,
     flows: Vec<Vec<Column>>,
     series: Vec<&'static rows::Field>,
@@ -42,10 +42,10 @@ pub struct Encoder {
     scratch: Vec<u8>,
 }
 
-/// Which of the two observation domains of an encoder a message belongs to.
+/// The two observation domains of an encoder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// Flow records and seconds.
+    /// Flow records and rows.
     Flows = 0,
     /// Options data.
     Options = 1,
@@ -56,7 +56,7 @@ fn options_domain(domain: u32) -> u32 {
     domain | 1 << 31
 }
 
-/// What the statistics say (RFC 7011, section 4.1 and 4.3).
+/// The counters of the exporter statistics (RFC 7011, section 4.1 and 4.3).
 #[derive(Debug, Default)]
 struct Exported {
     messages: u64,
@@ -66,7 +66,7 @@ struct Exported {
 }
 
 impl Encoder {
-    /// An encoder that has said nothing yet.
+    /// A new encoder.
     pub fn new(config: Config) -> Self {
         // The first half of the shapes are those of one direction.
         let shapes = if config.fields == Fields::Standard { Shape::COUNT / 2 } else { Shape::COUNT };
@@ -85,7 +85,7 @@ impl Encoder {
         }
     }
 
-    /// Finishes the message and lends it, unless there is nothing in it.
+    /// Completes the message and passes it on, unless it is empty.
     fn emit(&mut self, now: Timestamp, out: MessageSink<'_>) {
         if self.page.is_empty() {
             return;
@@ -113,8 +113,8 @@ impl Encoder {
         self.templates.count_message();
     }
 
-    /// Puts what is in `scratch` into a set, in a new message if it does not fit this one.
-    /// `data` is how many data records it is, `items` how many of the records and rows that were offered.
+    /// Adds the content of `scratch` to a set, in a new message if the current one is too full. `data` is its number of
+    /// data records, `items` its number of submitted records and rows.
     fn put(&mut self, set: u16, [data, items]: [u32; 2], now: Timestamp, out: MessageSink<'_>) -> Result<(), TooLarge> {
         let len = self.scratch.len();
         if !self.page.can_ever_fit(len) {
@@ -129,7 +129,7 @@ impl Encoder {
         Ok(())
     }
 
-    /// Templates, options templates and options data. Each of them fits [`crate::encode::MESSAGE_MIN`].
+    /// Writes templates, options templates and options data. Each of them fits [`crate::encode::MESSAGE_MIN`].
     fn announce(&mut self, now: Timestamp, out: MessageSink<'_>) {
         self.emit(now, out);
         self.templates.announce(now);
@@ -175,14 +175,14 @@ impl Encoder {
                 put_specifier(&mut self.scratch, *id, None, *len);
             }
             self.say(OPTIONS_TEMPLATES, 0, now, out);
-            // nfacctd 1.7 reads the first options template of a set only, and takes the others for a fault.
+            // nfacctd 1.7 reads only the first options template of a set, and reports the others as errors.
             self.page.close();
         }
     }
 
     fn options(&mut self, now: Timestamp, out: MessageSink<'_>) {
         let (domain, sampling) = (self.config.domain, self.config.sampling);
-        // 1: systematic count-based sampling (RFC 5477); of all packets, if nothing is left out.
+        // 1: systematic count-based sampling (RFC 5477); of all packets if `space` is 0.
         self.option(&SAMPLING, &[domain.into(), 1, 1, sampling.interval.into(), sampling.space.into()], "", now, out);
         let e = &self.exported;
         let counts = [domain.into(), e.messages.into(), e.records.into(), e.octets.into(), e.not_sent.into()];
@@ -201,7 +201,7 @@ impl Encoder {
         }
     }
 
-    /// Puts one data record per direction that has packets, all in one message: they are sent or lost together.
+    /// Adds one data record per direction that has packets, all in one message, so that they are sent or lost together.
     fn directions(&mut self, record: &Record, now: Timestamp, out: MessageSink<'_>) -> Result<EncodeResult, TooLarge> {
         let number = Shape { both_ways: false, ..Shape::of(record) }.number();
         let sides = directions(record);
@@ -214,7 +214,7 @@ impl Encoder {
         Ok(EncodeResult::Whole)
     }
 
-    /// One options data record: numbers, and behind them a text if its template has one.
+    /// Adds an options data record: numbers, then a text if its template has one.
     fn option(&mut self, options: &Options, numbers: &[u128], text: &str, now: Timestamp, out: MessageSink<'_>) {
         self.scratch.clear();
         let mut numbers = numbers.iter();
@@ -228,7 +228,7 @@ impl Encoder {
         self.say(options.id, 1, now, out);
     }
 
-    /// Like [`Self::put`], for templates and options data, which are short.
+    /// As [`Self::put`], for templates and options data, which always fit.
     fn say(&mut self, set: u16, data: u32, now: Timestamp, out: MessageSink<'_>) {
         let said = self.put(set, [data, 0], now, out);
         debug_assert_eq!(said, Ok(()), "set {set}");
@@ -301,7 +301,7 @@ impl Encode for Encoder {
     }
 }
 
-/// The lead of a template record, and of an options template record.
+/// The header of a template record or options template record.
 fn put_template(out: &mut Vec<u8>, id: u16, fields: usize, scopes: Option<u16>) {
     out.extend_from_slice(&id.to_be_bytes());
     out.extend_from_slice(&(fields as u16).to_be_bytes());
@@ -310,7 +310,7 @@ fn put_template(out: &mut Vec<u8>, id: u16, fields: usize, scopes: Option<u16>) 
     }
 }
 
-/// An options template: elements of IANA and their octets, of which the first `scopes` say of what the others speak.
+/// An options template: IANA elements and their lengths, of which the first `scopes` are scope fields.
 struct Options {
     id: u16,
     scopes: u16,
@@ -341,7 +341,7 @@ const ELEMENTS: Options = Options {
 
 const OPTIONS: [&Options; 5] = [&SAMPLING, &STATISTICS, &LOSS, &INTERFACES, &ELEMENTS];
 
-/// All elements of ours by their number on the wire, reverse ones among them under the names of RFC 5103.
+/// All of our own elements by their number on the wire, including reverse ones under the names of RFC 5103.
 fn own_elements() -> Vec<(u16, Element)> {
     let mut elements = Vec::new();
     for field in FLOW.iter().filter(|f| f.element.is_enterprise) {

@@ -1,4 +1,4 @@
-//! IPFIX (RFC 7011): messages that say what they mean. [`Encoder`] writes them, [`Decoder`] reads them back.
+//! IPFIX (RFC 7011), whose messages carry their own templates. [`Encoder`] writes them, [`Decoder`] reads them.
 
 mod decoder;
 mod encoder;
@@ -9,10 +9,10 @@ pub use encoder::Encoder;
 /// The version in a message's header.
 pub(crate) const VERSION: u16 = 10;
 
-/// Bytes of a message's header.
+/// Bytes of a message header.
 pub(crate) const HEADER: usize = 16;
 
-/// The header of a message (RFC 7011, section 3.1).
+/// The message header (RFC 7011, section 3.1).
 pub(crate) mod at {
     use std::ops::Range;
     pub const VERSION: Range<usize> = 0..2;
@@ -26,7 +26,7 @@ pub(crate) mod at {
 pub(crate) const TEMPLATES: u16 = 2;
 pub(crate) const OPTIONS_TEMPLATES: u16 = 3;
 
-/// Numbers of our templates. Those of flow records are the first of eight, see [`crate::template::Shape`].
+/// Ids of our templates. Those of flow records are the first of eight, see [`crate::template::Shape`].
 pub(crate) mod id {
     pub const FLOWS: u16 = 256;
     pub const SERIES: u16 = 272;

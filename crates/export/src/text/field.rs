@@ -1,16 +1,16 @@
-//! The table of what can be told of a thing, and choosing from it by name.
+//! The field tables of exported types, and the selection of fields by name.
 
 use super::Value;
 use std::borrow::Cow;
 use std::fmt;
 
-/// One thing that can be told of a `T`.
+/// A field of a `T`.
 pub struct Field<T> {
-    /// Its name: a word of small letters, digits and `_`.
+    /// Its name: lower-case letters, digits and `_`.
     pub name: Cow<'static, str>,
-    /// Its unit; empty where there is none.
+    /// Its unit; empty if it has none.
     pub unit: &'static str,
-    /// What it says, as half a sentence.
+    /// Its description, as a phrase.
     pub meaning: Cow<'static, str>,
     read: Box<Read<T>>,
 }
@@ -18,7 +18,7 @@ pub struct Field<T> {
 type Read<T> = dyn for<'a> Fn(&'a T) -> Value<'a> + Send + Sync;
 
 impl<T> Field<T> {
-    /// A field; the tables are made of these.
+    /// Creates a field of a table.
     pub(super) fn new(
         name: impl Into<Cow<'static, str>>,
         unit: &'static str,
@@ -28,18 +28,18 @@ impl<T> Field<T> {
         Self { name: name.into(), unit, meaning: meaning.into(), read: Box::new(read) }
     }
 
-    /// Reads it.
+    /// The value of the field.
     pub fn of<'a>(&self, thing: &'a T) -> Value<'a> {
         (self.read)(thing)
     }
 }
 
-/// Something that has a table of fields: [`flow::Record`], [`series::Row`], [`series::Rollup`].
+/// A type with a table of fields: [`flow::Record`], [`series::Row`], [`series::Rollup`].
 pub trait FieldTable: Sized + 'static {
-    /// What one of them is called in messages.
+    /// The name of one such value in messages.
     const ITEM_NAME: &'static str;
 
-    /// All that can be told of it, in the order in which it is told.
+    /// All fields, in output order.
     fn fields() -> &'static [Field<Self>];
 }
 
@@ -54,22 +54,22 @@ pub fn field<T: FieldTable>(name: &str) -> Result<&'static Field<T>, UnknownFiel
     })
 }
 
-/// The fields of a list like `src,dst,bytes`, in its order.
+/// The fields of a list like `src,dst,bytes`, in the order of the list.
 ///
 /// # Errors
-/// The first name that is not known.
+/// For the first unknown name.
 pub fn choose<T: FieldTable>(list: &str) -> Result<Vec<&'static Field<T>>, UnknownField> {
     list.split(',').map(|name| field(name.trim())).collect()
 }
 
-/// There is no field of this name.
+/// The error for an unknown field name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownField {
     /// The name.
     pub name: String,
-    /// Of what it was asked.
+    /// The type of value that the name was looked up for.
     pub what: &'static str,
-    /// The names that exist.
+    /// The existing names.
     pub known: Vec<&'static str>,
 }
 

@@ -1,5 +1,5 @@
-//! The text that M3OMon's tools read (Moreno, PhD thesis, 2015, section 5.2; the sample monitor published with HPCAP):
-//! one line per flow, its payload in a second file, and the lines of the curve.
+//! The text format that M3OMon's tools read (Moreno, PhD thesis, 2015, section 5.2; the sample monitor published with
+//! HPCAP): one line per flow, its payload in a second file, and the lines of the time series.
 //!
 //! ```text
 //! sip dip smac dmac pPROTO sport dport npack nbytes first last duration  max min avg std  max min avg std  rtt
@@ -9,12 +9,13 @@
 //! second \t bits \t packets \t active_sessions
 //! ```
 //!
-//! Its flows have one direction, so a record of two gives two lines. Times are seconds with six digits, the duration is
-//! in whole seconds, the one that has begun included; the deviation is that of a sample (n - 1). `dmac` is known if
-//! something came back, else it is zero; `rtt` is that of the SYN, told with the direction of the SYN, else zero.
-//! Lengths are those of IP packets, which is what records keep, but for the average, which is `nbytes / npack` and so
-//! of frames. IPv6 addresses stand where those of IPv4 do. Flags stand in the order of their bits, as the sample's counters
-//! do: the byte of the header is taken apart from its lowest bit on, so ECE comes before CWR.
+//! M3OMon's flows have one direction, so a record of both directions yields two lines. Times are seconds with six
+//! decimals; the duration is the number of clock seconds from that of the first packet to that of the last, both
+//! included; the standard deviation is that of a sample (n - 1). `dmac` is zero unless packets of the reverse direction
+//! were seen. `rtt` is that of the SYN, in the line of the direction that sent the SYN, otherwise zero. Lengths are
+//! those of IP packets, as in records; except the average, which is `nbytes / npack` and hence of frames. IPv6
+//! addresses use the same columns as IPv4. Flags are in the order of their bits from the lowest on, as in the sample
+//! monitor, so ECE comes before CWR.
 
 use base::Timestamp;
 use flow::{DirectionStats, Record};
@@ -23,7 +24,7 @@ use std::io::{self, Write};
 use std::net::IpAddr;
 use wire::MacAddr;
 
-/// Flow lines, and the file of payloads beside them.
+/// Writes flow lines, and the payload file.
 pub struct LegacyFlows<W, P> {
     text: W,
     payload: P,
@@ -31,15 +32,15 @@ pub struct LegacyFlows<W, P> {
 }
 
 impl<W: Write, P: Write> LegacyFlows<W, P> {
-    /// Lines to `text`, the first bytes of flows to `payload` ([`io::sink`] where nobody wants them).
+    /// Writes lines to `text` and the first payload bytes of flows to `payload` ([`io::sink`] to discard them).
     pub fn new(text: W, payload: P) -> Self {
         Self { text, payload, offset: 0 }
     }
 
-    /// One record: a line for each direction that has packets.
+    /// Writes a record: a line for each direction that has packets.
     ///
     /// # Errors
-    /// When one of the files cannot be written.
+    /// If one of the files cannot be written.
     pub fn write(&mut self, record: &Record) -> io::Result<()> {
         for direction in 0..2 {
             if record.directions[direction].packets > 0 {
@@ -49,7 +50,7 @@ impl<W: Write, P: Write> LegacyFlows<W, P> {
         Ok(())
     }
 
-    /// What was written to.
+    /// Returns both outputs.
     pub fn into_inner(self) -> (W, P) {
         (self.text, self.payload)
     }
@@ -86,22 +87,22 @@ impl<W: Write, P: Write> LegacyFlows<W, P> {
     }
 }
 
-/// The curve: a line for each second, of all rows of it that follow each other.
+/// Writes the time series: a line for each second, which sums its consecutive rows.
 pub struct LegacySeries<W> {
     text: W,
     open: Option<Row>,
 }
 
 impl<W: Write> LegacySeries<W> {
-    /// Lines to `text`.
+    /// Writes lines to `text`.
     pub fn new(text: W) -> Self {
         Self { text, open: None }
     }
 
-    /// One row; its line is written with the first of another second.
+    /// Adds a row; its line is written when a row of another second arrives.
     ///
     /// # Errors
-    /// When a line cannot be written.
+    /// If a line cannot be written.
     pub fn write(&mut self, row: &Row) -> io::Result<()> {
         match &mut self.open {
             Some(open) if open.second == row.second => *open += row,
@@ -113,10 +114,10 @@ impl<W: Write> LegacySeries<W> {
         Ok(())
     }
 
-    /// The last line; and what was written to.
+    /// Writes the last line and returns the output.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If the line cannot be written.
     pub fn finish(mut self) -> io::Result<W> {
         let last = self.open.take();
         self.line(last)?;
@@ -130,7 +131,7 @@ impl<W: Write> LegacySeries<W> {
     }
 }
 
-/// Who sends to whom in one direction of a record.
+/// Source and destination of one direction of a record.
 struct Ends {
     src: IpAddr,
     dst: IpAddr,
@@ -144,7 +145,7 @@ impl Ends {
         let there = Self { src: key.src, dst: key.dst, src_port: key.src_port, dst_port: key.dst_port };
         match direction {
             0 => there,
-            // ICMP has its type and code in the place of the destination port, whichever way.
+            // ICMP has type and code in place of the destination port, in both directions.
             _ if !key.protocol.has_ports() => Self { src: key.dst, dst: key.src, ..there },
             _ => Self { src: key.dst, dst: key.src, src_port: key.dst_port, dst_port: key.src_port },
         }

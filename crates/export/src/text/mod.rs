@@ -1,8 +1,8 @@
-//! Records, seconds and roll-ups as text: NDJSON and CSV ([`Writer`]), and the lines of M3OMon ([`legacy`]).
+//! Text output of records, rows and roll-ups: NDJSON and CSV ([`Writer`]), and the lines of M3OMon ([`legacy`]).
 //!
-//! What can be told of a thing is one table of [`Field`]s: name, unit, meaning, and how to read it. The header of CSV,
-//! the keys of JSON and the tables of `docs/reference/flow-records.md` and `docs/reference/time-series.md` are made from it, and whoever wants only
-//! some of the fields, or tells them in another way, [chooses](choose) them by the same names.
+//! The fields of each type are one table of [`Field`]s: name, unit, description, and accessor. The CSV header, the JSON
+//! keys and the tables of `docs/reference/flow-records.md` and `docs/reference/time-series.md` are made from it.
+//! Callers that need only some of the fields, or another format, [choose](choose) them by the same names.
 //!
 //! * NDJSON (RFC 8259, one object per line): times are text (RFC 3339, nanoseconds), 64-bit identities are decimal numbers
 //!   in quotes, because readers that know only floating point would round them; what is not known is left out.

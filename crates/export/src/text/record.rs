@@ -1,5 +1,5 @@
-//! What can be told of a flow record. Lengths are those of IP packets, bytes without another word those of frames;
-//! `fwd` is from source to destination, `rev` back (RFC 5103's reverse direction).
+//! The fields of a flow record. Lengths are those of IP packets, bytes those of frames unless the name says otherwise;
+//! `fwd` is from source to destination, `rev` the reverse direction (RFC 5103).
 
 use super::{Field, FieldTable, Value};
 use flow::{DirectionStats, Record, Stats, schema, tunnel_name};
@@ -20,7 +20,7 @@ impl FieldTable for Record {
     }
 }
 
-/// A field of the one table ([`flow::schema`]).
+/// A field that `flow::schema` describes.
 fn whole(name: &str, read: for<'a> fn(&'a Record) -> Value<'a>) -> Field<Record> {
     known(name, read)
 }
@@ -139,7 +139,7 @@ fn number(value: Option<impl Into<u64>>) -> Value<'static> {
     value.map_or(Value::Absent, |value| Value::Number(value.into()))
 }
 
-/// Of a direction without packets there is no least and no first.
+/// A direction without packets has no minimum and no first packet.
 fn seen<'a>(side: &DirectionStats, value: Value<'a>) -> Value<'a> {
     if side.packets == 0 { Value::Absent } else { value }
 }

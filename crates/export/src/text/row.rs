@@ -1,11 +1,11 @@
-//! What can be told of a second, and of a minute or an hour of them: the table of [`series::quantities`] behind a head.
+//! The fields of a row and of a roll-up: some leading fields, then the table of [`series::quantities`].
 
 use super::{Field, FieldTable, Value};
 use base::Timestamp;
 use series::{Rollup, Row, quantities};
 use std::sync::LazyLock;
 
-/// The rows of a roll-up, and what they are of its seconds.
+/// A statistic of a roll-up: name, the row that holds it, and its description.
 type Part = (&'static str, fn(&Rollup) -> &Row, &'static str);
 
 const PARTS: [Part; 4] = [

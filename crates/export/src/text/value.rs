@@ -1,4 +1,4 @@
-//! One value of a field, and how it is spelt.
+//! The value of a field, and its formatting.
 
 use base::Timestamp;
 use flow::InitialPacket;
@@ -6,39 +6,41 @@ use std::io::Write;
 use std::net::IpAddr;
 use wire::{FlowKey, IpProtocol, MacAddr, community_id};
 
-/// What a field of a thing is.
+/// The value of a field.
 #[derive(Clone, Copy, Debug)]
 pub enum Value<'a> {
-    /// Not known, or there is none.
+    /// Unknown or nonexistent.
     Absent,
-    /// A number.
+    /// An integer.
     Number(u64),
-    /// A number that is not whole.
+    /// A floating-point number.
     Real(f64),
-    /// One of few words.
+    /// A member of an enumeration.
     Word(&'static str),
-    /// 64 bits that are no quantity, as a decimal number; in JSON text, because readers that know only floating point would round it.
+    /// A 64-bit identifier, as a decimal number; a string in JSON, because readers that only know floating point would
+    /// round it.
     Id(u64),
-    /// A moment.
+    /// A timestamp.
     Time(Timestamp),
     /// An address.
     Address(IpAddr),
-    /// A link address.
+    /// A MAC address.
     Mac(MacAddr),
     /// A protocol, by its name in filters or by its number.
     Protocol(IpProtocol),
-    /// The Community ID of a conversation, whose ports are type and code where it is ICMP.
+    /// The Community ID of a flow; for ICMP, the ports of the key are type and code.
     Community(FlowKey),
-    /// An interface, by the name that the writer was given, or by its number.
+    /// An interface, by the name given to the writer, or by its number.
     Interface(u16),
-    /// Bytes; hexadecimal digits.
+    /// Bytes, as hexadecimal digits.
     Bytes(&'a [u8]),
-    /// A number of each of the first packets, which is given with the packet before it: the first with one of nothing.
+    /// One number per initial packet, computed from the packet and the one before it; before the first there is an
+    /// empty one.
     InitialPackets(&'a [InitialPacket], fn(&InitialPacket, &InitialPacket) -> i64),
 }
 
 impl Value<'_> {
-    /// Whether there is anything to be told.
+    /// True if there is no value.
     pub fn is_absent(&self) -> bool {
         match self {
             Self::Absent => true,
@@ -49,7 +51,7 @@ impl Value<'_> {
         }
     }
 
-    /// As JSON; what is absent is `null`.
+    /// As JSON; an absent value is `null`.
     pub fn json(&self, interface: Option<&str>, out: &mut Vec<u8>) {
         if self.is_absent() {
             return out.extend_from_slice(b"null");
@@ -82,7 +84,7 @@ impl Value<'_> {
         }
     }
 
-    /// As people read it.
+    /// As text for people.
     pub fn plain(&self, interface: Option<&str>, out: &mut Vec<u8>) {
         if self.is_absent() {
             return;
@@ -90,7 +92,7 @@ impl Value<'_> {
         match *self {
             Self::Absent => {}
             Self::Number(number) => decimal(number, out),
-            // With a point or an exponent in any case: whoever guesses types sees that these are not whole.
+            // Always with a point or an exponent, so that readers that guess types recognise floating-point numbers.
             Self::Real(real) => display(format_args!("{real:?}"), out),
             Self::Word(word) => out.extend_from_slice(word.as_bytes()),
             Self::Id(id) => decimal(id, out),
@@ -128,7 +130,7 @@ pub(super) fn json_text(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-/// Most of what is written is numbers; these digits take a third of the time of the formatting machinery.
+/// Most values are integers; this takes a third of the time of `fmt`.
 fn decimal(mut number: u64, out: &mut Vec<u8>) {
     let mut digits = [0; 20];
     let mut at = digits.len();

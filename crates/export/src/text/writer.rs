@@ -1,15 +1,15 @@
-//! Things to lines: NDJSON and CSV, of any fields in any order.
+//! Writes values as lines of NDJSON or CSV, with any fields in any order.
 
 use super::value::json_text;
 use super::{Field, FieldTable};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// Version of the JSON documents of netgrain (`docs/reference/json.md`): the value of their key `schema_version`. It changes if a key
-/// disappears, or if its type or meaning changes; new keys leave it as it is.
+/// Version of the JSON documents of netgrain (`docs/reference/json.md`): the value of their key `schema_version`. It is
+/// increased if a key is removed or changes its type or meaning; new keys do not increase it.
 pub const SCHEMA_VERSION: u64 = 1;
 
-/// How lines are spelt.
+/// The format of the lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// One JSON object per line.
@@ -18,22 +18,22 @@ pub enum Format {
     Csv,
 }
 
-/// Writes lines, each with one call; give it something buffered where there are many.
+/// Writes each line with one call; for many lines, pass a buffered output.
 pub struct Writer<T: FieldTable, W> {
     out: W,
     format: Format,
     fields: Vec<&'static Field<T>>,
-    /// What comes before each value: in JSON the quoted name and a colon, made once.
+    /// The text before each value: in JSON the quoted name and a colon.
     keys: Vec<Vec<u8>>,
     interfaces: BTreeMap<u16, String>,
     line: Vec<u8>,
 }
 
 impl<T: FieldTable, W: Write> Writer<T, W> {
-    /// A writer of all fields, or of those [chosen](super::choose). CSV begins with its header at once.
+    /// A writer of all fields, or of those [chosen](super::choose). Writes the CSV header at once.
     ///
     /// # Errors
-    /// When the header cannot be written.
+    /// If the header cannot be written.
     pub fn new(out: W, format: Format, fields: Option<Vec<&'static Field<T>>>) -> io::Result<Self> {
         let fields = fields.unwrap_or_else(|| T::fields().iter().collect());
         let keys = fields.iter().map(|field| key(&field.name)).collect();
@@ -45,15 +45,15 @@ impl<T: FieldTable, W: Write> Writer<T, W> {
         Ok(writer)
     }
 
-    /// Tells interface number `number` by this name.
+    /// Sets the name of interface `number`.
     pub fn name_interface(&mut self, number: u16, name: &str) {
         self.interfaces.insert(number, name.to_owned());
     }
 
-    /// One line.
+    /// Writes a line.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// If it cannot be written.
     pub fn write(&mut self, thing: &T) -> io::Result<()> {
         self.line.clear();
         match self.format {
@@ -63,12 +63,12 @@ impl<T: FieldTable, W: Write> Writer<T, W> {
         self.out.write_all(&self.line)
     }
 
-    /// What lines are written to, for lines of another kind between them.
+    /// The output, for lines of another format in between.
     pub fn get_mut(&mut self) -> &mut W {
         &mut self.out
     }
 
-    /// What lines were written to, which may have to be flushed.
+    /// Returns the output, which may have to be flushed.
     pub fn into_inner(self) -> W {
         self.out
     }
