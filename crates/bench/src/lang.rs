@@ -63,7 +63,7 @@ const FILTERS: [&str; 6] = [
     "ip and (udp portrange 1000-2000 or icmp) and not net 192.168.0.0/16",
 ];
 
-/// Number of frames for the comparison of filters.
+/// Frames for the comparison of filters, and passes over them in each run.
 const NEAR: u64 = 8192;
 const ROUNDS: usize = 50;
 
