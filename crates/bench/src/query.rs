@@ -388,7 +388,7 @@ pub fn cold() -> Result<(), Stop> {
 /// Reads all files with direct I/O at the greatest rate of blocking calls: several threads take turns, so that the
 /// volume always has a read in its queue.
 fn read_directly(files: &[PathBuf]) -> Result<u64, Stop> {
-    /// Reads in flight, each of [`PIECE`] bytes.
+    /// Reads in flight, each of `PIECE` bytes.
     const DEPTH: u64 = 4;
     const PIECE: u64 = 4 << 20;
     std::thread::scope(|scope| {

@@ -42,7 +42,7 @@ pub struct Written {
     pub pages: Option<Pages>,
 }
 
-/// The resolution of [`Written::curve`].
+/// The resolution of [`Written::series`].
 pub const SERIES_STEP: Duration = Duration::from_millis(100);
 
 impl Written {
