@@ -1,6 +1,5 @@
-//! The C API: loops over the packets, the flow records and the seconds of an interval, as `getPackets`, `getFlows` and
-//! `getMRTG` of M3OMon and `pcap_loop` of libpcap are. `include/netgrain.h` is its header and says what each function
-//! promises.
+//! The C API: loops over the packets, flow records and series rows of an interval, after `getPackets`, `getFlows` and
+//! `getMRTG` of M3OMon and `pcap_loop` of libpcap. `include/netgrain.h` is the header and documents each function.
 //!
 //! Invariants at the border:
 //! * No panic crosses it: [`guard::call`] turns one into `NETGRAIN_BUG`, and the answer in which it happened refuses

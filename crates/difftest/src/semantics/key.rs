@@ -79,8 +79,8 @@ impl Run<'_> {
         Some(words)
     }
 
-    /// IP and Ethernet fields are `None` if the header is missing; VLAN tag, ethertype, ports and ICMP fields are 0
-    /// then.
+    /// `None` if the field's IP or Ethernet header is missing. The value is 0 for a missing VLAN tag, ethertype,
+    /// transport header or ICMP header.
     fn of_field(&self, field: Field, layer: Layer, ports: [u16; 2]) -> Option<u128> {
         let header = |field| self.field(field, layer);
         let mac = |end: usize| self.view.macs.map(|m| m[end].iter().fold(0, |n, b| n << 8 | u128::from(*b)));
