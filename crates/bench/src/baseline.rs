@@ -1,4 +1,4 @@
-//! Other people's recorders, with their own defaults: tcpdump, dumpcap, netsniff-ng.
+//! Other capture programs with their default settings, for comparison: tcpdump, dumpcap, netsniff-ng.
 
 use crate::live::TO;
 use crate::output::{Output, Stop};
@@ -9,28 +9,29 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use sys::netns::Namespace;
 
-/// How long a rival may take to open its socket, and to write what it still has.
+/// Time limit for a program to open its socket, and to write its remaining packets at the end.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A rival is ready when its socket listens and it has used no processor time for this long: netsniff-ng spends seconds on
-/// its ring after it has opened the socket, and would be charged with everything that was sent meanwhile.
+/// A program is ready when its socket is bound and it has used no processor time for this long. netsniff-ng prepares
+/// its ring for seconds after it has opened the socket; without the wait, the run would count the packets sent
+/// meanwhile as lost.
 const QUIET: Duration = Duration::from_millis(300);
 
-/// One installed program.
+/// An installed capture program.
 pub struct Baseline {
     name: &'static str,
     program: PathBuf,
 }
 
-/// A program under load.
+/// A running capture program.
 pub struct Running {
     helper: Helper,
-    /// Processor seconds it had used before the load.
+    /// Processor seconds that the process had used before the load.
     before: f64,
 }
 
 impl Baseline {
-    /// Those that are here; the others are named.
+    /// The installed programs; a remark line names the missing ones.
     pub fn installed(sheet: &mut Output<'_>) -> Result<Vec<Self>, Stop> {
         let mut rivals = Vec::new();
         for name in ["tcpdump", "dumpcap", "netsniff-ng"] {
@@ -42,27 +43,27 @@ impl Baseline {
         Ok(rivals)
     }
 
-    /// What it is called.
+    /// The program's name.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Starts it on the port, on this processor, and waits until it listens.
+    /// Starts the program on the interface and on processor `cpu`, and waits until it captures.
     pub fn start(&self, file: &Path, namespace: &Namespace, cpu: usize) -> Result<Running, Stop> {
         let mut command = Command::new(&self.program);
         command.stderr(Stdio::null());
         match self.name {
-            // Root writes the file, since the folder is root's.
+            // tcpdump must write as root, since only root may write to the directory.
             "tcpdump" => command.args(["-n", "-Z", "root", "-i", TO, "-w"]).arg(file),
             "dumpcap" => command.args(["-q", "-P", "-i", TO, "-w"]).arg(file),
             _ => command.args(["--silent", "--in", TO, "--out"]).arg(file),
         };
-        // Namespace and processor are inherited from the thread that starts it.
+        // The child process inherits the namespace and the processor from the thread that starts it.
         let name = self.name;
         let helper = std::thread::scope(|s| {
             s.spawn(|| {
                 namespace.enter().map_err(Stop::say)?;
-                // Anywhere, if the processor is not to be had.
+                // If pinning fails, the program runs on any processor.
                 let _ = sys::cpu::pin(cpu);
                 Helper::start(command, name)
             })
@@ -86,7 +87,7 @@ impl Baseline {
 }
 
 impl Running {
-    /// Ends it as Ctrl-C would, and says how many processor seconds the load has cost it.
+    /// Ends the program with SIGINT; returns the processor seconds that it used since the start of the load.
     pub fn end(self) -> Result<f64, Stop> {
         let cpu = self.helper.cpu_seconds() - self.before;
         self.helper.interrupt()?;
@@ -95,14 +96,14 @@ impl Running {
     }
 }
 
-/// Whether a packet socket of this thread's namespace is bound to its port: packet(7), one line each under a head, of
-/// which the sixth word says so.
+/// True if a packet socket of this thread's namespace is bound and running: column six (`R`) of `/proc/net/packet`,
+/// packet(7).
 fn is_port_taken() -> bool {
     std::fs::read_to_string("/proc/thread-self/net/packet")
         .is_ok_and(|text| text.lines().skip(1).any(|l| l.split_whitespace().nth(5) == Some("1")))
 }
 
-/// Packets in a capture file; what follows the last whole one does not count.
+/// Number of packets in a capture file; an incomplete packet at the end does not count.
 pub fn packets(file: &Path) -> Result<u64, Stop> {
     let said = |e: &dyn std::fmt::Display| Stop::say(format_args!("{}: {e}", file.display()));
     let mut reader = pcap::Reader::open(File::open(file).map_err(|e| said(&e))?).map_err(|e| said(&e))?;

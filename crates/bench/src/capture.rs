@@ -1,8 +1,8 @@
-//! The capture stage alone: simulated frames, the engine thread, the shared ring, and no listener.
+//! Measures the capture stage alone: simulated frames, the engine thread, the shared ring, no listener.
 //!
-//! Beside the engine's own figure runs a ladder of loops that leave parts of its work out, over the same frames, on the
-//! same processor, in the same run: so the price of each part can be read off, and how far the whole is from what a bare
-//! copy allows. The thesis did the same for the stamp (HPCAP at 60 B: 69.4 % of 10 Gb/s stamped, 82.9 % not stamped).
+//! Beside the engine, the benchmark runs loops that omit parts of the engine's work, over the same frames, on the same
+//! processor, in the same run. The differences give the cost of each part and the distance to a plain copy. The thesis
+//! did the same for timestamps (HPCAP at 60 B: 69.4 % of 10 Gb/s with timestamps, 82.9 % without).
 
 use crate::cpu_placement::CpuPlacement;
 use crate::output::{MedianRange, Output, Stop};
@@ -19,10 +19,11 @@ use std::time::{Duration, Instant};
 use sys::clock::Clock;
 use wire::{FlowHasher, Headers};
 
-/// The sizes of the thesis (with our four bytes less of frame check sequence), the Internet mix, and a backbone.
+/// Frame sizes of the thesis (without the 4 bytes of FCS), the Internet mix, and backbone traffic.
 const SIZES: &str = "60,64,128,256,512,750,1024,1250,1514,imix,backbone";
 
-/// Bytes of the bare loop's target: it stays in a second-level cache, as no ring can, so its figure is a limit.
+/// Bytes of the copy loop's target. The target fits a second-level cache, which a ring does not, so the result is a
+/// lower limit of the cost.
 const BARE: usize = 512 << 10;
 
 /// Flags of `netgrain-bench capture`.
@@ -51,45 +52,46 @@ pub struct CaptureArgs {
     pub json: bool,
 }
 
-/// One size.
+/// The result for one frame size.
 #[derive(Debug, Serialize)]
 struct Row {
     traffic: String,
     mean_bytes: f64,
     seconds: f64,
     repeat: u32,
-    /// Stamped, hashed, stored in the ring by the engine thread: millions of packets per second of real time.
+    /// Millions of packets per second of real time that the engine thread timestamped, hashed and stored in the ring.
     mpps: MedianRange,
-    /// Processor time of the engine thread, in nanoseconds per packet: on a machine with others on it, the truer figure.
+    /// Processor time of the engine thread in nanoseconds per packet. On a shared machine this value is more accurate
+    /// than the rate.
     ns: MedianRange,
-    /// Of frame bytes.
+    /// Gigabits of frames per second.
     gbps: f64,
     /// Processor seconds of the engine thread per second.
     cores: f64,
-    /// Packets lost in all runs together.
+    /// Packets lost in all runs.
     lost: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     ladder: Option<CostBreakdown>,
 }
 
-/// What is left when parts of the work are left out, in nanoseconds of processor time per packet (medians).
+/// Cost of the loops that omit parts of the work, in nanoseconds of processor time per packet (medians).
 #[derive(Clone, Copy, Debug, Serialize)]
 struct CostBreakdown {
-    /// Frames handed out by the simulation and looked at, nothing else.
+    /// The simulation hands out frames; the loop reads them and does nothing else.
     source: f64,
-    /// Copied with a record header and a descriptor into cached memory, without source and ring.
+    /// The loop copies the frames with a record header and a descriptor into cached memory, without source and ring.
     copy: f64,
-    /// Source and ring, neither stamped nor hashed.
+    /// Source and ring, without timestamps and hashes.
     plain: f64,
-    /// Source and ring, hashed only.
+    /// Source and ring, with hashes.
     hashed: f64,
-    /// Source and ring, stamped only.
+    /// Source and ring, with timestamps.
     stamped: f64,
-    /// Source and ring, both, in a bare loop around the same parts.
+    /// Source and ring, with timestamps and hashes, in a plain loop in place of the engine.
     both: f64,
 }
 
-/// Measures and prints.
+/// Measures all sizes and prints the results.
 pub fn run(args: &CaptureArgs, out: &mut dyn Write) -> Result<(), Stop> {
     let specs = args.sizes.iter().map(|s| spec(s, args.flows)).collect::<Result<Vec<_>, _>>()?;
     let places = CpuPlacement::find();
@@ -149,14 +151,14 @@ fn measure(
 ) -> Result<Row, Stop> {
     let mut rungs: [Vec<f64>; 6] = Default::default();
     let mut runs = Vec::new();
-    // One of each in turn, so that a disturbance of the machine meets all alike.
+    // All variants take turns, so that a disturbance of the machine affects all of them alike.
     for _ in 0..args.repeat {
         runs.push(engine(args, spec, places)?);
         if let Some(bare) = bare.as_deref_mut() {
             let span = Duration::from_secs_f64(args.seconds / 2.0);
             let figures = std::thread::scope(|s| {
                 s.spawn(|| {
-                    // Anywhere, if the processor is not to be had: then the figures of the engine are as loose.
+                    // If pinning fails, the loops run on any processor and vary as much as the engine.
                     let _ = sys::cpu::pin(places.engine());
                     bare.climb(spec, span)
                 })
@@ -198,7 +200,7 @@ struct Run {
     cpu: f64,
 }
 
-/// The real thing: the engine as `netgrain record` starts it, without a store and without a socket.
+/// Runs the engine as `netgrain record` starts it, without a store and without a socket.
 fn engine(args: &CaptureArgs, spec: &sim::Spec, places: &CpuPlacement) -> Result<Run, Stop> {
     let mut plan = Plan::new(SourcePlan::Sim { spec: spec.clone(), start: None, name: None });
     plan.ring = Some(args.ring);
@@ -221,7 +223,7 @@ fn engine(args: &CaptureArgs, spec: &sim::Spec, places: &CpuPlacement) -> Result
     })
 }
 
-/// The loops of the ladder, and the ring they share.
+/// The comparison loops and the ring that they share.
 struct BareLoops {
     producer: Producer,
     clock: Clock,
@@ -248,7 +250,7 @@ impl BareLoops {
         })
     }
 
-    /// All rungs once.
+    /// Runs every loop once; returns nanoseconds per packet in the order of [`CostBreakdown`].
     fn climb(&mut self, spec: &sim::Spec, span: Duration) -> Result<[f64; 6], Stop> {
         Ok([
             self.source(spec, span)?,
@@ -270,7 +272,7 @@ impl BareLoops {
         })
     }
 
-    /// What the memory allows: copies of the same lengths, and nothing that a capture needs besides.
+    /// Copies frames of the same lengths: the limit that memory sets.
     fn copy(&mut self, spec: &sim::Spec, span: Duration) -> f64 {
         let mut traffic = r#gen::Traffic::new(spec);
         let mut frame = vec![0; traffic.max_len()];
@@ -303,7 +305,7 @@ impl BareLoops {
         (sys::cpu::thread_time() - before).as_nanos() as f64 / copied as f64
     }
 
-    /// Source and ring, stamped and hashed or not.
+    /// Source and ring, with or without timestamps and hashes.
     fn through<const STAMP: bool, const HASH: bool>(&mut self, spec: &sim::Spec, span: Duration) -> Result<f64, Stop> {
         let Self { producer, clock, hasher, .. } = self;
         poll(spec, span, |source| {
@@ -328,7 +330,7 @@ impl BareLoops {
                     l4,
                     vlan: None,
                 };
-                // Without a gate nothing is ever refused.
+                // Without a lossless reader `push` never refuses a packet.
                 let _ = producer.push(&packet);
             });
             producer.publish();
@@ -337,7 +339,7 @@ impl BareLoops {
     }
 }
 
-/// Polls until the span is over; nanoseconds of processor time per frame.
+/// Polls until the span is over; returns nanoseconds of processor time per frame.
 fn poll(
     spec: &sim::Spec,
     span: Duration,

@@ -1,9 +1,9 @@
-//! Flow records to Parquet and back: what it costs to keep them, what they take on disk, and how long the greatest senders
-//! take to find among them; beside it, on request, nfdump with the same flows.
+//! Measures writing flow records to Parquet and reading them: processor time, disk space, and the time to rank the
+//! senders with the most bytes; on request beside nfdump with the same flows.
 //!
-//! The records are those of [`flow::sample::TrafficModel`], lent from the processor's cache as a flow table lends its own. Keeping
-//! costs processor time of three threads (who hands over, who journals, who seals), and all of it is counted; what the
-//! loop takes without a writer is not.
+//! The records are those of [`flow::sample::TrafficModel`], passed as slices that are in the processor's cache, as a
+//! flow table passes them. The cost is the processor time of three threads (the caller, the journal writer, the
+//! compaction into Parquet) less the time that the loop takes without a writer.
 
 mod nfdump;
 
@@ -23,13 +23,14 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use sys::cpu::{process_time, thread_time};
 
-/// Different records: so many that no row group has the noise of one twice, which would compress.
+/// Number of different records: so many that no row group holds the random values of a record twice, which would
+/// compress.
 const SET: usize = 200_000;
 
-/// Records that are made ready together: so few that they stay in the processor's cache.
+/// Records prepared together: few enough to stay in the processor's cache.
 const LENT: usize = 256;
 
-/// How many greatest senders are asked for.
+/// Number of top senders that the query returns.
 const TOP: usize = 10;
 
 /// The interface of the store.
@@ -58,22 +59,22 @@ pub struct ColumnsArgs {
     pub json: bool,
 }
 
-/// What keeping records costs.
+/// The cost of writing records.
 #[derive(Clone, Debug, Serialize)]
 struct StorageCost {
     records: u64,
     /// Processor time of all threads.
     ns_per_record: MedianRange,
     mrecords_per_core_second: f64,
-    /// That of the thread that hands over, of the above.
+    /// The part of `ns_per_record` that the calling thread uses.
     handing_over_ns: MedianRange,
-    /// From the first record to the last name on disk.
+    /// From the first record until the last file is published.
     seconds: MedianRange,
     bytes_per_record: f64,
     files: usize,
 }
 
-/// How long a ranking takes.
+/// Duration of one top-N query.
 #[derive(Clone, Debug, Serialize)]
 struct Ranking {
     by: &'static str,
@@ -83,14 +84,14 @@ struct Ranking {
     ns_per_record: f64,
 }
 
-/// Bytes of a column, for each record.
+/// Bytes per record of one column.
 #[derive(Clone, Debug, Serialize)]
 struct Width {
     column: String,
     bytes_per_record: f64,
 }
 
-/// Measures and prints.
+/// Measures and prints the results.
 pub fn run(args: &ColumnsArgs, out: &mut dyn Write) -> Result<(), Stop> {
     if !(1..=100_000_000).contains(&args.records) {
         return Err(Stop::say("--records: from 1 to 100M, of which the store and its journals must fit on the volume"));
@@ -118,10 +119,10 @@ pub fn run(args: &ColumnsArgs, out: &mut dyn Write) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Bytes on the wire, and of IP from the source, by source.
+/// For each source address: bytes on the wire, and bytes of IP packets from the source.
 type ExpectedTotals = HashMap<IpAddr, (u64, u64)>;
 
-/// The records, and what they are on average.
+/// The sample records and their averages.
 struct Set {
     records: Vec<Record>,
     packets: f64,
@@ -132,7 +133,7 @@ impl Set {
     fn new() -> Self {
         let mut site = TrafficModel::new(1, 20_000.0);
         let mut records: Vec<Record> = (0..SET).map(|_| site.record()).collect();
-        // As a meter gives them.
+        // A meter exports records in order of their last packet.
         records.sort_by_key(Record::last);
         let mean = |sum: u64| sum as f64 / SET as f64;
         let packets = mean(records.iter().map(Record::packets).sum());
@@ -140,7 +141,8 @@ impl Set {
         Self { records, packets, early }
     }
 
-    /// So many of them, a few at a time. Those that come again are later, and another flow's: a repetition would compress.
+    /// Calls `each` with `records` records, a few at a time. A repeated record gets a later time and another flow id,
+    /// since an exact repetition would compress.
     fn lend(&self, records: u64, mut each: impl FnMut(&[Record])) {
         let mut lent: Vec<Record> = Vec::with_capacity(LENT);
         let mut done = 0;
@@ -168,7 +170,7 @@ impl Set {
     }
 }
 
-/// Moments of the round after so many.
+/// Shifts the times of a record by `rounds` rounds.
 fn later(record: &mut Record, rounds: u64) {
     let shift = Duration::from_nanos(10_000_000_007 * rounds);
     for side in record.directions.iter_mut().filter(|side| side.packets > 0) {
@@ -278,7 +280,7 @@ fn row(
     sheet.row("ranking", &ranking, text)
 }
 
-/// As `netgrain flows --top 10 --by bytes --group src` adds up.
+/// Runs the aggregation of `netgrain flows --top 10 --by bytes --group src`.
 fn top(query: &Query, threads: usize) -> Result<aggregate::Aggregation, Stop> {
     let fields = aggregate::Plan::fields_of("src").map_err(Stop::say)?;
     let shown = [aggregate::Measure::Flows, aggregate::Measure::Packets, aggregate::Measure::Bytes];
@@ -314,7 +316,7 @@ fn top(query: &Query, threads: usize) -> Result<aggregate::Aggregation, Stop> {
     all.ok_or_else(|| Stop::say("no thread added anything up"))?.finish().map_err(Stop::say)
 }
 
-/// Holds an answer against what was kept.
+/// Compares an answer with the records that were written.
 fn check(found: &aggregate::Aggregation, records: u64, truth: &ExpectedTotals) -> Result<(), Stop> {
     let mut right = found.records == records && found.lines.len() == TOP.min(truth.len());
     for line in &found.lines {

@@ -1,7 +1,8 @@
-//! Conversations for flow meters: both directions, TCP with handshake and sequence numbers beside UDP, packets of all
-//! conversations interleaved at random, so that every packet finds its flow somewhere else in memory.
+//! Generates conversations for flow meters: both directions, TCP with handshake and sequence numbers, and UDP. Packets
+//! of all conversations alternate at random, so that the flow of each packet lies at another place in memory.
 //!
-//! Seven in ten conversations are TCP. Lengths have two peaks, as in backbones: empty acknowledgements and full segments.
+//! 70 % of the conversations are TCP. Lengths have two peaks, as in backbone traffic: empty acknowledgements and full
+//! segments.
 
 use crate::output::Stop;
 use base::{Prng, Timestamp};
@@ -9,37 +10,37 @@ use std::io::Write;
 use std::net::Ipv4Addr;
 use wire::{build::Frame, link, tcp_flags as flag};
 
-/// Bytes captured of each packet: link, network and transport header with options, and a little more.
+/// Snaplen: headers of the link, network and transport layer with options, and a few bytes of payload.
 pub const SNAPLEN: usize = 96;
 
-/// What to make.
+/// Parameters of the generated traffic.
 #[derive(Clone, Copy, Debug)]
 pub struct ConversationModel {
-    /// Packets in all.
+    /// Number of packets.
     pub packets: u64,
-    /// Conversations that are alive together.
+    /// Number of concurrent conversations.
     pub conversations: u32,
     /// Nanoseconds from packet to packet.
     pub step: u64,
-    /// Chooses everything.
+    /// Seed of all random choices.
     pub seed: u64,
 }
 
-/// Headers and answers that one end of a conversation has sent so far.
+/// Packets and sequence numbers that both endpoints of a conversation have sent so far.
 #[derive(Clone, Copy, Default)]
 struct State {
     packets: u32,
-    /// Next sequence number of either end.
+    /// Next sequence number of each endpoint.
     next: [u32; 2],
 }
 
 impl ConversationModel {
-    /// Writes them as nanosecond pcap of [`SNAPLEN`] bytes each.
+    /// Writes the packets as nanosecond pcap with snaplen [`SNAPLEN`].
     pub fn write(&self, out: impl Write) -> Result<(), Stop> {
         self.write_cut(out, SNAPLEN)
     }
 
-    /// Writes them as nanosecond pcap of so many bytes each, at most.
+    /// Writes the packets as nanosecond pcap with the given snaplen.
     pub fn write_cut(&self, out: impl Write, snaplen: usize) -> Result<(), Stop> {
         let mut writer =
             pcap::classic::Writer::new(out, pcap::classic::Resolution::Nanos, link::ETHERNET).map_err(Stop::say)?;
@@ -49,7 +50,7 @@ impl ConversationModel {
         let mut bytes = [0; 1600];
         let mut ts = Timestamp::from_secs_nanos(1_700_000_000, 0);
         for i in 0..self.packets {
-            // Once in turn, so that all are there; then at random.
+            // First a packet of each conversation in turn, so that all conversations exist; then of random ones.
             let n =
                 if i < u64::from(self.conversations) { i as u32 } else { prng.below(self.conversations.into()) as u32 };
             let state = &mut states[n as usize];
@@ -71,7 +72,7 @@ impl ConversationModel {
     }
 }
 
-/// The next packet of a conversation, and whether the answering end sends it.
+/// The next packet of a conversation, and true if the responder sends the packet.
 fn frame<'a>(n: u32, state: &State, payload: &'a [u8], prng: &mut Prng) -> (bool, Frame<'a>) {
     let (client, server) = (Ipv4Addr::from(0x0a00_0000 + n), Ipv4Addr::from(0xac10_0000 + n % 5000));
     let (from, to) = (1024 + (n % 60_000) as u16, [443, 80, 53, 8080][n as usize % 4]);

@@ -1,6 +1,6 @@
-//! Who runs where: the engine on the last processor that this process may use, everyone else on the others.
+//! Placement of threads: the engine on the last processor that this process may use, all other threads on the others.
 
-/// Processors, dealt once.
+/// The processors assigned to the threads of a measurement.
 #[derive(Clone, Debug)]
 pub struct CpuPlacement {
     engine: usize,
@@ -8,24 +8,24 @@ pub struct CpuPlacement {
 }
 
 impl CpuPlacement {
-    /// From what this thread is allowed.
+    /// Assigns the processors of this thread's affinity mask.
     pub fn find() -> Self {
         Self::deal(sys::cpu::allowed())
     }
 
     fn deal(mut allowed: Vec<usize>) -> Self {
         let engine = allowed.pop().unwrap_or(0);
-        // With a single processor all share it.
+        // With a single processor all threads share it.
         let others = if allowed.is_empty() { vec![engine] } else { allowed };
         Self { engine, others }
     }
 
-    /// The processor of the thread under test.
+    /// The processor of the measured thread.
     pub fn engine(&self) -> usize {
         self.engine
     }
 
-    /// The processor of the `i`th neighbour.
+    /// The processor of the `i`th other thread.
     pub fn other(&self, i: usize) -> usize {
         self.others[i % self.others.len()]
     }

@@ -1,6 +1,6 @@
-//! The papers' storage study (PhD thesis, section 4.3; "Packet storage at multi-gigabit rates") for the user's own
-//! volume: files one after the other, past the page cache; mean, its 99 % confidence interval, 5th and 95th percentile,
-//! by block size and depth; the curve over time; and what that is enough for.
+//! The papers' storage study (PhD thesis, section 4.3; "Packet storage at multi-gigabit rates") on the user's volume:
+//! writes files one after the other with direct I/O; prints mean, 99 % confidence interval, 5th and 95th percentile by
+//! block size and queue depth, the rate over time, and the link speeds that the rate suffices for.
 
 use crate::output::{Output, Stop};
 use crate::stats::SampleStats;
@@ -12,16 +12,16 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Files of each combination at the least, so that there is a spread.
+/// Minimum number of files of each combination, so that a spread exists.
 const MIN: usize = 3;
 
-/// Bytes that a packet occupies on the wire besides its frame: check sequence, preamble, gap.
+/// Bytes that a packet occupies on the wire besides its frame: FCS, preamble, inter-frame gap.
 const WIRE_EXTRA: f64 = 24.0;
 
-/// The longest ordinary frame; among all sizes it is the one that makes a full port ask the most of a volume.
+/// The longest frame without jumbo frames. A full link produces the most bytes of packet files with this size.
 const LEN_MAX: f64 = 1514.0;
 
-/// Ports in gigabits per second.
+/// Link speeds in gigabits per second.
 const PORTS: [f64; 10] = [1.0, 2.5, 5.0, 10.0, 25.0, 40.0, 50.0, 100.0, 200.0, 400.0];
 
 /// Flags of `netgrain-bench disk`.
@@ -51,7 +51,7 @@ pub struct DiskArgs {
     pub json: bool,
 }
 
-/// One combination.
+/// The result for one combination of block size and queue depth.
 #[derive(Debug, Serialize)]
 struct Row {
     writer: &'static str,
@@ -70,7 +70,7 @@ struct ThroughputSeries {
     gbps: Vec<f64>,
 }
 
-/// Measures and prints.
+/// Measures all combinations and prints the results.
 pub fn run(args: &DiskArgs, out: &mut dyn Write) -> Result<(), Stop> {
     for block in &args.blocks {
         if *block == 0 || !block.is_multiple_of(4096) || *block > volume::NOISE_BYTES as u64 {
@@ -96,7 +96,7 @@ pub fn run(args: &DiskArgs, out: &mut dyn Write) -> Result<(), Stop> {
     let written = volume::write(work.path(), manner, Duration::from_secs_f64(args.sustained), MIN)?;
     let study = SampleStats::of(&written.rates());
     row(&mut sheet, "as recorded", manner, study)?;
-    // All of its files exist at once, hence not more than a few.
+    // All of fio's files exist at the same time, hence only a few.
     match volume::fio(work.path(), manner, &written)? {
         Some(gbps) => row(&mut sheet, "fio", manner, SampleStats::of(&[gbps]))?,
         None => sheet.remark_line("fio is not installed: its figure is left out")?,
@@ -124,7 +124,7 @@ fn row(sheet: &mut Output<'_>, writer: &'static str, manner: WriteMode, study: S
 
 fn series(sheet: &mut Output<'_>, bytes: &[u64]) -> Result<(), Stop> {
     let step_seconds = SERIES_STEP.as_secs_f64();
-    // The last step is not a whole one.
+    // The last step is incomplete.
     let whole = &bytes[..bytes.len().saturating_sub(1)];
     let series_meter =
         ThroughputSeries { step_seconds, gbps: whole.iter().map(|b| volume::gbps(*b, step_seconds)).collect() };
@@ -132,19 +132,20 @@ fn series(sheet: &mut Output<'_>, bytes: &[u64]) -> Result<(), Stop> {
     sheet.row("series", &series_meter, text)
 }
 
-/// Eight heights, from nothing to the most.
+/// Draws the values as bars of eight heights, from zero to the maximum.
 fn spark(values: &[f64]) -> String {
     const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let most = values.iter().copied().fold(0.0, f64::max);
     values.iter().map(|v| HEIGHTS[((v / most.max(1e-9) * 8.0) as usize).min(7)]).collect()
 }
 
-/// What a full port of `gbps` asks of a volume, in Gb/s of pcap records, with frames of this size.
+/// The rate of pcap records, in Gb/s, that a full link of `gbps` with frames of this size needs from a volume.
 fn demand(gbps: f64, frame: f64) -> f64 {
     gbps * (frame + ring::RECORD_HEADER as f64) / (frame + WIRE_EXTRA)
 }
 
-/// As in the thesis, the lower end of the confidence interval must reach the demand; slower files are the ring's to bridge.
+/// As in the thesis, the lower end of the confidence interval must reach the demand; the ring compensates for slower
+/// files.
 fn verdict(study: &SampleStats) -> String {
     let sure = study.ci99[0].max(0.0);
     let port = PORTS.iter().rev().find(|p| demand(**p, LEN_MAX) <= sure);

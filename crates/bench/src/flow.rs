@@ -1,8 +1,8 @@
-//! Flow metering by itself: packets in memory, decoded and metered on one core, the full record; beside it other meters
-//! that read the same packets from a file.
+//! Measures flow metering alone: decodes and meters packets from memory on one core, with the complete record; beside
+//! other meters that read the same packets from a file.
 //!
-//! The packets lie in memory as a pcap file does, headers only, so each costs a record header, the decoding and the flow
-//! table. The rivals read the same file, which is in the page cache; what they write goes nowhere.
+//! The packets lie in memory as in a pcap file, headers only. The cost of a packet consists of its record header, the
+//! decoding and the flow table. The other meters read the same file from the page cache; their output is discarded.
 
 use crate::conversations::{ConversationModel, SNAPLEN};
 use crate::idle;
@@ -22,10 +22,10 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 use wire::Decoded;
 
-/// Packets that are decoded, then metered, together: as the engine does it.
+/// Packets that are decoded and then metered together, as in the engine.
 const BATCH: usize = 256;
 
-/// Frames of the flood, which are used again and again with other source addresses.
+/// Frames of the flood; each round repeats them with other source addresses.
 const FLOOD: usize = 1 << 20;
 
 /// Flags of `netgrain-bench flow`.
@@ -58,13 +58,13 @@ pub struct FlowArgs {
 }
 
 impl FlowArgs {
-    /// Conversations of the largest load: a capture is taken to have no more.
+    /// The greatest number of conversations. The benchmark assumes that a capture file has no more.
     fn most_conversations(&self) -> usize {
         self.conversations.iter().max().map_or(0, |most| *most as usize)
     }
 }
 
-/// One meter over one load.
+/// The result of one meter for one load.
 #[derive(Debug, Serialize)]
 struct Row {
     meter: &'static str,
@@ -72,7 +72,7 @@ struct Row {
     packets: u64,
     records: Option<u64>,
     mpps: MedianRange,
-    /// Of tables and pools, for each flow that was alive at the end.
+    /// Bytes of tables and pools for each flow that was alive at the end.
     bytes_per_flow: Option<f64>,
 }
 
@@ -90,7 +90,7 @@ impl Row {
     }
 }
 
-/// Measures and prints.
+/// Measures all loads and prints the results.
 pub fn run(args: &FlowArgs, out: &mut dyn Write) -> Result<(), Stop> {
     let mut sheet = Output::begin(out, args.json, "flow")?;
     if let Some(flows) = args.idle {
@@ -125,13 +125,13 @@ pub fn run(args: &FlowArgs, out: &mut dyn Write) -> Result<(), Stop> {
     Ok(())
 }
 
-/// One capture: ours, then the rivals.
+/// One capture: our meter, then the others.
 fn compare(args: &FlowArgs, file: &Path, most: usize, traffic: &str, sheet: &mut Output<'_>) -> Result<(), Stop> {
     let memory = Memory::load(file)?;
     let mut mpps = Vec::new();
     let mut counted = Counted::default();
     let mut bytes_per_flow = None;
-    // A quarter more than there are, and not less than usual.
+    // A quarter more flows than the capture has, and at least the default.
     let usual = Config::default();
     let capacity = usual.capacity.max(most * 5 / 4);
     let mut meter = Meter::with_hints(Config { capacity, ..usual }, 0, MemoryHints);
@@ -143,7 +143,7 @@ fn compare(args: &FlowArgs, file: &Path, most: usize, traffic: &str, sheet: &mut
         let counts = meter.counts();
         meter.finish(&mut counted);
         let elapsed = begun.elapsed();
-        // The first touches the memory that a meter at work has touched long ago.
+        // The first run is not counted, since it touches the memory for the first time, unlike a running meter.
         if run > 0 {
             mpps.push(memory.packets as f64 / elapsed.as_secs_f64() / 1e6);
         } else {
@@ -195,7 +195,7 @@ fn compare(args: &FlowArgs, file: &Path, most: usize, traffic: &str, sheet: &mut
     sheet.verdict(format_args!("{traffic}: {ratio:.1} times as fast as {}, the best of the others", best.meter))
 }
 
-/// Every packet a flow of its own, and the table full.
+/// Each packet is the first of a new flow, and the table is full.
 fn flood(args: &FlowArgs, sheet: &mut Output<'_>) -> Result<(), Stop> {
     let capacity = 1 << 20;
     let mut frames = Vec::with_capacity(FLOOD);
@@ -214,7 +214,7 @@ fn flood(args: &FlowArgs, sheet: &mut Output<'_>) -> Result<(), Stop> {
         let (mut elapsed, mut full) = (0.0, 0);
         for round in 0..rounds + 1 {
             for (i, frame) in frames.iter_mut().enumerate() {
-                // The first octet is the round's, so that no source comes twice.
+                // The first octet is the number of the round, so that no source address repeats.
                 frame[26..30].copy_from_slice(&((round as u32) << 24 | i as u32).to_be_bytes());
             }
             let begun = Instant::now();
@@ -267,7 +267,7 @@ struct Memory {
     bytes: Vec<u8>,
     link_type: u16,
     packets: u64,
-    /// Nanoseconds of one unit of the fraction.
+    /// Nanoseconds per unit of the timestamp's fraction.
     unit: u32,
 }
 
@@ -279,7 +279,7 @@ impl Memory {
         let fail = |what: &dyn std::fmt::Display| Stop::say(format_args!("{}: {what}", path.display()));
         let mut file = File::open(path).map_err(|e| fail(&e))?;
         let mut bytes = Vec::with_capacity(file.metadata().map_err(|e| fail(&e))?.len() as usize + 1);
-        // As the memory of the ring is.
+        // The packet bytes use huge pages, as the memory of the ring does.
         let room = bytes.spare_capacity_mut().as_ptr_range();
         sys::memory::prefer_huge_pages(room.start.cast()..room.end.cast());
         file.read_to_end(&mut bytes).map_err(|e| fail(&e))?;
@@ -306,7 +306,7 @@ impl Memory {
         self.bytes[at..].first_chunk().map_or(0, |b| u32::from_le_bytes(*b))
     }
 
-    /// All packets through a meter, time passing with them.
+    /// Passes all packets through a meter; the packets' timestamps advance the meter's clock.
     fn meter(&self, meter: &mut Meter<MemoryHints>, sink: &mut Counted) {
         let mut at = Self::FILE_HEADER;
         let mut decoded = [Decoded::default(); BATCH];
@@ -328,7 +328,7 @@ impl Memory {
     }
 }
 
-/// Looks at every record, and keeps none.
+/// A sink that reads each record and keeps none.
 #[derive(Default)]
 struct Counted {
     records: u64,
@@ -351,7 +351,7 @@ fn baseline(name: &str, program: &Path, file: &Path, dir: &Path) -> Result<f64, 
             std::fs::create_dir_all(&out).map_err(Stop::say)?;
             command.arg("-r").arg(file).arg("-l").arg(&out).args(["-s", "1514"])
         }
-        // It exports to whoever does not listen there.
+        // softflowd exports to a port without a collector.
         "softflowd" => command.arg("-r").arg(file).args(["-n", "127.0.0.1:9", "-v", "9", "-m", "4000000", "-d"]),
         _ => command.arg("-r").arg(file).args(["-w", "/dev/null"]),
     };

@@ -1,4 +1,4 @@
-//! The generator of measurements on a live interface, in a process of its own: the loop of `netgrain gen`.
+//! The process that generates the traffic of measurements on a live interface: the loop of `netgrain gen`.
 
 use crate::output::Stop;
 use crate::process::Helper;
@@ -32,15 +32,15 @@ pub struct GeneratorArgs {
 /// The counters that the process prints at its end.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub struct Sent {
-    /// Frames that the driver took.
+    /// Frames that the driver accepted.
     pub sent: u64,
-    /// Frames that the driver dropped; no frame with their numbers was ever on the wire.
+    /// Frames that the driver dropped; frames with these sequence numbers were never on the wire.
     pub dropped: u64,
-    /// From the first frame to the last.
+    /// From the first frame to the last, in nanoseconds.
     pub nanos: u64,
 }
 
-/// Starts the process in the namespace of this thread.
+/// Starts the process in the network namespace of this thread.
 pub fn start(
     interface: &str,
     traffic: &str,
@@ -55,7 +55,7 @@ pub fn start(
     Helper::again(arguments)
 }
 
-/// Sends frames with their truth, and prints the counters as one JSON object.
+/// Sends frames with sequence numbers and checksums (`truth`), and prints the counters as one JSON object.
 pub fn run(args: &GeneratorArgs, out: &mut dyn Write) -> Result<(), Stop> {
     let mut spec = args.traffic.clone();
     (spec.signature, spec.rate, spec.duration) = (true, args.rate, Some(args.duration));

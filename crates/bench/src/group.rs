@@ -1,10 +1,10 @@
-//! A group by itself: a ring filled from memory, its dispatcher steering by flow, members in processes of their own that
-//! came in through the door as any member does.
+//! Measures a group alone: the benchmark fills a ring from memory, a dispatcher steers packets by flow, and members in
+//! processes of their own attach through the ring socket as in production.
 //!
-//! The writer waits for the dispatcher, so nothing is shed; members may still be too slow, which is counted. What delivery
-//! costs is processor time: of the dispatcher for each packet, of the members for each record, and records for each second
-//! of both together, because more members than processors say nothing about rates. Both sides count alone, and the counts
-//! must meet.
+//! The producer waits for the dispatcher, so the dispatcher loses no packet; members may still be too slow, and the
+//! benchmark counts the copies lost that way. The results are processor times: of the dispatcher per packet, of the
+//! members per record, and records per processor second of both together, since rates mean nothing with more members
+//! than processors. Dispatcher and members count independently, and the counts must agree.
 
 use crate::member_processes::{MemberProcesses, Run};
 use crate::output::{MedianRange, Output, Stop};
@@ -46,7 +46,7 @@ pub struct GroupArgs {
     pub json: bool,
 }
 
-/// One number of members.
+/// The result for one number of members.
 #[derive(Debug, Serialize)]
 struct Row {
     members: u8,
@@ -54,22 +54,22 @@ struct Row {
     flows: u64,
     seconds: f64,
     repeat: u32,
-    /// Millions of packets per second that the dispatcher judged.
+    /// Millions of packets per second that the dispatcher evaluated.
     evaluated_mpps: MedianRange,
-    /// Its processor time per packet.
+    /// The dispatcher's processor time per packet.
     dispatcher_ns: MedianRange,
     /// Processor time of the members per record.
     member_ns: MedianRange,
     /// Millions of records per second of processor time, dispatcher and members together.
     records_per_core_m: MedianRange,
-    /// How far the largest or smallest part is from an even one, in percent.
+    /// The largest deviation of a member's part from an even part, in percent.
     uneven_percent: MedianRange,
-    /// Of all copies of all runs.
+    /// Copies of all runs.
     copies: u64,
     lost: u64,
 }
 
-/// Measures and prints.
+/// Measures and prints the results.
 pub fn run(args: &GroupArgs, out: &mut dyn Write) -> Result<(), Stop> {
     let mut sheet = Output::begin(out, args.json, "group")?;
     sheet.head(format_args!(
@@ -81,7 +81,7 @@ pub fn run(args: &GroupArgs, out: &mut dyn Write) -> Result<(), Stop> {
         args.seconds
     ))?;
     sheet.head("members   judged Mpps (min..max)   dispatcher ns   member ns   M records/core-second   uneven %      lost of copies")?;
-    // In turn, so that what else the machine does meanwhile meets all of them.
+    // The numbers of members take turns, so that other load of the machine affects all of them.
     let mut runs = vec![Vec::new(); args.members.len()];
     for _ in 0..args.repeat {
         for (members, runs) in args.members.iter().zip(&mut runs) {
@@ -106,7 +106,8 @@ fn once(args: &GroupArgs, members: u8) -> Result<Run, Stop> {
     crowd.disperse(seconds)
 }
 
-/// What exchanging the program costs while packets flow: each is compiled anew, and takes over what the one before remembered.
+/// Measures program swaps while packets flow. Each swap compiles the program again, and the new program takes over the
+/// state of the old program.
 fn swaps(args: &GroupArgs, sheet: &mut Output<'_>) -> Result<(), Stop> {
     let members = args.members.iter().copied().max().unwrap_or(1);
     let mut crowd = MemberProcesses::gather(args, members, true)?;
@@ -157,7 +158,7 @@ fn swaps(args: &GroupArgs, sheet: &mut Output<'_>) -> Result<(), Stop> {
     sheet.row("swaps", &row, line)
 }
 
-/// What swaps have come to.
+/// The results of all swaps.
 #[derive(Debug, Serialize)]
 struct SwapRow {
     swaps: u32,
@@ -165,17 +166,17 @@ struct SwapRow {
     program: String,
     packets: u64,
     seconds: f64,
-    /// From the order to the last queue that has carried it out.
+    /// From the command until the last queue runs the new program.
     swap_us: Tail,
-    /// Making the machine code.
+    /// Compilation to machine code.
     compile_us: Tail,
-    /// Both, with the way to the engine and back.
+    /// Both, with the messages to the engine and back.
     answer_us: Tail,
     copies: u64,
     lost: u64,
 }
 
-/// A median and its bad end.
+/// Median and high percentiles of a duration.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Tail {
     median: f64,

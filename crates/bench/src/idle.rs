@@ -1,9 +1,10 @@
-//! What flows take that have fallen silent: many conversations of twenty packets each, which begin one after the other, end
-//! within seconds and are then only kept; the same where none may rest ([`flow::Config::rest`]); and what it costs to lay a flow to
-//! rest and to wake it.
+//! Measures the memory of idle flows: many conversations of twenty packets each, which begin one after the other and
+//! end within seconds, so that the flow table only keeps them; the same without compression of idle flows
+//! ([`flow::Config::rest`]); and the time that compressing and decompressing a flow takes.
 //!
-//! Requests, answers in full segments and acknowledgements, packets of a burst within microseconds and bursts as far apart
-//! as a network or a person makes them; every fifth conversation sends something again, every fourth is IPv6.
+//! The packets are requests, replies in full segments, and acknowledgements. Packets of a burst are microseconds apart,
+//! and the bursts as far apart as network latency or user input makes them. Each fifth conversation has a
+//! retransmission, each fourth is IPv6.
 
 use crate::output::{Output, Stop};
 use base::units::show_count;
@@ -20,33 +21,33 @@ use wire::{Decoded, MacAddr, build::Frame, link};
 
 /// Packets of a conversation.
 const PACKETS: u32 = 20;
-/// Nanoseconds in which all conversations begin.
+/// Nanoseconds within which all conversations begin.
 const SPAN: u64 = 60_000_000_000;
 const START: u64 = 1_700_000_000_000_000_000;
 const SECOND: u64 = 1_000_000_000;
-/// Bytes of a frame without what it carries.
+/// Most bytes of a frame without the payload.
 const HEADERS: usize = 74;
 /// Packets that are metered together.
 const BATCH: usize = 256;
 
-/// What was found.
+/// The results.
 #[derive(Debug, Serialize)]
 struct Row {
     flows: u64,
     compressed: u64,
-    /// Bytes in use for each flow, all included, and bytes that were ever touched.
+    /// Bytes in use per flow with all overhead, and bytes ever touched.
     held: f64,
     touched: f64,
-    /// The same where no flow may rest.
+    /// The same without compression of idle flows.
     held_uncompressed: f64,
     touched_uncompressed: f64,
-    /// Nanoseconds that laying a flow to rest takes, and that a packet for a flow takes that rests and that does not.
+    /// Nanoseconds to compress a flow, for a packet of a compressed flow, and for a packet of an uncompressed flow.
     compress_ns: f64,
     decompress_ns: f64,
     packet_ns: f64,
 }
 
-/// Measures and prints.
+/// Measures and prints the results.
 pub fn run(flows: u64, sheet: &mut Output<'_>) -> Result<(), Stop> {
     let count =
         u32::try_from(flows).ok().filter(|n| *n > 0).ok_or_else(|| Stop::say("--idle: 1 to 4294967295 flows"))?;
@@ -56,7 +57,7 @@ pub fn run(flows: u64, sheet: &mut Output<'_>) -> Result<(), Stop> {
     let mut meter = meter(count, Duration::from_secs(5));
     let mut now = (START + SPAN) / SECOND + 30;
     let (before, begun) = (meter.counts().compressed, Instant::now());
-    // As many ticks as are needed: the engine makes one each second, and packets do the rest.
+    // Enough ticks to compress all flows: the engine makes one tick each second.
     for _ in 0..12 {
         now += 1;
         (0..flows / 1000 + 1).for_each(|_| meter.tick(Timestamp::from_nanos(now * SECOND), &mut DiscardSink));
@@ -95,7 +96,7 @@ pub fn run(flows: u64, sheet: &mut Output<'_>) -> Result<(), Stop> {
     sheet.row("idle", &row, text)
 }
 
-/// A meter with all flows in it, silent for some seconds.
+/// A meter that holds all flows, idle for some seconds.
 fn meter(count: u32, rest: Duration) -> Meter<MemoryHints> {
     let idle = Duration::from_secs(3600);
     let config = Config {
@@ -126,11 +127,11 @@ fn meter(count: u32, rest: Duration) -> Meter<MemoryHints> {
     meter
 }
 
-/// Another packet for every flow in this second: nanoseconds per packet.
+/// Meters another packet of every flow in this second; returns nanoseconds per packet.
 fn again(meter: &mut Meter<MemoryHints>, count: u32, second: u64) -> f64 {
     let (mut prng, mut batch, mut elapsed) = (Prng::new(2), Batch::default(), Duration::ZERO);
     for n in 0..count {
-        // Where it goes on is not known any more, and not looked at: nothing is carried.
+        // The state of the conversation is no longer known, and not needed: the packet has no payload.
         batch.add(n, &mut State { packets: PACKETS, ..State::default() }, second * SECOND, &mut prng);
         if batch.count == BATCH || n == count - 1 {
             let begun = Instant::now();
@@ -141,7 +142,7 @@ fn again(meter: &mut Meter<MemoryHints>, count: u32, second: u64) -> f64 {
     elapsed.as_secs_f64() * 1e9 / f64::from(count)
 }
 
-/// How far a conversation has come.
+/// Progress of a conversation.
 #[derive(Clone, Copy, Default)]
 struct State {
     packets: u32,
@@ -152,7 +153,7 @@ struct State {
 /// Frames that are metered together.
 struct Batch {
     frames: [[u8; HEADERS]; BATCH],
-    /// When each came, and how long it was.
+    /// Timestamp and wire length of each frame.
     when: [(u64, u32); BATCH],
     decoded: [Decoded; BATCH],
     count: usize,
@@ -167,7 +168,7 @@ impl Default for Batch {
 }
 
 impl Batch {
-    /// The next packet of a conversation.
+    /// Adds the next packet of a conversation.
     fn add(&mut self, n: u32, state: &mut State, ts: u64, prng: &mut Prng) {
         let side = match state.packets {
             0 | 2 | PACKETS => 0,
@@ -212,7 +213,7 @@ impl Batch {
         let headers = frame.header_len();
         let bytes = &mut self.frames[self.count];
         frame.fill(&mut bytes[..headers]);
-        // The length that the headers are to tell, of which only they are there.
+        // The IP length field counts the payload, although the captured bytes end after the headers.
         let (at, reported) = if n % 4 == 3 { (18, headers - 54) } else { (16, headers - 14) };
         bytes[at..at + 2].copy_from_slice(&(reported as u16 + payload as u16).to_be_bytes());
         self.when[self.count] = (ts, headers as u32 + payload);
@@ -233,7 +234,7 @@ impl Batch {
     }
 }
 
-/// No record is made as long as flows are only kept.
+/// Discards records; the meter makes none while it only keeps flows.
 struct DiscardSink;
 
 impl Sink for DiscardSink {

@@ -1,11 +1,11 @@
-//! The packet language by itself: programs over frames in memory, on one core, as machine code and interpreted; and filters
-//! beside libpcap's.
+//! Measures the packet language alone: programs over frames in memory, on one core, as machine code and interpreted;
+//! and filters beside those of libpcap.
 //!
-//! Frames lie in memory one cache line each, in more memory than the caches hold (64 MB for a million; the machine code and the
-//! interpreter go over the same). Each packet costs what it would cost behind a
-//! ring: its descriptor is made, its headers are found if the program asks for them, the program runs, the verdict is
-//! written. The *floor* is a loop written by hand that does no more than must happen: make the descriptor, load addresses and
-//! ports, one product in place of a hash, write the verdict.
+//! Each frame has a cache line of its own, and the frames take more memory than the caches hold (64 MB for a million).
+//! Machine code and interpreter read the same frames. The cost of a packet is that of a packet from a ring: the loop
+//! makes the descriptor, locates the headers if the program needs them, runs the program and writes the verdict. The
+//! *floor* is a hand-written loop with the least possible work: it makes the descriptor, loads addresses and ports,
+//! multiplies in place of a hash, and writes the verdict.
 
 mod libpcap;
 
@@ -24,12 +24,12 @@ use std::time::Instant;
 use wire::build::Frame;
 use wire::link;
 
-/// Bytes of a frame, and of its place.
+/// Bytes of a frame, and distance between frames.
 const FRAME: usize = 60;
 const PLACE: usize = 64;
 
-/// The least that a program must reach, in million packets per second; kept beside the figures so that a run says by itself
-/// whether it is met.
+/// A program and the least rate that it must reach, in million packets per second. The output shows the limit beside
+/// the rate.
 struct Case {
     name: &'static str,
     source: &'static str,
@@ -63,7 +63,7 @@ const FILTERS: [&str; 6] = [
     "ip and (udp portrange 1000-2000 or icmp) and not net 192.168.0.0/16",
 ];
 
-/// Frames that filters are compared on, and how often each run goes over them.
+/// Frames for the comparison of filters, and passes over them in each run.
 const NEAR: u64 = 8192;
 const ROUNDS: usize = 50;
 
@@ -90,7 +90,7 @@ pub struct LangArgs {
     pub json: bool,
 }
 
-/// One program.
+/// The result of one program.
 #[derive(Debug, Serialize)]
 struct Row {
     program: String,
@@ -98,9 +98,9 @@ struct Row {
     native_mpps: MedianRange,
     interpreter_mpps: MedianRange,
     ratio: f64,
-    /// Of the program alone, packets and headers ready.
+    /// The program alone: packets are decoded before the measurement.
     native_alone_ns: MedianRange,
-    /// As above.
+    /// The same with the interpreter.
     interpreter_alone_ns: MedianRange,
     ratio_alone: f64,
     least_mpps: f64,
@@ -108,7 +108,7 @@ struct Row {
     code_bytes: usize,
 }
 
-/// One filter.
+/// The result of one filter.
 #[derive(Debug, Serialize)]
 struct FilterRow {
     filter: String,
@@ -118,14 +118,14 @@ struct FilterRow {
     ratio: f64,
 }
 
-/// Nanoseconds per packet of one way to do it.
+/// Nanoseconds per packet of one variant.
 #[derive(Debug, Serialize)]
 struct Variant {
     way: String,
     ns: MedianRange,
 }
 
-/// Measures and prints.
+/// Measures and prints the results.
 pub fn run(args: &LangArgs, out: &mut dyn Write) -> Result<(), Stop> {
     let mut sheet = Output::begin(out, args.json, "lang")?;
     sheet.head(format_args!(
@@ -146,7 +146,7 @@ pub fn run(args: &LangArgs, out: &mut dyn Write) -> Result<(), Stop> {
         return Ok(());
     }
     let work = ScratchDir::below(&args.dir)?;
-    // Few enough that the second-level cache holds them: of more, memory would set the pace of both.
+    // Few enough for the second-level cache; with more frames, memory would limit both filters.
     let near = Frames::make(NEAR, 100_000)?;
     let Some(rival) = libpcap::LibpcapFilter::build(&work, &near.bytes)? else {
         return sheet.remark_line("libpcap or a C compiler is not installed: the comparison is left out");
@@ -157,7 +157,7 @@ pub fn run(args: &LangArgs, out: &mut dyn Write) -> Result<(), Stop> {
     FILTERS.iter().try_for_each(|text| filter(args, text, &rival, &near, &mut sheet))
 }
 
-/// The floor, and the same program in batches and one by one.
+/// Measures the floor, and the same program with batches and with single packets.
 fn ways(args: &LangArgs, frames: &Frames, sheet: &mut Output<'_>) -> Result<(), Stop> {
     let floor = MedianRange::of((0..args.repeat).map(|_| frames.minimum(args.batch as usize)));
     let mut row = |way: &str, ns: MedianRange| {
@@ -190,7 +190,7 @@ fn case(args: &LangArgs, case: &Case, usual: &Frames, sheet: &mut Output<'_>) ->
     let interpreted = Executable::interpreted(program).map_err(Stop::say)?;
     let (mut quick, mut slow) = (judge.worker(KEY).map_err(Stop::say)?, interpreted.worker(KEY).map_err(Stop::say)?);
     let batch = args.batch as usize;
-    // The first round fills the maps. Of millions of frames the interpreter needs but a part to be measured.
+    // The first round fills the maps. The interpreter needs only a part of millions of frames.
     let part = frames.count.min(1 << 20);
     frames.judge(&mut quick, batch, frames.count);
     frames.judge(&mut slow, batch, part);
@@ -277,7 +277,7 @@ fn filter(
     sheet.row("filter", &row, line)
 }
 
-/// The secret of the hashes.
+/// The key of the hash functions.
 const KEY: u64 = 0x6e67;
 
 fn compile(source: &str) -> Result<Program, Stop> {
@@ -289,7 +289,7 @@ fn native(program: Program) -> Result<Executable, Stop> {
     Executable::native(program, || begun.elapsed()).map_err(Stop::say)
 }
 
-/// Frames in memory, in a random order of flows.
+/// Frames in memory, their flows in random order.
 struct Frames {
     bytes: Vec<u8>,
     count: usize,
@@ -307,7 +307,7 @@ impl Frames {
         let mut bytes = vec![0; count * PLACE];
         let mut prng = base::Prng::new(1);
         for (i, place) in bytes.chunks_exact_mut(PLACE).enumerate() {
-            // Every flow once, then at random.
+            // Each flow once, then random flows.
             let flow = if i < flows as usize { i as u64 } else { prng.below(flows.into()) };
             let n = mix64(flow);
             let (src, dst) = (0x0a00_0000 | (n as u32 & 0xffff), [172, 16, (n >> 16) as u8, (n >> 24) as u8]);
@@ -326,7 +326,7 @@ impl Frames {
         Packet::new(&place[..FRAME], link::ETHERNET, Facts { time, wire_len: FRAME as u32, ..Facts::default() })
     }
 
-    /// All (or the first `count`) through a worker.
+    /// Runs the first `count` frames through a worker.
     fn judge(&self, worker: &mut Worker, batch: usize, count: usize) -> EvaluatedFrames {
         let mut packets = vec![Self::packet(&self.bytes, 0); batch];
         let mut verdicts = vec![Verdict::default(); batch];
@@ -345,8 +345,8 @@ impl Frames {
         EvaluatedFrames { ns: begun.elapsed().as_secs_f64() * 1e9 / count as f64, passed }
     }
 
-    /// The program alone: packets that lie ready, judged again and again. Of the interpreter's all headers are found; machine code
-    /// still tells plain packets by their bytes.
+    /// Measures the program alone: evaluates decoded packets repeatedly. For the interpreter all headers are located
+    /// beforehand; machine code still recognizes packets with a plain header layout by their bytes.
     fn judge_alone(&self, worker: &mut Worker, batch: usize) -> f64 {
         const READY: usize = 4096;
         let places = self.bytes.chunks_exact(PLACE).take(READY);
@@ -367,7 +367,7 @@ impl Frames {
         begun.elapsed().as_secs_f64() * 1e9 / (rounds * packets.len()) as f64
     }
 
-    /// A filter over all frames, or the first `count`: nanoseconds per frame, and how many match.
+    /// Runs a filter over the first `count` frames; returns nanoseconds per frame and the number of matches.
     fn filter(&self, matcher: &Matcher, batch: usize) -> EvaluatedFrames {
         let mut frames = vec![jit::Frame::new(&self.bytes[..FRAME], 0); batch];
         let mut matched = vec![0; batch];
@@ -385,7 +385,7 @@ impl Frames {
         EvaluatedFrames { ns: begun.elapsed().as_secs_f64() * 1e9 / self.count as f64, passed }
     }
 
-    /// What must happen, by hand.
+    /// The floor: the least possible work, hand-written.
     fn minimum(&self, batch: usize) -> f64 {
         let mut packets = vec![Self::packet(&self.bytes, 0); batch];
         let mut verdicts = vec![Verdict::default(); batch];

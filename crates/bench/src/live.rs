@@ -1,9 +1,9 @@
-//! The whole path through a live port, recorded: a generator in a process of its own sends flat out over a veth pair in a
-//! network namespace that exists for this measurement alone. First the engine (AF_XDP, TPACKET; packets alone, and with the
-//! grains above them), then each installed rival by itself under the same load.
+//! Measures the whole recorder on a live interface: a generator process sends at full rate over a veth pair in a
+//! network namespace made for this measurement. First runs the engine (AF_XDP, TPACKET; packets alone, and with flow
+//! records and time series), then each other installed capture program alone with the same load.
 //!
-//! Nobody is believed: frames are numbered and summed by the generator, our files are read by the independent checker,
-//! and a rival has lost what was sent and is not in its file.
+//! The benchmark checks every result independently: the generator adds sequence numbers and checksums to the frames, an
+//! independent checker reads our files, and another program has lost each frame that was sent and is not in its file.
 
 use crate::baseline::{self, Baseline};
 use crate::cpu_placement::CpuPlacement;
@@ -24,14 +24,14 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use sys::netns::Namespace;
 
-/// The two ends of the pair.
+/// The two ends of the veth pair.
 const FROM: &str = "ng-bench0";
 pub const TO: &str = "ng-bench1";
 
-/// After the generator has ended, frames still on their way arrive within this.
+/// After the generator has ended, frames in transit arrive within this time.
 const WARM_UP: Duration = Duration::from_millis(500);
 
-/// How much longer than asked the generator may take.
+/// Time that the generator may run beyond the requested duration.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Flags of `netgrain-bench live`.
@@ -98,7 +98,7 @@ impl DataTypes {
         }
     }
 
-    /// The meter that makes those above packets.
+    /// The meter plan for the data types other than packets.
     fn plan(self) -> Option<MeterPlan> {
         let whole = MeterPlan::new(0);
         match self {
@@ -136,7 +136,7 @@ impl SourceName {
     }
 }
 
-/// One way of recording under one load, over all runs.
+/// The result of one recorder with one load, over all runs.
 #[derive(Debug, Default, Serialize)]
 struct Row {
     recorder: String,
@@ -147,26 +147,26 @@ struct Row {
     sent_mpps: Option<MedianRange>,
     /// Gigabits of frames per second.
     sent_gbps: Option<MedianRange>,
-    /// Share of the sent frames that is in the files.
+    /// Share of the sent frames that the files hold.
     stored_share: Option<MedianRange>,
     /// Processor seconds of all the recorder's threads, per second of sending.
     cores: Option<MedianRange>,
-    /// The sums over all runs.
+    /// Sums over all runs.
     sent: u64,
     offered: Option<u64>,
     stored: u64,
     missing: u64,
-    /// By the ledger's causes.
+    /// Lost packets by loss cause of the ledger.
     lost: BTreeMap<&'static str, u64>,
-    /// Packets stored that the meter let go, and what became of the others.
+    /// Stored packets that the meter did not process; then the flow records and series rows of the others.
     unmetered: u64,
     records: u64,
     rows: u64,
-    /// By thread, per second of sending (medians).
+    /// Processor seconds by thread, per second of sending (medians).
     threads: BTreeMap<&'static str, f64>,
-    /// The checker's last line, of the last run.
+    /// The last line of the checker's output of the last run.
     verdict: Option<String>,
-    /// What each question took, in milliseconds, and how many found something.
+    /// Duration of each query in milliseconds, and the number of queries that found packets.
     query_ms: Option<MedianRange>,
     answered: u64,
 }
@@ -183,11 +183,11 @@ pub struct Run {
     rows: u64,
     threads: BTreeMap<&'static str, f64>,
     verdict: Option<String>,
-    /// Milliseconds and bytes of each answer.
+    /// Milliseconds and bytes of each query's result.
     queries: Vec<(f64, u64)>,
 }
 
-/// Measures and prints.
+/// Measures and prints the results.
 pub fn run(args: &LiveArgs, out: &mut dyn Write) -> Result<(), Stop> {
     let mut args = args.clone();
     if let Some(flows) = &args.flows {
@@ -206,13 +206,13 @@ pub fn run(args: &LiveArgs, out: &mut dyn Write) -> Result<(), Stop> {
     outcome
 }
 
-/// Brings the thread back into the namespace that it came from; the other one vanishes with its ports.
+/// Returns the thread to its original namespace when dropped; the other namespace vanishes with its interfaces.
 struct NamespaceGuard(Namespace);
 
 impl Drop for NamespaceGuard {
     fn drop(&mut self) {
         if let Err(e) = self.0.enter() {
-            // Going on would measure, or send, somewhere else than people think.
+            // Otherwise the thread would measure, or send, in the wrong namespace.
             panic!("the thread cannot return to its network namespace: {e}");
         }
     }
@@ -344,7 +344,7 @@ fn start_generator(args: &LiveArgs, traffic: &str, places: &CpuPlacement) -> Res
     generator::start(FROM, traffic, &args.rate, duration, Some(places.other(0)))
 }
 
-/// Waits for its end, and for what is still under way.
+/// Waits for the end of the generator and for frames in transit.
 fn sent(generator: Helper, args: &LiveArgs) -> Result<Sent, Stop> {
     let text = generator.finish(Duration::from_secs_f64(args.seconds) + TIMEOUT)?;
     let last = text.lines().last().unwrap_or_default();
@@ -365,7 +365,7 @@ fn engine(
     plan.ring = Some(args.ring);
     plan.cpus = vec![places.engine()];
     plan.store = Some(StorePlan { dir: dir.clone(), format: Format::Pcap, depth: engine::WRITE_DEPTH });
-    // Questions look into the ring too, as they do beside `record`.
+    // Queries read the ring, too, as they do beside `record`.
     plan.socket = args.query.is_some().then(|| SocketPlan {
         path: folder.join("socket"),
         mode: 0o600,
@@ -431,7 +431,7 @@ fn engine(
     })
 }
 
-/// Asks for the packets of the last two seconds, once a second, for as long as the port is under load.
+/// Queries the packets of the last two seconds, once a second, while the interface is under load.
 fn query_each_second(store: &Path, question: &str, ended: &AtomicBool) -> Result<Vec<(f64, u64)>, Stop> {
     let mut asked = Vec::new();
     let mut due = Instant::now() + Duration::from_secs(1);

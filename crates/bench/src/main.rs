@@ -1,5 +1,6 @@
-//! The binary `netgrain-bench`: each stage by itself, with dummies in place of its neighbours, so that the bottleneck has a
-//! name. It is apart from `netgrain`, which thus has neither the code of measurements nor their dependencies.
+//! The binary `netgrain-bench` measures each stage alone, with stand-ins for its neighbours, so that a measurement
+//! identifies the bottleneck. It is separate from `netgrain`, so that `netgrain` contains neither benchmark code nor
+//! its dependencies.
 #![forbid(unsafe_code)]
 
 mod baseline;
@@ -99,7 +100,7 @@ fn main() -> ExitCode {
     sys::memory_limit::keep_heaps_within_limit();
     let outcome = match Bench::try_parse() {
         Ok(bench) => bench.stage.run(&mut std::io::stdout()),
-        // Help and version are answers, not failures.
+        // Help and version are no failures.
         Err(e) if !e.use_stderr() || e.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             let _ = e.print();
             return ExitCode::from(if e.use_stderr() { 2 } else { 0 });
@@ -115,7 +116,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The mistake in the command line, the value that was perhaps meant, and where the help is.
+/// Returns the error in the command line, clap's suggestion, and the hint at the help, in one line.
 fn one_line(e: &clap::Error) -> String {
     let text = e.render().to_string();
     let lines = text.lines().map(str::trim).filter(|l| !l.is_empty());
@@ -125,10 +126,10 @@ fn one_line(e: &clap::Error) -> String {
 }
 
 impl Stage {
-    /// Measures and prints. A closed pipe is no error.
+    /// Measures and prints the results. A closed pipe is no error.
     ///
     /// # Errors
-    /// In one line, what could not be measured and what to do.
+    /// One line: the measurement that failed and what to do.
     fn run(&self, out: &mut dyn Write) -> Result<(), String> {
         let outcome = match self {
             Self::Ring(args) => ring::run(args, out),
@@ -155,7 +156,7 @@ impl Stage {
     }
 }
 
-/// A span in seconds that a measurement may last.
+/// Parses the duration of a measurement in seconds.
 fn seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(s) if (0.001..=86_400.0).contains(&s) => Ok(s),

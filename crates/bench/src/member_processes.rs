@@ -1,7 +1,8 @@
-//! A group on a ring of its own, steered over members in processes of their own that came in through the door as any does.
+//! A group on a ring of its own that steers packets to members in other processes; the members attach through the ring
+//! socket as in production.
 //!
-//! The writer waits for the dispatcher, so nothing is shed; members may still be too slow, which is counted. Both sides
-//! count alone, and the counts must meet.
+//! The producer waits for the dispatcher, so the dispatcher loses no packet; members may still be too slow, and the
+//! benchmark counts the copies lost that way. Dispatcher and members count independently, and the counts must agree.
 
 use crate::cpu_placement::CpuPlacement;
 use crate::group::GroupArgs;
@@ -23,23 +24,23 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use wire::build::Frame;
 
-/// What the group is called.
+/// Name of the group.
 pub const GROUP: &str = "bench";
 
-/// Packets between two publications, as the engine has it.
+/// Packets between two publications, as in the engine.
 const BATCH: usize = engine::BATCH;
 
-/// Descriptors that a member takes at a time.
+/// Descriptors that a member reads at a time.
 const SCAN_TIME: usize = 512;
 
-/// How long the writer sleeps when there is no room.
+/// Sleep of the producer while the ring is full.
 const IDLE_SLEEP: Duration = Duration::from_micros(50);
 
-/// How long members may take to come and to go.
+/// Time limit for members to attach and to detach.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Descriptors of all branches together: room for what members miss while others have their processor. Each has its part,
-/// so that however many they are, they take as much of the caches and may be away for as long.
+/// Total descriptors of all branches: enough for the packets that arrive while other processes use a member's
+/// processor. The members share the number equally, so that any number of members uses the same amount of cache.
 const DESCS: u64 = 1 << 20;
 
 /// Bytes of a frame.
@@ -58,7 +59,7 @@ pub struct MemberArgs {
     pub follow: bool,
 }
 
-/// What a member tells at its end.
+/// The result that a member prints at its end.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct MemberResult {
     pub seen: u64,
@@ -66,7 +67,7 @@ pub struct MemberResult {
     pub cpu_seconds: f64,
 }
 
-/// What became of all packets.
+/// The outcome of all packets.
 #[derive(Clone, Debug)]
 pub struct Run {
     pub evaluated: u64,
@@ -74,18 +75,18 @@ pub struct Run {
     /// Processor seconds of the dispatcher.
     pub dispatcher: f64,
     pub result: Vec<MemberResult>,
-    /// Delivered to each member.
+    /// Packets delivered to each member.
     pub parts: Vec<u64>,
 }
 
 impl Run {
-    /// Copies that found no room.
+    /// Copies lost because a branch was full.
     pub fn lost(&self) -> u64 {
         self.result.iter().map(|t| t.lost).sum()
     }
 }
 
-/// See the module's text.
+/// The group, its ring and its member processes.
 pub struct MemberProcesses {
     producer: Producer,
     orders: Arc<CommandQueue>,
@@ -97,7 +98,7 @@ pub struct MemberProcesses {
 }
 
 impl MemberProcesses {
-    /// All are there, and nothing flows yet.
+    /// Starts the processes and waits until all members have attached; no packet flows yet.
     pub fn gather(args: &GroupArgs, members: u8, follow: bool) -> Result<Self, Stop> {
         let config = ring::Config { name: GROUP.into(), bytes: args.ring, ..ring::Config::default() };
         let mut producer = Producer::new(config).map_err(|e| {
@@ -110,7 +111,7 @@ impl MemberProcesses {
         let dispatcher = Dispatcher::new(&offer, Arc::clone(&orders), false);
         let place = places.other(0);
         let dispatching = std::thread::spawn(move || {
-            // Anywhere, if the processor is not to be had.
+            // If pinning fails, the process runs on any processor.
             let _ = sys::cpu::pin(place);
             dispatcher.run();
             sys::cpu::thread_time().as_secs_f64()
@@ -127,7 +128,7 @@ impl MemberProcesses {
         let (policy, fold, queues, brief) = (group::Policy::Shared, false, None, false);
         let (group, program) = (GROUP.to_owned(), Some(args.program.clone()));
         let create = Request::Create { group, program, policy, fold, ports: None, queues, ephemeral: brief };
-        // All this while the ring's writer answers the dispatcher, which joins with the group.
+        // Meanwhile this thread, the ring's producer, must register the dispatcher, which attaches with the group.
         let path = socket.clone();
         let coming = std::thread::spawn(move || {
             Client::connect(&path).and_then(|client| client.request(&create)).map_err(Stop::say)?;
@@ -151,17 +152,19 @@ impl MemberProcesses {
         Ok(Self { producer, orders, dispatching, control: door, socket, clients: client_members, cpu_placement: places })
     }
 
-    /// Another connection to its door.
+    /// Opens another connection to the control socket.
     pub fn another_client(&self) -> Result<Client, Stop> {
         Client::connect(&self.socket).map_err(Stop::say)
     }
 
-    /// Writes frames of all flows in turn, as fast as there is room, for as long as wanted; real seconds.
+    /// Writes frames of all flows in turn, as fast as the ring has room, while `go_on` returns true; returns real
+    /// seconds.
     pub fn write(&mut self, args: &GroupArgs, mut go_on: impl FnMut() -> bool) -> f64 {
         let _ = sys::cpu::pin(self.cpu_placement.engine());
         let producer = &mut self.producer;
         let flows = args.flows.max(1);
-        // What goes by the ring's hash does not look at the frame, and the writer's caches are not what is measured.
+        // A program that uses only the ring's hash does not read the frame, and a table of frames would measure the
+        // producer's caches.
         let looks = !matches!(args.program.as_str(), "steer" | "copy");
         let frames: Vec<[u8; FRAME]> = (0..if looks { flows } else { 1 }).map(frame).collect();
         let hashes: Vec<u32> = (0..flows).map(|n| base::hash::mix64(n) as u32).collect();
@@ -178,7 +181,7 @@ impl MemberProcesses {
                 at = if at + 1 < hashes.len() { at + 1 } else { 0 };
                 let (bytes, hash) = (&frames[at % frames.len()], hashes[at]);
                 let packet = Packet { bytes, wire_len: 60, ts, hash, mark: 0, flags: 0, l3: 14, l4: 34, vlan: None };
-                // There was room.
+                // The ring had room.
                 let _ = producer.push(&packet);
             }
             producer.publish();
@@ -190,7 +193,7 @@ impl MemberProcesses {
         started.elapsed().as_secs_f64()
     }
 
-    /// Everybody goes; what they have seen must be what the books say.
+    /// Ends all members; their counts must agree with the counters of the group.
     pub fn disperse(self, seconds: f64) -> Result<Run, Stop> {
         let dispatcher = self.dispatching.join().map_err(|_| Stop::say("the dispatcher panicked"))?;
         let books = self.orders.last_accounting().and_then(|mut b| b.pop());
@@ -223,7 +226,7 @@ fn open(socket: &Path, registry: &Arc<Registry>) -> Result<ControlServer, Stop> 
         .map_err(|e| Stop::say(format_args!("{}: cannot let members in: {e}", socket.display())))
 }
 
-/// One of a flow of TCP.
+/// A frame of TCP flow `flow`.
 fn frame(flow: u64) -> [u8; FRAME] {
     let mut bytes = [0; FRAME];
     let [a, b, c, ..] = flow.to_le_bytes();
@@ -231,7 +234,7 @@ fn frame(flow: u64) -> [u8; FRAME] {
     bytes
 }
 
-/// The process that is a member.
+/// The main function of a member process.
 pub fn member(args: &MemberArgs, out: &mut dyn Write) -> Result<(), Stop> {
     let request = Request::Join {
         group: GROUP.into(),

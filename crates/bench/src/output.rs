@@ -1,22 +1,22 @@
-//! Where figures go: a table for people, or one JSON object per line. A rate without machine, size, span and loss is not a
-//! number, so every sheet begins with the machine, and rows carry the rest.
+//! Output of results: a table for people, or one JSON object per line. A rate has no meaning without machine, frame
+//! size, duration and loss; therefore the output begins with the machine, and the rows hold the rest.
 
 use serde::Serialize;
 use std::fmt::{self, Display};
 use std::io::{self, Write};
 use sys::cpu::Ticks;
 
-/// Why a measurement ended early.
+/// The reason why a measurement ended early.
 #[derive(Debug)]
 pub enum Stop {
-    /// Whoever read our output has enough.
+    /// The reader closed our output.
     Closed,
-    /// In one line, what could not be measured and what to do.
+    /// The measurement that failed and what to do, in one line.
     Said(String),
 }
 
 impl Stop {
-    /// In words.
+    /// An error with this text.
     pub fn say(text: impl Display) -> Self {
         Self::Said(text.to_string())
     }
@@ -28,7 +28,7 @@ impl From<io::Error> for Stop {
     }
 }
 
-/// The machine and the moment, for the head of a sheet.
+/// The machine and the time, for the head of the output.
 #[derive(Debug, Serialize)]
 struct Machine {
     stage: &'static str,
@@ -47,7 +47,7 @@ pub struct Output<'a> {
     ticks: Ticks,
 }
 
-/// A row of a JSON sheet.
+/// A row of the JSON output.
 #[derive(Serialize)]
 struct JsonRow<'a, T> {
     kind: &'static str,
@@ -56,7 +56,7 @@ struct JsonRow<'a, T> {
 }
 
 impl<'a> Output<'a> {
-    /// Begins with the machine.
+    /// Begins the output with the machine.
     pub fn begin(out: &'a mut dyn Write, json: bool, stage: &'static str) -> Result<Self, Stop> {
         let machine = Machine {
             stage,
@@ -81,7 +81,7 @@ impl<'a> Output<'a> {
         Ok(sheet)
     }
 
-    /// One row: an object of this kind, or the text.
+    /// Prints a row: a JSON object of this kind, or the text.
     pub fn row<T: Serialize>(&mut self, kind: &'static str, body: &T, text: impl Display) -> Result<(), Stop> {
         if self.json {
             let line = serde_json::to_string(&JsonRow { kind, body }).map_err(Stop::say)?;
@@ -93,7 +93,7 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    /// A line for people only: table heads.
+    /// Prints a line of the table's head; JSON output omits it.
     pub fn head(&mut self, text: impl Display) -> Result<(), Stop> {
         if !self.json {
             writeln!(self.out, "{text}")?;
@@ -101,7 +101,7 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    /// Something that a reader of the figures must know.
+    /// Prints a remark that the results need to be understood.
     pub fn remark_line(&mut self, text: impl Display) -> Result<(), Stop> {
         #[derive(Serialize)]
         struct Remark {
@@ -111,7 +111,7 @@ impl<'a> Output<'a> {
         self.row("remark", &remark, format_args!("note: {text}"))
     }
 
-    /// The sentence that the measurement was made for.
+    /// Prints the conclusion of the measurement.
     pub fn verdict(&mut self, text: impl Display) -> Result<(), Stop> {
         #[derive(Serialize)]
         struct Verdict {
@@ -123,13 +123,14 @@ impl<'a> Output<'a> {
 }
 
 impl Drop for Output<'_> {
-    /// Ends with what the hypervisor took meanwhile: those figures are not ours alone.
+    /// Ends the output with the share of processor time that the hypervisor took meanwhile, since that share distorts
+    /// the results.
     fn drop(&mut self) {
-        /// More than this is felt in rates.
+        /// A greater share affects rates noticeably.
         const NOTICEABLE: f64 = 0.01;
         let stolen = Ticks::now().stolen_since(self.ticks);
         if stolen > NOTICEABLE {
-            // Whoever closed the output has enough.
+            // A closed output is no error.
             let _ = self.remark_line(format_args!(
                 "the hypervisor gave {:.1} % of the processors' time to others meanwhile",
                 stolen * 100.0
@@ -138,19 +139,19 @@ impl Drop for Output<'_> {
     }
 }
 
-/// A median with its extremes: `20.9 (20.1..21.3)`.
+/// A median with minimum and maximum: `20.9 (20.1..21.3)`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct MedianRange {
     /// Half of the values lie below.
     pub median: f64,
-    /// The least.
+    /// Minimum.
     pub min: f64,
-    /// The greatest.
+    /// Maximum.
     pub max: f64,
 }
 
 impl MedianRange {
-    /// Of at least one value.
+    /// The median of at least one value.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Self {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);

@@ -1,4 +1,4 @@
-//! Further processes of this program, and of others': started, heard, and never left behind.
+//! Child processes, of this program and of others: started, their output read, and ended in any case.
 
 use crate::output::Stop;
 use std::io::{BufRead, BufReader, Read};
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A process that is ended when this is dropped.
+/// A child process that is ended when this is dropped.
 pub struct Helper {
     child: Child,
     output: BufReader<ChildStdout>,
@@ -14,7 +14,7 @@ pub struct Helper {
 }
 
 impl Helper {
-    /// This program once more, with these arguments.
+    /// Starts this program again with these arguments.
     pub fn again<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = S>) -> Result<Self, Stop> {
         let program = std::env::current_exe()
             .map_err(|e| Stop::say(format_args!("this program cannot be found to be started again: {e}")))?;
@@ -31,12 +31,12 @@ impl Helper {
         Ok(Self { child, output: BufReader::new(output), name: name.to_owned() })
     }
 
-    /// Its process id.
+    /// The process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Waits for its next line.
+    /// Waits for the next line of the process.
     pub fn line(&mut self) -> Result<String, Stop> {
         let mut line = String::new();
         match self.output.read_line(&mut line) {
@@ -46,17 +46,18 @@ impl Helper {
         }
     }
 
-    /// Whether it still runs.
+    /// True if the process still runs.
     pub fn runs(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Waits for its end, at most for `patience`, and returns what it printed. What it prints must fit a pipe (64 KiB).
+    /// Waits for the end of the process, at most for `patience`, and returns its output, which must fit a pipe (64
+    /// KiB).
     pub fn finish(self, patience: Duration) -> Result<String, Stop> {
         self.finish_with(patience, &[0])
     }
 
-    /// The same for a program whose good ends have other exit codes, too.
+    /// The same for a program that ends with other exit codes on success, too.
     pub fn finish_with(mut self, patience: Duration, good: &[i32]) -> Result<String, Stop> {
         let until = Instant::now() + patience;
         let status = loop {
@@ -76,7 +77,7 @@ impl Helper {
         }
     }
 
-    /// Asks it to end, as Ctrl-C would.
+    /// Sends SIGINT.
     pub fn interrupt(&self) -> Result<(), Stop> {
         let status = Command::new("sh").args(["-c", &format!("kill -INT {}", self.id())]).status();
         match status {
@@ -86,7 +87,8 @@ impl Helper {
         }
     }
 
-    /// Processor seconds it has used so far (all threads, user and system), to a hundredth; 0 when it has ended.
+    /// Processor seconds that the process has used so far (all threads, user and system), to a hundredth; 0 after its
+    /// end.
     pub fn cpu_seconds(&self) -> f64 {
         cpu_seconds(self.id())
     }
@@ -94,7 +96,7 @@ impl Helper {
 
 impl Drop for Helper {
     fn drop(&mut self) {
-        // Both fail only when it has ended already.
+        // Both fail only if the process has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -107,7 +109,7 @@ fn cpu_seconds(pid: u32) -> f64 {
     fields.filter_map(|f| f.parse::<f64>().ok()).sum::<f64>() / 100.0
 }
 
-/// Processes that this one has started and not yet waited for.
+/// Child processes of a process that it has not yet waited for.
 fn children(pid: u32) -> Vec<u32> {
     let list = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().filter_map(Result::ok);
     let texts = list.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
@@ -119,10 +121,10 @@ pub fn cpu_seconds_with_children(pid: u32) -> f64 {
     cpu_seconds(pid) + children(pid).into_iter().map(cpu_seconds).sum::<f64>()
 }
 
-/// Ends the children of a process that does not do so itself.
+/// Ends the children of a process that leaves them running at its end.
 pub fn end_children(pid: u32) {
     for child in children(pid) {
-        // It may have ended meanwhile, which is as good.
+        // The child may have ended meanwhile, so an error is ignored.
         let _ = Command::new("sh").args(["-c", &format!("kill -TERM {child}")]).stderr(Stdio::null()).status();
     }
 }

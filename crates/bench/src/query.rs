@@ -1,6 +1,6 @@
-//! Finding packets again, as a process of its own, held in the same run against what everyone has: `tcpdump -r` over the
-//! same files, and the volume's own sequential read. Before each question the page cache is dropped, so that every answer
-//! comes from the disk; whoever answers differently is told of.
+//! Measures queries of stored packets, each in a process of its own, in the same run as the alternatives: `tcpdump -r`
+//! over the same files, and the sequential read rate of the volume. The benchmark drops the page cache before each
+//! query, so that each result comes from the disk, and reports results that differ.
 
 use crate::cpu_placement::CpuPlacement;
 use crate::output::{MedianRange, Output, Stop};
@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Bytes read at a time from a pipe, and from the volume by the plain reader.
+/// Bytes of one read from a pipe.
 const READ: usize = 1 << 20;
 
 /// Bytes of a pcap file header.
@@ -55,29 +55,29 @@ pub struct QueryArgs {
     pub json: bool,
 }
 
-/// One question, by us and by tcpdump.
+/// The result of one query, by netgrain and by tcpdump.
 #[derive(Clone, Debug, Serialize)]
 struct QueryRow {
     question: String,
-    /// Bytes of the answer, as pcap.
+    /// Bytes of the result as pcap.
     bytes: u64,
-    /// Until the process that wants one packet has ended.
+    /// Duration of the process if the query is limited to one packet.
     first_ms: f64,
-    /// Until the whole answer is there.
+    /// Duration of the complete query.
     ms: f64,
     tcpdump_ms: Option<f64>,
-    /// How many times as long tcpdump took.
+    /// tcpdump's time divided by ours.
     faster: Option<f64>,
 }
 
-/// How long a process takes that only says its version.
+/// Duration of a process that only prints its version.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Start {
     ms: MedianRange,
     tcpdump_ms: Option<MedianRange>,
 }
 
-/// Everything, beside the volume itself.
+/// A query of the whole store, beside the read rate of the volume.
 #[derive(Clone, Debug, Serialize)]
 struct FullScan {
     gbps: f64,
@@ -85,18 +85,18 @@ struct FullScan {
     share: f64,
 }
 
-/// How long one packet takes in a store of so many files.
+/// Duration of queries for one packet in a store with this number of files.
 #[derive(Clone, Debug, Serialize)]
 struct Depth {
     files: usize,
     bytes: u64,
-    /// Anything at all; something of the last second; a host that is only in the last file.
+    /// Query for any packet; for a packet of the last second; for a host that occurs only in the last file.
     any_ms: MedianRange,
     last_second_ms: MedianRange,
     needle_ms: MedianRange,
 }
 
-/// Measures and prints.
+/// Measures and prints the results.
 pub fn run(args: &QueryArgs, out: &mut dyn Write) -> Result<(), Stop> {
     let work = ScratchDir::below(&args.dir)?;
     let mut sheet = Output::begin(out, args.json, "query")?;
@@ -126,13 +126,13 @@ pub fn run(args: &QueryArgs, out: &mut dyn Write) -> Result<(), Stop> {
     depths(args, &made, &mut sheet)
 }
 
-/// Records a store from made-up traffic, fast, and in as many bytes as asked for.
+/// Records a store of the requested size from simulated traffic, faster than real time.
 fn make(args: &QueryArgs, dir: &Path) -> Result<(), Stop> {
     let mut spec: sim::Spec = args.traffic.parse().map_err(Stop::say)?;
     let record = r#gen::Traffic::new(&spec).mean_len() + ring::RECORD_HEADER as f64;
     spec.packets = Some((args.size as f64 / record) as u64);
     if matches!(spec.rate, base::units::Rate::Flat) {
-        // Less than the index of the most varied traffic can take, so that nothing is lost.
+        // Below the rate of the index with the most varied traffic, so that no packet is lost.
         spec.rate = base::units::Rate::Packets(1e6);
     }
     let mut plan = Plan::new(SourcePlan::Sim { spec, start: None, name: None });
@@ -147,7 +147,7 @@ fn record_all(mut plan: Plan, dir: &Path) -> Result<(), Stop> {
     capture.wait().map_err(Stop::say)
 }
 
-/// One host after the other, by us and by tcpdump.
+/// Queries one host after the other, with netgrain and tcpdump.
 fn hosts(args: &QueryArgs, store: &Path, files: &[PathBuf], work: &Path, sheet: &mut Output<'_>) -> Result<(), Stop> {
     let list = work.join("files");
     let names: String = files.iter().map(|f| format!("{}\n", f.display())).collect();
@@ -171,7 +171,7 @@ fn hosts(args: &QueryArgs, store: &Path, files: &[PathBuf], work: &Path, sheet: 
             Some(program) => {
                 cold()?;
                 let mut command = Command::new(program);
-                // Root reads the files, since they are root's.
+                // tcpdump must read as root, since root owns the files.
                 command.args(["-n", "-Z", "root", "-V"]).arg(&list).args(["-w", "-", &question]);
                 let (took, theirs) = timed(command)?;
                 if theirs != bytes {
@@ -218,7 +218,8 @@ fn hosts(args: &QueryArgs, store: &Path, files: &[PathBuf], work: &Path, sheet: 
     }
 }
 
-/// What a process costs that does nothing, and is part of every answer: its own pages come from the disk too.
+/// Duration of a process that does nothing, which is part of each query: the program's own pages come from the disk,
+/// too.
 fn starting(tcpdump: Option<&Path>, sheet: &mut Output<'_>) -> Result<(), Stop> {
     let take = |program: &Path| -> Result<MedianRange, Stop> {
         let mut all = Vec::new();
@@ -239,7 +240,7 @@ fn starting(tcpdump: Option<&Path>, sheet: &mut Output<'_>) -> Result<(), Stop> 
     sheet.row("start", &row, line)
 }
 
-/// The whole store through a pipe to nowhere, beside a plain direct read of the same files.
+/// Queries the whole store into a discarding pipe, beside a plain direct read of the same files.
 fn everything(store: &Path, files: &[PathBuf], bytes: u64, sheet: &mut Output<'_>) -> Result<(), Stop> {
     let rate = |took: Duration| bytes as f64 * 8.0 / took.as_secs_f64() / 1e9;
     let (mut ours, mut volume) = (Vec::new(), Vec::new());
@@ -264,7 +265,7 @@ fn everything(store: &Path, files: &[PathBuf], bytes: u64, sheet: &mut Output<'_
     sheet.row("everything", &row, line)
 }
 
-/// The same traffic in ever more files.
+/// The same traffic in increasing numbers of files.
 fn depths(args: &QueryArgs, store: &Path, sheet: &mut Output<'_>) -> Result<(), Stop> {
     let mut rows: Vec<Depth> = Vec::new();
     for wanted in &args.files {
@@ -319,7 +320,7 @@ fn depths(args: &QueryArgs, store: &Path, sheet: &mut Output<'_>) -> Result<(), 
     ))
 }
 
-/// A store of so many files, one for each second of virtual time, a hundred packets in each.
+/// Makes a store of `files` files, one for each second of virtual time, with a hundred packets each.
 fn make_files(files: u32, dir: &Path) -> Result<(), Stop> {
     let mut spec: sim::Spec = "1000,flows=1M".parse().map_err(Stop::say)?;
     spec.rate = base::units::Rate::Packets(100.0);
@@ -331,7 +332,7 @@ fn make_files(files: u32, dir: &Path) -> Result<(), Stop> {
     record_all(plan, dir)
 }
 
-/// A question as a user asks it.
+/// The command of a query as a user would enter it.
 fn packets(store: &Path, filter: &str, more: &[&str]) -> Result<Command, Stop> {
     let mut command = Command::new(netgrain()?);
     command.arg("packets").arg("--store").arg(store).args(["--format", "pcap", "-w", "-"]).args(more);
@@ -342,17 +343,17 @@ fn packets(store: &Path, filter: &str, more: &[&str]) -> Result<Command, Stop> {
     Ok(command)
 }
 
-/// How long the answer takes, and its bytes.
+/// Duration of a query and bytes of its result.
 pub fn query(store: &Path, filter: &str, more: &[&str]) -> Result<(Duration, u64), Stop> {
     timed(packets(store, filter, more)?)
 }
 
-/// The same where nothing may be found.
+/// The same for a query without results.
 pub fn query_any(store: &Path, filter: &str, more: &[&str]) -> Result<(Duration, u64), Stop> {
     run_to_end(packets(store, filter, more)?, &[0, 1])
 }
 
-/// Runs a command to its end; how long it took, and how much it printed.
+/// Runs a command to its end; returns its duration and the bytes that it printed.
 pub fn timed(command: Command) -> Result<(Duration, u64), Stop> {
     run_to_end(command, &[0])
 }
@@ -378,23 +379,23 @@ fn run_to_end(mut command: Command, good: &[i32]) -> Result<(Duration, u64), Sto
     Ok((started.elapsed(), bytes))
 }
 
-/// Forgets what the kernel keeps of files.
+/// Drops the page cache.
 pub fn cold() -> Result<(), Stop> {
     std::fs::write("/proc/sys/vm/drop_caches", "3")
         .map_err(|e| Stop::say(format_args!("the page cache cannot be dropped: {e}; run as root")))
 }
 
-/// Reads all files past the page cache, as fast as one thread with plain calls can: two take turns, so that the volume
-/// always has the next one.
+/// Reads all files with direct I/O at the greatest rate of blocking calls: several threads take turns, so that the
+/// volume always has a read in its queue.
 fn read_directly(files: &[PathBuf]) -> Result<u64, Stop> {
-    /// In flight together, each of this many bytes.
+    /// Reads in flight, each of `PIECE` bytes.
     const DEPTH: u64 = 4;
     const PIECE: u64 = 4 << 20;
     std::thread::scope(|scope| {
         let readers: Vec<_> = (0..DEPTH)
             .map(|own| {
                 scope.spawn(move || -> std::io::Result<u64> {
-                    // Direct reads want an aligned place.
+                    // Direct I/O needs aligned memory.
                     let mut memory = vec![0u8; PIECE as usize + 4096];
                     let skip = memory.as_ptr().align_offset(4096);
                     let piece = &mut memory[skip..skip + PIECE as usize];
@@ -447,7 +448,7 @@ fn index_bytes(store: &Path) -> Result<u64, Stop> {
     Ok(bytes)
 }
 
-/// The source of a packet that lies at this share of all bytes.
+/// The source address of the packet at this share of all bytes.
 pub fn host_at(files: &[PathBuf], share: f64) -> Result<std::net::IpAddr, Stop> {
     let file = &files[((files.len() as f64 * share) as usize).min(files.len().saturating_sub(1))];
     let part = (files.len() as f64 * share).fract();

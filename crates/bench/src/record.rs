@@ -1,8 +1,8 @@
-//! The whole recorder, from simulated frames to published files, held in the same run against what the volume takes when
-//! nobody captures: our own direct writer, and `fio` where it is installed.
+//! Measures the whole recorder, from simulated frames to published files, in the same run as the write rate of the
+//! volume without capture: our direct writer, and `fio` if installed.
 //!
-//! The frames come as fast as they can be made, so that the volume is never without work; what the ring cannot hold is
-//! lost and counted. A last run at nine tenths of the rate that was reached must lose nothing.
+//! The simulation makes frames as fast as possible, so that the volume always has writes in its queue; packets that the
+//! ring cannot hold are lost and counted. A last run at 90 % of the reached rate must lose no packet.
 
 use crate::cpu_placement::CpuPlacement;
 use crate::output::{MedianRange, Output, Stop};
@@ -16,7 +16,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long the engine's own rate is measured, without a store.
+/// Duration of the measurement of the engine's own rate, without a store.
 const ENGINE_ALONE: Duration = Duration::from_millis(300);
 
 /// Flags of `netgrain-bench record`.
@@ -48,10 +48,10 @@ pub struct RecordArgs {
     pub json: bool,
 }
 
-/// One recording.
+/// The result of one recording.
 #[derive(Clone, Debug, Serialize)]
 struct Recorded {
-    /// Bytes of packet files per second, until the last one was published.
+    /// Gb/s of packet files, until the last file was published.
     gbps: f64,
     mpps: f64,
     seconds: f64,
@@ -60,7 +60,7 @@ struct Recorded {
     offered: u64,
     stored: u64,
     lost: u64,
-    /// Of these, because the ring was full.
+    /// The part of the lost packets with loss cause `ring_full`.
     ring_full: u64,
     /// Processor seconds per second of the threads that write, index, and capture.
     writer_cores: f64,
@@ -68,29 +68,29 @@ struct Recorded {
     engine_cores: f64,
 }
 
-/// What the measurement was made for.
+/// The conclusion of the measurement.
 #[derive(Debug, Serialize)]
 struct Summary {
     traffic: String,
     repeat: u32,
     seconds: f64,
-    /// Our own direct writer, Gb/s.
+    /// Our direct writer, Gb/s.
     direct: MedianRange,
     /// `fio`, Gb/s.
     #[serde(skip_serializing_if = "Option::is_none")]
     fio: Option<MedianRange>,
     /// The recorder, Gb/s.
     record: MedianRange,
-    /// Each recording against the direct writer just before it.
+    /// Each recording divided by the run of the direct writer just before it.
     of_direct: MedianRange,
     #[serde(skip_serializing_if = "Option::is_none")]
     of_fio: Option<MedianRange>,
-    /// What the engine alone brings, in Gb/s of pcap records.
+    /// Rate of the engine alone, in Gb/s of pcap records.
     engine_gbps: f64,
     bottleneck: &'static str,
 }
 
-/// Measures and prints.
+/// Measures and prints the results.
 pub fn run(args: &RecordArgs, out: &mut dyn Write) -> Result<(), Stop> {
     let spec: sim::Spec = args.traffic.parse().map_err(Stop::say)?;
     let work = ScratchDir::below(&args.dir)?;
@@ -192,7 +192,7 @@ fn summarise(
     })
 }
 
-/// Gb/s of pcap records that the engine puts into the ring when nobody records.
+/// Gb/s of pcap records that the engine writes into the ring without a recorder.
 fn engine_alone(args: &RecordArgs, spec: &sim::Spec) -> Result<f64, Stop> {
     let mut plan = plan(args, spec.clone(), ENGINE_ALONE);
     plan.store = None;
@@ -203,7 +203,7 @@ fn engine_alone(args: &RecordArgs, spec: &sim::Spec) -> Result<f64, Stop> {
     Ok(gbps(bytes, ENGINE_ALONE.as_secs_f64()))
 }
 
-/// The recording at nine tenths of the least rate that was reached.
+/// Records at 90 % of the lowest rate that was reached.
 fn calm(args: &RecordArgs, spec: &sim::Spec, folder: &Path, reached: f64) -> Result<Recorded, Stop> {
     let mean = r#gen::Traffic::new(spec).mean_len();
     let packets = 0.9 * reached * 1e9 / 8.0 / (mean + ring::RECORD_HEADER as f64);
@@ -220,7 +220,7 @@ fn plan(args: &RecordArgs, spec: sim::Spec, span: Duration) -> Plan {
     plan
 }
 
-/// Records into a store of its own, which is measured from outside and removed.
+/// Records into a store of its own, which the benchmark measures from the file system and removes.
 fn record(args: &RecordArgs, spec: &sim::Spec, folder: &Path, span: Duration) -> Result<Recorded, Stop> {
     let dir = folder.join("store");
     let mut plan = plan(args, spec.clone(), span);
@@ -258,7 +258,7 @@ fn record(args: &RecordArgs, spec: &sim::Spec, folder: &Path, span: Duration) ->
     })
 }
 
-/// How many packet files there are below a folder, and their bytes: what anyone can see from outside.
+/// Number of packet files below a directory, and their bytes, as the file system shows them.
 pub fn packet_files(folder: &Path) -> std::io::Result<(usize, u64)> {
     let (mut files, mut bytes) = (0, 0);
     for entry in std::fs::read_dir(folder)? {

@@ -1,9 +1,9 @@
 //! `netgrain run -r` of a capture file, with packets, index, flow records and rows written, beside nfpcapd, which
 //! reads the same file and writes flows only.
 //!
-//! Both are processes that read the file from the page cache and write below the same folder, and they take turns.
-//! netgrain syncs its files before it ends; nfpcapd does not. Between two runs sync(1) writes what the first left in
-//! the page cache.
+//! Both programs read the file from the page cache and write below the same directory, and the programs take turns.
+//! netgrain syncs its files before it ends; nfpcapd does not. Between two runs sync(1) writes the dirty pages of the
+//! first run.
 
 use crate::conversations::{ConversationModel, SNAPLEN};
 use crate::output::{MedianRange, Output, Stop};
@@ -55,14 +55,14 @@ pub struct ReplayArgs {
     pub json: bool,
 }
 
-/// One program over the file.
+/// The result of one program.
 #[derive(Debug, Serialize)]
 struct Row {
     program: &'static str,
     seconds: MedianRange,
-    /// Of all its threads, user and system, to a hundredth.
+    /// Of all threads, user and system, to a hundredth.
     cpu_seconds: MedianRange,
-    /// Of all its files.
+    /// Bytes of all its files.
     written_bytes: u64,
 }
 
@@ -73,7 +73,7 @@ impl Row {
     }
 }
 
-/// What runs of one program took.
+/// The results of one program's runs.
 #[derive(Default)]
 struct Runs {
     seconds: Vec<f64>,
@@ -91,7 +91,7 @@ impl Runs {
         }
     }
 
-    /// Runs a command to its end, and looks at what it left in `folder`, which goes then.
+    /// Runs a command to its end, lists the files that it wrote into `folder`, and removes them.
     fn run(&mut self, mut command: Command, name: &str, folder: &Path) -> Result<Vec<(PathBuf, u64)>, Stop> {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let cpu = children_cpu();
@@ -112,7 +112,7 @@ impl Runs {
     }
 }
 
-/// Measures and prints.
+/// Measures and prints the results.
 pub fn run(args: &ReplayArgs, out: &mut dyn Write) -> Result<(), Stop> {
     let mut sheet = Output::begin(out, args.json, "replay")?;
     let work = ScratchDir::below(&args.dir)?;
@@ -121,7 +121,7 @@ pub fn run(args: &ReplayArgs, out: &mut dyn Write) -> Result<(), Stop> {
         None => made(args, &work)?,
     };
     let bytes = fs::metadata(&file).map_err(|e| Stop::say(format_args!("{}: {e}", file.display())))?.len();
-    // From here on it is in the page cache.
+    // This read brings the file into the page cache.
     let read = File::open(&file).and_then(|mut file| std::io::copy(&mut file, &mut std::io::sink()));
     read.map_err(|e| Stop::say(format_args!("{}: {e}", file.display())))?;
     let what = match &args.file {
@@ -168,7 +168,7 @@ pub fn run(args: &ReplayArgs, out: &mut dyn Write) -> Result<(), Stop> {
     sheet.verdict(format_args!("{ratio:.2} times as fast as nfpcapd, which stores flows only and syncs nothing"))
 }
 
-/// A capture of made conversations, twenty seconds long.
+/// A generated capture file, twenty seconds long.
 fn made(args: &ReplayArgs, work: &ScratchDir) -> Result<PathBuf, Stop> {
     let conversations =
         u32::try_from(args.conversations).map_err(|_| Stop::say("too many conversations; at most 4294967295"))?;
@@ -180,8 +180,8 @@ fn made(args: &ReplayArgs, work: &ScratchDir) -> Result<PathBuf, Stop> {
     Ok(path)
 }
 
-/// Checks that a store has everything: as many bytes of packets as the capture, an index beside each packet file, flow
-/// records and rows.
+/// Checks that a store is complete: as many bytes of packets as the capture, an index beside each packet file, flow
+/// records and series rows.
 fn check(files: &[(PathBuf, u64)], bytes: u64) -> Result<(), Stop> {
     let of = |end: &str| files.iter().filter(|(path, _)| path.to_string_lossy().ends_with(end)).collect::<Vec<_>>();
     let stored: u64 = of(".pcap").iter().map(|(_, bytes)| bytes - FILE_HEADER).sum();
@@ -196,7 +196,7 @@ fn check(files: &[(PathBuf, u64)], bytes: u64) -> Result<(), Stop> {
     Ok(())
 }
 
-/// All files below a folder, with their lengths.
+/// All files below a directory, with their lengths.
 fn list(folder: &Path, files: &mut Vec<(PathBuf, u64)>) -> std::io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;

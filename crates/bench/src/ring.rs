@@ -1,9 +1,9 @@
-//! The ring stage alone: one producer that neither stamps nor hashes, and listeners in processes of their own that came
-//! in through the socket as any listener does.
+//! Measures the ring stage alone: one producer without timestamps and hashes, and listeners in other processes that
+//! attach through the ring socket as in production.
 //!
-//! Listeners walk descriptors in batches and look at nothing else, or (`--touch`) copy the beginning of each packet as
-//! well. The producer never waits for them, so two things are shown for each: how many records it was given per second,
-//! and how many it missed. Both sides count alone, and the counts must meet.
+//! Listeners read descriptors in batches and nothing else, or (`--touch`) also copy the first bytes of each packet. The
+//! producer never waits for listeners, so the output shows two values for each listener: the records read per second,
+//! and the records missed. Producer and listeners count independently, and the counts must agree.
 
 use crate::cpu_placement::CpuPlacement;
 use crate::output::{MedianRange, Output, Stop};
@@ -20,23 +20,23 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Packets between two publications, as the engine has it.
+/// Packets between two publications, as in the engine.
 const BATCH: usize = engine::BATCH;
 
-/// Descriptors that a listener takes at a time: 16 KiB of them, which a first-level cache holds.
+/// Descriptors that a listener reads at a time: 16 KiB, which fit a first-level cache.
 const SCAN_TIME: usize = 512;
 
-/// How long a listener sleeps when there is nothing: spinning would take the processor from others that share it, and
-/// would count as the price of a record.
+/// Sleep of a listener while the ring has no new records: a busy loop would take the processor from other processes,
+/// and would count as cost of the records.
 const IDLE_SLEEP: Duration = Duration::from_micros(50);
 
 /// Frames in the prepared table.
 const TABLE: usize = 4096;
 
-/// How long listeners may take to come and to go.
+/// Time limit for listeners to attach and to detach.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Bytes of a packet that `--touch` copies: what one cache line holds behind the record header.
+/// Bytes of a packet that `--touch` copies: the part of one cache line behind the record header.
 const TOUCHED: u16 = 48;
 
 /// Flags of `netgrain-bench ring`.
@@ -82,7 +82,7 @@ pub struct ListenerArgs {
     pub touch: bool,
 }
 
-/// What a listener tells at its end.
+/// The result that a listener prints at its end.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct ListenerResult {
     published: u64,
@@ -93,7 +93,7 @@ struct ListenerResult {
     cpu_seconds: f64,
 }
 
-/// One number of listeners.
+/// The result for one number of listeners.
 #[derive(Debug, Serialize)]
 struct Row {
     traffic: String,
@@ -105,18 +105,18 @@ struct Row {
     producer_mrps: MedianRange,
     /// The producer's processor time per record.
     producer_ns: MedianRange,
-    /// Millions of records per second that the slowest listener of each run was given.
+    /// Millions of records per second that the slowest listener of each run read.
     slowest_mrps: MedianRange,
     /// The same for all listeners of each run together.
     together_mrps: MedianRange,
     /// Processor time of a listener per record.
     listener_ns: MedianRange,
-    /// Records published, and missed by listeners, in all runs together.
+    /// Published records, and records that listeners missed, in all runs.
     published: u64,
     missed: u64,
 }
 
-/// Measures and prints.
+/// Measures and prints the results.
 pub fn run(args: &RingArgs, out: &mut dyn Write) -> Result<(), Stop> {
     let spec: sim::Spec = args.traffic.parse().map_err(Stop::say)?;
     let places = CpuPlacement::find();
@@ -218,7 +218,7 @@ fn once(args: &RingArgs, spec: &sim::Spec, listeners: u8, places: &CpuPlacement)
     let place = places.engine();
     let written = std::thread::scope(|s| {
         s.spawn(|| {
-            // Anywhere, if the processor is not to be had.
+            // If pinning fails, the thread runs on any processor.
             let _ = sys::cpu::pin(place);
             write(&mut producer, spec, args.rate, span)
         })
@@ -248,7 +248,7 @@ fn serve(producer: &Producer, socket: &Path) -> Result<Server, Stop> {
         .map_err(|e| Stop::say(format_args!("{}: cannot let listeners in: {e}", socket.display())))
 }
 
-/// The producer's thread: real and processor seconds.
+/// The producer's thread; returns real and processor seconds.
 fn write(producer: &mut Producer, spec: &sim::Spec, rate: base::units::Rate, span: Duration) -> (f64, f64) {
     let mut traffic = Traffic::new(spec);
     let mut frame = vec![0; traffic.max_len()];
@@ -276,26 +276,26 @@ fn write(producer: &mut Producer, spec: &sim::Spec, rate: base::units::Rate, spa
         for frame in batches.next().unwrap_or_default() {
             bytes += frame.len() as u64;
             let packet = Packet { hash: 1, l3: 14, l4: 34, ..Packet::whole(frame, ts) };
-            // Lossy listeners never make the ring full.
+            // Without a lossless reader the ring never refuses a packet.
             let _ = producer.push(&packet);
         }
         producer.publish();
         pacer.sent(BATCH as u64, bytes);
     }
     let figures = (started.elapsed().as_secs_f64(), (sys::cpu::thread_time() - before).as_secs_f64());
-    // Without gates the first try succeeds.
+    // Without lossless readers the first call succeeds.
     while !producer.finish(start.after(started.elapsed())) {}
     figures
 }
 
-/// The listening process.
+/// The main function of a listener process.
 pub fn listen(args: &ListenerArgs, out: &mut dyn Write) -> Result<(), Stop> {
-    // Anywhere, if the processor is not to be had.
+    // If pinning fails, the process runs on any processor.
     let _ = sys::cpu::pin(args.cpu);
     let mut listener =
         ring::attach(&args.socket, Mode::Lossy, "bench").map_err(Stop::say)?.pop().ok_or(Stop::Closed)?;
     let (mut descs, mut buffer) = (Vec::with_capacity(SCAN_TIME), Vec::with_capacity(usize::from(TOUCHED)));
-    // The producer begins when all are there.
+    // The producer begins after all listeners have printed this line.
     writeln!(out, "ready")?;
     out.flush()?;
     let mut started = None;

@@ -3,23 +3,23 @@
 
 use serde::Serialize;
 
-/// What a sample says.
+/// Statistics of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct SampleStats {
-    /// Values in the sample.
+    /// Number of values.
     pub samples: usize,
-    /// Their mean.
+    /// Mean.
     pub mean: f64,
-    /// The interval that holds the true mean with 99 % confidence, for independent values.
+    /// 99 % confidence interval of the mean, for independent values.
     pub ci99: [f64; 2],
-    /// One in twenty values is below.
+    /// 5 % of the values are below.
     pub p5: f64,
-    /// One in twenty values is above.
+    /// 5 % of the values are above.
     pub p95: f64,
 }
 
 impl SampleStats {
-    /// Of a sample; with a single value the interval is that value alone, because nothing is known of the spread.
+    /// Statistics of the values; for a single value the interval is that value alone, because its spread is unknown.
     pub fn of(values: &[f64]) -> Self {
         let n = values.len();
         let mean = values.iter().sum::<f64>() / n.max(1) as f64;
@@ -41,7 +41,7 @@ impl SampleStats {
     }
 }
 
-/// The value below which `percent` of the ascending values lie, interpolated between neighbours; 0 for no values.
+/// The value below which `percent` of the ascending values lie, interpolated between neighbours; 0 for an empty slice.
 pub fn percentile(ascending: &[f64], percent: f64) -> f64 {
     let Some(last) = ascending.len().checked_sub(1) else { return 0.0 };
     let at = last as f64 * percent / 100.0;
@@ -49,7 +49,7 @@ pub fn percentile(ascending: &[f64], percent: f64) -> f64 {
     low + (high - low) * at.fract()
 }
 
-/// The factor for a two-sided 99 % interval with this many degrees of freedom (at least one).
+/// The factor of a two-sided 99 % interval with `freedom` degrees of freedom (at least one).
 fn student_t99(freedom: usize) -> f64 {
     const TABLE: [f64; 30] = [
         63.657, 9.925, 5.841, 4.604, 4.032, 3.707, 3.499, 3.355, 3.250, 3.169, 3.106, 3.055, 3.012, 2.977, 2.947,
@@ -101,7 +101,7 @@ mod tests {
         let mut prng = base::Prng::new(seed);
         let mut hits = 0;
         for _ in 0..2000 {
-            // The sum of twelve uniform values is normal enough.
+            // The sum of twelve uniform values is nearly normal.
             let values: Vec<f64> = (0..8).map(|_| (0..12).map(|_| prng.below(1000) as f64).sum::<f64>()).collect();
             let s = SampleStats::of(&values);
             hits += u32::from(s.ci99[0] <= 5994.0 && 5994.0 <= s.ci99[1]);

@@ -1,8 +1,8 @@
-//! Stenographer on the same packets, with the same questions: both recorders share one port of a private pair, the frames
-//! pass once, and then each is asked for the same hosts from a cold cache. Its daemon publishes a file, and can be asked
-//! about it, only when it rotates; how long that takes is part of the answer.
+//! Compares netgrain with Stenographer on the same packets and queries: both record one interface of a private veth
+//! pair, the frames pass once, and then each program runs the same queries with a cold page cache. Stenographer
+//! publishes a file, and finds packets in it, only when it rotates; the output shows that delay.
 //!
-//! It runs as the user that its package makes and with the certificates that are made at its installation.
+//! Stenographer runs as the user of its package and with the certificates of its installation.
 
 use crate::cpu_placement::CpuPlacement;
 use crate::generator;
@@ -24,16 +24,16 @@ use std::time::{Duration, Instant};
 const FROM: &str = "ng-bench0";
 const TO: &str = "ng-bench1";
 
-/// After these many seconds the daemon rotates; the least that it takes together with its other limits.
+/// The daemon rotates after this many seconds; the minimum that it accepts with its other limits.
 const FILE_AGE: u64 = 10;
 
-/// How much longer than that a file may take to appear.
+/// Time limit, beyond the rotation, for a file to appear.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Where its package keeps certificates.
+/// Certificate directory of Stenographer's package.
 const CERTIFICATES: &str = "/etc/stenographer/certs";
 
-/// Its port on this machine's own loopback, in the private namespace.
+/// Port of the daemon on the loopback interface of the private namespace.
 const PORT: u16 = 1234;
 
 /// Flags of `netgrain-bench stenographer`.
@@ -59,19 +59,19 @@ pub struct StenographerArgs {
     pub json: bool,
 }
 
-/// What each has on disk.
+/// Stored bytes and cost of one recorder.
 #[derive(Debug, Serialize)]
 struct Stored {
     recorder: &'static str,
     bytes: u64,
     index_bytes: u64,
-    /// Processor seconds while the frames came.
+    /// Processor seconds while frames arrived.
     cpu_seconds: f64,
-    /// After the last frame, until the last file could be asked about.
+    /// From the last frame until queries found the packets of the last file.
     visible_seconds: f64,
 }
 
-/// One question.
+/// The result of one query.
 #[derive(Debug, Serialize)]
 struct QueryRow {
     question: String,
@@ -82,7 +82,7 @@ struct QueryRow {
     faster: f64,
 }
 
-/// Measures and prints.
+/// Measures and prints the results.
 pub fn run(args: &StenographerArgs, out: &mut dyn Write) -> Result<(), Stop> {
     base::units::parse_rate(&args.rate).map_err(Stop::say)?;
     let _: r#gen::Spec = args.traffic.parse().map_err(Stop::say)?;
@@ -183,7 +183,7 @@ fn questions(
     sheet.verdict(format_args!("{:.1} times as fast as stenographer", MedianRange::of(faster)))
 }
 
-/// The daemon and the writer that it starts; both end when this is dropped.
+/// The daemon and the writer process that it starts; both end when this is dropped.
 struct Daemon {
     helper: Helper,
     folder: PathBuf,
@@ -216,7 +216,7 @@ impl Daemon {
         command.arg("--config").arg(&config).arg("-syslog=false").stderr(Stdio::null());
         let mut daemon = Self { helper: Helper::start(command, "stenographer")?, folder };
         let until = Instant::now() + TIMEOUT;
-        // It captures once its writer has a file open.
+        // The daemon captures once its writer process has a file open.
         while fs::read_dir(daemon.folder.join("packets")).map_err(Stop::say)?.next().is_none() {
             if Instant::now() > until || !daemon.helper.runs() {
                 return Err(Stop::say("stenographer does not begin to capture; try it by hand"));
@@ -227,7 +227,7 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// Of daemon and writer.
+    /// Processor seconds of daemon and writer process.
     fn cpu_seconds(&self) -> f64 {
         crate::process::cpu_seconds_with_children(self.helper.id())
     }
@@ -238,7 +238,7 @@ impl Daemon {
         Ok(names.map(|e| e.path()).filter(|p| p.file_name().is_none_or(|n| n.as_encoded_bytes()[0] != b'.')).collect())
     }
 
-    /// Waits until what was open at `ended` is published, and tells how long that took.
+    /// Waits until the files that were open at `ended` are published; returns the time that took.
     fn wait_for_all(&self, ended: Instant) -> Result<Duration, Stop> {
         let before = self.files("index")?.len();
         while self.files("index")?.len() == before {
@@ -260,7 +260,7 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // Its writer is not ended with it.
+        // The daemon does not end its writer process.
         crate::process::end_children(self.helper.id());
     }
 }

@@ -1,5 +1,5 @@
-//! Direct sequential writing without a recorder: the rate that a volume has to give, through the same device that the
-//! recorder uses, and through `fio` where it is installed.
+//! Direct sequential writing without a recorder: measures the write rate of a volume through the same device that the
+//! recorder uses, and through `fio` if installed.
 
 use crate::output::Stop;
 use crate::process::{Helper, find};
@@ -15,7 +15,7 @@ use store::device::{Content, Op};
 use store::{Bytes, Device, DiskDevice, Slice};
 use sys::memory::Pages;
 
-/// Bytes that are written over and over; also the largest block.
+/// Bytes of the buffer that is written repeatedly; also the largest block.
 pub const NOISE_BYTES: usize = 64 << 20;
 
 /// How files are written.
@@ -23,26 +23,26 @@ pub const NOISE_BYTES: usize = 64 << 20;
 pub struct WriteMode {
     /// Bytes of one write, a multiple of 4 KiB.
     pub block: u64,
-    /// Writes under way at once.
+    /// Writes in flight.
     pub depth: u32,
     /// Bytes of one file, rounded up to whole blocks.
     pub file: u64,
 }
 
-/// What was written, and when.
+/// The amounts written and their times.
 #[derive(Clone, Debug, Default)]
 pub struct Written {
     /// One entry per file: bytes, and seconds from the first write to the end of the sync.
     pub files: Vec<(u64, f64)>,
     /// Bytes that had been written after each [`SERIES_STEP`] of writing.
     pub series: Vec<u64>,
-    /// How the device describes itself.
+    /// The device's description of itself.
     pub device: String,
-    /// What the memory's pages were.
+    /// The page size of the buffer's memory.
     pub pages: Option<Pages>,
 }
 
-/// The resolution of [`Written::curve`].
+/// The resolution of [`Written::series`].
 pub const SERIES_STEP: Duration = Duration::from_millis(100);
 
 impl Written {
@@ -62,11 +62,11 @@ pub fn gbps(bytes: u64, seconds: f64) -> f64 {
     bytes as f64 * 8.0 / seconds.max(1e-9) / 1e9
 }
 
-/// A folder of its own on the volume, removed with everything in it when dropped.
+/// A directory of its own on the volume; dropping it removes the directory and its content.
 pub struct ScratchDir(PathBuf);
 
 impl ScratchDir {
-    /// Below `volume`, which must exist.
+    /// Makes the directory below `volume`, which must exist.
     pub fn below(volume: &Path) -> Result<Self, Stop> {
         let path = volume.join(format!("netgrain-bench-{}", std::process::id()));
         std::fs::create_dir(&path).map_err(|e| {
@@ -86,18 +86,18 @@ impl ScratchDir {
 
 impl Drop for ScratchDir {
     fn drop(&mut self) {
-        // Left behind at worst, under a name that says where it is from.
+        // If the removal fails, the directory remains; its name identifies the benchmark.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-/// What is written: a ring of noise (so that no layer below can compress it away), held by a gate. The same memory as the
-/// recorder writes from, because the pages of a buffer decide how many pieces a write falls into: on one virtual disk,
-/// 2 MiB pages doubled the rate of direct writes.
+/// The data of the writes: a ring of noise (so that no layer below can compress the data), which a lossless reader
+/// retains. The memory is the same as the recorder's, because the pages of a buffer decide into how many segments the
+/// kernel splits a write: on one virtual disk, 2 MiB pages doubled the rate of direct writes.
 struct NoiseBuffer {
     feed: RingFeed,
     pages: Pages,
-    /// Keeps the memory as it is.
+    /// Keeps the ring's memory allocated.
     _producer: Producer,
 }
 
@@ -129,14 +129,14 @@ impl NoiseBuffer {
     }
 }
 
-/// Writes one file after the other for this long, and at least `least` of them; each is allocated ahead as the recorder
-/// does it (not counted), written, synced, and removed (not counted).
+/// Writes files one after the other for this long, and at least `least` files. Each file is preallocated as in the
+/// recorder (not counted), written, synced, and removed (not counted).
 pub fn write(folder: &Path, manner: WriteMode, span: Duration, least: usize) -> Result<Written, Stop> {
     let said = |e: io::Error| Stop::say(format_args!("{}: {e}", folder.display()));
     let mut device = DiskDevice::new(manner.depth + 1);
     let supply = NoiseBuffer::new().map_err(said)?;
     let memory = supply.memory();
-    // Without pinning, each write pins its own part: slower, not wrong.
+    // Without registered memory, each write pins its own pages, which is slower but correct.
     let _ = device.adopt(&memory);
     let mut written = Written::default();
     let began = Instant::now();
@@ -144,7 +144,7 @@ pub fn write(folder: &Path, manner: WriteMode, span: Duration, least: usize) -> 
     while began.elapsed() < span || written.files.len() < least {
         let path = folder.join(format!("direct-{}", written.files.len()));
         let outcome = one_file(&mut device, &memory, &path, manner, busy, &mut written.series);
-        // The file may not even have come to be.
+        // The file may not exist.
         let _ = std::fs::remove_file(&path);
         let (bytes, took) = outcome.map_err(said)?;
         busy += took;
@@ -166,7 +166,7 @@ fn one_file(
     let size = manner.file.next_multiple_of(manner.block);
     let file = device.create(path, Content::Packets)?;
     device.start(file, Op::Allocate(size), 0)?;
-    // A file system that cannot allocate ahead is written to all the same.
+    // A file system without preallocation still accepts the writes.
     let _ = await_one(device)?;
     let began = Instant::now();
     let mut waiting: VecDeque<(u64, u64)> =
@@ -201,7 +201,7 @@ fn one_file(
     Ok((size, took))
 }
 
-/// The only operation under way: its own outcome inside that of the device.
+/// Waits for the only operation in flight; the inner result is that of the operation, the outer that of the device.
 fn await_one(device: &mut DiskDevice) -> io::Result<io::Result<usize>> {
     let mut done = Vec::new();
     loop {
@@ -212,9 +212,9 @@ fn await_one(device: &mut DiskDevice) -> io::Result<io::Result<usize>> {
     }
 }
 
-/// What `fio` writes in the same manner, from the same kind of pages, into as many new files one after the other, in gigabits per second; `None`
-/// where it is not installed. (Left to its own, it would write the same file again and again, which costs the file
-/// system less than new files do.)
+/// The write rate of `fio` in the same mode, from the same page size, into as many new files one after the other, in
+/// gigabits per second; `None` if `fio` is not installed. (By default `fio` would write the same file repeatedly, which
+/// costs the file system less than new files.)
 pub fn fio(folder: &Path, manner: WriteMode, written: &Written) -> Result<Option<f64>, Stop> {
     let Some(program) = find("fio") else { return Ok(None) };
     let mut command = Command::new(program);
@@ -223,7 +223,7 @@ pub fn fio(folder: &Path, manner: WriteMode, written: &Written) -> Result<Option
     command.arg(format!("--directory={}", folder.display()));
     command.args([format!("--bs={}", manner.block), format!("--iodepth={}", manner.depth)]);
     if written.pages == Some(Pages::Huge) {
-        // The same pages for everyone (see `NoiseBuffer`).
+        // The same pages as our writer's (see `NoiseBuffer`).
         command.args(["--iomem=shmhuge", "--hugepage-size=2m", "--fixedbufs=1"]);
     }
     let (size, files) = (manner.file.next_multiple_of(manner.block), written.files.len().min(FIO_FILES));
@@ -234,7 +234,7 @@ pub fn fio(folder: &Path, manner: WriteMode, written: &Written) -> Result<Option
     ]);
     command.stderr(std::process::Stdio::null());
     let text = Helper::start(command, "fio")?.finish(FIO_PATIENCE)?;
-    // Warnings may stand before the document.
+    // Warnings may precede the JSON document.
     let document = text.find('{').map_or("", |at| &text[at..]);
     let report: serde_json::Value =
         serde_json::from_str(document).map_err(|e| Stop::say(format_args!("fio's report: {e}")))?;
@@ -244,10 +244,10 @@ pub fn fio(folder: &Path, manner: WriteMode, written: &Written) -> Result<Option
     }
 }
 
-/// Files that `fio` writes at the most.
+/// Maximum number of files that `fio` writes.
 const FIO_FILES: usize = 8;
 
-/// How long `fio` may take.
+/// Time limit for `fio`.
 const FIO_PATIENCE: Duration = Duration::from_secs(600);
 
 #[cfg(test)]

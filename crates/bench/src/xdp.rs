@@ -1,10 +1,11 @@
-//! Programs of the language in the kernel: what they cost a port beside a program that only redirects, and how they are swapped
-//! under load.
+//! Measures programs of the packet language in the kernel: their cost on an interface compared with a program that only
+//! redirects, and the duration of program swaps under load.
 //!
-//! Veth pairs in a network of their own; the generator makes frames inside the kernel (`capture::live_frames`) and thereby
-//! runs the other end's receive loop, program and copy to the AF_XDP socket included, on its own processor. So the rate at which frames are
-//! made is that of the kernel's half, while a thread on the other processor empties the receive ring. The programs take turns
-//! (`rates`). The swaps go through a whole capture: text, machine code, verifier, exchange.
+//! The benchmark uses veth pairs in a network namespace of their own. The generator makes frames inside the kernel
+//! (`capture::live_frames`) and thereby runs the peer's receive loop, including program and copy to the AF_XDP socket,
+//! on its own processor. So the rate of the generator is that of the kernel's half, while a thread on another processor
+//! empties the receive ring. The programs take turns (`rates`). The swaps use a complete capture: source text, machine
+//! code, verifier, exchange.
 
 mod rates;
 
@@ -25,16 +26,17 @@ use std::time::{Duration, Instant};
 const FROM: &str = "ng-xdp0";
 const TO: &str = "ng-xdp1";
 
-/// Nothing that is waited for takes so long.
+/// Time limit for every wait.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The most that a program may cost beside the bare redirect, in percent.
+/// The greatest cost of a program compared with the redirect alone, in percent.
 const MAX_COST: f64 = 5.0;
-/// The most that a swap may take, in milliseconds: from a program that is made, loaded and verified, beside the one that runs, to one
-/// that judges.
+/// The greatest duration of a swap in milliseconds: from the new program, loaded and verified beside the running
+/// program, until the new program evaluates packets.
 const MAX_SWAP: f64 = 5.0;
 
-/// What is compared with a port without programs, where ours counts and redirects and knows nothing of packets.
+/// The programs compared with an interface without programs, where the kernel program counts and redirects and reads no
+/// packet.
 const PROGRAMS: [&str; 2] = ["main = ip >-> steer_flow", "main = when is_tcp (mark 42) >-> steer_p2p"];
 
 /// Flags of `netgrain-bench xdp`.
@@ -60,7 +62,7 @@ pub struct XdpArgs {
     pub json: bool,
 }
 
-/// All swaps together.
+/// The results of all swaps.
 #[derive(Debug, Serialize)]
 struct Swaps {
     swaps: u32,
@@ -71,12 +73,12 @@ struct Swaps {
     compile_ms: MedianRange,
     load_ms: MedianRange,
     exchange_ms: MedianRange,
-    /// The time within which 99 of 100 exchanges were done.
+    /// The 99th percentile of the exchange time.
     p99_ms: f64,
     most_ms: f64,
 }
 
-/// Measures and prints.
+/// Measures and prints the results.
 pub fn run(args: &XdpArgs, out: &mut dyn Write) -> Result<(), Stop> {
     let mut sheet = Output::begin(out, args.json, "xdp")?;
     engine::private_pair(FROM, TO, 1500)
@@ -108,14 +110,15 @@ fn parts() -> Result<Parts, Stop> {
 }
 
 fn pin(processor: usize) {
-    // Elsewhere it is as right, and less even.
+    // If pinning fails, the results are valid but vary more.
     let _ = sys::cpu::pin_to(&[processor]);
 }
 
 fn swaps(args: &XdpArgs, places: &CpuPlacement, sheet: &mut Output<'_>) -> Result<(), Stop> {
     let text = |n: u32| ProgramPlan {
         name: "bench".into(),
-        // Of every second one each packet says which program it met; the others only need to until user space has seen one.
+        // Every second program (`inc`) reports its generation with each packet; the others only until user space has
+        // seen it.
         text: format!(
             "main = {}when (has_port {}) drop >-> mark {n} >-> steer_flow",
             if n.is_multiple_of(2) { "inc 1 >-> " } else { "" },

@@ -1,4 +1,4 @@
-//! The structures of the header, field by field; a test compares their layout with what a C compiler makes of them.
+//! The structures of the header, field by field; a test compares their layout with the layout in a C compiler.
 
 use std::ffi::c_char;
 
@@ -11,7 +11,7 @@ pub const TEXT: usize = 512;
 /// `NETGRAIN_COMMUNITY_ID`.
 pub const COMMUNITY_ID: usize = 32;
 
-/// `NETGRAIN_ARGUMENT` and its like.
+/// `NETGRAIN_ARGUMENT` and the other error codes.
 pub mod code {
     pub const ARGUMENT: i32 = 1;
     pub const FILTER: i32 = 2;
@@ -21,7 +21,7 @@ pub mod code {
     pub const BUG: i32 = 6;
 }
 
-/// `NETGRAIN_FOLLOW` and its like.
+/// `NETGRAIN_FOLLOW` and the other flags.
 pub mod flag {
     pub const FOLLOW: u32 = 1;
     pub const NO_RING: u32 = 2;
@@ -32,28 +32,28 @@ pub mod flag {
 /// `netgrain_error`.
 #[repr(C)]
 pub struct Error {
-    /// Which kind.
+    /// The error code, see [`code`].
     pub code: i32,
-    /// One line, ended by a NUL.
+    /// One line, terminated by NUL.
     pub text: [c_char; TEXT],
 }
 
 /// `netgrain_query`.
 #[repr(C)]
 pub struct Query {
-    /// Of the header that the caller was compiled with.
+    /// API version of the header with which the caller was compiled.
     pub version: u32,
     /// See [`flag`].
     pub flags: u32,
     /// Nanoseconds since 1970.
     pub from: u64,
-    /// Nanoseconds since 1970, itself included.
+    /// Nanoseconds since 1970, inclusive.
     pub to: u64,
     /// Text, or null.
     pub filter: *const c_char,
-    /// So many texts, or null.
+    /// `interface_count` texts, or null.
     pub interfaces: *const *const c_char,
-    /// How many.
+    /// Number of interfaces.
     pub interface_count: usize,
 }
 
@@ -64,13 +64,13 @@ pub struct Packet {
     pub ts: u64,
     /// `caplen` bytes.
     pub data: *const u8,
-    /// Bytes kept.
+    /// Captured bytes.
     pub caplen: u32,
     /// Bytes on the wire.
     pub wire_len: u32,
-    /// As pcap numbers it.
+    /// Link type in pcap's numbering.
     pub link_type: u32,
-    /// Number of the origin.
+    /// Index of the origin.
     pub origin: u32,
     /// Packets lost before it.
     pub lost: u64,
@@ -87,9 +87,9 @@ pub struct Origin {
     pub timestamp_source: *const c_char,
     /// The hardware queue.
     pub queue: u32,
-    /// As pcap numbers it.
+    /// Link type in pcap's numbering.
     pub link_type: u32,
-    /// Bytes kept of each packet.
+    /// Snaplen.
     pub snaplen: u32,
 }
 

@@ -1,5 +1,5 @@
-//! What the loops over flows and over series have in common: how they begin, wait, lend, call back, name interfaces, and tell
-//! remarks. A [`DataLoop`] says what is its own.
+//! The common part of the loops over flow records and over series rows: opening, waiting, passing items to C,
+//! callbacks, interface names, and warnings. A [`DataLoop`] implements the rest.
 
 use crate::abi::{Error, Query, code};
 use crate::guard::{Failure, c_text, text};
@@ -14,31 +14,31 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How long `netgrain_flows_stop` may take to be seen.
+/// Maximum delay until a waiting loop notices `netgrain_flows_stop`.
 const IDLE_SLEEP: Duration = Duration::from_millis(50);
 
-/// A loop over one grain.
+/// A loop over the items of one data type.
 pub trait DataLoop {
-    /// What C is lent of one thing.
+    /// The C structure of an item.
     type Item;
 
-    /// The next thing, lent until the next call; null at the end.
+    /// The next item, valid until the next call; null at the end.
     fn next(&mut self) -> Result<*const Self::Item, Failure>;
 
-    /// What people should know, so far.
+    /// The warnings so far.
     fn reported(&self) -> Vec<String>;
 
-    /// What it has in common with the others.
+    /// The state that all loops share.
     fn common(&mut self) -> &mut Common;
 }
 
-/// A caller's function for each thing.
+/// The caller's function for each item.
 pub type Callback<T> = unsafe extern "C" fn(*mut c_void, *const T) -> i32;
 
-/// Lends the next thing: 1, or 0 at the end.
+/// Stores a pointer to the next item in `place`; returns 1, or 0 at the end.
 ///
 /// # Safety
-/// The pointers are as the header says.
+/// The pointers meet the requirements in `netgrain.h`.
 pub unsafe fn next<G: DataLoop>(
     handle: *mut Handle<G>,
     place: *mut *const G::Item,
@@ -58,10 +58,11 @@ pub unsafe fn next<G: DataLoop>(
     unsafe { within(handle, err, -1, body) }
 }
 
-/// Calls back with one thing after the other, as far as `limit` and the callback want; how many there were.
+/// Calls `callback` for each item until the end, until `limit` items, or until the callback returns nonzero; returns
+/// the number of items.
 ///
 /// # Safety
-/// The pointers are as the header says.
+/// The pointers meet the requirements in `netgrain.h`.
 pub unsafe fn each<G: DataLoop>(
     handle: *mut Handle<G>,
     limit: u64,
@@ -89,19 +90,19 @@ pub unsafe fn each<G: DataLoop>(
     unsafe { within(handle, err, -1, body) }
 }
 
-/// Whether everything could be read so far.
+/// 1 if no warning has occurred so far.
 ///
 /// # Safety
-/// The pointers are as the header says.
+/// The pointers meet the requirements in `netgrain.h`.
 pub unsafe fn is_complete<G: DataLoop>(handle: *mut Handle<G>) -> i32 {
     // SAFETY: the caller's promise.
     unsafe { within(handle, std::ptr::null_mut(), 0, |inner: &mut G| Ok(i32::from(inner.reported().is_empty()))) }
 }
 
-/// Takes over what people should know; how many remarks there are.
+/// Copies the current warnings for [`warning`]; returns their number.
 ///
 /// # Safety
-/// The pointers are as the header says.
+/// The pointers meet the requirements in `netgrain.h`.
 pub unsafe fn warnings<G: DataLoop>(handle: *mut Handle<G>) -> usize {
     let body = |inner: &mut G| {
         let result = inner.reported();
@@ -111,17 +112,17 @@ pub unsafe fn warnings<G: DataLoop>(handle: *mut Handle<G>) -> usize {
     unsafe { within(handle, std::ptr::null_mut(), 0, body) }
 }
 
-/// One remark of those taken over.
+/// The text of a copied warning.
 ///
 /// # Safety
-/// The pointers are as the header says.
+/// The pointers meet the requirements in `netgrain.h`.
 pub unsafe fn warning<G: DataLoop>(handle: *mut Handle<G>, number: usize) -> *const c_char {
     let body = |inner: &mut G| Ok(inner.common().warning(number));
     // SAFETY: the caller's promise.
     unsafe { within(handle, std::ptr::null_mut(), std::ptr::null(), body) }
 }
 
-/// A question about grains above packets, understood.
+/// A parsed query for flow records or series rows.
 pub struct ParsedQuery {
     pub query: columns::Query,
     pub filter: FlowFilter,
@@ -129,20 +130,20 @@ pub struct ParsedQuery {
     pub common: Common,
 }
 
-/// See the module.
+/// The state that loops over flow records and over series rows share.
 pub struct Common {
     pub stop: Arc<AtomicBool>,
-    /// Lent until the end: their bytes stay where they are when the list grows.
+    /// Interface names, valid until the loop is closed: the text of a `CString` does not move when the list grows.
     names: Vec<CString>,
     remarks: Vec<CString>,
-    /// Why the calling thread is not behind recorders, if it was to be.
+    /// The reason why the calling thread could not lower its priority, if the query requested that.
     behind: Option<String>,
 }
 
-/// Reads what the caller asks.
+/// Reads the caller's query.
 ///
 /// # Safety
-/// `store` and `question` are as [`text`] and [`read`] want them.
+/// `store` and `question` meet the requirements of [`text`] and [`read`].
 pub unsafe fn begin(store: *const c_char, question: *const Query) -> Result<ParsedQuery, Failure> {
     // SAFETY: the caller's promise.
     let (store, asked) = unsafe { (PathBuf::from(text(store, "the store")?), read(question)?) };
@@ -165,7 +166,7 @@ pub unsafe fn begin(store: *const c_char, question: *const Query) -> Result<Pars
 }
 
 impl Common {
-    /// Steps until there is one, the end, or somebody wants no more.
+    /// Steps until an item arrives, the data ends, or the stop flag is set.
     pub fn wait<T>(
         &self,
         mut step: impl FnMut() -> Result<(Step<T>, Duration), ColumnsError>,
@@ -190,7 +191,7 @@ impl Common {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// The name of an interface, lent until the end.
+    /// The name of an interface, valid until the loop is closed.
     pub fn name(&mut self, number: u16, all: &[String]) -> *const c_char {
         let new = all.iter().skip(self.names.len()).map(|name| c_text(name));
         self.names.extend(new);
@@ -207,7 +208,7 @@ impl Common {
     }
 }
 
-/// The filter for what is no packet was not understood.
+/// A syntax error in the filter of a flow or series query.
 pub fn refused(what: impl std::fmt::Display) -> Failure {
     Failure { code: code::FILTER, text: format!("filter: {what}") }
 }

@@ -1,4 +1,4 @@
-//! Flow records behind a pointer: by interval and filter, and on request as they are journaled.
+//! The C functions for flow records: by interval and filter, and on request new records as the meter journals them.
 
 use crate::abi::{COMMUNITY_ID, Error, Query};
 use crate::data_loop::{self, Common, DataLoop, begin};
@@ -12,22 +12,22 @@ use std::ffi::{c_char, c_void};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// `netgrain_flows`: what the caller holds a pointer to.
+/// `netgrain_flows`: the opaque structure of the C API.
 pub type NetgrainFlows = Handle<Flows>;
 
-/// What is behind it.
+/// The state of a flow query.
 pub struct Flows {
     records: FlowLoop,
     filter: FlowFilter,
     common: Common,
-    /// What is lent until the next call: the record, its early packets, and how C sees it.
+    /// Valid until the next call: the record, its initial packets, and the C structure of the record.
     lent: Option<(Record, Vec<InitialPacket>, Box<Flow>)>,
 }
 
 /// See `netgrain.h`.
 ///
 /// # Safety
-/// The pointers are as the header says.
+/// The pointers meet the requirements in `netgrain.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_flows_open(
     store: *const c_char,
@@ -43,7 +43,7 @@ pub unsafe extern "C" fn netgrain_flows_open(
         if begun.live {
             records = records.live(if late == 0 { FLOW_LATE } else { Duration::from_nanos(late) });
         }
-        // What is wrong with the store is said now, not at the first record.
+        // The first poll reports errors of the store when the query opens rather than at the first record.
         records.poll(sys::clock::realtime())?;
         let stop = Arc::clone(&begun.common.stop);
         Ok(Handle::lend(stop, Flows { records, filter, common: begun.common, lent: None }))
@@ -85,7 +85,7 @@ impl DataLoop for Flows {
 /// See `netgrain.h`.
 ///
 /// # Safety
-/// The pointers are as the header says.
+/// The pointers meet the requirements in `netgrain.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_flows_next(
     handle: *mut NetgrainFlows,
@@ -102,7 +102,7 @@ pub type FlowCallback = data_loop::Callback<Flow>;
 /// See `netgrain.h`.
 ///
 /// # Safety
-/// The pointers are as the header says.
+/// The pointers meet the requirements in `netgrain.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_flows_loop(
     handle: *mut NetgrainFlows,
@@ -118,7 +118,7 @@ pub unsafe extern "C" fn netgrain_flows_loop(
 /// See `netgrain.h`.
 ///
 /// # Safety
-/// The pointers are as the header says.
+/// The pointers meet the requirements in `netgrain.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_community_id(flow: *const Flow, text: *mut c_char, err: *mut Error) -> i32 {
     let body = || {
@@ -154,7 +154,7 @@ pub unsafe extern "C" fn netgrain_flows_stop(handle: *mut NetgrainFlows) {
 /// See `netgrain.h`.
 ///
 /// # Safety
-/// The pointers are as the header says.
+/// The pointers meet the requirements in `netgrain.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_flows_is_complete(handle: *mut NetgrainFlows) -> i32 {
     // SAFETY: the caller's promise.
@@ -164,7 +164,7 @@ pub unsafe extern "C" fn netgrain_flows_is_complete(handle: *mut NetgrainFlows) 
 /// See `netgrain.h`.
 ///
 /// # Safety
-/// The pointers are as the header says.
+/// The pointers meet the requirements in `netgrain.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_flows_warnings(handle: *mut NetgrainFlows) -> usize {
     // SAFETY: the caller's promise.
@@ -174,7 +174,7 @@ pub unsafe extern "C" fn netgrain_flows_warnings(handle: *mut NetgrainFlows) -> 
 /// See `netgrain.h`.
 ///
 /// # Safety
-/// The pointers are as the header says.
+/// The pointers meet the requirements in `netgrain.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_flows_warning(handle: *mut NetgrainFlows, number: usize) -> *const c_char {
     // SAFETY: the caller's promise.
@@ -184,7 +184,7 @@ pub unsafe extern "C" fn netgrain_flows_warning(handle: *mut NetgrainFlows, numb
 /// See `netgrain.h`.
 ///
 /// # Safety
-/// `handle` is null or not closed, and nothing that was lent is used any more.
+/// `handle` is null or not closed, and the caller no longer uses pointers from it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_flows_close(handle: *mut NetgrainFlows) {
     // SAFETY: the caller's promise.

@@ -1,4 +1,5 @@
-//! The border itself: failures as codes and text, panics caught, pointers of the caller read.
+//! The boundary between Rust and C: failures become codes and texts, panics are caught, and the caller's pointers are
+//! read.
 
 use crate::abi::{Error, TEXT, code};
 use columns::ColumnsError;
@@ -6,7 +7,7 @@ use query::QueryError;
 use std::ffi::{CStr, CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Why a call failed.
+/// The code and text of a failed call.
 #[derive(Debug)]
 pub struct Failure {
     pub code: i32,
@@ -18,10 +19,10 @@ impl Failure {
         Self { code: code::ARGUMENT, text: text.into() }
     }
 
-    /// Fills the caller's error, if it gave one.
+    /// Fills the caller's error structure, if not null.
     ///
     /// # Safety
-    /// `err` is null or points to an error that nobody else uses.
+    /// `err` is null or points to an error that no other thread accesses.
     pub unsafe fn fill(&self, err: *mut Error) {
         // SAFETY: the caller's promise.
         let Some(err) = (unsafe { err.as_mut() }) else { return };
@@ -31,7 +32,7 @@ impl Failure {
         }
         err.code = self.code;
         err.text = [0; TEXT];
-        // One line: what was quoted from files and arguments may have others.
+        // The text is one line, although quoted parts of files and arguments may contain line breaks.
         let line = self.text.as_bytes()[..len].iter().map(|b| if matches!(b, 0 | b'\n' | b'\r') { b' ' } else { *b });
         for (to, from) in err.text.iter_mut().zip(line) {
             *to = from as c_char;
@@ -60,12 +61,12 @@ impl From<ColumnsError> for Failure {
     }
 }
 
-/// Runs `body`; a failure or panic becomes `otherwise`, with the caller's error filled.
+/// Runs `body`; on failure or panic returns `otherwise` and fills the caller's error.
 ///
 /// # Safety
-/// `err` is null or points to an error that nobody else uses.
+/// `err` is null or points to an error that no other thread accesses.
 pub unsafe fn call<T>(err: *mut Error, otherwise: T, body: impl FnOnce() -> Result<T, Failure>) -> T {
-    // What a panic leaves half done is in an answer, which refuses to go on after one (its flag `busy` stays set).
+    // A panic may leave a query inconsistent; the query then refuses further calls, because its flag `busy` stays set.
     let failure = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(value)) => return value,
         Ok(Err(failure)) => failure,
@@ -80,10 +81,10 @@ pub unsafe fn call<T>(err: *mut Error, otherwise: T, body: impl FnOnce() -> Resu
     otherwise
 }
 
-/// The caller's text.
+/// Reads a text of the caller.
 ///
 /// # Safety
-/// `text` is null or points to a text ended by a NUL, which stays for `'a`.
+/// `text` is null or points to a NUL-terminated text that is valid for `'a`.
 pub unsafe fn text<'a>(text: *const c_char, what: &str) -> Result<&'a str, Failure> {
     if text.is_null() {
         return Err(Failure::argument(format!("{what} is NULL")));
@@ -93,7 +94,7 @@ pub unsafe fn text<'a>(text: *const c_char, what: &str) -> Result<&'a str, Failu
     text.to_str().map_err(|_| Failure::argument(format!("{what} is not UTF-8")))
 }
 
-/// The caller's list of texts.
+/// Reads a list of texts of the caller.
 ///
 /// # Safety
 /// `list` points to `count` pointers to texts (see [`text`]), or is null.
@@ -110,7 +111,7 @@ pub unsafe fn texts(list: *const *const c_char, count: usize, what: &str) -> Res
     list.iter().map(|one| unsafe { text(*one, what) }.map(str::to_owned)).collect()
 }
 
-/// A text for C; what cannot be in one, a NUL, is left out.
+/// Converts a text to C, without NUL bytes.
 pub fn c_text(text: &str) -> CString {
     CString::new(text.replace('\0', "")).unwrap_or_default()
 }

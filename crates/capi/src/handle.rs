@@ -1,5 +1,5 @@
-//! What a caller holds a pointer to: something of ours, a flag that ends it, and a guard against use after a panic or from
-//! its own callback.
+//! The opaque structures of the C API: the state of a query, a stop flag, and a guard against calls after a panic or
+//! from the query's own callback.
 
 use crate::abi::{Error, code};
 use crate::guard::{Failure, call};
@@ -7,26 +7,28 @@ use std::cell::UnsafeCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The flags are apart from what the owning thread borrows, so that another thread may set the first meanwhile.
+/// The flags are not part of `inner`, which the owning thread borrows exclusively, so another thread may set `stop` at
+/// any time.
 pub struct Handle<I> {
     stop: Arc<AtomicBool>,
-    /// Set while a call works in the cell; still set at the next call if that one panicked.
+    /// Set while a call uses `inner`; a call that panicked leaves the flag set.
     busy: AtomicBool,
     inner: UnsafeCell<I>,
 }
 
 impl<I> Handle<I> {
-    /// Gives it to the caller, until [`close`].
+    /// Allocates the structure and gives it to the caller until [`close`].
     pub fn lend(stop: Arc<AtomicBool>, inner: I) -> *mut Self {
         Box::into_raw(Box::new(Self { stop, busy: AtomicBool::new(false), inner: UnsafeCell::new(inner) }))
     }
 }
 
-/// Runs `body` with what `handle` points to.
+/// Runs `body` with the state of `handle`.
 ///
 /// # Safety
-/// `handle` is null or came from [`Handle::lend`] and is not closed; no other call works in it but for callbacks of the same
-/// thread, which are refused. `err` is null or points to an error that nobody else uses.
+/// `handle` is null or a result of [`Handle::lend`] that is not closed; no other thread uses the handle except for
+/// [`stop`], and nested calls from callbacks of the same thread are refused. `err` is null or points to an error that
+/// no other thread accesses.
 pub unsafe fn within<I, T>(
     handle: *mut Handle<I>,
     err: *mut Error,
@@ -52,10 +54,10 @@ pub unsafe fn within<I, T>(
     unsafe { call(err, otherwise, body) }
 }
 
-/// Sets the flag that ends it.
+/// Sets the stop flag, which ends the query.
 ///
 /// # Safety
-/// `handle` is null or came from [`Handle::lend`] and is not closed.
+/// `handle` is null or a result of [`Handle::lend`] that is not closed.
 pub unsafe fn stop<I>(handle: *mut Handle<I>) {
     if handle.is_null() {
         return;
@@ -65,10 +67,10 @@ pub unsafe fn stop<I>(handle: *mut Handle<I>) {
     stop.store(true, Ordering::Relaxed);
 }
 
-/// Takes it back.
+/// Frees the structure.
 ///
 /// # Safety
-/// `handle` is null or came from [`Handle::lend`] and is not closed, and nothing that was lent of it is used any more.
+/// `handle` is null or a result of [`Handle::lend`] that is not closed, and the caller no longer uses pointers from it.
 pub unsafe fn close<I>(handle: *mut Handle<I>) {
     if handle.is_null() {
         return;

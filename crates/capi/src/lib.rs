@@ -1,13 +1,13 @@
-//! The C API: loops over the packets, the flow records and the seconds of an interval, as `getPackets`, `getFlows` and
-//! `getMRTG` of M3OMon and `pcap_loop` of libpcap are. `include/netgrain.h` is its header and says what each function
-//! promises.
+//! The C API: loops over the packets, flow records and series rows of an interval, after `getPackets`, `getFlows` and
+//! `getMRTG` of M3OMon and `pcap_loop` of libpcap. `include/netgrain.h` is the header and documents each function.
 //!
-//! Invariants at the border:
-//! * No panic crosses it: [`guard::call`] turns one into `NETGRAIN_BUG`, and the answer in which it happened refuses
-//!   everything but being closed.
-//! * An answer belongs to one thread. Only its stop flag is touched from others, and it lies outside of what that thread
-//!   borrows.
-//! * What is lent lives in the answer: packets, records and seconds until the next call, texts until the answer is closed.
+//! Invariants at the boundary:
+//! * No panic crosses the boundary: [`guard::call`] turns a panic into `NETGRAIN_BUG`, and the query in which the panic
+//!   occurred then refuses every call except close.
+//! * A query belongs to one thread. Other threads access only its stop flag, which is not part of the state that the
+//!   owning thread borrows.
+//! * The query owns all memory that C receives: packets, records and rows until the next call, texts until the query is
+//!   closed.
 
 mod abi;
 mod data_loop;

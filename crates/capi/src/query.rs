@@ -1,4 +1,4 @@
-//! What is asked, from C; and what can be asked without an answer.
+//! Reads query parameters from C, and the functions that need no query.
 
 use crate::abi::{API_VERSION, Error, Query, code, flag};
 use crate::guard::{Failure, call, text, texts};
@@ -6,19 +6,19 @@ use base::{TimeSpec, Timestamp};
 use filter::Filter;
 use std::ffi::c_char;
 
-/// A question of C, understood.
+/// A query from C, checked.
 pub struct PacketQuery {
-    /// Without the filter.
+    /// The query without the filter.
     pub question: query::Query,
-    /// The filter's words, which depend on what is asked.
+    /// The text of the filter; its syntax depends on the data type.
     pub words: String,
     pub low_priority: bool,
 }
 
-/// Reads the caller's question.
+/// Reads the caller's query.
 ///
 /// # Safety
-/// `question` is null or points to one whose texts and list are as [`text`] and [`texts`] want them.
+/// `question` is null or points to a query whose texts and list meet the requirements of [`text`] and [`texts`].
 pub unsafe fn read(question: *const Query) -> Result<PacketQuery, Failure> {
     // SAFETY: the caller's promise. The version is read first: with another one the rest may mean something else.
     let version =
@@ -53,7 +53,7 @@ pub unsafe fn read(question: *const Query) -> Result<PacketQuery, Failure> {
     Ok(PacketQuery { question, words, low_priority: q.flags & flag::LOW_PRIORITY != 0 })
 }
 
-/// The filter of packets.
+/// Parses a packet filter.
 pub fn parse(filter: &str) -> Result<Filter, Failure> {
     Filter::parse(filter).map_err(|e| Failure { code: code::FILTER, text: format!("filter: {e}") })
 }
@@ -61,7 +61,7 @@ pub fn parse(filter: &str) -> Result<Filter, Failure> {
 /// See `netgrain.h`.
 ///
 /// # Safety
-/// The pointers are as the header says.
+/// The pointers meet the requirements in `netgrain.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_time(time: *const c_char, nanos: *mut u64, err: *mut Error) -> i32 {
     let body = || {
@@ -80,7 +80,7 @@ pub unsafe extern "C" fn netgrain_time(time: *const c_char, nanos: *mut u64, err
 /// See `netgrain.h`.
 ///
 /// # Safety
-/// The pointers are as the header says.
+/// The pointers meet the requirements in `netgrain.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_check_filter(filter: *const c_char, err: *mut Error) -> i32 {
     // SAFETY: the caller's promise.

@@ -1,4 +1,4 @@
-//! An answer behind a pointer.
+//! The C functions of packet queries, on an opaque pointer to the results.
 
 use crate::abi::{Cost, Error, Origin, Packet, Query, Tally};
 use crate::guard::{Failure, c_text, call, text, texts};
@@ -10,16 +10,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// `netgrain`: what the caller holds a pointer to.
+/// `netgrain`: the opaque structure of the C API.
 pub type Netgrain = Handle<Inner>;
 
-/// What is behind it.
+/// The state of a packet query.
 pub struct Inner {
     answer: Results,
-    /// The texts of origins, lent until the end: their bytes stay where they are when the list grows.
+    /// The texts of origins, valid until the query is closed: the text of a `CString` does not move when the list
+    /// grows.
     origins: Vec<Texts>,
     warnings: Vec<CString>,
-    /// Why the calling thread is not behind recorders, if it was to be.
+    /// The reason why the calling thread could not lower its priority, if the query requested that.
     behind: Option<String>,
 }
 
@@ -31,7 +32,7 @@ struct Texts {
 
 fn open(place: &QuerySource, asked: PacketQuery) -> Result<*mut Netgrain, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
-    // What could not be done costs the recorder something, but the answer is the same: a remark.
+    // A failure to lower the priority affects the recorder's performance but not the results, hence a warning.
     let behind = if asked.low_priority { query::lower_priority(place, Background::Batch) } else { None };
     let question = query::Query { stop: Some(Arc::clone(&stop)), filter: parse(&asked.words)?, ..asked.question };
     let answer = query::run(place, question)?;
@@ -42,7 +43,7 @@ fn open(place: &QuerySource, asked: PacketQuery) -> Result<*mut Netgrain, Failur
 /// See `netgrain.h`.
 ///
 /// # Safety
-/// The pointers are as the header says.
+/// The pointers meet the requirements in `netgrain.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_open_store(
     store: *const c_char,
@@ -61,7 +62,7 @@ pub unsafe extern "C" fn netgrain_open_store(
 /// See `netgrain.h`.
 ///
 /// # Safety
-/// The pointers are as the header says.
+/// The pointers meet the requirements in `netgrain.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_open_files(
     files: *const *const c_char,
@@ -95,7 +96,7 @@ impl Inner {
         }))
     }
 
-    /// An origin by number.
+    /// The origin with this index.
     fn known(&self, number: usize) -> Result<&query::Origin, Failure> {
         let known = self.answer.origins();
         known.get(number).ok_or_else(|| {
@@ -107,7 +108,7 @@ impl Inner {
 /// See `netgrain.h`.
 ///
 /// # Safety
-/// The pointers are as the header says.
+/// The pointers meet the requirements in `netgrain.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_next(handle: *mut Netgrain, packet: *mut Packet, err: *mut Error) -> i32 {
     let body = |inner: &mut Inner| {
@@ -129,7 +130,7 @@ pub type Callback = unsafe extern "C" fn(*mut c_void, *const Packet) -> i32;
 /// See `netgrain.h`.
 ///
 /// # Safety
-/// The pointers are as the header says.
+/// The pointers meet the requirements in `netgrain.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_loop(
     handle: *mut Netgrain,
@@ -158,7 +159,7 @@ pub unsafe extern "C" fn netgrain_loop(
 /// See `netgrain.h`.
 ///
 /// # Safety
-/// `handle` is null or an answer that is not closed.
+/// `handle` is null or not closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_stop(handle: *mut Netgrain) {
     // SAFETY: the caller's promise.
@@ -168,7 +169,7 @@ pub unsafe extern "C" fn netgrain_stop(handle: *mut Netgrain) {
 /// See `netgrain.h`.
 ///
 /// # Safety
-/// The pointers are as the header says.
+/// The pointers meet the requirements in `netgrain.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_origins(handle: *mut Netgrain) -> usize {
     // SAFETY: the caller's promise.
@@ -178,7 +179,7 @@ pub unsafe extern "C" fn netgrain_origins(handle: *mut Netgrain) -> usize {
 /// See `netgrain.h`.
 ///
 /// # Safety
-/// The pointers are as the header says.
+/// The pointers meet the requirements in `netgrain.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_get_origin(
     handle: *mut Netgrain,
@@ -214,7 +215,7 @@ pub unsafe extern "C" fn netgrain_get_origin(
 /// See `netgrain.h`.
 ///
 /// # Safety
-/// The pointers are as the header says.
+/// The pointers meet the requirements in `netgrain.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_get_tally(
     handle: *mut Netgrain,
@@ -238,7 +239,7 @@ pub unsafe extern "C" fn netgrain_get_tally(
 /// See `netgrain.h`.
 ///
 /// # Safety
-/// The pointers are as the header says.
+/// The pointers meet the requirements in `netgrain.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_get_cost(handle: *mut Netgrain, cost: *mut Cost) {
     if cost.is_null() {
@@ -253,7 +254,7 @@ pub unsafe extern "C" fn netgrain_get_cost(handle: *mut Netgrain, cost: *mut Cos
 /// See `netgrain.h`.
 ///
 /// # Safety
-/// The pointers are as the header says.
+/// The pointers meet the requirements in `netgrain.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_is_complete(handle: *mut Netgrain) -> i32 {
     // SAFETY: the caller's promise.
@@ -263,7 +264,7 @@ pub unsafe extern "C" fn netgrain_is_complete(handle: *mut Netgrain) -> i32 {
 /// See `netgrain.h`.
 ///
 /// # Safety
-/// The pointers are as the header says.
+/// The pointers meet the requirements in `netgrain.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_warnings(handle: *mut Netgrain) -> usize {
     let body = |inner: &mut Inner| {
@@ -277,7 +278,7 @@ pub unsafe extern "C" fn netgrain_warnings(handle: *mut Netgrain) -> usize {
 /// See `netgrain.h`.
 ///
 /// # Safety
-/// The pointers are as the header says.
+/// The pointers meet the requirements in `netgrain.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_warning(handle: *mut Netgrain, number: usize) -> *const c_char {
     let body = |inner: &mut Inner| Ok(inner.warnings.get(number).map_or(std::ptr::null(), |text| text.as_ptr()));
@@ -288,7 +289,7 @@ pub unsafe extern "C" fn netgrain_warning(handle: *mut Netgrain, number: usize) 
 /// See `netgrain.h`.
 ///
 /// # Safety
-/// `handle` is null or an answer that is not closed, and of which nothing that was lent is used any more.
+/// `handle` is null or not closed, and the caller no longer uses pointers from it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_close(handle: *mut Netgrain) {
     // SAFETY: the caller's promise.

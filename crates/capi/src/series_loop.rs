@@ -1,4 +1,4 @@
-//! Seconds of a series behind a pointer: by interval, and on request as they pass.
+//! The C functions for the rows of a series: a finished interval, and on request new rows as the meter writes them.
 
 use crate::abi::{Error, Query};
 use crate::data_loop::{self, Common, DataLoop, begin, refused};
@@ -10,21 +10,21 @@ use columns::SeriesLoop;
 use std::ffi::{CString, c_char, c_void};
 use std::sync::{Arc, LazyLock};
 
-/// `netgrain_series`: what the caller holds a pointer to.
+/// `netgrain_series`: the opaque structure of the C API.
 pub type NetgrainSeries = Handle<Series>;
 
-/// What is behind it.
+/// The state of a series query.
 pub struct Series {
     rows: SeriesLoop,
     common: Common,
-    /// What is lent until the next call: losses by cause, remarks, and how C sees the row.
+    /// Valid until the next call: losses by cause, notes, and the C structure of the row.
     lent: Option<(Vec<u64>, Vec<u64>, Box<Second>)>,
 }
 
 /// See `netgrain.h`.
 ///
 /// # Safety
-/// The pointers are as the header says.
+/// The pointers meet the requirements in `netgrain.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_series_open(
     store: *const c_char,
@@ -41,7 +41,7 @@ pub unsafe extern "C" fn netgrain_series_open(
         if begun.live {
             rows = rows.live();
         }
-        // What is wrong with the store is said now, not at the first second.
+        // The first poll reports errors of the store when the query opens rather than at the first row.
         rows.poll(sys::clock::realtime())?;
         let stop = Arc::clone(&begun.common.stop);
         Ok(Handle::lend(stop, Series { rows, common: begun.common, lent: None }))
@@ -77,7 +77,7 @@ impl DataLoop for Series {
 /// See `netgrain.h`.
 ///
 /// # Safety
-/// The pointers are as the header says.
+/// The pointers meet the requirements in `netgrain.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_series_next(
     handle: *mut NetgrainSeries,
@@ -88,7 +88,7 @@ pub unsafe extern "C" fn netgrain_series_next(
     unsafe { data_loop::next(handle, second, "second", err) }
 }
 
-/// Names as C reads them, made once.
+/// The name as a C string; the list is built once.
 fn name(of: &'static LazyLock<Vec<CString>>, number: u32) -> *const c_char {
     of.get(number as usize).map_or(std::ptr::null(), |name| name.as_ptr())
 }
@@ -114,7 +114,7 @@ pub type SecondCallback = data_loop::Callback<Second>;
 /// See `netgrain.h`.
 ///
 /// # Safety
-/// The pointers are as the header says.
+/// The pointers meet the requirements in `netgrain.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_series_loop(
     handle: *mut NetgrainSeries,
@@ -140,7 +140,7 @@ pub unsafe extern "C" fn netgrain_series_stop(handle: *mut NetgrainSeries) {
 /// See `netgrain.h`.
 ///
 /// # Safety
-/// The pointers are as the header says.
+/// The pointers meet the requirements in `netgrain.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_series_is_complete(handle: *mut NetgrainSeries) -> i32 {
     // SAFETY: the caller's promise.
@@ -150,7 +150,7 @@ pub unsafe extern "C" fn netgrain_series_is_complete(handle: *mut NetgrainSeries
 /// See `netgrain.h`.
 ///
 /// # Safety
-/// The pointers are as the header says.
+/// The pointers meet the requirements in `netgrain.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_series_warnings(handle: *mut NetgrainSeries) -> usize {
     // SAFETY: the caller's promise.
@@ -160,7 +160,7 @@ pub unsafe extern "C" fn netgrain_series_warnings(handle: *mut NetgrainSeries) -
 /// See `netgrain.h`.
 ///
 /// # Safety
-/// The pointers are as the header says.
+/// The pointers meet the requirements in `netgrain.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_series_warning(handle: *mut NetgrainSeries, number: usize) -> *const c_char {
     // SAFETY: the caller's promise.
@@ -170,7 +170,7 @@ pub unsafe extern "C" fn netgrain_series_warning(handle: *mut NetgrainSeries, nu
 /// See `netgrain.h`.
 ///
 /// # Safety
-/// `handle` is null or not closed, and nothing that was lent is used any more.
+/// `handle` is null or not closed, and the caller no longer uses pointers from it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_series_close(handle: *mut NetgrainSeries) {
     // SAFETY: the caller's promise.

@@ -1,5 +1,5 @@
-//! The structures of flow records and seconds, field by field. They are made here and lent, and say how long they are: what
-//! comes in later versions is appended, and a program knows by the size whether it is there.
+//! The structures of flow records and series rows, field by field. The library allocates them, and each structure
+//! contains its size: later versions append fields, and a program compares the size to detect whether a field exists.
 
 use crate::abi::Tally;
 use flow::{Key, Record};
@@ -61,7 +61,7 @@ pub struct Direction {
 
 impl From<&flow::DirectionStats> for Direction {
     fn from(side: &flow::DirectionStats) -> Self {
-        // By name and without a rest, here and below: a field that is added there cannot be forgotten here.
+        // This pattern and those below list all fields without `..`, so that the compiler detects a new field.
         let flow::DirectionStats {
             first,
             last,
@@ -81,7 +81,8 @@ impl From<&flow::DirectionStats> for Direction {
             ttl,
             dscp,
             mac,
-            // Behind the sides in the flow, because a longer side would move the other one.
+            // `Flow` has this field behind both directions, because a longer `Direction` would move the second
+            // direction.
             tunnel_sequence: _,
         } = *side;
         Self {
@@ -171,7 +172,8 @@ pub struct Flow {
 }
 
 impl Flow {
-    /// What is lent of a record: its payload is pointed to, as are the early packets and the name.
+    /// The C structure of a record; it contains pointers to the record's payload, to the initial packets and to the
+    /// name.
     pub fn of(record: &Record, early: &[InitialPacket], interface_name: *const c_char) -> Self {
         let Record {
             id,
@@ -233,7 +235,7 @@ impl Flow {
         }
     }
 
-    /// Who with whom; `None` if it is not one that was lent.
+    /// The flow key; `None` if the structure does not come from this library.
     pub fn key(&self) -> Option<Key> {
         let [src, dst] = [self.src, self.dst].map(|bytes| match self.ip_version {
             4 => bytes.first_chunk().map(|v4: &[u8; 4]| IpAddr::from(*v4)),
@@ -319,7 +321,7 @@ pub struct Second {
 }
 
 impl Second {
-    /// What is lent of a row: what was lost by cause and remarked of its ledger is pointed to, as is the name.
+    /// The C structure of a row; it contains pointers to the losses by cause, to the notes and to the name.
     pub fn of(row: &Row, losses: &[u64], notes: &[u64], interface_name: *const c_char) -> Self {
         let Row {
             second,

@@ -1,11 +1,11 @@
-//! Numbers and texts for the parameters of functions, by name: the table's types do not say which of them there may be.
+//! Literals for the parameters of functions, by function name: the types of the table do not state the valid range.
 
 use crate::source::{Expr, Node};
 use crate::values::{DEVICES, ETHERTYPES, FILTERS, MACS, NETS, NUMBERS, PORTS, PROTOCOLS, VLANS, pick};
 use base::Prng;
 use lang::types::Type;
 
-/// A number or a text for this parameter of a function.
+/// A literal for this parameter of a function.
 pub fn literal(prng: &mut Prng, function: &str, at: usize, of: &Type, before: &[Expr], roomy: bool) -> String {
     let six = |e: Option<&Expr>| e.is_some_and(|e| matches!(&e.node, Node::Word(w) if w.contains(':')));
     let quoted = |text: &str| format!("\"{text}\"");
@@ -83,7 +83,7 @@ pub fn literal(prng: &mut Prng, function: &str, at: usize, of: &Type, before: &[
     }
 }
 
-/// A filter of tcpdump.
+/// A tcpdump filter.
 fn filter(prng: &mut Prng, depth: u32) -> String {
     if depth == 0 || prng.below(2) == 0 {
         return if prng.below(3) == 0 { relation(prng) } else { pick(prng, &FILTERS).to_owned() };
@@ -97,7 +97,7 @@ fn filter(prng: &mut Prng, depth: u32) -> String {
     }
 }
 
-/// Numbers of a packet, computed with and compared.
+/// A comparison of arithmetic on packet fields.
 fn relation(prng: &mut Prng) -> String {
     let value = |prng: &mut Prng| match prng.below(4) {
         0 => "len".to_owned(),

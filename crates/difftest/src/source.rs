@@ -1,8 +1,8 @@
-//! A program as a tree: what is written at random, printed, and made smaller.
+//! A program as a tree, which is generated at random, printed, and reduced.
 //!
-//! It is printed in two ways that must mean the same: as it is written ([`Source::text`]: operators with as few parentheses as
-//! their strengths allow, `do`, `if`, old names, bindings), and plainly ([`Source::plain`]: functions before what they are given, all of it
-//! in parentheses).
+//! The tree is printed in two forms with the same meaning: with all syntax ([`Source::text`]: operators with as few
+//! parentheses as their precedence allows, `do`, `if`, old names, bindings), and plain ([`Source::plain`]: functions
+//! before their arguments, all in parentheses).
 
 use lang::table;
 use lang::types::Type;
@@ -11,58 +11,58 @@ use std::fmt::{self, Write};
 /// A program: bindings, and `main`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Source {
-    /// What `main` uses, those first that others use.
+    /// The bindings; each binding precedes its uses.
     pub bindings: Vec<Binding>,
-    /// Where a packet begins.
+    /// The body of `main`.
     pub main: Expr,
-    /// Whether `main` has a name for its packet, and gives it to words ([`CallStyle::Packet`]).
+    /// True if `main` names its packet parameter and passes the packet to functions ([`CallStyle::Packet`]).
     pub is_packet_named: bool,
 }
 
-/// A name for something.
+/// A named expression.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Binding {
     /// The name.
     pub name: String,
-    /// The type of its parameter, which is called `x`, if it has one.
+    /// The type of its parameter `x`, if the binding has a parameter.
     pub takes: Option<Type>,
-    /// What it is.
+    /// The expression.
     pub body: Expr,
 }
 
-/// A word and what it is given.
+/// An expression: a node and its arguments.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expr {
-    /// The word.
+    /// The node.
     pub node: Node,
-    /// The type of the whole.
+    /// The type of the expression.
     pub of: Type,
-    /// What it is given, in order.
+    /// The arguments, in order.
     pub args: Vec<Expr>,
 }
 
-/// What can stand in a program.
+/// The kinds of nodes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Node {
-    /// A function of the table, by one of its names, with all that it takes.
+    /// A call of a function of the table, by one of its names, with all arguments.
     Call(&'static str, CallStyle),
     /// A binding of the program.
     Use(String),
     /// The parameter of the binding that this is part of.
     Parameter,
-    /// A number, a text, an address: as it is.
+    /// A literal number, text or address.
     Word(String),
-    /// All that it is given.
+    /// A list of the arguments.
     List,
-    /// One after the other, as lines.
+    /// The arguments in sequence, as the lines of a `do`.
     Do,
-    /// One after the other, joined.
+    /// The arguments in sequence, joined by `>->`.
     Chain,
-    /// A question, and one or the other.
+    /// `if`: a predicate and two alternatives.
     If,
-    /// A function without a name, which is its first part, of the second.
+    /// An anonymous function, the first argument, applied to the second.
     Lambda,
-    /// A property, an act for each of these numbers, and one for all others.
+    /// `case`: a property, an action for each of these numbers, and an action for all other numbers.
     Case(Vec<u64>),
 }
 
@@ -81,18 +81,19 @@ pub enum CallStyle {
     Packet,
 }
 
-/// How strongly what needs no parentheses binds.
+/// Precedence of expressions that need no parentheses.
 const ATOM: u8 = 11;
 const APPLIED: u8 = 10;
 const CHAIN: u8 = 9;
 
 impl Source {
-    /// As it is written.
+    /// The program with all syntax.
     pub fn text(&self) -> String {
         self.printed(&Style { plain: false, packet: self.is_packet_named })
     }
 
-    /// The same plainly: no sugar, no old names, and no names of its own but those of maps, which keep state by them.
+    /// The program in plain form: no syntactic sugar, no old names, and no bindings except maps, whose names identify
+    /// their state.
     pub fn plain(&self) -> String {
         self.inlined().printed(&Style { plain: true, packet: false })
     }
@@ -102,7 +103,7 @@ impl Source {
         for binding in &self.bindings {
             let parameter = if binding.takes.is_some() { " x" } else { "" };
             let _ = write!(out, "{}{parameter} = ", binding.name);
-            // The packet's name is known in `main` alone.
+            // The packet parameter is in scope only in `main`.
             Style { packet: false, ..*style }.expr(&binding.body, 0, &mut out);
             out.push('\n');
         }
@@ -125,7 +126,7 @@ impl Source {
         out
     }
 
-    /// The program with what its bindings stand for in their place; maps keep their names.
+    /// The program with all bindings inlined except maps.
     #[must_use]
     pub fn inlined(&self) -> Self {
         let mut known: Vec<Binding> = Vec::new();
@@ -137,7 +138,7 @@ impl Source {
         Self { bindings: known, main, ..*self }.tidied()
     }
 
-    /// Without bindings that nothing uses.
+    /// The program without unused bindings.
     #[must_use]
     pub fn tidied(mut self) -> Self {
         for i in (0..self.bindings.len()).rev() {
@@ -155,7 +156,7 @@ impl Source {
         self.bindings.iter().map(|b| &b.body).chain([&self.main])
     }
 
-    /// How large it is: words first, then letters.
+    /// The size for comparisons: number of words, then number of letters.
     pub fn size(&self) -> (usize, usize) {
         (self.bodies().map(Expr::words).sum::<usize>() + self.bindings.len(), self.text().len())
     }
@@ -182,12 +183,12 @@ impl Expr {
         Self { node: Node::Call(name, CallStyle::Before), of, args }
     }
 
-    /// Whether it, or a part of it, is one of these.
+    /// True if the expression or a subexpression satisfies the predicate.
     pub fn any(&self, is: &impl Fn(&Self) -> bool) -> bool {
         is(self) || self.args.iter().any(|a| a.any(is))
     }
 
-    /// How many words it is made of.
+    /// The number of words in the expression.
     pub fn words(&self) -> usize {
         1 + self.args.iter().map(Self::words).sum::<usize>()
     }
@@ -212,7 +213,7 @@ fn inlined(e: &Expr, known: &[Binding]) -> Expr {
 fn substituted(e: &Expr, given: &Expr) -> Expr {
     match (&e.node, &e.args[..]) {
         (Node::Parameter, _) => return given.clone(),
-        // What is `x` in there is its own.
+        // The `x` in the body is the parameter of the inner function.
         (Node::Lambda, [body, of]) => {
             return Expr { args: vec![body.clone(), substituted(of, given)], ..e.clone() };
         }
@@ -228,7 +229,7 @@ struct Style {
 }
 
 impl Style {
-    /// Prints it where only what binds at least as strongly needs no parentheses.
+    /// Prints the expression, in parentheses if its precedence is below `least`.
     fn expr(&self, e: &Expr, least: u8, out: &mut String) {
         let level = self.level(e);
         if level < least {
@@ -289,10 +290,10 @@ impl Style {
                 self.expr(b, APPLIED, out);
             }
             (Node::Call(_, CallStyle::Operator(sign)), [a, b]) => {
-                // Those that end in a dot have the number on the left.
+                // In operators that end in a dot, the number is the left operand.
                 let (a, b) = if sign.ends_with('.') && !sign.starts_with('.') { (b, a) } else { (a, b) };
                 let level = strength(sign);
-                // What leans right is `<>` and `~>`; comparisons do not lean.
+                // `<>` and `~>` are right-associative; comparisons are not associative.
                 let right = matches!(*sign, "<>" | "~>");
                 self.expr(a, level + u8::from(right || level == 4), out);
                 let _ = write!(out, " {sign} ");
@@ -349,7 +350,7 @@ impl Style {
     }
 }
 
-/// As `docs/reference/packet-language.md` orders the operators.
+/// The precedence of an operator in `docs/reference/packet-language.md`.
 fn strength(sign: &str) -> u8 {
     match sign {
         "~>" => 1,

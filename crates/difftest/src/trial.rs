@@ -1,4 +1,4 @@
-//! Many programs over many packets through one back end, beside what they mean.
+//! Runs many programs over many packets on a back end and compares the results with the model.
 
 use crate::report::Report;
 use crate::semantics::{self, PacketOutcome, ProgramContext, ProgramState};
@@ -16,12 +16,12 @@ use std::panic::{self, AssertUnwindSafe};
 use std::sync::Once;
 use wire::link;
 
-/// A packet and what its source says of it: [`Facts`] without what its bytes say.
+/// A packet and the [`Facts`] from its source, without the facts from its bytes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Packet {
-    /// What was captured of it.
+    /// The captured bytes.
     pub bytes: Vec<u8>,
-    /// Time, length on the wire, port and the like.
+    /// Timestamp, wire length, interface and other facts.
     pub facts: Facts,
 }
 
@@ -30,125 +30,125 @@ pub struct Packet {
 pub struct Case {
     /// The program.
     pub source: Source,
-    /// Packets, one after the other.
+    /// Packets, in order.
     pub packets: Vec<Packet>,
-    /// The link they come from, as pcap numbers it.
+    /// Link type in pcap's numbering.
     pub link_type: u16,
-    /// The secret of the hashes.
+    /// The key of the hash functions.
     pub hash_key: u64,
 }
 
-/// A case of which the program was checked and translated.
+/// A case with its compiled program.
 #[derive(Clone, Debug)]
 pub struct CompiledCase {
-    /// What runs.
+    /// The IR.
     pub program: Program,
-    /// What it was made of.
+    /// The term from which the IR was made.
     pub term: ActionTerm,
-    /// What it may know beside its packets.
+    /// The environment of the program.
     pub world: ProgramContext,
 }
 
-/// What executes programs.
+/// A back end that executes programs.
 pub trait BackEnd {
-    /// Its name for people.
+    /// The name in reports.
     fn name(&self) -> &'static str;
 
-    /// Whether such a packet can come to it.
+    /// True if the back end can receive such a packet.
     fn takes(&self, _packet: &Packet) -> bool {
         true
     }
 
-    /// What its source says of a packet, where it cannot say just anything.
+    /// The facts that the packet's source supplies, if the back end restricts them.
     fn source(&self, packet: &Packet) -> Facts {
         packet.facts
     }
 
-    /// The program, ready to judge.
+    /// Loads the program.
     ///
     /// # Errors
     /// The type of the refusal.
     fn load<'a>(&'a self, ready: &'a CompiledCase) -> Result<Box<dyn Execution + 'a>, String>;
 }
 
-/// A program in a back end.
+/// A program loaded into a back end.
 pub trait Execution {
-    /// Judges packets, in order.
+    /// Evaluates packets, in order.
     fn judge(&mut self, packets: &[Packet]) -> Vec<ExecutionResult>;
 
-    /// What it remembers at `now`: of a program in two halves the memory of each, the first half's first.
+    /// The state at `now`. A split program has two states, the first half's first.
     fn remembered(&mut self, now: u64) -> Vec<StateSnapshot>;
 
-    /// How many stages are the first half; 0 where there are no halves.
+    /// Number of stages in the first half; 0 if the program is not split.
     fn first_stages(&self) -> usize {
         0
     }
 }
 
-/// What an execution made of a packet.
+/// The result of an execution for one packet.
 #[derive(Clone, Debug)]
 pub struct ExecutionResult {
-    /// What became of it.
+    /// The verdict and the actions.
     pub outcome: PacketOutcome,
-    /// Whether the first half decided it, with its own memory.
+    /// True if the first half decided the packet, with its own state.
     pub first_half: bool,
-    /// Which packet of its worker it was, as `steer_rrobin` counts.
+    /// The packet's sequence number at its worker, which `steer_rrobin` uses.
     pub number: u64,
 }
 
-/// What is remembered from packet to packet.
+/// The state between packets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StateSnapshot {
     /// Counters of the group.
     pub counters: Vec<u64>,
-    /// What is in each map.
+    /// The contents of each map.
     pub maps: Vec<MapContents>,
 }
 
-/// What is in a map.
+/// The contents of a map.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MapContents {
     /// Keys and numbers, in order of the keys.
     pub entries: Vec<(Vec<u64>, u64)>,
-    /// How many entries were refused because it was full.
+    /// Number of entries refused because the map was full.
     pub refused: u64,
 }
 
-/// Where an execution is not what is meant.
+/// A difference between an execution and the model.
 #[derive(Clone, Debug)]
 pub struct Mismatch {
-    /// All that is needed to see it again.
+    /// The report, with everything needed to reproduce the difference.
     pub said: String,
-    /// The smallest case that was found.
+    /// The smallest failing case.
     pub least: Case,
 }
 
-/// A series of cases, the same for the same seed.
+/// A series of cases, determined by the seed.
 #[derive(Clone, Debug)]
 pub struct Trial {
     seed: u64,
     cases: u64,
-    /// Packets of captures, by the link type.
+    /// Packets of capture files, by link type.
     real: Vec<(u16, Vec<Packet>)>,
 }
 
-/// The hosts of the port in all cases.
+/// The addresses of the interface in all cases.
 const HOST: [&str; 3] = ["10.0.0.2/32", "192.168.1.7/32", "2001:db8::2/128"];
-/// Packets of a case.
+/// Number of packets of a case.
 const PACKETS: u64 = 24;
-/// Stages of a program, at most; of some, eight times as many.
+/// Maximum number of stages of a program; some programs have up to eight times as many.
 const STAGES: u64 = 6;
 
 enum TrialResult {
-    /// The front end refused it.
+    /// The front end refused the program.
     NoProgram(String),
-    /// The back end did.
+    /// The back end refused the program.
     Refused(String),
     Same(AgreementCounts),
     Differs(String),
 }
 
-/// What was the same.
+/// Counts from a case whose results agree.
 #[derive(Default)]
 pub(crate) struct AgreementCounts {
     pub packets: usize,
@@ -160,22 +160,23 @@ pub(crate) struct AgreementCounts {
 }
 
 impl Trial {
-    /// So many cases (`$NETGRAIN_ROUNDS` says how many else), from this seed on.
+    /// `cases` cases (or `$NETGRAIN_ROUNDS`), beginning with this seed.
     pub fn new(seed: u64, cases: u64) -> Self {
         let cases = std::env::var("NETGRAIN_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(cases);
         Self { seed, cases, real: vec![] }
     }
 
-    /// Over packets of captures instead of made ones.
+    /// Uses packets of capture files in place of generated packets.
     #[must_use]
     pub fn over(self, real: Vec<(u16, Vec<Packet>)>) -> Self {
         Self { real, ..self }
     }
 
-    /// The case of this number.
+    /// The case with this number.
     pub fn case(&self, number: u64) -> Case {
         let mut prng = Prng::new(self.seed.wrapping_add(number));
-        // Time that goes back and maps that refuse: what is taken out to make room does not come back, so it is one or the other.
+        // A trial uses either timestamps that go back or maps that refuse entries: a full map removes expired entries,
+        // which an earlier timestamp would find again.
         let back = prng.below(2) == 0;
         let stages = if prng.below(20) == 0 { 8 * STAGES } else { STAGES };
         let source = writer::write(&mut prng, stages, number, back);
@@ -190,7 +191,7 @@ impl Trial {
         Case { source, packets, link_type, hash_key }
     }
 
-    /// A few packets that follow each other in the captures, each a little later than the one before.
+    /// Some consecutive packets of the captures, each a little later than the packet before.
     fn some_of_the_real(&self, prng: &mut Prng) -> (u16, Vec<Packet>) {
         let mut at = prng.below(self.real.iter().map(|r| r.1.len() as u64).sum()) as usize;
         let (link_type, all) = self
@@ -214,15 +215,15 @@ impl Trial {
     /// Runs all cases.
     ///
     /// # Panics
-    /// With the smallest failing case that was found, if the back end and the meaning differ.
+    /// With the smallest failing case, if the back end and the model differ.
     pub fn run(&self, back_end: &dyn BackEnd) -> Report {
         self.find(back_end).unwrap_or_else(|failure| panic!("{}", failure.said))
     }
 
-    /// The same; what differs is handed back.
+    /// As [`Trial::run`], but returns a difference.
     ///
     /// # Errors
-    /// The first failure, made smaller.
+    /// The first failure, reduced.
     pub fn find(&self, back_end: &dyn BackEnd) -> Result<Report, Box<Mismatch>> {
         let mut report = Report::default();
         for number in 0..self.cases {
@@ -275,7 +276,7 @@ impl Trial {
     }
 }
 
-/// What the front end refuses of what is written at random, and rightly.
+/// True if the front end rightly refuses the generated program with this message.
 fn is_to_be_refused(why: &str, link_type: u16) -> bool {
     const RIGHTLY: [&str; 7] = [
         "flow maps have nothing in common",
@@ -283,7 +284,7 @@ fn is_to_be_refused(why: &str, link_type: u16) -> bool {
         "is asked about the outermost packet and, elsewhere, about the innermost",
         "`forward` on one way",
         "more registers",
-        // Of filters of tcpdump, as libpcap does.
+        // Refusals of tcpdump filters, as in libpcap.
         "`bpf`: ",
         "`matches`: ",
     ];
@@ -291,10 +292,10 @@ fn is_to_be_refused(why: &str, link_type: u16) -> bool {
 }
 
 impl Case {
-    /// Checks and translates the program.
+    /// Compiles the program.
     ///
     /// # Errors
-    /// What the front end says.
+    /// The message of the front end.
     pub fn ready(&self) -> Result<CompiledCase, String> {
         let text = self.source.text();
         let compiled = compile_for(&text, self.link_type).map_err(|e| e.what)?;
@@ -333,11 +334,12 @@ impl Case {
 }
 
 thread_local! {
-    /// Whether a panic of this thread is caught and told by whoever caught it.
+    /// True while [`quietly`] catches and reports the panics of this thread.
     static IS_CAUGHT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What it comes to, or with what it panics. While a case is made smaller that can be thousands of times, so nothing is printed.
+/// Returns the result or the panic. The reduction of a case may run thousands of failing candidates, so the panic
+/// message is not printed.
 fn quietly<T>(what: impl FnOnce() -> T) -> std::thread::Result<T> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -354,7 +356,7 @@ fn quietly<T>(what: impl FnOnce() -> T) -> std::thread::Result<T> {
     outcome
 }
 
-/// Runs the program in both ways.
+/// Runs the program on the back end and on the model, and compares the results.
 fn compared(ready: &CompiledCase, packets: &[Packet], back_end: &dyn BackEnd) -> TrialResult {
     let mut execution = match back_end.load(ready) {
         Ok(execution) => execution,

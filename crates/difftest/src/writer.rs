@@ -1,6 +1,6 @@
-//! Writes random well-typed programs from the one table of functions: whatever stands there is written, with what its type wants.
+//! Generates random well-typed programs from the function table, with arguments of the types in the table.
 //!
-//! Which numbers and texts a function may be given is known by its name ([`crate::literals`]).
+//! [`crate::literals`] has the valid numbers and texts of each function.
 
 use crate::literals::literal;
 use crate::source::{Binding, CallStyle, Expr, Node, Source};
@@ -11,21 +11,22 @@ use lang::table::{self, Function, PARTS};
 use lang::types::Type;
 use std::sync::OnceLock;
 
-/// A random program with up to so many stages. The function of this number, counted through the table again and again, is in it, so that
-/// few programs are enough to meet them all; `roomy` maps never refuse.
+/// A random program with up to `stages` stages. The program uses the function with index `number` modulo the size of
+/// the table, so that few programs cover all functions; `roomy` maps never refuse an entry.
 pub fn write(prng: &mut Prng, stages: u64, number: u64, roomy: bool) -> Source {
     let mut w = Writer { prng, bindings: vec![], roomy };
     let mut steps: Vec<Expr> = (0..w.prng.below(stages)).map(|_| w.stage()).collect();
     let count = rows().len() as u64;
     let wanted = w.with(&rows()[(number % count) as usize]);
-    // First, where every packet comes to it, or where others were at work before.
+    // Either the first stage, which receives each packet, or a later stage, whose packets have state of the stages
+    // before.
     let at = if (number / count).is_multiple_of(2) { 0 } else { w.prng.below(steps.len() as u64 + 1) as usize };
     steps.insert(at, wanted);
     let main = Expr { node: w.one_of([Node::Do, Node::Chain]), of: Type::Act, args: steps };
     w.named(main)
 }
 
-/// A random action, with the maps that it needs, for programs that are put together from several. `prefix` tells their names apart.
+/// A random action with its maps, for programs that combine several actions. `prefix` makes the names unique.
 pub fn action(prng: &mut Prng, prefix: &str) -> Source {
     let mut w = Writer { prng, bindings: vec![], roomy: true };
     let main = w.expr(&Type::Act, 2);
@@ -44,7 +45,7 @@ fn rename(e: &Expr, to: &impl Fn(&str) -> String) -> Expr {
     Expr { node, of: e.of.clone(), args: e.args.iter().map(|a| rename(a, to)).collect() }
 }
 
-/// A row of the table with its type taken apart.
+/// A function of the table with its parameter and result types.
 struct Row {
     function: &'static Function,
     takes: Vec<Type>,
@@ -64,7 +65,7 @@ fn rows() -> &'static [Row] {
     })
 }
 
-/// Whether a value of this type needs no other function that could need one of its own kind.
+/// True if a value of this type needs no function with a parameter of the same type.
 fn is_flat(of: &Type) -> bool {
     match of {
         Type::Act | Type::Pred | Type::Prop | Type::Arm => false,
@@ -88,7 +89,7 @@ impl Writer<'_> {
         of[self.prng.below(N as u64) as usize].clone()
     }
 
-    /// A stage. Most of them let packets pass, or else nothing would come to the later ones.
+    /// A random stage. Most stages let packets pass, since otherwise no packet would reach the later stages.
     fn stage(&mut self) -> Expr {
         let act = match self.prng.below(3) {
             0 => self.expr(&Type::Act, 2),
@@ -105,7 +106,7 @@ impl Writer<'_> {
         self.with_a_map(act)
     }
 
-    /// What is steered by the keys of maps needs one.
+    /// `steer_common` needs a map in the program.
     fn with_a_map(&mut self, act: Expr) -> Expr {
         let is_common = act.any(&|e| matches!(e.node, Node::Call("steer_common", _)));
         if !is_common || !self.bindings.is_empty() {
@@ -145,7 +146,7 @@ impl Writer<'_> {
         self.with_a_map(act)
     }
 
-    /// A value of this type; `depth` levels of functions that take their own kind.
+    /// A random expression of this type; `depth` limits the nesting of functions that take values of their own type.
     fn expr(&mut self, of: &Type, depth: u32) -> Expr {
         match of {
             Type::Map => self.map(),
@@ -157,11 +158,11 @@ impl Writer<'_> {
             Type::Key if depth == 0 => self.call(0, &|r| r.gives == Type::Key && r.takes.is_empty()),
             Type::Key => self.call(depth - 1, &|r| r.gives == Type::Key),
             Type::List(item) => {
-                // Now and then so many networks that a set is no longer a list.
+                // Some sets of networks are long enough to be no longer compiled as a list.
                 let many = **item == Type::Net && self.chance(4);
                 let count = match **item {
                     _ if many => 8 + self.prng.below(16),
-                    // Without an arm it is refused.
+                    // The front end refuses a `case` without arms.
                     Type::Arm => 1 + self.prng.below(3),
                     _ => self.prng.below(4),
                 };
@@ -173,7 +174,7 @@ impl Writer<'_> {
         }
     }
 
-    /// A call of a function that is one of these.
+    /// A call of a random function that satisfies the predicate.
     fn call(&mut self, depth: u32, is: &dyn Fn(&Row) -> bool) -> Expr {
         let count = rows().iter().filter(|r| is(r)).count() as u64;
         let chosen = self.prng.below(count) as usize;
@@ -210,7 +211,7 @@ impl Writer<'_> {
         }
         let signs: Vec<_> =
             table::operators().filter(|s| table::operator(s).is_some_and(|o| o.name == f.name)).collect();
-        // A number may stand on either side only of the operators that say so.
+        // Only some operators accept a number on either side.
         if !signs.is_empty() && self.prng.below(4) > 0 {
             CallStyle::Operator(pick(self.prng, &signs))
         } else {
@@ -218,7 +219,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The value for a function's parameter.
+    /// The argument for a parameter of a function.
     fn argument(&mut self, function: &str, at: usize, of: &Type, before: &[Expr], depth: u32) -> Expr {
         match (function, of) {
             ("CIDR", Type::Net) => Expr::word(Type::Net, pick(self.prng, &NETS)),
@@ -249,12 +250,12 @@ impl Writer<'_> {
         }
     }
 
-    /// What has a form of its own in the language, and what changes how the rest is read.
+    /// A control structure, or a function that changes the packet to which the inner terms refer.
     fn control(&mut self, depth: u32) -> Expr {
         let below = depth - 1;
         let acts = |w: &mut Self, n: u64| (0..n).map(|_| w.expr(&Type::Act, below)).collect::<Vec<_>>();
         if self.chance(3) {
-            // What is looked at, often one inside another.
+            // The packet or endpoint to which the inner terms refer, often nested.
             let mut act = self.expr(&Type::Act, below);
             for _ in 0..1 + self.prng.below(3) {
                 act = Expr::call(self.one_of(["shift", "outer", "src", "dst"]), vec![act]);
@@ -285,7 +286,7 @@ impl Writer<'_> {
         Expr { node, of: Type::Act, args }
     }
 
-    /// Filters, which may stand where a predicate is wanted.
+    /// A chain of filters, which the language accepts in place of a predicate.
     fn filters(&mut self) -> Expr {
         let (_, filters) = PARTS[0];
         let flat: Vec<&Row> = rows()
@@ -303,7 +304,7 @@ impl Writer<'_> {
         Expr { node: Node::Chain, of: Type::Act, args: steps }
     }
 
-    /// A map: one that there is, or a new one.
+    /// A map: an existing map or a new map.
     fn map(&mut self) -> Expr {
         let count = self.bindings.len();
         if count > 0 && (count == 3 || self.prng.below(3) > 0) {
@@ -330,7 +331,7 @@ impl Writer<'_> {
         Expr { node: Node::Use(name), of: Type::Map, args: vec![] }
     }
 
-    /// Gives parts of the program names of their own, or makes functions of them.
+    /// Moves parts of the program into bindings, functions and lambdas.
     fn named(mut self, mut main: Expr) -> Source {
         self.outside(&mut main, Shape::Name);
         self.outside(&mut main, Shape::Function);
@@ -339,7 +340,7 @@ impl Writer<'_> {
         Source { bindings: self.bindings, main, is_packet_named }
     }
 
-    /// Puts some part of the program elsewhere.
+    /// Moves a random part of the program into another form.
     fn outside(&mut self, main: &mut Expr, shape: Shape) {
         let at = 1 + self.prng.below(main.words() as u64) as usize;
         let is_one = |e: &&mut Expr| matches!(e.of, Type::Act | Type::Pred | Type::Prop);
@@ -365,7 +366,7 @@ impl Writer<'_> {
     }
 }
 
-/// How a part of a program is put elsewhere.
+/// The form of the moved part.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shape {
     /// `p = …`
@@ -376,7 +377,7 @@ enum Shape {
     Lambda,
 }
 
-/// The expression's part of this number, counted as they are written, the whole being 0.
+/// The `n`th subexpression in source order; 0 is the whole expression.
 fn nth(e: &mut Expr, mut n: usize) -> Option<&mut Expr> {
     if n == 0 {
         return Some(e);

@@ -1,9 +1,9 @@
-//! What recovery does at a start, by hand and for more: every folder of a store, files that have their name and are
-//! damaged all the same, and captures of others.
+//! Repair: does by hand what recovery does at start, and more: for every directory of a store, for published files that
+//! are damaged, and for foreign captures.
 //!
-//! Nothing is removed that cannot be had again from what is left: a damaged original keeps its bytes under a name that
-//! ends in `.damaged`. Files that a living process holds are refused, and so are interfaces that somebody records or
-//! repairs: what one recovery has made and not yet published would be another's leftover.
+//! Repair removes only data that it can rebuild from the remaining data: a damaged original keeps its bytes under a
+//! name that ends in `.damaged`. Repair refuses files that a living process holds, and interfaces that another process
+//! records or repairs, because the unpublished files of one recovery would be leftovers to another.
 
 mod salvage;
 
@@ -24,85 +24,85 @@ use store::names::{INDEX, PACKETS};
 use store::offered_page;
 use store::out_of_order;
 
-/// What was done, or would be.
+/// An action of a repair; in a dry run, a possible action.
 #[derive(Debug)]
 pub enum RepairEvent {
-    /// What recovery does.
+    /// An event of recovery.
     Recovered(Event),
-    /// A file of the store was mended.
+    /// A file of the store was repaired.
     Mended {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// What became of it.
+        /// The outcome.
         outcome: Outcome,
     },
-    /// What is whole in a damaged capture was written.
+    /// The complete records of a damaged capture were written to a new file.
     Salvaged {
-        /// Where it is.
+        /// The new file.
         path: PathBuf,
-        /// Where the original is.
+        /// The original.
         original: PathBuf,
-        /// Packets or blocks that were saved.
+        /// Number of salvaged packets or blocks.
         records: u64,
-        /// Bytes that were left out.
+        /// Number of omitted bytes.
         bytes: u64,
     },
-    /// Flow records and rows that a dead recorder left are sealed.
+    /// The flow records and series rows that a dead recorder left in journals were sealed.
     Sealed {
-        /// Of which interface.
+        /// The interface directory.
         root: PathBuf,
-        /// How many.
+        /// Number of rows.
         rows: u64,
-        /// Bytes behind them that were not written whole.
+        /// Bytes after them of an incomplete batch.
         torn: u64,
     },
-    /// Hidden files of flow records and rows, which a dead recorder had not finished, are removed.
+    /// Hidden files of flow records and series rows that a dead recorder left incomplete were removed.
     Unhidden {
-        /// Of which interface.
+        /// The interface directory.
         root: PathBuf,
-        /// How many.
+        /// Number of files.
         files: u64,
     },
-    /// A journal of flow records or rows was damaged in parts. What is whole of it is sealed, and it is kept.
+    /// A partly damaged journal of flow records or series rows: its valid part was sealed, and the journal is kept.
     JournalSetAside {
-        /// Where.
+        /// The kept journal.
         path: PathBuf,
-        /// What of it is damaged.
+        /// The damage.
         what: String,
     },
-    /// A file that is not in the order of time has a note now, by which questions find its packets.
+    /// A file out of order received its out-of-order marker, by which queries find its packets.
     Noted(PathBuf),
-    /// What is wrong, with `--dry-run`.
+    /// A finding that repair would act on, with `--dry-run`.
     Would(Finding),
-    /// Nothing is wrong with it.
+    /// The file has no damage.
     Sound(PathBuf),
-    /// A file of flow records or rows that cannot be read is out of the way of questions.
+    /// An unreadable file of flow records or series rows was renamed, so that queries do not read it.
     FileSetAside {
-        /// It.
+        /// The file.
         path: PathBuf,
-        /// Its name now.
+        /// The new name.
         aside: PathBuf,
-        /// What is wrong with it.
+        /// The damage.
         why: String,
     },
-    /// It could not be read, or is nothing that can be judged.
+    /// The file could not be read, or has an unknown format.
     Unreadable {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         why: String,
     },
-    /// It could not be mended.
+    /// The file could not be repaired.
     Refused {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         why: String,
     },
 }
 
 impl RepairEvent {
-    /// Whether this is something that could not be mended.
+    /// True if the event is a failed repair.
     pub fn is_refusal(&self) -> bool {
         matches!(
             self,
@@ -180,51 +180,52 @@ impl fmt::Display for RepairEvent {
     }
 }
 
-/// See the module.
+/// A repair of paths that a user names.
 pub struct Repair<D, M, F> {
     device: D,
-    /// Makes another device of the same volume.
+    /// Makes another device for the same volume.
     another: M,
     report: F,
-    /// Since when this process claims, if it does.
+    /// If set, repair claims interfaces, with this begin of the process.
     since: Option<Timestamp>,
-    /// Interfaces that were asked for: our claim, or none where somebody else has it.
+    /// The interfaces checked so far: our claim, or `None` if another process holds the claim.
     claims: BTreeMap<PathBuf, Option<Claim>>,
     seal: Option<Box<Seal>>,
 }
 
-/// What seals the records and rows of an interface.
+/// Seals the journals of an interface.
 type Seal = dyn FnMut(&Path) -> Vec<RepairEvent>;
 
-/// Packet files with something wrong, and whether that is in their records.
+/// Damaged packet files, each with true if its records are damaged.
 type DamagedFiles = BTreeMap<PathBuf, bool>;
 
-/// Whether this is said of a sealed file of records or rows whose frame is damaged; one in another hour than its name says is whole.
+/// True for a damaged frame of a sealed file of flow records or series rows. A file in the wrong hour directory has a
+/// valid frame.
 fn is_unreadable_row_file(finding: &Finding) -> bool {
     finding.kind == FindingKind::Frame
 }
 
 impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
-    /// Tells each thing as it is done.
+    /// A repair that reports each event immediately.
     pub fn new(another: M, tell: F) -> Self {
         Self { device: another(), another, report: tell, since: None, claims: BTreeMap::new(), seal: None }
     }
 
-    /// Has flow records and rows sealed that a dead recorder left, by the room that writes them: `seal` is called for each
-    /// interface once its packets are mended, while it is claimed, and says what it did.
+    /// Seals the journals of dead recorders with a function of the crate that writes them. Repair calls `seal` for each
+    /// interface after its packet files are repaired and while it holds the claim, and reports the events returned.
     #[must_use]
     pub fn sealing(self, seal: impl FnMut(&Path) -> Vec<RepairEvent> + 'static) -> Self {
         Self { seal: Some(Box::new(seal)), ..self }
     }
 
-    /// Claims each interface that ever had a recorder before anything of it is touched, as that does: for the file system,
-    /// where others may be at work. An interface that somebody else has is refused.
+    /// Claims each interface that ever had a recorder before any change to it, as a recorder does: for use on a file
+    /// system where other processes may be at work. Repair refuses an interface that another process has claimed.
     #[must_use]
     pub fn claiming(self, now: Timestamp) -> Self {
         Self { since: Some(now), ..self }
     }
 
-    /// Says what would be mended, and what could not be, and changes nothing.
+    /// Reports what a repair would do or refuse; changes nothing.
     pub fn dry_run(&mut self, path: &Path) {
         let alone = self.device.list(path).is_err();
         let findings = self.findings(path);
@@ -241,7 +242,7 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
             {
                 (self.report)(RepairEvent::Unreadable { path: finding.path, why: finding.text });
             } else if mends(kind) && !wrong.contains_key(&packets) {
-                // What is said of its version is all that is to be said.
+                // The finding about its version is sufficient.
             } else if matches!(kind, FindingKind::Leftover | FindingKind::Unmarked)
                 || mends(kind) && RepairMethod::of(&packets, wrong.get(&packets) == Some(&true)) != RepairMethod::Index
             {
@@ -252,7 +253,7 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
         }
     }
 
-    /// Mends a store, any folder below it, or a capture file.
+    /// Repairs a store, any directory below it, or a capture file.
     pub fn path(&mut self, path: &Path) {
         match self.device.list(path) {
             Ok(_) => self.folder(path),
@@ -303,7 +304,7 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
         }
     }
 
-    /// Notes where the packets of a file are in time, as its index tells it: the one that verification read.
+    /// Creates the out-of-order marker of a file from the time range in its index, which verification has read.
     fn note(&mut self, root: &Path, path: &Path) -> io::Result<()> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let beside = [path.with_extension(INDEX), path.with_file_name(format!("{name}.{INDEX}"))];
@@ -328,14 +329,15 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
         for finding in findings.iter().filter(|f| mends(f.kind)) {
             *wrong.entry(self.packets_of(&finding.path)).or_default() |= finding.kind == FindingKind::Chain;
         }
-        // What cannot be read for its version is not mended by its records, and no index is made of it.
+        // A file of an unknown version is neither salvaged nor indexed.
         for finding in findings.iter().filter(|f| f.kind == FindingKind::Version) {
             wrong.remove(&finding.path);
         }
         wrong
     }
 
-    /// What cannot be judged. A capture whose head alone is damaged, as its index tells, has its head again.
+    /// Handles an unreadable file. If only the file header of a capture is damaged, according to its index, repair
+    /// restores the header.
     fn unreadable(&mut self, finding: &Finding) {
         let path = &finding.path;
         let mended = match finding.kind {
@@ -356,8 +358,8 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
         });
     }
 
-    /// Does something with the head that the index beside a capture vouches for, if the capture has another; gives the ledger
-    /// of that index then.
+    /// Calls a function with the file header that the index beside a capture verifies, if the capture has another
+    /// header; then returns the ledger of that index.
     fn head_of(
         &mut self,
         path: &Path,
@@ -381,8 +383,8 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
         Ok(done?.then_some(tally))
     }
 
-    /// The packet file that a finding is about, which may be one of its index: `STEM.pcap` or `STEM.raw` of `STEM.ngi`,
-    /// and of a capture of somebody else `NAME` of `NAME.ngi`.
+    /// The packet file of a finding, which may concern its index: `STEM.pcap` or `STEM.raw` for `STEM.ngi`; for a
+    /// foreign capture `NAME` for `NAME.ngi`.
     fn packets_of(&mut self, path: &Path) -> PathBuf {
         if path.extension().is_none_or(|e| e != INDEX) {
             return path.to_owned();
@@ -391,13 +393,14 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
         candidates.find(|packets| self.device.exists(packets)).unwrap_or_else(|| path.to_owned())
     }
 
-    /// Whether nobody else is at work on this interface until we are done; says so if somebody is.
+    /// True if no other process works on this interface until the repair ends; otherwise reports that.
     fn claimed(&mut self, root: &Path) -> bool {
         let Some(since) = self.since else { return true };
         if let Some(claim) = self.claims.get(root) {
             return claim.is_some();
         }
-        // Where no recorder ever was there is none to be kept out; and a claim that we made would be ours, not its user's.
+        // An interface that never had a recorder needs no claim, and a claim file of ours would not belong to the
+        // store's owner.
         if !self.device.exists(&root.join(CLAIM)) {
             return true;
         }
@@ -414,7 +417,7 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
         self.claims.entry(root.to_owned()).or_insert(claim.ok()).is_some()
     }
 
-    /// The folders of interfaces that this folder is, is below of or holds; and what of each is to be looked at.
+    /// The interface directories that this directory is, lies in or contains; for each, the part to repair.
     fn interfaces(&mut self, path: &Path) -> Vec<(PathBuf, PathBuf)> {
         let root = interface_of(path);
         if root != path {
@@ -433,7 +436,7 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
         inner.iter().flat_map(|folder| self.interfaces(folder)).collect()
     }
 
-    /// One file, whatever it is.
+    /// Repairs a single file of any kind.
     fn file(&mut self, path: &Path) {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         if FileNames::hidden(&name).is_some() || name.ends_with(&format!(".{DAMAGED}")) {
@@ -452,7 +455,7 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
         if let Some(finding) = findings.iter().find(|finding| is_unreadable_row_file(finding)) {
             return self.put_aside(finding);
         }
-        // Verification has nothing against a file by itself; in a store it has an index.
+        // Verification accepts a file without an index; but a file of the store needs an index.
         let called = FileNames::published(&name).filter(|called| called.start().is_some());
         let bare = called.is_some_and(|called| !self.device.exists(&path.with_file_name(called.index())));
         match self.wrong(&findings).is_empty() && !bare {
@@ -461,8 +464,8 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
         }
     }
 
-    /// Gives a file of records or rows that cannot be read a name under which nobody asks it: nothing of it can be saved, because
-    /// what lies where stands at its end.
+    /// Renames an unreadable file of flow records or series rows so that queries skip it. Nothing can be salvaged,
+    /// because the offsets of the content are in the damaged footer.
     fn put_aside(&mut self, finding: &Finding) {
         let path = &finding.path;
         if !self.claimed(&interface_of(path.parent().unwrap_or(path))) {
@@ -477,7 +480,7 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
         (self.report)(did);
     }
 
-    /// A file that is known to be damaged: in its records, or only in what its index says of them.
+    /// Repairs a file with damaged records, or with only a wrong index.
     fn damaged(&mut self, path: &Path, broken: bool) {
         match RepairMethod::of(path, broken) {
             RepairMethod::Store => {
@@ -508,7 +511,7 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
         });
     }
 
-    /// What is whole in a capture that is not of the store, or was set aside from it.
+    /// Salvages the complete records of a capture that is foreign or was renamed as damaged.
     fn salvage(&mut self, path: &Path, name: &str) -> io::Result<RepairEvent> {
         let Some(file) = self.device.take(path)? else {
             return Err(io::Error::other("a living process holds it: wait until that has ended"));
@@ -570,7 +573,7 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
     }
 }
 
-/// Whether there is something to be done about it.
+/// True if repair can act on findings of this kind.
 fn mends(kind: FindingKind) -> bool {
     matches!(
         kind,
@@ -585,14 +588,14 @@ fn mends(kind: FindingKind) -> bool {
     )
 }
 
-/// How a file is mended.
+/// The method of repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RepairMethod {
-    /// It is one of the store: from what its index vouches for.
+    /// A packet file of the store: recovers what its index verifies.
     Store,
-    /// Its whole records are copied.
+    /// Copies the complete records.
     Salvage,
-    /// Its records are whole, and its index is of another file, or of this one as it was.
+    /// The records are complete, but the index belongs to another file or to an earlier version of this file.
     Index,
 }
 
@@ -607,7 +610,7 @@ impl RepairMethod {
     }
 }
 
-/// Nothing of a capture needs mending because an index beside it tells of something else.
+/// A wrong index beside a foreign capture does not require any repair of the capture.
 fn index_again(path: &Path) -> RepairEvent {
     let why = format!(
         "its records are whole, but its index is not of them as they are; netgrain index {} makes it again",

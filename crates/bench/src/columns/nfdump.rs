@@ -1,5 +1,5 @@
-//! The same flows in nfcapd's files, and the same question put to nfdump. They go there as IPFIX over the loopback
-//! interface, one direction each: what nfdump sums of two is a matter of its version.
+//! The same flows in nfcapd's files, and the same query with nfdump. The benchmark sends the flows as IPFIX uniflows
+//! over the loopback interface, since nfdump's sums of both directions depend on its version.
 
 use super::{ExpectedTotals, Set, TOP, row};
 use crate::output::{Output, Stop};
@@ -15,14 +15,14 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long nfcapd may take to listen, and to end.
+/// Time limit for nfcapd to bind its port, and to end.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Bytes that may wait for nfcapd: it is waited for, so that nothing is lost on the way.
+/// Maximum number of bytes in nfcapd's receive queue; the sender waits for nfcapd, so that no message is lost.
 const WAITING: u64 = 60_000;
 
-/// Collects so many flows of this set, asks for the greatest senders, and holds them against the truth: what each sent, in
-/// bytes of IP, which is what NetFlow counts.
+/// Sends `records` flows of this set to nfcapd, queries the top senders, and compares them with the true sums of IP
+/// bytes by sender, which NetFlow counts.
 pub fn beside(
     folder: &Path,
     set: &Set,
@@ -46,7 +46,7 @@ pub fn beside(
     ))?;
     for cache in ["cold", "warm"] {
         if cache == "cold" && cold().is_err() {
-            // Told of with our own row.
+            // The row of netgrain's query already reports the error.
             continue;
         }
         let begun = Instant::now();
@@ -64,7 +64,7 @@ pub fn beside(
     Ok(())
 }
 
-/// Returns the messages that were lost.
+/// Sends the flows and returns the number of lost messages.
 fn collect(folder: &Path, set: &Set, records: u64) -> Result<u64, Stop> {
     let failed = |e: std::io::Error| Stop::say(format_args!("sending to nfcapd: {e}"));
     // A port that was free a moment ago.
@@ -115,7 +115,7 @@ fn collect(folder: &Path, set: &Set, records: u64) -> Result<u64, Stop> {
     Ok(lost)
 }
 
-/// Of an answer of nfdump's: senders with the bytes that they sent, and all senders in it.
+/// Parses nfdump's output: the number of senders with correct bytes, and the number of all senders.
 fn compared(text: &str, truth: &ExpectedTotals) -> (usize, usize) {
     let (mut right, mut lines) = (0, 0);
     for line in text.lines() {
@@ -129,8 +129,7 @@ fn compared(text: &str, truth: &ExpectedTotals) -> (usize, usize) {
     (right, lines)
 }
 
-/// Bytes that wait for who listens at this port, and messages that were lost there; none before anybody does
-/// (proc_net(5)).
+/// Bytes in the receive queue of this UDP port, and messages lost there; `None` while no process listens (proc_net(5)).
 fn waiting(port: u16) -> Option<(u64, u64)> {
     let table = std::fs::read_to_string("/proc/net/udp").ok()?;
     let line = table.lines().find(|line| line.contains(&format!(":{port:04X} 00000000:0000")))?;

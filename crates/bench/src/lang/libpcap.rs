@@ -1,6 +1,6 @@
-//! libpcap's own filter over the same frames: a C program, compiled here and now, that loads the system's libpcap (whose headers
-//! need not be installed), has it compile and optimize the filter, and calls its `bpf_filter` for each frame in memory. Neither
-//! reading nor delivering is in the time.
+//! Runs libpcap's filter over the same frames: compiles a C program that loads the system's libpcap (no headers
+//! needed), compiles and optimizes the filter with it, and calls `bpf_filter` for each frame in memory. The time
+//! excludes reading and delivery.
 
 use crate::output::Stop;
 use crate::process::{Helper, find};
@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-/// Declares what of libpcap's published interface it calls (pcap(3PCAP), `pcap/bpf.h`).
+/// Declares the parts of libpcap's public API that the program calls (pcap(3PCAP), `pcap/bpf.h`).
 const SOURCE: &str = r#"
 #include <dlfcn.h>
 #include <stdio.h>
@@ -49,14 +49,14 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// The program and the frames.
+/// The compiled program and the frames.
 pub struct LibpcapFilter {
     program: PathBuf,
     frames: PathBuf,
 }
 
 impl LibpcapFilter {
-    /// Compiles it; `None` where there is no compiler, or no libpcap.
+    /// Compiles the program; `None` without a C compiler or libpcap.
     pub fn build(work: &ScratchDir, frames: &[u8]) -> Result<Option<Self>, Stop> {
         let Some(compiler) = find("cc") else { return Ok(None) };
         let folder = work.path();
@@ -70,7 +70,8 @@ impl LibpcapFilter {
         Ok(works.then_some(Self { program, frames: data }))
     }
 
-    /// One run over all frames: how many matched; the nanoseconds per frame go into `times`.
+    /// Runs the filter once over all frames and returns the number of matches; appends the nanoseconds per frame to
+    /// `times`.
     pub fn run(&self, filter: &str, times: &mut Vec<f64>) -> Result<u64, Stop> {
         let mut command = Command::new(&self.program);
         command.arg(&self.frames).arg(filter);

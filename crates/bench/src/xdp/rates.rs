@@ -1,17 +1,19 @@
-//! What a program costs a port, told from how unsteady the machine is.
+//! Measures the cost of a program on an interface, and separates it from the variation of the machine.
 //!
-//! On a shared machine one program's rate differs by 40 % from one second to the next, and what is asked is whether two differ by 5 %. So
-//! they take turns every few milliseconds: a round has a slice of each in an order drawn anew, and then the same order backwards, so that what
-//! changes slowly changes all of them alike. Each round gives one ratio; of the ratios the median is shown, with the interval
-//! that holds the true one 95 times of 100 ([`Paired`]).
+//! On a shared machine the rate of a program varies by 40 % from one second to the next, while the benchmark must
+//! detect a difference of 5 %. So the programs take turns every few milliseconds: a round has a slice of each program
+//! in a new random order, then the same order reversed, so that slow changes affect all programs alike. Each round
+//! gives one ratio; the output shows the median of the ratios with its 95 % confidence interval ([`Paired`]).
 //!
-//! Which pages the sockets, rings and tables of two ports get makes one of them up to 4 % faster than the other for as long as they are open, which no
-//! number of rounds tells from what a program costs. So the ports are opened anew again and again, each time for a share of the rounds, and the
-//! medians of the openings are shown as well.
+//! The pages that the sockets, rings and tables of two interfaces receive make one interface up to 4 % faster than the
+//! other for as long as it is open. More rounds do not separate that difference from the cost of a program. So the
+//! benchmark opens the interfaces several times, each time for a share of the rounds, and also shows the medians of the
+//! openings.
 //!
-//! The bare redirect is what a port has that was opened without programs: frames without room before them, a socket whose reader looks at
-//! nothing but frames, and the attached program alone. The programs are exchanged on a second port as they are in a capture. The generators are
-//! the same. That packets were decided, and not left, is looked up afterwards in the port's books.
+//! The bare redirect is an interface opened without programs: frames without metadata space, a socket whose reader
+//! reads only frames, and the attached XDP program alone. The programs run on a second interface and are exchanged as
+//! in a capture. The generators are the same. Afterwards the benchmark checks in the interface's counters that the
+//! programs decided all packets.
 
 use super::{MAX_COST, PROGRAMS, XdpArgs, parts, pin};
 use crate::cpu_placement::CpuPlacement;
@@ -25,17 +27,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// The port without programs, and the one with them: where frames are made, and where they arrive.
+/// The interface without programs, and the interface with programs, each as (sending end, receiving end).
 const BARE: (&str, &str) = (super::FROM, super::TO);
 const PROGRAMMED: (&str, &str) = ("ng-xdp2", "ng-xdp3");
 
-/// Frames of each slice that are not timed, for the one before to be forgotten.
+/// Frames at the start of each slice that are not timed, so that the previous slice has no effect.
 const SETTLING: u64 = 1000;
-/// Frames through each port before the first round.
+/// Frames through each interface before the first round.
 const WARMING: u64 = 200_000;
 
-/// A difference that was found again and again: its median, and an interval that holds the true median with 95 % confidence whatever the
-/// differences are distributed like (order statistics: of n values about n/2 ± 0.98 √n lie below the true median).
+/// The median of repeated measurements of a difference, and an interval that holds the true median with 95 % confidence
+/// for any distribution of the differences (order statistics: of n values about n/2 ± 0.98 √n lie below the true
+/// median).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) struct Paired {
     pub median: f64,
@@ -44,7 +47,7 @@ pub(super) struct Paired {
 }
 
 impl Paired {
-    /// Of at least one value.
+    /// The median of at least one value.
     pub fn of(mut values: Vec<f64>) -> Self {
         values.sort_by(f64::total_cmp);
         let (middle, half) = (values.len() as f64 / 2.0, 0.98 * (values.len() as f64).sqrt());
@@ -57,35 +60,35 @@ impl Paired {
     }
 }
 
-/// One program's rate.
+/// The result of one program.
 #[derive(Debug, Serialize)]
 struct Row {
     program: String,
     stages_in_kernel: usize,
     verified_instructions: u32,
     mpps: MedianRange,
-    /// Below the bare redirect in the same round, in percent.
+    /// Rate below that of the bare redirect in the same round, in percent.
     below_percent: Paired,
-    /// The medians of each opening of the ports.
+    /// The medians of each opening of the interfaces.
     by_opening: MedianRange,
     most_percent: f64,
-    /// Frames that the port's socket had no room for, in all slices on this port.
+    /// Frames for which the interface's socket had no room, in all slices on this interface.
     lost: u64,
 }
 
-/// A port and whoever sends to it.
+/// An interface and the generator that sends to it.
 struct Port {
     steer: Arc<XdpDispatcher>,
     sender: LiveFrames,
-    /// Frames that the reader has taken.
+    /// Frames that the reader has received.
     taken: Arc<AtomicU64>,
 }
 
-/// What takes turns.
+/// One of the programs that take turns.
 struct Candidate {
     name: &'static str,
     port: usize,
-    /// Nothing for the bare redirect.
+    /// `None` for the bare redirect.
     prepared: Option<PreparedProgram>,
     stages: usize,
     mpps: Vec<f64>,
@@ -109,7 +112,7 @@ pub(super) fn rates(args: &XdpArgs, places: &CpuPlacement, sheet: &mut Output<'_
     contestants.into_iter().try_for_each(|c| show(c, sheet))
 }
 
-/// Some rounds over ports that are opened for them.
+/// Opens the interfaces and runs `rounds` rounds over them.
 fn one_opening(frames: u64, rounds: u32, places: &CpuPlacement, contestants: &mut [Candidate]) -> Result<(), Stop> {
     let ((bare, bare_source), (programmed, source)) = (port(BARE, false)?, port(PROGRAMMED, true)?);
     for (nth, contestant) in (0..).zip(&mut *contestants).filter(|(_, c)| c.port == 1) {
@@ -142,7 +145,7 @@ fn one_opening(frames: u64, rounds: u32, places: &CpuPlacement, contestants: &mu
     Ok(())
 }
 
-/// A port of its own end of a pair, and its only queue.
+/// Opens an interface, the receiving end of a pair, and its only queue.
 fn port((from, to): (&str, &str), programmed: bool) -> Result<(Port, AfXdp), Stop> {
     let config = AfXdpConfig { programmed, ..AfXdpConfig::new(to) };
     let mut sources = open(&config).map_err(Stop::say)?;
@@ -151,7 +154,7 @@ fn port((from, to): (&str, &str), programmed: bool) -> Result<(Port, AfXdp), Sto
     Ok((Port { steer: Arc::clone(source.open_dispatcher()), sender, taken: Arc::default() }, source))
 }
 
-/// The program as a capture would load it, and how many of its stages run in the kernel.
+/// The program as a capture would load it, and the number of its stages that run in the kernel.
 fn prepare(steer: &XdpDispatcher, text: &str, generation: u32) -> Result<(PreparedProgram, usize), Stop> {
     let program = lang::compile(text).map_err(|e| Stop::say(format_args!("{text}: {}", e.what)))?.program;
     let options = EmitOptions {
@@ -172,7 +175,7 @@ fn prepare(steer: &XdpDispatcher, text: &str, generation: u32) -> Result<(Prepar
     Ok((prepared, object.stages))
 }
 
-/// All rounds.
+/// Runs all rounds.
 fn compete(frames: u64, rounds: u32, ports: &mut [Port; 2], contestants: &mut [Candidate]) -> Result<(), Stop> {
     for port in &mut *ports {
         port.send(WARMING)?;
@@ -204,7 +207,8 @@ fn compete(frames: u64, rounds: u32, ports: &mut [Port; 2], contestants: &mut [C
     Ok(())
 }
 
-/// By port, the frames that were sent to the socket and not taken from it. The programs decided all frames, or the figures are none.
+/// For each interface, the frames redirected to the socket but not received. An error if the programs left frames
+/// undecided, since the results would then be invalid.
 fn accounting(ports: &[Port; 2]) -> Result<Vec<u64>, Stop> {
     let one = |port: &Port| {
         port.warm_up();
@@ -251,7 +255,7 @@ impl Candidate {
 }
 
 impl Port {
-    /// Sends so many frames; the other end's receive loop runs in between.
+    /// Sends `frames` frames; each call also runs the peer's receive loop.
     fn send(&mut self, frames: u64) -> Result<(), Stop> {
         let mut sent = 0;
         while sent < frames {
@@ -260,7 +264,7 @@ impl Port {
         Ok(())
     }
 
-    /// Waits until the reader has taken what there is.
+    /// Waits until the reader has received all frames.
     fn warm_up(&self) {
         let (mut last, mut quiet) = (self.taken.load(Relaxed), Instant::now());
         while quiet.elapsed() < Duration::from_millis(30) {
@@ -273,7 +277,8 @@ impl Port {
     }
 }
 
-/// Empties the receive ring, and reads what stands before each frame as an engine would, which tells the kernel which program it saw last.
+/// Empties the receive ring, and reads the metadata of each frame as an engine would; thereby the kernel learns the
+/// last program generation that user space has seen.
 fn drain(mut source: AfXdp, stop: &AtomicBool, taken: &AtomicU64) {
     let (steer, mut last) = (Arc::clone(source.open_dispatcher()), 0);
     while !stop.load(Relaxed) {
@@ -282,7 +287,7 @@ fn drain(mut source: AfXdp, stop: &AtomicBool, taken: &AtomicU64) {
                 frame.metadata.first_chunk::<METADATA_BYTES>().and_then(|bytes| KernelVerdict::read(bytes, last));
             if let Some(handed) = handed.filter(|handed| handed.generation != last) {
                 last = handed.generation;
-                // Otherwise each frame goes on saying it.
+                // Without the acknowledgement each frame continues to carry the generation.
                 let _ = steer.acknowledge(0, last);
             }
         });
@@ -305,7 +310,7 @@ mod tests {
         for n in [20, 101, 400] {
             let mut hits = 0;
             for _ in 0..1000 {
-                // Lopsided: the square of a uniform number, whose median is a quarter.
+                // A skewed distribution: the square of a uniform number, whose median is a quarter.
                 let values = (0..n).map(|_| (prng.below(1 << 20) as f64 / f64::from(1 << 20)).powi(2)).collect();
                 let paired = Paired::of(values);
                 assert!(paired.low <= paired.median && paired.median <= paired.high);

@@ -1,4 +1,5 @@
-//! Fragments: later ones go where the first one of their datagram went, or where the one that came before it did.
+//! Fragment state: a later fragment follows the first fragment of its datagram, or the earlier-captured fragment of the
+//! datagram.
 
 use super::steering::{SteeringTarget, ends_at};
 use super::view::Layer;
@@ -9,20 +10,22 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use wire::Fragment;
 
-/// Nanoseconds of packet time for which a datagram is remembered.
+/// Lifetime of a datagram's state, in nanoseconds of packet time.
 const TIMEOUT: u64 = 30_000_000_000;
 
-/// Addresses, identification and, of IPv4, the protocol; and the way of steering, each of which remembers by itself.
+/// Key of a datagram: addresses, identification, the protocol (IPv4 only), and the steering function, since each
+/// function has state of its own.
 type Datagram = ([IpAddr; 2], u32, Option<u8>, String);
 
-/// Which way the parts of datagrams go, and which ports they have.
+/// Steering target and ports of fragmented datagrams.
 #[derive(Clone, Debug, Default)]
 pub struct FragmentTracker {
     steerings: FragmentInfo<SteeringTarget>,
     ports: FragmentInfo<[u16; 2]>,
 }
 
-/// Whose parts are asked about: the packet's that is meant alone, or the innermost one's and those of what is around it.
+/// The fragments that a lookup covers: that of the outermost packet, that of the innermost packet, or those of the
+/// innermost packet and the packets around it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FragmentScope {
     Outer,
@@ -30,7 +33,7 @@ pub(super) enum FragmentScope {
     Around,
 }
 
-/// What is the same for all parts of a datagram.
+/// A value that all fragments of a datagram share.
 #[derive(Clone, Debug)]
 struct FragmentInfo<T>(BTreeMap<Datagram, TrackedDatagram<T>>);
 
@@ -42,15 +45,16 @@ impl<T> Default for FragmentInfo<T> {
 
 #[derive(Clone, Debug)]
 struct TrackedDatagram<T> {
-    /// What holds for all parts, if anything.
+    /// The value for all fragments, if any.
     way: Option<T>,
-    /// What the first one said, once it came.
+    /// The first fragment's own value, once the first fragment has arrived.
     first: Option<Option<T>>,
     since: u64,
 }
 
 impl<T: Copy + PartialEq> FragmentInfo<T> {
-    /// What holds for a part that itself says this. `mistakes`: a later one may say something although the first one does not.
+    /// The value for a fragment whose own value is `own`. With `mistakes`, the first fragment keeps state even without
+    /// a value of its own, since a later fragment may have one.
     fn find_or_insert(&mut self, of: Datagram, part: Fragment, own: Option<T>, mistakes: bool, now: u64) -> Option<T> {
         let known = self.0.get_mut(&of).filter(|known| now.abs_diff(known.since) <= TIMEOUT);
         match (part, known, own) {
@@ -72,7 +76,7 @@ impl<T: Copy + PartialEq> FragmentInfo<T> {
                 known.first = Some(own);
                 known.way
             }
-            // Another datagram of the same number.
+            // Another datagram with the same identification.
             (_, _, own) => {
                 self.0.insert(of, TrackedDatagram { way: own, first: Some(own), since: now });
                 own
@@ -82,11 +86,11 @@ impl<T: Copy + PartialEq> FragmentInfo<T> {
 }
 
 impl Run<'_> {
-    /// Where the packet goes: where it says itself, unless it is a part of a datagram, which stays together.
+    /// The destination of the packet: its own, except that all fragments of a datagram share one destination.
     pub(super) fn followed(&mut self, steer: &Steering, sight: ParsedPacket) -> Option<SteeringTarget> {
         let mut way = self.way(steer, sight);
         let Some(inside) = self.lacks(steer, sight) else { return way };
-        // Of these a later part may not be for them, though its first one is.
+        // With these functions a later fragment may lack the steering input although its first fragment has it.
         let selects = matches!(steer, Steering::Local(..) | Steering::Rtp(_) | Steering::GtpUser(_));
         if way.is_none() && !selects {
             return None;
@@ -108,7 +112,7 @@ impl Run<'_> {
         way
     }
 
-    /// The ports of the datagram that a packet is, or is a part of: those of its first part; none where a later one came first.
+    /// The ports of the packet's datagram: those of the first fragment; 0 if a later fragment arrived first.
     pub(super) fn datagram_ports(&mut self, layer: Layer, whose: FragmentScope) -> [u16; 2] {
         let (mut ports, now) = (self.ports_of(layer), self.packet.facts.time);
         for (part, at) in self.parts(whose) {
@@ -120,12 +124,13 @@ impl Run<'_> {
         ports
     }
 
-    /// The ports that the packet itself has.
+    /// The packet's own ports.
     pub(super) fn ports_of(&self, layer: Layer) -> [u16; 2] {
         layer.ip.map_or([0; 2], |ip| self.view.flow_ports(&ip))
     }
 
-    /// Those packets that are parts, and where they begin. From the inside outwards: what an inner one knows serves the one around it.
+    /// The packets that are fragments, with their offsets, from the innermost to the outermost, since the value of an
+    /// inner packet is the input of the packet around it.
     fn parts(&self, whose: FragmentScope) -> Vec<(Fragment, usize)> {
         let of = |layer: Layer| layer.ip.map_or((Fragment::Whole, 0), |ip| (ip.part, ip.at));
         let (outer, inner) = (of(self.view.outer), of(self.view.inner));
@@ -138,7 +143,8 @@ impl Run<'_> {
         parts.into_iter().filter(|part| part.0 != Fragment::Whole).collect()
     }
 
-    /// Whether later fragments lack what is steered by: ports, and what is in tunnels. Says whether what is inside is meant.
+    /// `Some` if later fragments may lack the steering input (ports, or headers inside tunnels); then true if the input
+    /// is that of the innermost packet.
     fn lacks(&self, steer: &Steering, sight: ParsedPacket) -> Option<bool> {
         const PORTS: [Field; 4] = [Field::SrcPort, Field::DstPort, Field::IcmpType, Field::IcmpCode];
         const FRAME: [Field; 3] = [Field::EthSrc, Field::EthDst, Field::Vlan];

@@ -1,5 +1,6 @@
-//! Keys of flows as words, in the order of [`Field::ALL`]: two for an address, one for a link address, and what is smaller together in
-//! as few as hold it. Where both directions are one, the lesser end comes first: by address, then link address, then port.
+//! Flow keys as words, in the order of [`Field::ALL`]: two words for an address, one for a MAC address, and the smaller
+//! fields packed into as few words as possible. In a symmetric key the smaller endpoint comes first, compared by
+//! address, then MAC address, then port.
 
 use super::fragment::FragmentScope;
 use super::predicate::wide;
@@ -9,12 +10,12 @@ use ir::{Field, Key};
 use lang::term::{FlowMap, HeaderField};
 
 impl Run<'_> {
-    /// What flows are made of: the innermost packet but under `outer`.
+    /// The packet that defines flows: the innermost, or the outermost under `outer`.
     pub(super) fn flows_of(&self, sight: ParsedPacket) -> Layer {
         if sight.outside { self.view.outer } else { self.view.inner }
     }
 
-    /// The map, and the key of the packet's flow if it has one.
+    /// The map, and the key of the packet's flow, if the packet has all key fields.
     pub(super) fn entry(&mut self, map: &FlowMap, sight: ParsedPacket) -> Option<(&mut Table, Vec<u64>)> {
         let layer = self.flows_of(sight);
         let mut key = self.key(map.key, layer, [0; 2])?;
@@ -27,7 +28,7 @@ impl Run<'_> {
         Some((table, key))
     }
 
-    /// Something done with the entry of the packet's flow; nothing if it has none.
+    /// Calls `what` with the map and key of the packet's flow; does nothing if the packet lacks a key field.
     pub(super) fn on_flow(&mut self, map: &FlowMap, sight: ParsedPacket, what: impl FnOnce(&mut Table, Vec<u64>, u64)) {
         let now = self.packet.facts.time;
         if let Some((table, key)) = self.entry(map, sight) {
@@ -35,7 +36,7 @@ impl Run<'_> {
         }
     }
 
-    /// The words of the packet's key, with these ports; none if it lacks a field.
+    /// The words of the packet's key with these ports; `None` if the packet lacks a field.
     pub(super) fn key(&self, key: Key, layer: Layer, ports: [u16; 2]) -> Option<Vec<u64>> {
         let mut fields: Vec<(Field, u128)> = Vec::new();
         for field in key.fields() {
@@ -78,7 +79,8 @@ impl Run<'_> {
         Some(words)
     }
 
-    /// Fields of IP are missing where there is none, those of Ethernet too; tag, ethertype, ports and what ICMP has are 0.
+    /// `None` if the field's IP or Ethernet header is missing. The value is 0 for a missing VLAN tag, ethertype,
+    /// transport header or ICMP header.
     fn of_field(&self, field: Field, layer: Layer, ports: [u16; 2]) -> Option<u128> {
         let header = |field| self.field(field, layer);
         let mac = |end: usize| self.view.macs.map(|m| m[end].iter().fold(0, |n, b| n << 8 | u128::from(*b)));
@@ -99,7 +101,7 @@ impl Run<'_> {
         })
     }
 
-    /// Type and code where both were captured.
+    /// ICMP type and code, if both were captured.
     fn icmp(&self, layer: Layer) -> [u64; 2] {
         let of = |field| self.field(field, layer);
         match (of(HeaderField::IcmpType), of(HeaderField::IcmpCode)) {

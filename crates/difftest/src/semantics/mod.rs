@@ -1,9 +1,9 @@
-//! What a program means, a second time: its terms carried out word by word, as `docs/reference/packet-language.md` and the table of functions say, over
-//! what [`wire`] finds in the packet.
+//! A second, independent model of the language: it evaluates the terms literally as `docs/reference/packet-language.md`
+//! and the function table define them, on the headers that [`wire`] finds in the packet.
 //!
-//! Nothing here knows of the intermediate form or of the facts that are made for it, so a mistake in lowering, in facts, or in an
-//! execution shows. What is shared is the front end (terms come from it) and the filter of tcpdump inside programs, whose meaning is held
-//! against tcpdump itself elsewhere: it is run as the program that it is alone.
+//! The model uses neither the IR nor the packet facts, so it detects mistakes in lowering, in facts and in back ends.
+//! It shares the front end, which produces the terms, and the tcpdump filters inside programs; other tests compare
+//! those filters with tcpdump itself, and the model runs each filter as a program of its own.
 
 mod fragment;
 mod key;
@@ -22,29 +22,29 @@ use lang::term::{ActionTerm, Endpoint, LogItem, PacketScope};
 use std::collections::BTreeMap;
 use view::View;
 
-/// What a program may know beside its packets.
+/// The environment of a program: everything it can read besides its packets.
 #[derive(Clone, Debug)]
 pub struct ProgramContext {
-    /// The secret of the hashes.
+    /// The key of the hash functions.
     pub hash_key: u64,
-    /// As pcap numbers it.
+    /// The link type in pcap's numbering.
     pub link_type: u16,
-    /// The addresses of the port.
+    /// The addresses of the interface.
     pub host: Vec<Prefix>,
-    /// Devices by their number in the program: the port that a packet came from may be among them.
+    /// Devices by their number in the program; the interface of the packet may be among them.
     pub devices: Vec<String>,
-    /// What the keys of all its maps have in common.
+    /// The fields that the keys of all maps of the program share.
     pub common: Option<Key>,
 }
 
-/// What a program remembers.
+/// The state of a program between packets.
 #[derive(Clone, Debug)]
 pub struct ProgramState {
-    /// Maps by their name.
+    /// Maps by name.
     pub tables: BTreeMap<String, Table>,
     /// The group's counters.
     pub counters: [u64; COUNTERS as usize],
-    /// Which way fragments go.
+    /// State of fragmented datagrams.
     pub datagrams: FragmentTracker,
 }
 
@@ -54,53 +54,53 @@ impl Default for ProgramState {
     }
 }
 
-/// What goes with a packet.
+/// The values delivered with a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// To the members of which classes.
+    /// Bit set of the classes whose members receive the packet.
     pub classes: u64,
-    /// What steers.
+    /// The hash that selects the member.
     pub hash: u32,
-    /// What steers the second copy.
+    /// The hash that selects the member of the second copy.
     pub hash2: u32,
     /// The mark.
     pub mark: u32,
-    /// The state of this run.
+    /// The state value of this program run.
     pub state: u32,
 }
 
-/// Something done to a packet beside its delivery.
+/// An action besides delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ObservedAction {
-    /// A copy went out of this device. An execution that does not tell out of which says [`ObservedAction::SOME`].
+    /// Forwarded a copy to this device. Executions that do not report the device use [`ObservedAction::SOME`].
     Forward(String),
-    /// This text was written.
+    /// Wrote this text.
     Message(String),
-    /// Something else was.
+    /// Wrote another log entry.
     Log(Log),
 }
 
-/// What becomes of a packet.
+/// The verdict and the actions for a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PacketOutcome {
-    /// To whom.
+    /// The kind of verdict.
     pub kind: VerdictKind,
-    /// What goes with it; nothing where nobody gets to see it.
+    /// The values delivered with the packet; `None` if the execution delivers the packet to no member.
     pub record: Option<Record>,
-    /// Whether a copy goes to the stack.
+    /// True if the kernel's network stack receives a copy.
     pub kernel: bool,
-    /// What was done to it, in order.
+    /// The actions, in order.
     pub done: Vec<ObservedAction>,
 }
 
 impl PacketOutcome {
-    /// What a program begins with.
+    /// The outcome before the first stage.
     pub fn start(mark: u32) -> Self {
         let record = Record { classes: DEFAULT_CLASS, hash: 0, hash2: 0, mark, state: 0 };
         Self { kind: VerdictKind::Copy, record: Some(record), kernel: false, done: vec![] }
     }
 
-    /// Whether an execution that saw `seen` saw this.
+    /// True if this outcome agrees with `seen`, the possibly incomplete outcome of an execution.
     pub fn is(&self, seen: &Self) -> bool {
         let record = seen.record.is_none() || self.record == seen.record;
         let same = |(a, b): (&ObservedAction, &ObservedAction)| {
@@ -113,11 +113,11 @@ impl PacketOutcome {
 }
 
 impl ObservedAction {
-    /// The name of whichever device it was.
+    /// The placeholder for a device that the execution did not report.
     pub const SOME: &str = "some device";
 }
 
-/// The stages of a program: the steps that the user wrote, each of which has a text.
+/// The stages of a program: the steps in its source, each with its source text.
 pub fn stages(term: &ActionTerm) -> Vec<&ActionTerm> {
     match term {
         ActionTerm::Seq(steps) if steps.iter().all(|s| !s.0.is_empty()) => steps.iter().map(|s| &s.1).collect(),
@@ -125,7 +125,7 @@ pub fn stages(term: &ActionTerm) -> Vec<&ActionTerm> {
     }
 }
 
-/// Carries out stages on a packet; `number` is the packet's among those of this worker.
+/// Evaluates stages on a packet; `number` is the packet's sequence number at this worker.
 pub fn run(
     stages: &[&ActionTerm],
     fate: PacketOutcome,
@@ -143,19 +143,19 @@ pub fn run(
     PacketOutcome { kind, record: Some(run.record), kernel: run.kernel, done: run.done }
 }
 
-/// What is looked at.
+/// The part of the packet that a term refers to.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ParsedPacket {
-    /// How many `shift` are around it.
+    /// Number of enclosing `shift`.
     shifts: u8,
-    /// Whether `outer` is, nearer than any `shift`.
+    /// True under an `outer` that is nearer than any `shift`.
     outside: bool,
-    /// The end that is asked where either is meant.
+    /// The endpoint, source or destination, that a predicate about either endpoint refers to.
     end: Option<Endpoint>,
 }
 
 impl ParsedPacket {
-    /// Whether the sender's end is asked, and the receiver's.
+    /// Whether the predicate refers to the source, and whether to the destination.
     fn ends(self, end: Endpoint) -> (bool, bool) {
         match (end, self.end) {
             (Endpoint::Src, _) | (Endpoint::Any, Some(Endpoint::Src)) => (true, false),
@@ -178,7 +178,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Whether the packet passes.
+    /// Evaluates a term; true if the packet passes.
     fn act(&mut self, act: &ActionTerm, sight: ParsedPacket) -> bool {
         match act {
             ActionTerm::Unit => (),
@@ -201,7 +201,8 @@ impl Run<'_> {
                 self.kind = VerdictKind::Copy;
             }
             ActionTerm::Par(acts) => {
-                // Whom to deliver to is as before when the next is tried; mark and state stay.
+                // Each alternative starts with the original delivery; mark and state keep the changes of earlier
+                // alternatives.
                 let (kind, Record { classes, hash, hash2, .. }) = (self.kind, self.record);
                 return acts.iter().any(|act| {
                     self.kind = kind;

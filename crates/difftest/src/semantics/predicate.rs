@@ -1,4 +1,4 @@
-//! Questions about a packet, and the numbers that it may have.
+//! Predicates and properties of a packet.
 
 use super::fragment::FragmentScope;
 use super::view::{Ip, Layer};
@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use wire::Fragment;
 
 impl Run<'_> {
-    /// What questions are about: the outermost packet but under `shift`.
+    /// The packet that predicates refer to: the outermost, or the innermost under `shift`.
     pub(super) fn layer_for(&self, sight: ParsedPacket) -> Layer {
         if sight.shifts > 0 { self.view.inner } else { self.view.outer }
     }
@@ -72,8 +72,8 @@ impl Run<'_> {
         })
     }
 
-    /// Telephony by its looks: SIP by its port; media and its reports by UDP ports from 1024 on, version 2 of RTP (RFC 3550), and what
-    /// goes with the parity of the ports: reports (types 200 to 204) on two odd ones, known types of payload on two even ones.
+    /// VoIP by heuristics: SIP by its port; RTP and RTCP by UDP ports from 1024 on, version 2 (RFC 3550), and the
+    /// parity of both ports: RTCP (types 200 to 204) on odd ports, RTP with a known payload type on even ports.
     pub(super) fn is_voip(&self, ip: &Ip, kind: Voip) -> bool {
         let Some(ports) = self.view.ports(ip) else { return false };
         let is_sip = ports.iter().any(|p| matches!(p, 5060 | 5061));
@@ -93,7 +93,7 @@ impl Run<'_> {
         }
     }
 
-    /// GTP by its ports: control on 2123; on 2152 user packets (type 255) and control of the user plane.
+    /// GTP by its ports: GTP-C on 2123; on 2152 user packets (type 255) and signalling of the user plane.
     pub(super) fn is_gtp(&self, ip: &Ip, kind: Gtp) -> bool {
         let Some(ports) = self.view.ports(ip).filter(|_| ip.protocol == 17) else { return false };
         let is_user = if ports.contains(&2123) {
@@ -112,7 +112,7 @@ impl Run<'_> {
         }
     }
 
-    /// The property, if the packet has it.
+    /// The value of the property, if the packet has it.
     pub(super) fn property(&mut self, of: &Prop, sight: ParsedPacket) -> Option<u64> {
         match of {
             Prop::Header(field) => self.field(*field, self.layer_for(sight)),
@@ -166,7 +166,7 @@ impl Run<'_> {
     }
 }
 
-/// What of both ends a question is asked of.
+/// The values of those endpoints that the predicate refers to.
 fn of_endpoint<T: Copy>(sight: ParsedPacket, end: Endpoint, [src, dst]: [T; 2]) -> impl Iterator<Item = T> {
     let (is_src, is_dst) = sight.ends(end);
     [(is_src, src), (is_dst, dst)].into_iter().filter(|e| e.0).map(|e| e.1)
@@ -185,13 +185,13 @@ fn compares(value: u64, cmp: Cmp, n: u64) -> bool {
     }
 }
 
-/// Whether the bits of the network are the address's. IPv4 lies in `::ffff:0:0/96` of IPv6.
+/// True if the address is in the network. IPv4 addresses count as `::ffff:0:0/96`.
 pub(super) fn is_in(address: IpAddr, net: Prefix) -> bool {
     let bits = u32::from(net.bits()) + if net.is_v4() { 96 } else { 0 };
     (wide(address) ^ wide(net.address())).checked_shr(128 - bits).unwrap_or(0) == 0
 }
 
-/// The address among those of IPv6 (RFC 4291 §2.5.5.2).
+/// The address as IPv6; IPv4 addresses are mapped (RFC 4291 §2.5.5.2).
 pub(super) fn wide(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(a) => 0xffff_0000_0000 | u128::from(a.to_bits()),

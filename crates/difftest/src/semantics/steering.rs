@@ -1,7 +1,8 @@
-//! Steering: whom of the members a packet goes to.
+//! Steering: which members of a group receive a packet.
 //!
-//! The hash of flows is that of [`wire::FlowHasher`]. All others chain `state = mix(state ^ word)` from the key and a number for what they
-//! are of, and are the upper half of it, 1 instead of 0.
+//! The flow hash is that of [`wire::FlowHasher`]. Every other hash starts from the key plus the number of its input
+//! type ([`HashInput`]), computes `state = mix(state ^ word)` for each word, and is the upper half of the state, or 1
+//! if that is 0.
 
 use super::predicate::{is_in, wide};
 use super::view::{View, ip};
@@ -13,7 +14,7 @@ use lang::term::{Gtp, Steering, Voip};
 use std::net::IpAddr;
 use wire::{Family, FlowHasher, Fragment};
 
-/// What a hash is of.
+/// The input of a hash.
 #[derive(Clone, Copy)]
 enum HashInput {
     Address = 0x10,
@@ -26,21 +27,21 @@ enum HashInput {
     Vlan = 0x17,
 }
 
-/// Where a packet goes.
+/// The destination of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SteeringTarget {
     /// To this member.
     Member(u32),
-    /// To all members of all classes but that of controllers.
+    /// All members of all classes except the class of controllers.
     All,
-    /// To one member, by a hash.
+    /// One member, chosen by a hash.
     One(u32),
-    /// To two.
+    /// Two members, each chosen by a hash.
     Two(u32, u32),
 }
 
 impl Run<'_> {
-    /// Nothing if the packet lacks what it is steered by, and is dropped.
+    /// Steers the packet; `None` if the packet lacks the steering input and is dropped.
     pub(super) fn steering(&mut self, steer: &Steering, sight: ParsedPacket) -> Option<()> {
         match self.followed(steer, sight)? {
             SteeringTarget::Member(member) => (self.kind, self.record.hash) = (VerdictKind::Pick, member),
@@ -53,7 +54,7 @@ impl Run<'_> {
         Some(())
     }
 
-    /// Where the packet itself says that it goes.
+    /// The destination according to the packet alone, without fragment state.
     pub(super) fn way(&self, steer: &Steering, sight: ParsedPacket) -> Option<SteeringTarget> {
         let (flows, asked) = (self.flows_of(sight), self.layer_for(sight));
         let source = &self.packet.facts;
@@ -113,14 +114,14 @@ impl Run<'_> {
             }
             Steering::Common => {
                 let key = self.world.common.expect("a program that steers by it has one");
-                // Where the maps look, whatever is looked at here.
+                // The layer that the flow maps use, independent of `sight`.
                 let layer = self.flows_of(ParsedPacket { outside: key.is_outside(), ..ParsedPacket::default() });
                 SteeringTarget::One(self.hash(HashInput::Key, &self.key(key.both_ways(), layer, self.ports_of(layer))?))
             }
             Steering::Rtp(signalling) => {
                 let ip = asked.ip?;
                 if self.is_voip(&ip, Voip::Rtp) || self.is_voip(&ip, Voip::Rtcp) {
-                    // A call's media and reports have neighbouring ports, of which the last bit says which it is.
+                    // RTP and RTCP of a call use adjacent ports that differ only in the last bit.
                     let [src, dst] = self.view.ports(&ip)?.map(|port| port / 2);
                     let (a, b) = ((wide(ip.src), src), (wide(ip.dst), dst));
                     let ends = [a.min(b), a.max(b)];
@@ -147,7 +148,7 @@ impl Run<'_> {
         })
     }
 
-    /// By those of the two addresses that are in the network; nobody's otherwise.
+    /// Steers by each of the two addresses that is in the network; `None` if neither is.
     fn local(&self, net: Prefix, bits: u8, src: IpAddr, dst: IpAddr) -> Option<SteeringTarget> {
         let hash = |address: IpAddr| {
             let dropped = u32::from(if net.is_v4() { 32 } else { 128 } - bits);
@@ -182,7 +183,7 @@ fn words(address: u128) -> [u64; 2] {
     [(address >> 64) as u64, address as u64]
 }
 
-/// Where the user's packet begins in a G-PDU (3GPP TS 29.281 §5), behind the UDP header at `udp`.
+/// Offset of the user's packet in a G-PDU (3GPP TS 29.281 §5) behind the UDP header at `udp`.
 fn inside_gtp(view: &View<'_>, udp: usize) -> Option<usize> {
     let flags = view.number(udp + 8, 1)?;
     let mut at = udp + 8 + 8;
@@ -198,7 +199,7 @@ fn inside_gtp(view: &View<'_>, udp: usize) -> Option<usize> {
     Some(at)
 }
 
-/// The addresses of the packet of IP that begins here.
+/// The addresses of the IP packet at offset `at`.
 pub(super) fn ends_at(bytes: &[u8], at: usize) -> Option<[IpAddr; 2]> {
     let family = match bytes.get(at)? >> 4 {
         4 => Family::V4,

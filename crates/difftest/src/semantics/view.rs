@@ -1,46 +1,46 @@
-//! A packet as programs see it: its bytes, its outermost packet of IP and its innermost.
+//! The parts of a packet that programs use: its bytes, its outermost and its innermost IP packet.
 
 use crate::trial::Packet;
 use std::net::IpAddr;
 use wire::{Decoded, Family, FlowKey, Fragment, Headers, IpProtocol, Port};
 
-/// See the module.
+/// The parts of a packet that programs use.
 pub(super) struct View<'a> {
     pub bytes: &'a [u8],
     /// Bytes on the wire.
     pub len: u32,
-    /// How many tunnels are around the innermost packet.
+    /// Number of tunnels around the innermost packet.
     pub tunnels: u8,
-    /// The id of the outermost tag.
+    /// VLAN id of the outermost tag.
     pub vlan: Option<u16>,
-    /// The sender's link address and the receiver's, of Ethernet.
+    /// Source and destination MAC address of an Ethernet frame.
     pub macs: Option<[[u8; 6]; 2]>,
     pub outer: Layer,
     pub inner: Layer,
-    /// Of the innermost packet and those around it, the outermost one that is a part of a datagram: which part, and where it begins.
+    /// The outermost fragment among the innermost packet and the packets around it: its fragment type and its offset.
     pub part: (Fragment, usize),
 }
 
-/// What is known of a packet of those in each other.
+/// The ethertype and IP header of the outermost or innermost packet.
 #[derive(Clone, Copy)]
 pub(super) struct Layer {
-    /// `None` where there is none, as in a frame that begins with IP and is none.
+    /// `None` without an ethertype, as in a frame of link type RAW whose first byte is not that of IP.
     pub ethertype: Option<u16>,
     pub ip: Option<Ip>,
 }
 
-/// A packet of IP of which the fixed header was captured.
+/// An IP packet whose fixed header was captured.
 #[derive(Clone, Copy)]
 pub(super) struct Ip {
     /// 4 or 6.
     pub version: u8,
-    /// Where it begins.
+    /// Offset of the IP header.
     pub at: usize,
     pub src: IpAddr,
     pub dst: IpAddr,
     pub protocol: u8,
     pub part: Fragment,
-    /// Where its transport header begins, if that was captured. Later fragments have none.
+    /// Offset of the transport header, if captured. Later fragments have none.
     pub above: Option<usize>,
 }
 
@@ -63,7 +63,8 @@ impl<'a> View<'a> {
         let d = &decoded;
         let inner =
             Layer { ethertype: some(d.ethertype.0), ip: found(d.family, d.l3, Some(d.protocol), d.fragment, d.l4) };
-        // Innermost is also what lies deeper than the outermost is looked for, without any tunnel.
+        // The inner packet also differs from the outer if it lies, without any tunnel, behind more headers than the
+        // parser of the outer packet follows.
         let is_other = d.depth > 0 || outer.ip.is_none() && inner.ip.is_some();
         let macs = bytes.first_chunk::<12>().filter(|_| h.is_ethernet()).map(|b| {
             let mac = |at: usize| std::array::from_fn(|i| b[at + i]);
@@ -74,25 +75,25 @@ impl<'a> View<'a> {
         Self { bytes, len, tunnels: d.depth, vlan: h.vlan(), macs, outer, inner, part }
     }
 
-    /// A number of the frame in network order.
+    /// A number in network byte order at an offset in the frame.
     pub fn number(&self, at: usize, size: usize) -> Option<u64> {
         let bytes = self.bytes.get(at..at + size)?;
         Some(bytes.iter().fold(0, |n, b| n << 8 | u64::from(*b)))
     }
 
-    /// A number behind the beginning of the transport header.
+    /// A number at an offset from the transport header.
     pub fn above(&self, ip: &Ip, at: usize, size: usize) -> Option<u64> {
         self.number(ip.above? + at, size)
     }
 
-    /// The ports that questions ask: of TCP, UDP and SCTP, those of a first fragment too.
+    /// The ports that predicates use: of TCP, UDP and SCTP, also in first fragments.
     pub fn ports(&self, ip: &Ip) -> Option<[u16; 2]> {
         let has = matches!(ip.protocol, 6 | 17 | 132);
         let [src, dst] = [self.above(ip, 0, 2), self.above(ip, 2, 2)];
         has.then_some([src? as u16, dst? as u16])
     }
 
-    /// The ports that flows are told apart by, 0 where there are none; those of a first fragment too.
+    /// The ports of the flow key, also in first fragments; 0 for protocols without ports.
     pub fn flow_ports(&self, ip: &Ip) -> [u16; 2] {
         let counts = IpProtocol(ip.protocol).has_ports();
         match [self.above(ip, 0, 2), self.above(ip, 2, 2)] {
@@ -101,14 +102,14 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Whose packet it is, where it is steered.
+    /// The flow key for steering.
     pub fn flow(&self, ip: &Ip) -> FlowKey {
         let [src_port, dst_port] = self.flow_ports(ip).map(Port);
         FlowKey { src: ip.src, dst: ip.dst, src_port, dst_port, protocol: IpProtocol(ip.protocol) }
     }
 }
 
-/// The packet of IP that begins here, if its addresses were captured.
+/// The IP packet at offset `at`, if its addresses were captured.
 pub(super) fn ip(
     bytes: &[u8],
     family: Family,

@@ -1,7 +1,8 @@
-//! What a reader must have read of a capture before it can begin in its middle: the file header of pcap; in pcapng the
-//! header of the section and the descriptions of its interfaces up to there (draft-ietf-opsawg-pcapng, sections 4.1 and 4.2).
+//! The headers that a reader needs before it can begin in the middle of a capture: for pcap the file header; for pcapng
+//! the section header and the interface descriptions before that offset (draft-ietf-opsawg-pcapng, sections 4.1 and
+//! 4.2).
 //!
-//! The walk over pcapng blocks believes their lengths only as far as [`pcap::Reader`] has come, which has checked them.
+//! The scan of pcapng blocks uses only lengths that [`pcap::Reader`] has checked.
 
 use crate::{Origin, QueryContext};
 use pcap::ng::InterfaceDescription;
@@ -11,20 +12,20 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-/// Most bytes of descriptions that are kept for one file.
+/// Maximum number of bytes of descriptions kept for one file.
 const MAX: usize = 64 << 20;
 
-/// Bytes read at a time.
+/// Bytes of one read.
 const WINDOW: usize = 128 << 10;
 
 const SECTION: u32 = 0x0a0d_0d0a;
 const INTERFACE: u32 = 1;
 const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
 
-/// The fields of a section header, and what is kept of it: those, without options.
+/// Size of the fields of a section header; the context keeps these fields without the options.
 const SECTION_FIELDS: usize = 24;
 
-/// See the module.
+/// The headers of a capture.
 #[derive(Debug, Default)]
 pub struct CaptureContext {
     sections: Vec<Section>,
@@ -33,12 +34,12 @@ pub struct CaptureContext {
 
 #[derive(Debug)]
 struct Section {
-    /// Where it begins.
+    /// Offset of the section.
     at: u64,
-    /// Where its header ends, options included.
+    /// End of the section header, options included.
     header_end: u64,
     big: bool,
-    /// What a reader is given first: the header, then each interface.
+    /// The bytes that a reader needs first: the section header, then each interface description.
     head: Vec<u8>,
     header: usize,
     interfaces: Vec<Interface>,
@@ -47,9 +48,9 @@ struct Section {
 /// One interface of a section.
 #[derive(Debug)]
 pub struct Interface {
-    /// Where it is described.
+    /// Byte range of the interface description.
     range: Range<u64>,
-    /// How much of the head reaches to its end.
+    /// Length of the part of `head` that includes this interface.
     head: usize,
     name: String,
     filter: String,
@@ -59,10 +60,10 @@ pub struct Interface {
 }
 
 impl CaptureContext {
-    /// Of a file whose format has no sections: what it begins with, and that it has one interface. Of pcapng: nothing yet.
+    /// For a format without sections: the file header and its single interface. For pcapng: empty.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system call.
     pub fn begin(format: Format, file: &File) -> io::Result<Self> {
         let mut head = vec![0; if format == Format::Pcap { classic::FILE_HEADER } else { 0 }];
         file.read_exact_at(&mut head, 0)?;
@@ -70,7 +71,7 @@ impl CaptureContext {
             None => (ETHERNET, 0),
             Some(h) => {
                 let magic = u32::from_le_bytes([h[0], h[1], h[2], h[3]]);
-                // The reader has recognised the file; either order has its own magic numbers.
+                // The reader has recognised the file; each byte order has its own magic numbers.
                 let big = ![0xa1b2_c3d4, 0xa1b2_3c4d, 0xa1b2_cd34].contains(&magic);
                 (u32_at(h, 20, big) as u16, u32_at(h, 16, big))
             }
@@ -98,10 +99,10 @@ impl CaptureContext {
         Ok(Self { sections, bytes: 0 })
     }
 
-    /// From the ranges that an index names.
+    /// Reads the context from the byte ranges in an index.
     ///
     /// # Errors
-    /// What the system says, or that the ranges do not hold what they should.
+    /// The error of the system call, or unexpected content in the ranges.
     pub fn restore(format: Format, file: &File, ranges: &[Range<u64>]) -> io::Result<Self> {
         let mut context = Self::begin(format, file)?;
         if format == Format::PcapNg {
@@ -113,7 +114,7 @@ impl CaptureContext {
                         "the index names a place behind the end of the capture",
                     ));
                 }
-                // Neighbours were joined, perhaps with packets between them.
+                // Adjacent ranges were joined, and packets may lie between the descriptions.
                 let mut walk = BlockScan::new(file, range.end);
                 walk.at = range.start;
                 walk.big = context.sections.last().is_some_and(|s| s.big);
@@ -129,7 +130,7 @@ impl CaptureContext {
         Ok(context)
     }
 
-    /// Where in the file it lies, in order.
+    /// The byte ranges of the context in the file, in order.
     pub fn ranges(&self) -> Vec<Range<u64>> {
         let section = |s: &Section| {
             let header = s.at..s.header_end;
@@ -138,7 +139,7 @@ impl CaptureContext {
         self.sections.iter().flat_map(section).filter(|r| !r.is_empty()).collect()
     }
 
-    /// What a reader must be given that begins at this byte.
+    /// The bytes that a reader needs first if it begins at this offset.
     pub fn head(&self, at: u64) -> &[u8] {
         let Some(section) = self.section(at) else { return &[] };
         let before = section.interfaces.partition_point(|i| i.range.start < at.max(1));
@@ -146,8 +147,8 @@ impl CaptureContext {
         &section.head[..len.min(section.head.len())]
     }
 
-    /// The origin of a packet that begins at this byte and names this interface; `None` if the interface is not described
-    /// or not asked for. `name` stands for an interface without one.
+    /// The origin of a packet at this offset with this interface number; `None` if the interface is not described or
+    /// not in the query. `name` is the default name of an interface.
     pub fn origin(&mut self, at: u64, number: u32, name: &str, book: &mut QueryContext) -> Option<usize> {
         let i = self.sections.partition_point(|s| s.at <= at).checked_sub(1)?;
         let interface = self.sections[i].interfaces.get_mut(number as usize)?;
@@ -190,7 +191,7 @@ impl CaptureContext {
     }
 }
 
-/// A walk over the blocks of pcapng.
+/// A scan of the blocks of a pcapng file.
 pub struct BlockScan<'a> {
     file: &'a File,
     end: u64,
@@ -201,22 +202,22 @@ pub struct BlockScan<'a> {
 }
 
 impl<'a> BlockScan<'a> {
-    /// From the beginning.
+    /// A scan from the beginning.
     pub fn new(file: &'a File, end: u64) -> Self {
         Self { file, end, at: 0, big: false, window: Vec::new(), window_at: 0 }
     }
 
-    /// Over the blocks that begin before this byte.
+    /// Scans the blocks that begin before this offset.
     ///
     /// # Errors
-    /// What the system says, or that there is more to keep than can be.
+    /// The error of the system call, or descriptions larger than the maximum.
     #[inline]
     pub fn pass(&mut self, until: u64, context: &mut CaptureContext) -> io::Result<()> {
         while self.at < until && self.step(context)? {}
         Ok(())
     }
 
-    /// Over one block; false where none can be read.
+    /// Scans a block; false if no block can be read.
     fn step(&mut self, context: &mut CaptureContext) -> io::Result<bool> {
         let Some(&head) = self.bytes(12)?.and_then(|b| b.first_chunk::<12>()) else { return Ok(false) };
         let kind = u32_at(&head, 0, false);
@@ -230,7 +231,7 @@ impl<'a> BlockScan<'a> {
         }
         if kind == SECTION {
             let Some(fields) = self.bytes(SECTION_FIELDS)? else { return Ok(false) };
-            // Its options, of any length, are left out, so both its lengths change.
+            // The options, which may have any length, are omitted, so both length fields change.
             let short = (SECTION_FIELDS + 4) as u32;
             let mut bytes = [fields, &[0; 4]].concat();
             for at in [4, SECTION_FIELDS] {
@@ -273,7 +274,7 @@ impl<'a> BlockScan<'a> {
         context.add(len as usize)
     }
 
-    /// This many bytes from the place of the walk on; `None` if the file has fewer.
+    /// `len` bytes from the current offset; `None` if the file has fewer.
     fn bytes(&mut self, len: usize) -> io::Result<Option<&[u8]>> {
         let end = self.at + len as u64;
         if end > self.end {

@@ -1,10 +1,11 @@
-//! Indexes of captures that somebody else wrote: made once, beside the capture or in a folder of their own, and believed as
-//! long as the capture is what it was.
+//! Indexes of foreign captures: built once, stored beside the capture or in a separate directory, and valid as long as
+//! the capture is unchanged.
 //!
-//! The index of `x.pcap` is `x.pcap.ngi`, so that it meets neither the index of `x.pcapng` nor one of a store, which would
-//! be `x.ngi`. It says how long the capture was and when it was changed last; one that does not fit is not used. In a
-//! folder of its own, where captures of the same name may meet, its name gets a number made of the capture's path; it names
-//! the capture, and so can be asked in the capture's place.
+//! The index of `x.pcap` is `x.pcap.ngi`, so that its name differs from the index of `x.pcapng` and from a store index,
+//! which would be `x.ngi`. The index contains the length and modification time of the capture; if these differ, the
+//! index is not used. In a separate directory, where captures with equal names may meet, the name of the index also
+//! contains a hash of the capture's path; the index contains that path, so a user may name the index in place of the
+//! capture.
 
 use super::capture::Capture;
 use super::context::{BlockScan, CaptureContext};
@@ -22,43 +23,44 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Longest capture that is indexed by itself: what is known of all its blocks is held until the end, up to 1 % of it.
+/// Maximum length of a capture with an index: the builder keeps the descriptions of all blocks in memory, up to 1 % of
+/// the capture.
 pub const MAX_CAPTURE: u64 = 128 << 30;
 
-/// Packets between two looks at whether the index is still wanted.
+/// Packets between two checks of the stop flag.
 const CHECK_INTERVAL: u64 = 4096;
 
-/// What was made of a capture.
+/// The result of building an index.
 #[derive(Clone, Debug)]
 pub struct IndexBuild {
-    /// Where the index is.
+    /// Path of the index.
     pub path: PathBuf,
-    /// Its length.
+    /// Length of the index.
     pub bytes: u64,
     /// Length of the capture.
     pub capture_bytes: u64,
-    /// What is in the capture.
+    /// Summary of the capture.
     pub summary: Summary,
-    /// What is wrong with the capture, and where.
+    /// Damage of the capture and its offset.
     pub damage: Option<String>,
-    /// Packets of each link type that is not understood, of which the index knows nothing but the time.
+    /// Number of packets of each unknown link type; the index has only their times.
     pub strange: BTreeMap<u16, u64>,
 }
 
-/// What an index is worth.
+/// The state of an index.
 #[derive(Debug)]
 pub enum IndexState {
-    /// It describes the capture as it is.
+    /// The index matches the capture.
     Current(Box<Summary>),
-    /// There is none.
+    /// There is no index.
     Missing,
-    /// It describes what the capture was before.
+    /// The capture has changed since the index was built.
     Stale(String),
-    /// It cannot be read, or is not one.
+    /// The index is unreadable, or the file is not an index.
     Unreadable(String),
 }
 
-/// Where the index of a capture lies: beside it, or in this folder.
+/// Path of the index of a capture: beside it, or in the directory `into`.
 pub fn path(capture: &Path, into: Option<&Path>) -> PathBuf {
     let mut name = OsString::from(capture.file_name().unwrap_or_default());
     if into.is_some() {
@@ -71,10 +73,10 @@ pub fn path(capture: &Path, into: Option<&Path>) -> PathBuf {
     into.map_or_else(|| capture.with_file_name(&name), |folder| folder.join(&name))
 }
 
-/// Makes the index of a capture, under a hidden name until it is whole; `None` if `stop` was set meanwhile.
+/// Builds the index of a capture, under a hidden name until it is complete; `None` if `stop` was set meanwhile.
 ///
 /// # Errors
-/// What is no capture, or cannot be read or written; a capture that was changed meanwhile.
+/// If the file is no capture, cannot be read, or changes meanwhile, or if the index cannot be written.
 pub fn make(capture: &Path, into: Option<&Path>, stop: &AtomicBool) -> Result<Option<IndexBuild>, QueryError> {
     let (described, file) = Capture::open(capture)?;
     let failed = |error| QueryError::Io { path: capture.to_owned(), error };
@@ -125,25 +127,25 @@ pub fn make(capture: &Path, into: Option<&Path>, stop: &AtomicBool) -> Result<Op
     }))
 }
 
-/// What the index of a capture is worth, as far as length and time tell.
+/// The state of the index of a capture, according to length and modification time.
 ///
 /// # Errors
-/// What is no capture.
+/// If the file is no capture.
 pub fn index_state(capture: &Path, into: Option<&Path>) -> Result<IndexState, QueryError> {
     let (described, _) = Capture::open(capture)?;
     Ok(state(&described, &path(capture, into)))
 }
 
-/// [`index_state`], and compares the checksum of each block: reads all of the capture.
+/// [`index_state`], and also compares the checksum of each block, which reads the whole capture.
 ///
 /// # Errors
-/// What is no capture, or cannot be read.
+/// If the file is no capture or cannot be read.
 pub fn verify(capture: &Path, into: Option<&Path>, stop: &AtomicBool) -> Result<IndexState, QueryError> {
     let (described, file) = Capture::open(capture)?;
     let mut path = path(capture, into);
     let mut state = state(&described, &path);
     if let IndexState::Missing = state {
-        // That of its store serves as well.
+        // A store index serves as well.
         path = capture.with_extension(index::SUFFIX);
         state = self::state(&described, &path);
     }
@@ -170,15 +172,15 @@ pub fn verify(capture: &Path, into: Option<&Path>, stop: &AtomicBool) -> Result<
     Ok(state)
 }
 
-/// Removes the index of a capture, which may have gone itself; false if there was none.
+/// Removes the index of a capture, which may no longer exist itself; false if there was no index.
 ///
 /// # Errors
-/// When it is no index of a capture, or cannot be removed.
+/// If the file is not the index of a capture, or cannot be removed.
 pub fn remove(capture: &Path, into: Option<&Path>) -> Result<bool, QueryError> {
     remove_index(&path(capture, into))
 }
 
-/// Removes an index by its own name; false if there was none.
+/// Removes an index by its own path; false if there was no index.
 ///
 /// # Errors
 /// As [`remove`].
@@ -193,16 +195,16 @@ pub fn remove_index(path: &Path) -> Result<bool, QueryError> {
     std::fs::remove_file(path).map(|()| true).map_err(failed)
 }
 
-/// Whether a file has the index of a store, which serves as well.
+/// True if the file has a store index, which serves as well.
 pub fn is_of_store(capture: &Path) -> bool {
     let Ok((described, _)) = Capture::open(capture) else { return false };
     matches!(open(&described, &capture.with_extension(index::SUFFIX)), Ok(Some(_)))
 }
 
-/// The capture that an index names, if the path is that of an index.
+/// The path of the capture that an index names, if `path` is an index.
 ///
 /// # Errors
-/// When it is one that cannot be read.
+/// If the index cannot be read.
 pub fn named(path: &Path) -> Result<Option<PathBuf>, QueryError> {
     if path.extension().is_none_or(|e| e != index::SUFFIX) {
         return Ok(None);
@@ -213,14 +215,14 @@ pub fn named(path: &Path) -> Result<Option<PathBuf>, QueryError> {
         let why = "it belongs to a store; ask that with --store, or name the packet file";
         return Err(failed(io::Error::new(io::ErrorKind::InvalidData, why)));
     };
-    // Beside its capture an index holds the name alone, so that both can be moved together.
+    // An index beside its capture contains only the file name, so that both can be moved together.
     Ok(Some(path.with_file_name("").join(header.interface)))
 }
 
-/// The index of a capture, opened. A store's own is as good for a packet file that was not changed.
+/// Opens the index of a capture. A store index serves as well if its packet file is unchanged.
 ///
 /// # Errors
-/// In words, why the one that is there is not used.
+/// The reason, as text, why the existing index is not used.
 pub(super) fn find(capture: &Capture, asked: &Path) -> Result<Option<(Reader, File)>, String> {
     let own = path(&capture.path, None);
     let path = if asked.extension().is_some_and(|e| e == index::SUFFIX) { asked } else { &own };
@@ -271,7 +273,7 @@ fn open(capture: &Capture, path: &Path) -> Result<Option<(Reader, File)>, IndexS
     Err(IndexState::Stale(why.to_owned()))
 }
 
-/// What the index of a capture says of it as it is now.
+/// The description of the capture for its index.
 fn content(capture: &Capture) -> Content {
     let format = match capture.format {
         Format::Pcap => index::Format::Pcap,
@@ -281,11 +283,11 @@ fn content(capture: &Capture) -> Content {
     Content::Foreign { format, bytes: capture.bytes, modified: capture.modified }
 }
 
-/// Everything about a capture that its index will hold.
+/// The contents of the future index.
 struct Scan {
     builder: Builder,
     context: CaptureContext,
-    /// Where the last whole record ends.
+    /// End of the last complete record.
     end: u64,
     last: Timestamp,
     damage: Option<String>,
@@ -293,7 +295,7 @@ struct Scan {
 }
 
 impl Scan {
-    /// Reads all of it; `None` if that was stopped.
+    /// Reads the whole capture; `None` if stopped.
     fn of(capture: &Capture, file: &File, interface: String, stop: &AtomicBool) -> io::Result<Option<Self>> {
         let context = CaptureContext::begin(capture.format, file)?;
         let mut header = Header {
@@ -366,7 +368,7 @@ impl Scan {
         Ok(Some(scan))
     }
 
-    /// Ends a block: its keys, its length and its checksum.
+    /// Completes a block: its keys, length and checksum.
     fn close(&mut self, mut entry: Entry, keys: &mut BlockKeys, file: &File) -> io::Result<()> {
         let from = u64::from(entry.block) * BLOCK;
         let mut bytes = vec![0; self.end.saturating_sub(from).min(BLOCK) as usize];
@@ -379,7 +381,7 @@ impl Scan {
         Ok(())
     }
 
-    /// Writes the index and gives it its name.
+    /// Writes the index and publishes it.
     fn write(&mut self, path: &Path) -> io::Result<u64> {
         let mut hidden = OsString::from(".");
         hidden.push(path.file_name().unwrap_or_default());
@@ -396,7 +398,7 @@ impl Scan {
             Ok(bytes)
         })();
         if written.is_err() {
-            // Nobody would look for what is left of it.
+            // Removes the incomplete index.
             let _ = std::fs::remove_file(&hidden);
         }
         written

@@ -1,8 +1,8 @@
-//! Which blocks of a capture can hold packets that answer: told by its index, or found by reading all of it once.
+//! The blocks of a capture that may contain matches, from its index or from a complete read.
 //!
-//! What is found while reading is kept for as long as there is room for it; of the rest only the first stamp of each block
-//! is remembered, and the block is read again when its time has come. So an answer is in the order of time whatever the
-//! order in the file, and costs memory only for the blocks that overlap in time.
+//! A complete read keeps the matching packets as far as memory permits. For the other blocks the plan keeps only the
+//! first timestamp and reads the block again when the merge reaches it. So the result is in order of time whatever the
+//! order in the file, and needs memory only for blocks that overlap in time.
 
 use super::capture::Capture;
 use super::context::{BlockScan, CaptureContext};
@@ -16,57 +16,58 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// Bytes of a file that are one block of it, as in a store.
+/// Bytes of a block, as in a store.
 pub const BLOCK: u64 = 1 << 20;
 
-/// Packets between two looks at whether the answer is still wanted.
+/// Packets between two checks of the stop flag.
 const CHECK_INTERVAL: u32 = 4096;
 
-/// A capture and what is to be read of it.
+/// A capture and its blocks to read.
 pub struct Plan {
     pub capture: Capture,
     pub context: CaptureContext,
-    /// The blocks, those that begin last first.
+    /// The blocks in descending order of their begin.
     pub blocks: Vec<PlannedBlock>,
-    /// Where it ended when it was indexed, of one that was damaged then: that is told already.
+    /// The end of the valid part when the capture was indexed, if the capture was damaged then; that damage was already
+    /// reported.
     end: Option<u64>,
 }
 
-/// A block that may hold packets which answer.
+/// A block that may contain matches.
 pub struct PlannedBlock {
-    /// No packet of it that answers is earlier.
+    /// Lower bound of the timestamps of matching packets.
     pub first: Timestamp,
     pub number: u32,
-    /// Where the first record begins that belongs to it.
+    /// Offset of the first record of the block.
     pub from: u64,
-    /// How many bytes it had when its recorder stored it, and their CRC32C. The index of a store does not know when its
-    /// packet file was changed.
+    /// Length and CRC32C of the block when the recorder stored it, since a store index does not contain the
+    /// modification time of its packet file.
     pub stored: Option<(u32, u32)>,
-    /// Its packets, if they are there already.
+    /// The matching packets, if already read.
     pub loaded: Option<Box<Block>>,
 }
 
 impl PlannedBlock {
-    /// Where the block ends; a record that begins before belongs to it.
+    /// End of the block; records that begin before belong to the block.
     pub fn until(&self) -> u64 {
         (u64::from(self.number) + 1) * BLOCK
     }
 }
 
 impl Plan {
-    /// The plan in order of time.
+    /// Sorts the blocks into a plan.
     pub fn new(capture: Capture, context: CaptureContext, mut blocks: Vec<PlannedBlock>) -> Self {
         blocks.sort_by_key(|b| std::cmp::Reverse((b.first, b.number)));
         Self { capture, context, blocks, end: None }
     }
 
-    /// No packet of the capture that answers is earlier.
+    /// Lower bound of the timestamps of the capture's matching packets.
     pub fn first(&self) -> Option<Timestamp> {
         self.blocks.last().map(|b| b.first)
     }
 
-    /// By its index, as far as that knows: which blocks lie in the interval and may hold what the filter needs. `None` if
-    /// the index cannot be believed, which is a remark then.
+    /// Plans from the index: the blocks that overlap the interval and may contain the filter's keys. `None` with a
+    /// warning if the index is invalid.
     pub fn by_index(
         capture: &Capture,
         file: &File,
@@ -118,7 +119,7 @@ impl Plan {
         if index.summary().stamps.is_none_or(|(first, last)| last < from || first > to) {
             return Ok((context, Vec::new()));
         }
-        // What capturing programs lost is told of each block, also of those without candidates.
+        // Losses that capture programs recorded count for each block, also for blocks without candidates.
         let candidates = index.candidates(index_file, &book.query.filter.need())?;
         index.load(index_file)?;
         let recorded = matches!(index.header().content, index::Content::Recorded);
@@ -157,10 +158,11 @@ impl Plan {
         Ok((context, chosen))
     }
 
-    /// By reading all of it. `room` is how many bytes of packets may be kept, less those that are.
+    /// Plans from a complete read. `room` is the number of bytes of packets that may be kept; the function subtracts
+    /// the bytes that it keeps.
     ///
     /// # Errors
-    /// What the system says. Damage is a remark, and what is before it counts.
+    /// The error of the system call. Damage is a warning, and the packets before it count.
     pub fn by_reading(
         capture: Capture,
         file: &File,
@@ -252,7 +254,7 @@ impl Plan {
             let at = u64::from(planned.number) * BLOCK;
             book.damage(damaged(&self.capture, at, "the MiB from here on is not as its recorder stored it"));
         }
-        // The context learns origins while the reader looks at its bytes.
+        // Copies the head, because the context adds origins while the reader borrows the bytes.
         let head = self.context.head(planned.from).to_vec();
         match self.capture.reader(&opened, &head, planned.from, planned.until()) {
             Ok(mut part) => {
@@ -281,14 +283,14 @@ impl Plan {
     }
 }
 
-/// Whether the bytes of a block are others than those of this length and CRC32C.
+/// True if the block's bytes differ from this length and CRC32C.
 fn differs(file: &File, number: u32, (bytes, crc): (u32, u32)) -> io::Result<bool> {
     let mut found = vec![0; (bytes as usize).min(BLOCK as usize)];
     file.read_exact_at(&mut found, u64::from(number) * BLOCK)?;
     Ok(crc32c::crc32c(&found) != crc)
 }
 
-/// Puts a packet into its block, if it answers.
+/// Adds a packet to its block, if it matches.
 fn take(
     block: &mut Block,
     at: u64,
@@ -319,7 +321,8 @@ fn finish(block: &mut Block, book: &mut QueryContext) {
     left.into_iter().for_each(|(origin, packets)| book.add_lost(origin, packets));
 }
 
-/// Ends a block that was read: it is kept, or only remembered, or forgotten if nothing in it answers.
+/// Completes a block that was read: keeps its packets, or only its first timestamp, or drops the block if it has no
+/// matches.
 fn close(mut planned: PlannedBlock, blocks: &mut Vec<PlannedBlock>, room: &mut usize, book: &mut QueryContext) {
     let Some(mut block) = planned.loaded.take() else { return };
     finish(&mut block, book);

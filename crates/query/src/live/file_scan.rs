@@ -1,11 +1,10 @@
-//! Record by record through a file that may still be written, over the blocks that cannot hold what is asked for.
+//! Scans a file that may still be written record by record, and skips blocks without candidates.
 //!
-//! Blocks are read one at a time, from where the walk is to where the index's word ends: out of the ring of the recorder
-//! where it still has them, because the disk is busy with what that writes, and the bytes are the same (the checksum
-//! says whether they are); else from the file. A record that begins in a block
-//! and ends behind it is read once all of it is vouched for. Nothing in the file is believed: a length that cannot be, or
-//! a block that does not have the checksum of its entry or cannot be read at all, is damage, which is told, and the walk
-//! goes on behind that block.
+//! The scan reads one block at a time, up to the end of the index's coverage. It reads a block from the recorder's ring
+//! if the ring still has the block, because the disk is busy with writes (the checksum confirms that the bytes are the
+//! same); otherwise from the file. A record that crosses the end of a block is read once the index covers all of it.
+//! The content is not trusted: an impossible length, a block with a wrong checksum, and an unreadable block are damage,
+//! for which the query warns; the scan continues after that block.
 
 use super::growing::Growing;
 use super::ring_reader::RingReader;
@@ -17,50 +16,51 @@ use index::{Block, ReadAt};
 use ring::BLOCK;
 use std::io;
 
-/// Most bytes of a record: header and packet.
+/// Maximum size of a record: header and packet.
 const RECORD_MAX: u64 = 16 + ring::CAPLEN_MAX as u64;
 
 /// A record in the buffer.
 #[derive(Clone, Copy, Debug)]
 pub struct Record {
-    /// Where it begins in the file.
+    /// Offset of the record in the file.
     pub offset: u64,
-    /// Where it ends.
+    /// Offset of its end.
     pub end: u64,
-    /// Its stamp.
+    /// The timestamp.
     pub ts: Timestamp,
-    /// Bytes of the packet on the wire.
+    /// Wire length.
     pub wire_len: u32,
-    /// Bytes of its header.
+    /// Size of the record header.
     header: usize,
 }
 
-/// See the module.
+/// A scan of one file.
 pub struct FileScan {
     /// The file.
     pub file: Growing,
-    /// Number of the origin in the book.
+    /// Index of the origin in the context.
     pub origin: usize,
     begin_of_answer: TailBegin,
-    /// Where the next record is looked for, and whether one begins just there; if not, with the first one of its block.
+    /// Offset of the next record if `exact`; otherwise the scan continues with the first record of the block at this
+    /// offset.
     at: u64,
     exact: bool,
-    /// Whether it is where a record has ended, and not a block that was passed over, which may end within one.
+    /// True if `at` is the end of a record; false if it is the end of a skipped block, which may lie within a record.
     behind_a_record: bool,
     buffer: Vec<u8>,
-    /// Where the buffer lies in the file.
+    /// Offset of the buffer in the file.
     begin: u64,
-    /// Records that begin before this are to be read from the buffer.
+    /// The buffer contains the records that begin before this offset.
     stop: u64,
-    /// The block that the walk is in, and whether its bytes came out of the ring.
+    /// The current block, and true if its bytes came from the ring.
     block: Option<u32>,
     of_ring: bool,
-    /// What was counted of the block that was counted last.
+    /// The latest counted block and its counts.
     counted: Option<(u32, Tally)>,
 }
 
 impl FileScan {
-    /// From the first record on.
+    /// A scan from the first record on.
     pub fn new(file: Growing, origin: usize, begin_of_answer: TailBegin, book: &mut QueryContext) -> Self {
         book.cost.files += 1;
         book.cost.bytes += file.vouched();
@@ -81,7 +81,7 @@ impl FileScan {
         }
     }
 
-    /// Goes to a record. What the blocks up to there have counted is told: `counted` of the block that it lies in.
+    /// Moves to a record. The blocks before it were already counted; `counted` has the counts of its own block.
     pub fn seek(&mut self, offset: u64, counted: Option<Tally>) {
         (self.at, self.exact, self.begin, self.stop) = (offset, offset > 0, 0, 0);
         self.behind_a_record = offset > 0;
@@ -89,7 +89,7 @@ impl FileScan {
         self.counted = counted.map(|tally| ((offset / BLOCK) as u32, tally));
     }
 
-    /// What was counted of the block that comes next.
+    /// The counts so far of the next block.
     pub fn counted(&self) -> Tally {
         match &self.counted {
             Some((number, tally)) if u64::from(*number) == self.at / BLOCK => *tally,
@@ -97,17 +97,17 @@ impl FileScan {
         }
     }
 
-    /// Stream position of what comes next.
+    /// Stream position at which the scan continues.
     pub fn pos(&self) -> u64 {
         self.file.first_pos().saturating_add(self.at)
     }
 
-    /// How far behind [`FileScan::pos`] the next record may begin.
+    /// Maximum distance from [`FileScan::pos`] to the next record.
     pub fn slack(&self) -> u64 {
         if self.behind_a_record { 0 } else { RECORD_MAX }
     }
 
-    /// As [`Growing::refresh`]; an index that cannot be read any more is damage.
+    /// As [`Growing::refresh`]; an index that has become unreadable is damage.
     pub fn refresh(&mut self, book: &mut QueryContext) -> bool {
         let (before, index) = (self.file.vouched(), self.file.index_bytes());
         let more = self.file.refresh().unwrap_or_else(|e| {
@@ -119,7 +119,7 @@ impl FileScan {
         more
     }
 
-    /// The next record; `None` where the index's word ends. `ears` listen to the recorder of this file.
+    /// The next record; `None` at the end of the index's coverage. `ears` listens to the recorder of this file.
     pub fn next(&mut self, ears: Option<&RingReader>, book: &mut QueryContext) -> Option<Record> {
         loop {
             if self.begin <= self.at && self.at < self.stop {
@@ -139,7 +139,7 @@ impl FileScan {
         }
     }
 
-    /// The bytes of the packet of the latest record.
+    /// The packet bytes of the latest record.
     pub fn data(&self, record: &Record) -> &[u8] {
         let from = (record.offset - self.begin) as usize + record.header;
         self.buffer.get(from..(record.end - self.begin) as usize).unwrap_or_default()
@@ -170,7 +170,7 @@ impl FileScan {
         Parsed::Record(Record { offset: self.at, end, ts, wire_len, header })
     }
 
-    /// Reads on behind the block, as the record that begins in it does, up to so many bytes from where it begins.
+    /// Reads on after the block for the record of `whole` bytes that begins in it.
     fn reach(&mut self, whole: usize, ears: Option<&RingReader>, book: &mut QueryContext) -> Parsed {
         let have = self.begin + self.buffer.len() as u64;
         if self.at + whole as u64 > self.file.vouched() {
@@ -191,8 +191,8 @@ impl FileScan {
         Parsed::Moved
     }
 
-    /// Fills the buffer from byte `from` of it on with what lies at this offset of the file, as far as there is any. What
-    /// continues a block that came out of the ring comes from there too.
+    /// Fills the buffer from its byte `from` on with the file content at `offset`, as far as available. The
+    /// continuation of a block from the ring comes from the ring, too.
     fn read(&mut self, from: usize, offset: u64, ears: Option<&RingReader>, book: &mut QueryContext) -> io::Result<()> {
         let pos = self.file.first_pos().saturating_add(offset);
         if self.of_ring && ears.is_some_and(|ears| ears.stretch(pos, &mut self.buffer[from..])) {
@@ -205,18 +205,18 @@ impl FileScan {
         Ok(())
     }
 
-    /// Reads the block that the walk is in, or goes behind it; false where the index's word ends.
+    /// Reads or skips the current block; false at the end of the index's coverage.
     fn load(&mut self, ears: Option<&RingReader>, book: &mut QueryContext) -> bool {
         let Some((block, candidate)) = self.file.block(self.at) else { return false };
         let start = u64::from(block.number) * BLOCK;
         let end = start + u64::from(block.bytes);
         if self.at >= end {
-            // Between what two entries vouch for: nothing lies there.
+            // The offset is between two index entries and has no content.
             return false;
         }
         let entered = self.block.replace(block.number) != Some(block.number);
         book.cost.blocks += u64::from(entered);
-        // What was lost has seconds of its own, also where no packet of the block is in the interval.
+        // Lost packets may be inside the interval even if no packet of the block is.
         if self.is_about(&block, book) {
             self.count(&block, book);
         }
@@ -235,7 +235,7 @@ impl FileScan {
             self.pass(&block);
             return true;
         }
-        // From its first byte, for the checksum; but what grows while it is read is not read again each time.
+        // The checksum needs the whole block; but a growing block is not read completely again each time.
         let from = if entered || !self.exact { start } else { self.at };
         self.buffer.clear();
         self.buffer.resize((end - from) as usize, 0);
@@ -260,13 +260,13 @@ impl FileScan {
         true
     }
 
-    /// The first moment that is asked for at an offset of the file.
+    /// The begin of the interval that applies at an offset of the file.
     fn from(&self, offset: u64) -> Timestamp {
         let first = self.file.first_pos();
         self.begin_of_answer.at(first, first.saturating_add(offset))
     }
 
-    /// Whether the ledger rows of a block can be of the interval.
+    /// True if ledger rows of the block may overlap the interval.
     fn is_about(&self, block: &Block, book: &QueryContext) -> bool {
         let at = u64::from(block.number) * BLOCK;
         let before = at.checked_sub(BLOCK).and_then(|at| self.file.block(at));
@@ -276,13 +276,13 @@ impl FileScan {
         first.secs() <= book.query.to.secs() && self.from(at).secs() <= last.secs()
     }
 
-    /// Fills the buffer with a whole block out of the ring; false if it has other bytes there by now.
+    /// Fills the buffer with a whole block from the ring; false if the ring no longer has the same bytes.
     fn hear(&mut self, ears: &RingReader, block: &Block) -> bool {
         ears.stretch(self.file.first_pos().saturating_add(self.begin), &mut self.buffer)
             && crc32c::crc32c(&self.buffer) == block.crc
     }
 
-    /// Goes behind a block. One that is full may end within a record, which belongs to it; one that is not does not.
+    /// Skips a block. A full block may end within a record; an incomplete block ends at the end of a record.
     fn pass(&mut self, block: &Block) {
         self.at = u64::from(block.number) * BLOCK + u64::from(block.bytes);
         self.exact = u64::from(block.bytes) < BLOCK;
@@ -299,7 +299,7 @@ impl FileScan {
         }
     }
 
-    /// Counts what the index tells of a block and was not counted yet.
+    /// Adds the ledger rows of a block that were not counted before.
     fn count(&mut self, block: &Block, book: &mut QueryContext) {
         let rows = match self.file.rows(block.number) {
             Ok(rows) => rows,
@@ -322,13 +322,13 @@ impl FileScan {
 
 enum Parsed {
     Record(Record),
-    /// The walk has moved on, or more was read.
+    /// The scan has moved, or more bytes were read.
     Moved,
-    /// The rest of the record is not vouched for.
+    /// The index does not yet cover the rest of the record.
     NotYet,
 }
 
-/// What rows tell of the seconds that are asked for.
+/// The sums of the rows whose seconds overlap the interval.
 fn tally_within(rows: &index::Rows, (from, to): (Timestamp, Timestamp)) -> Tally {
     let seconds = from.secs()..=to.secs();
     let mut out = Tally::default();
@@ -338,7 +338,7 @@ fn tally_within(rows: &index::Rows, (from, to): (Timestamp, Timestamp)) -> Tally
     out
 }
 
-/// What has come since; nothing where numbers have gone down.
+/// The difference of two tallies; zero where a counter has decreased.
 fn new_rows(now: &Tally, before: &Tally) -> Tally {
     let mut out = Tally {
         offered: now.offered.saturating_sub(before.offered),

@@ -1,10 +1,10 @@
-//! One packet file that may still be written, with its index: read up to what the index vouches for, and kept hold of
-//! while it grows, is sealed and gets its name.
+//! A packet file that a recorder may still be writing, with its index: it is read as far as the index covers it, and
+//! stays open while it grows, is sealed and is published.
 //!
-//! The recorder writes bytes first and the entry that tells of them afterwards, so what an entry vouches for is there. What
-//! it says of the block that grows goes into slots; words caught in the middle of being written fail their checksum and are
-//! read again a moment later. Both files are kept open, so that no rename and no removal takes away what was begun; the
-//! system knows by what name an open file goes now (proc_pid_fd(5)), and that name tells when it is sealed.
+//! The recorder writes bytes first and their index entry afterwards, so the bytes of an entry exist. The entry of the
+//! growing block alternates between slots; a partly written entry fails its checksum and is read again a moment later.
+//! Both files stay open, so that neither a rename nor a removal interrupts the query. The kernel knows the current name
+//! of an open file (proc_pid_fd(5)), and that name shows whether the file is sealed.
 
 use crate::QueryContext;
 use filter::KeyCondition;
@@ -18,39 +18,39 @@ use std::time::{Duration, SystemTime};
 use store::catalogue::Entry;
 use store::names;
 
-/// Files were written at these times to the granularity of a timer tick; what is younger may have been written again.
+/// Granularity of file modification times: a file with a younger time may have been written again with the same time.
 const TICK: Duration = Duration::from_millis(50);
 
-/// How often a file is looked for under its two names while it goes from one to the other, how often an index is read whose
-/// end cannot be believed, and how long to wait in between.
+/// Attempts to open a file that is being renamed, under both names; attempts to read an index with an invalid end; and
+/// the pause between attempts.
 const ATTEMPTS: u32 = 20;
 const TORN_ATTEMPTS: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// See the module.
+/// A packet file that may still grow.
 pub struct Growing {
-    /// The packets.
+    /// The packet file.
     pub packets: File,
     index: File,
     reader: Reader,
     need: KeyCondition,
     candidates: Vec<bool>,
-    /// Where it was found, and when it begins.
+    /// The name and begin at which the listing found the file.
     pub entry: Entry,
     raw: bool,
     complete: bool,
     verified: u64,
-    /// Length and time of the index as they were last read.
+    /// Length and modification time of the index at the last read.
     seen: Option<(u64, SystemTime)>,
 }
 
 impl Growing {
-    /// Opens a file by the name that it had a moment ago, or the one that it has got since; `None` if it has gone, or its
-    /// index cannot be read, which is entered in the book: an index is there, and its header whole, before its packets have
-    /// a name.
+    /// Opens a file by the name in the listing, or by its published name. `None` if the file was removed, or if its
+    /// index cannot be read; the latter is damage, because the index exists with a complete header before its packet
+    /// file has a name.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system call.
     pub fn open(entry: &Entry, need: &KeyCondition, book: &mut QueryContext) -> io::Result<Option<Self>> {
         let Some(packets) = open_either(&entry.path)? else { return Ok(None) };
         let mut why = "has no index that tells how far it goes".to_owned();
@@ -80,41 +80,41 @@ impl Growing {
             file.take_stock()?;
             return Ok(Some(file));
         }
-        // What was removed needs no index; whoever comes upon a gap in the stream says so.
+        // A removed file needs no index; the tail reports a gap in the stream.
         if packets.metadata()?.nlink() > 0 {
             book.damage(format!("{}: {why}, so nothing of it is read; netgrain repair", entry.path.display()));
         }
         Ok(None)
     }
 
-    /// The stream position of its first byte.
+    /// Stream position of the first byte.
     pub fn first_pos(&self) -> u64 {
         self.reader.header().first_pos
     }
 
-    /// Where in the stream of its queue the record at this offset begins; `None` where that is not known.
+    /// Stream position of the record at this offset; `None` if unknown.
     pub fn position(&self, offset: u64) -> Option<u64> {
         let header = self.reader.header();
         let is_known = header.first_pos != UNKNOWN_POS && !self.raw;
         is_known.then(|| header.first_pos.saturating_add(offset))
     }
 
-    /// What holds for the whole file.
+    /// The header of the index.
     pub fn header(&self) -> &index::Header {
         self.reader.header()
     }
 
-    /// Whether it holds HPCAP's RAW records, which lie at no position of the stream.
+    /// True if the file contains HPCAP RAW records, which have no stream positions.
     pub fn is_raw(&self) -> bool {
         self.raw
     }
 
-    /// Nothing will be added.
+    /// True if the file will not grow any more.
     pub fn is_complete(&self) -> bool {
         self.complete
     }
 
-    /// How many bytes may be read.
+    /// Number of bytes that the index covers.
     pub fn vouched(&self) -> u64 {
         self.verified
     }
@@ -124,11 +124,12 @@ impl Growing {
         self.reader.bytes_read()
     }
 
-    /// Whether its recorder lives. Where files cannot be locked, nobody can know, and it is said to.
+    /// True if the file's recorder is alive; also true if the file system does not support locks, since the state is
+    /// then unknown.
     pub fn is_held(&self) -> bool {
         match self.packets.try_lock_shared() {
             Ok(()) => {
-                // Whoever wants to remove it asks by an exclusive lock.
+                // Retention tries an exclusive lock before it removes a file.
                 let _ = self.packets.unlock();
                 false
             }
@@ -136,13 +137,13 @@ impl Growing {
         }
     }
 
-    /// Whether its name is still hidden.
+    /// True if the name is still hidden.
     pub fn is_hidden(&self) -> bool {
         let name = path_now(&self.packets).unwrap_or_else(|| self.entry.path.clone());
         is_hidden(&name)
     }
 
-    /// The block that covers this byte, if it is vouched for, and whether it may hold what is needed.
+    /// The block that contains this byte, if the index covers it, and whether the block may contain matches.
     pub fn block(&self, offset: u64) -> Option<(Block, bool)> {
         let number = usize::try_from(offset / ring::BLOCK).ok()?;
         let block = self.reader.blocks().get(number).copied()?;
@@ -152,15 +153,15 @@ impl Growing {
     /// The ledger rows of a block.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system call.
     pub fn rows(&mut self, number: u32) -> io::Result<index::Rows> {
         self.reader.rows(&self.index, number as usize)
     }
 
-    /// Looks at what was written meanwhile; true if more may be read than before.
+    /// Reads the newer part of the index; true if the index covers more bytes than before.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system call.
     pub fn refresh(&mut self) -> io::Result<bool> {
         if self.complete {
             return Ok(false);
@@ -168,8 +169,8 @@ impl Growing {
         let before = self.verified;
         match path_now(&self.packets) {
             Some(path) if !is_hidden(&path) => {
-                // The index got its name before the packets did. If somebody has removed both since, what the recorder
-                // had told until then is all that there is.
+                // The index is published before the packet file. If both were removed meanwhile, the state from the
+                // last read is final.
                 if let Some(index) = open_index(&path)?
                     && let Ok(reader) = Reader::open(&index)
                     && reader.is_sealed()
@@ -184,7 +185,7 @@ impl Growing {
                 self.complete = true;
             }
             _ => {
-                // Removed, which happens to sealed files only: what was known of it is all that will be.
+                // Only sealed files are removed, so the last state is final.
                 self.complete = self.packets.metadata()?.nlink() == 0;
                 let metadata = self.index.metadata()?;
                 let now = (metadata.len(), metadata.modified()?);
@@ -195,7 +196,7 @@ impl Growing {
                 match read_stable(&self.index) {
                     Ok((reader, _)) if bytes_of(&reader) >= self.verified => self.reader = reader,
                     Ok(_) => return Ok(false),
-                    // The header was whole once; what is there now will be read the next time.
+                    // The header was complete before; the next refresh reads the index again.
                     Err(e) if e.kind() == io::ErrorKind::InvalidData => return Ok(false),
                     Err(e) => return Err(e),
                 }
@@ -215,12 +216,12 @@ impl Growing {
     }
 }
 
-/// Reads an index; again, while bytes that cannot be believed follow its last entry: its recorder is writing them. Whether
-/// none did in the end.
+/// Reads an index, repeatedly while invalid bytes follow its last entry, because the recorder is writing them. The
+/// result is true if there are no such bytes in the end.
 fn read_stable(index: &File) -> io::Result<(Reader, bool)> {
     let mut looks = 1;
     loop {
-        // As long as it was before: what is appended while it is read is no damage.
+        // Compares with the length before the read: bytes appended during the read are not invalid.
         let len = index.metadata()?.len();
         let reader = Reader::open(index)?;
         let at_end = reader.end().is_none_or(|end| len <= end);
@@ -232,17 +233,17 @@ fn read_stable(index: &File) -> io::Result<(Reader, bool)> {
     }
 }
 
-/// Where the last block ends.
+/// End of the last block.
 fn bytes_of(reader: &Reader) -> u64 {
     reader.blocks().last().map_or(0, |b| u64::from(b.number) * ring::BLOCK + u64::from(b.bytes))
 }
 
-/// Whether this is the name of a file that is not sealed.
+/// True if this is the name of an unsealed file.
 pub fn is_hidden(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
 }
 
-/// The name under which a hidden file will be published, as far as no other has it.
+/// The name under which a hidden file will be published, if no other file has that name.
 fn shown(path: &Path) -> Option<PathBuf> {
     let name = path.file_name()?.to_str()?;
     let name = name.strip_prefix('.')?.strip_suffix(names::PARTIAL)?.strip_suffix('.')?;
@@ -258,7 +259,7 @@ fn open_either(path: &Path) -> io::Result<Option<File>> {
     Ok(None)
 }
 
-/// The index beside a packet file that has this name now. It has its own name first.
+/// Opens the index beside a packet file with this name. The index is published first.
 fn open_index(packets: &Path) -> io::Result<Option<File>> {
     let shown = shown(packets);
     let index = shown.as_deref().unwrap_or(packets).with_extension(names::INDEX);
@@ -279,7 +280,7 @@ fn found(opened: io::Result<File>) -> io::Result<Option<File>> {
     }
 }
 
-/// By what name an open file goes now; `None` where the system does not say, or when it has none any more.
+/// The current name of an open file; `None` if unknown or removed.
 fn path_now(file: &File) -> Option<PathBuf> {
     let path = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
     (path.is_absolute() && !path.as_os_str().as_encoded_bytes().ends_with(b" (deleted)")).then_some(path)

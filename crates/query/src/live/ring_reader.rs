@@ -1,7 +1,7 @@
-//! Listening to the ring of the recorder that writes a store: who that is, and one descriptor after the other.
+//! Reads the ring of the recorder that writes a store: finds the recorder, and returns one descriptor after the other.
 //!
-//! The recorder is a gate: what the ring has overwritten was on disk, and told of in the index, before. So whoever is
-//! lapped goes back to the file, and whoever finds nothing more in the file comes here.
+//! The recorder is a lossless reader of the ring: overwritten packets are on disk and in the index. So a query that was
+//! overtaken continues with the file, and a query at the end of the file continues with the ring.
 
 use crate::QueryContext;
 use base::Timestamp;
@@ -15,27 +15,27 @@ use store::{Claim, Claimant};
 /// Descriptors copied at a time.
 const BATCH: usize = 1024;
 
-/// How often it is asked whether the engine lives.
+/// Interval between checks that the engine is alive.
 const LIFE: Duration = Duration::from_millis(100);
 
-/// What the listener is called in the engine's tables.
+/// Name of the listener in the engine's status.
 const NAME: &str = "query";
 
-/// What comes out of the ring.
+/// An event from the ring.
 pub enum RingEvent {
     /// A packet.
     Packet(Desc),
-    /// Something else that happened, and when.
+    /// A control descriptor and its timestamp.
     Control(Control, Timestamp),
-    /// Nothing now.
+    /// No event now.
     Nothing,
-    /// What came next was overwritten.
+    /// The next descriptor was overwritten.
     Lapped,
-    /// Nothing will come.
+    /// The stream has ended.
     End,
 }
 
-/// One queue's ring.
+/// A listener on the ring of one queue.
 pub struct RingReader {
     listener: Listener,
     batch: Vec<Desc>,
@@ -45,8 +45,7 @@ pub struct RingReader {
     connected: bool,
 }
 
-/// Attaches to the engine of whoever records here: its rings by queue. What is in the way is a remark, and files are
-/// enough.
+/// Attaches to the engine of the recorder: returns its rings by queue. A failure is a warning, since the files suffice.
 pub fn attach(folder: &Path, holder: &Claimant, book: &mut QueryContext) -> BTreeMap<u16, RingReader> {
     let name = folder.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
     let Some(socket) = &holder.socket else {
@@ -71,7 +70,8 @@ pub fn attach(folder: &Path, holder: &Claimant, book: &mut QueryContext) -> BTre
     ears.collect()
 }
 
-/// A thread that reads through io_uring is interrupted in other calls when a read is done (io_uring(7)); that is no answer.
+/// Retries an interrupted call: on a thread with io_uring, the completion of a read interrupts other system calls
+/// (io_uring(7)).
 fn patiently(socket: &Path) -> Result<Vec<Listener>, AttachError> {
     const TRIES: u32 = 10;
     let mut tries = 0;
@@ -84,7 +84,7 @@ fn patiently(socket: &Path) -> Result<Vec<Listener>, AttachError> {
     }
 }
 
-/// Who records here, if it is the same before and after a look at something.
+/// Calls `look` until the holder of the claim is the same before and after; returns that holder with the result.
 pub fn steady<T>(folder: &Path, mut look: impl FnMut(Option<&Claimant>) -> T) -> (Option<Claimant>, T) {
     const ATTEMPTS: u32 = 10;
     let mut before = Claim::holder(folder);
@@ -105,29 +105,29 @@ impl RingReader {
         Self { listener, batch, at: 0, record, query: Instant::now(), connected: true }
     }
 
-    /// What the engine calls what it captures.
+    /// The engine's name for its source.
     pub fn name(&self) -> &str {
         &self.listener.shape().name
     }
 
-    /// How to read the first bytes of its packets, and how many bytes of each it keeps.
+    /// Link type and snaplen of the packets.
     pub fn kind(&self) -> (u32, u32) {
         (self.listener.shape().link_type, self.listener.shape().snaplen)
     }
 
-    /// Goes to the first packet at or behind a position; true if none of those was overwritten.
+    /// Moves to the first packet at or after a stream position; true if no packet from there on was overwritten.
     pub fn rewind(&mut self, pos: u64) -> bool {
         self.batch.clear();
         self.at = 0;
         self.listener.rewind(pos)
     }
 
-    /// The end of the last packet that is published, as far as the ring still knows.
+    /// End position of the last published packet, if the ring still has it.
     pub fn published(&self) -> Option<u64> {
         self.listener.published().1
     }
 
-    /// What is next.
+    /// The next event.
     pub fn next(&mut self) -> RingEvent {
         loop {
             if let Some(desc) = self.batch.get(self.at) {
@@ -136,11 +136,11 @@ impl RingReader {
                     Some(Control::End) => return RingEvent::End,
                     Some(control) => return RingEvent::Control(control, desc.timestamp()),
                     None if desc.is_packet() => return RingEvent::Packet(*desc),
-                    // A kind that this version does not know says nothing about packets.
+                    // Control descriptors of unknown kinds do not concern packets.
                     None => continue,
                 }
             }
-            // In this order: whoever has ended publishes nothing more.
+            // The order matters: after the end, the engine publishes nothing more.
             let over = self.listener.ended() || !self.is_connected();
             let at = self.listener.position();
             self.listener.next(BATCH, &mut self.batch);
@@ -155,12 +155,12 @@ impl RingReader {
         }
     }
 
-    /// The packet's record, header included; `None` if it was overwritten.
+    /// The record of a packet with its header; `None` if overwritten.
     pub fn record(&mut self, desc: &Desc) -> Option<&[u8]> {
         self.listener.record(desc, &mut self.record)
     }
 
-    /// Copies a stretch of the stream; false if the ring has not all of it any more.
+    /// Copies a range of the stream; false if part of it was overwritten.
     pub fn stretch(&self, pos: u64, out: &mut [u8]) -> bool {
         self.listener.stretch(pos, out)
     }

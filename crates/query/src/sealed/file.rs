@@ -1,8 +1,8 @@
-//! A packet file with an index: the wanted blocks, read ahead, checked, and walked record by record.
+//! A packet file with an index: the selected blocks are read ahead, verified, and scanned record by record.
 //!
-//! A record belongs to the block in which it begins. Where it ends in the next one, its beginning is copied before that
-//! one's bytes; every other record is lent from where the disk put it. Bytes are walked only when the block's CRC32C is
-//! right, and even then no length in them is believed beyond what was read.
+//! A record belongs to the block in which it begins. If it ends in the next block, its beginning is copied in front of
+//! that block's bytes; every other record is lent from the read buffer. A block is scanned only if its CRC32C is
+//! correct, and even then each record length is checked against the bytes read.
 
 use super::index_ledger::IndexLedger;
 use super::read_plan::BlockRead;
@@ -17,43 +17,43 @@ use std::ops::Range;
 use std::sync::Arc;
 use store::Hold;
 
-/// Bytes that are read ahead of what is walked, once it is clear that the answer is long.
+/// Maximum bytes read ahead, once the result is known to be long.
 const MAX_AHEAD: u64 = 8 * BLOCK as u64;
 
-/// What the records look like.
+/// The record format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
     /// Little-endian nanosecond pcap.
     Pcap,
-    /// HPCAP's RAW.
+    /// HPCAP RAW.
     Raw,
 }
 
-/// The wanted blocks of a file, in order, each asked for before it is needed.
+/// The selected blocks of a file, in order, read ahead.
 pub struct Blocks {
     file: Arc<File>,
     reads: Vec<BlockRead>,
-    /// How many reads were begun; of these, the last ones are under way.
+    /// Number of reads started; the last of these are in flight.
     queried: usize,
     flying: VecDeque<Ticket>,
-    /// Bytes of these.
+    /// Bytes of the reads in flight.
     ahead: u64,
-    /// The block of which something was read last.
+    /// The block of the latest read.
     number: Option<u32>,
 }
 
 impl Blocks {
-    /// Nothing is read yet.
+    /// No read is started yet.
     pub fn new(file: Arc<File>, wanted: Vec<BlockRead>) -> Self {
         Self { file, reads: wanted, queried: 0, flying: VecDeque::new(), ahead: 0, number: None }
     }
 
-    /// Whether all reads were begun.
+    /// True if all reads were started.
     pub fn is_queried(&self) -> bool {
         self.queried == self.reads.len()
     }
 
-    /// Begins reads as far as there is room; one at least if `needed` and none is under way.
+    /// Starts reads as far as there is capacity; at least one if `needed` and no read is in flight.
     pub fn query(&mut self, needed: bool, book: &mut QueryContext) -> io::Result<()> {
         let before = self.queried;
         while let Some(wanted) = self.reads.get(self.queried)
@@ -71,7 +71,7 @@ impl Blocks {
         if before < self.queried { book.disk.hand_over() } else { Ok(()) }
     }
 
-    /// The next block; `None` behind the last.
+    /// The next block; `None` after the last.
     pub fn next(&mut self, book: &mut QueryContext) -> Option<(BlockRead, io::Result<Chunk>)> {
         let asked = self.query(true, book);
         let block = self.reads.get(self.queried - self.flying.len())?.clone();
@@ -85,46 +85,48 @@ impl Blocks {
         };
         let bytes = block.bytes();
         self.ahead = self.ahead.saturating_sub(bytes.end - bytes.start);
-        // What follows is under way while this one is waited for; a refusal is met again when the block is needed.
+        // The following reads are in flight during the wait. An error of their start is returned when their block is
+        // needed.
         book.disk.deepen();
         let _ = self.query(false, book);
         Some((block, book.disk.wait(ticket)))
     }
 
-    /// Forgets what is under way.
+    /// Abandons the reads in flight.
     pub fn give_up(&mut self, book: &mut QueryContext) {
         self.flying.drain(..).for_each(|ticket| book.disk.abandon(ticket));
         self.queried = self.reads.len();
     }
 }
 
-/// What holds for all records of a file.
+/// The properties that all records of a file share.
 #[derive(Clone, Debug)]
 pub struct FileMeta {
     pub name: Arc<str>,
     pub layout: Layout,
     pub link_type: u16,
     pub origin: usize,
-    /// Where the file begins in the stream of its queue, if its records lie as they do there.
+    /// Stream position of the file's first byte; `None` if the records are not laid out as in the stream.
     pub first_pos: Option<u64>,
 }
 
-/// See the module.
+/// A cursor over a sealed file with an index.
 pub struct SealedFile {
     meta: FileMeta,
     blocks: Blocks,
-    /// Until it was entered in the book.
+    /// The ledger of the index, until it is added to the context.
     index_ledger: Option<IndexLedger>,
     chunk: Option<Chunk>,
     number: u32,
-    /// What takes a place in the chunk's memory to an offset in the file; wrapping, since a record may begin in the block before.
+    /// Add to an offset in the chunk's memory to get the offset in the file; wrapping, since a record may begin in the
+    /// previous block.
     base: u64,
-    /// In the chunk's memory: where the next record begins, where the block ends, and where what was read of it and its
-    /// tail ends.
+    /// Offsets in the chunk's memory: of the next record, of the end of the block, and of the end of the bytes read for
+    /// the block and the end of its last record.
     at: usize,
     end: usize,
     read: usize,
-    /// Where the record that the block before ended in must end.
+    /// Offset at which the record that began in the previous block must end.
     straddle_end: Option<usize>,
     record: Record,
     batch: Range<usize>,
@@ -140,14 +142,14 @@ struct Record {
     lost: u64,
 }
 
-/// What lies at a place.
+/// The content at an offset.
 enum Next {
     Record(Record),
-    /// Bytes that mean nothing, up to there.
+    /// Padding up to this offset.
     Padding(usize),
-    /// It ends beyond what was read.
+    /// A record that ends after the bytes read.
     Cut,
-    /// No record has such a length.
+    /// A record with an impossible length.
     Absurd,
 }
 
@@ -159,7 +161,7 @@ impl Layout {
         }
     }
 
-    /// The record at the beginning of `bytes`, which lie at `at`.
+    /// Parses the record at the beginning of `bytes`, which is at offset `at`.
     #[inline]
     fn parse(self, bytes: &[u8], at: usize) -> Next {
         let word =
@@ -193,7 +195,7 @@ impl Layout {
 }
 
 impl SealedFile {
-    /// Before its first block.
+    /// A cursor before its first block.
     pub fn new(about: FileMeta, blocks: Blocks, reported: Option<IndexLedger>, hold: &Arc<Hold>) -> Self {
         Self {
             meta: about,
@@ -212,9 +214,9 @@ impl SealedFile {
         }
     }
 
-    /// Begins to read, so that the first block is there when the file has its turn.
+    /// Starts to read, so that the first block is in memory when the merge reaches the file.
     pub fn prepare(&mut self, book: &mut QueryContext) {
-        // A refusal is met again when the block is needed.
+        // An error is returned when the block is needed.
         let _ = self.blocks.query(false, book);
     }
 
@@ -222,7 +224,7 @@ impl SealedFile {
         self.chunk.as_ref().map_or(&[], |chunk| &chunk.memory)
     }
 
-    /// The next record of the block that answers; `None` at the block's end.
+    /// The next matching record of the block; `None` at the end of the block.
     fn walk(&mut self, book: &mut QueryContext) -> Option<Timestamp> {
         let memory: &[u8] = &self.chunk.as_ref()?.memory;
         let mut looked = 0;
@@ -266,7 +268,7 @@ impl SealedFile {
         Some(self.record.ts)
     }
 
-    /// Moves to the next wanted block; false behind the last.
+    /// Moves to the next selected block; false after the last.
     fn next_block(&mut self, book: &mut QueryContext) -> bool {
         loop {
             let before = self.chunk.take();
@@ -287,7 +289,7 @@ impl SealedFile {
                 self.damaged(self.number, "its last record is not whole", book);
             }
             let had = self.number;
-            // In the chunk's memory: what was asked for begins where a page does.
+            // Offsets in the chunk's memory; each read begins at a page boundary.
             let page = block.bytes().start - u64::from(block.number) * BLOCK as u64;
             let place = |offset: u32| SPARE_BYTES + (u64::from(offset) - page) as usize;
             let bytes = place(block.range.bytes.start)..place(block.range.bytes.end);
@@ -321,8 +323,8 @@ impl SealedFile {
         }
     }
 
-    /// What was read, if it is what the index says, and where in its memory that ends which can be believed: behind the
-    /// block's own `bytes`, unless what ends its last record is something else by now.
+    /// Verifies a block. Returns the chunk and the end of its verified bytes: the end of the read, or the end of the
+    /// block's own `bytes` if the end of its last record has another checksum.
     fn check(
         &self,
         block: &BlockRead,

@@ -1,26 +1,26 @@
-//! What the index of a file tells of the interval besides packets: what was stored, filtered and lost.
+//! The ledger of a file's index for the interval: packets stored, filtered and lost.
 
 use super::plan::Indexed;
 use crate::QueryContext;
 use base::{Tally, Timestamp};
 use index::{Block, Rows};
 
-/// An index whose file is done with, or will be.
+/// The ledger of the index of a file.
 pub struct IndexLedger {
     origin: usize,
-    /// Lost behind the last block that is walked.
+    /// Packets lost after the last scanned block.
     lost_after: u64,
     indexed: Indexed,
 }
 
 impl IndexLedger {
-    /// Nothing is read yet.
+    /// The ledger of an index whose rows have not been read.
     pub fn new(origin: usize, lost_after: u64, indexed: Indexed) -> Self {
         Self { origin, lost_after, indexed }
     }
 
-    /// Enters it in the book: of a file that the interval has all of, its sums; else the rows of the blocks that overlap,
-    /// as far as their seconds do.
+    /// Adds the ledger to the context: the totals if the interval contains the whole file; otherwise the rows of the
+    /// overlapping blocks, for the seconds inside the interval.
     pub fn enter(mut self, book: &mut QueryContext) {
         let (from, to) = (book.query.from, book.query.to);
         book.add_lost(self.origin, self.lost_after);
@@ -48,8 +48,8 @@ impl IndexLedger {
     }
 }
 
-/// From when to when the rows of a block can be: it tells of all that happened since the packets of the one before, and the
-/// last one to the `end` of the file too. Of a block without packets, nothing is known.
+/// The time range of a block's ledger rows: from the last packet of the previous block, and for the last block until
+/// the `end` of the file. For a block without packets, the range is unknown.
 pub fn ledger_of(block: &Block, since: Timestamp, end: Timestamp) -> (Timestamp, Timestamp) {
     match block.packets {
         0 => (Timestamp::ZERO, Timestamp::MAX),
@@ -57,7 +57,7 @@ pub fn ledger_of(block: &Block, since: Timestamp, end: Timestamp) -> (Timestamp,
     }
 }
 
-/// Adds the rows of the seconds that the interval touches.
+/// Adds the rows whose seconds overlap the interval.
 fn add_inside(tally: &mut Tally, rows: &Rows, from: Timestamp, to: Timestamp) {
     for run in rows.runs().filter(|run| from.secs() <= run.second && run.second <= to.secs()) {
         *tally += &run.tally;

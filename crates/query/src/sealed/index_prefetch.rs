@@ -1,10 +1,10 @@
-//! Who asks the indexes of the files that come next, while the answer is still at those before: an index is four or five small
-//! reads that wait for each other, and of ten thousand files most have nothing to say.
+//! Reads the indexes of the next files ahead, while the merge is still at the files before them: reading an index takes
+//! four or five small dependent reads, and of ten thousand files most contain no match.
 //!
-//! The first file is asked by whoever wants it. Where a filter can exclude files, threads go ahead at once: that file may have
-//! nothing, or soon nothing left, and their reads stand beside its own. Where none can, they go from the second file on, so that a
-//! short answer costs no thread. They go twice as far with each file. What they find is a value; it enters the answer's book when
-//! the file has its turn, in order.
+//! The querying thread reads the first index itself. If the filter can exclude files, threads start reading ahead
+//! immediately, in parallel with that read, since the first file may contain few or no matches. Otherwise they start
+//! with the second file, so that a short query starts no thread. The read-ahead distance doubles with each file.
+//! Results are values; the query adds them to its context in file order.
 
 use super::plan::{FileOrder, FileQuery, IndexProbe, probe_index};
 use crate::Query;
@@ -17,23 +17,23 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use store::catalogue::Entry;
 
-/// Files that are asked ahead, at most: each holds its index, and its packets if they are wanted, open.
+/// Maximum number of files read ahead: each keeps its index open, and its packet file if needed.
 const FARTHEST: usize = 64;
 
-/// The same of the first file, where there is a filter.
+/// The same for the first file, if there is a filter.
 const AT_FIRST: usize = 8;
 
-/// Threads, at most. They wait for the disk most of the time.
+/// Maximum number of threads; mostly they wait for the disk.
 const THREADS: usize = 16;
 
-/// A file to be asked, and who wants to know.
+/// A file whose index to read, and the channel for the result.
 type PrefetchJob = (Entry, FileOrder, SyncSender<io::Result<IndexProbe>>);
 
-/// See the module.
+/// Reads indexes ahead.
 pub struct IndexPrefetcher {
     query: FileQuery,
     office: JobQueue,
-    /// What is expected of the files ahead, in their order.
+    /// The files read ahead with their pending or complete results, in order.
     ahead: VecDeque<(PathBuf, Expected)>,
     farthest: usize,
 }
@@ -44,7 +44,7 @@ enum Expected {
 }
 
 impl IndexPrefetcher {
-    /// Nobody has gone ahead yet.
+    /// No thread is started yet.
     pub fn new(question: &Query) -> Self {
         let need = (!question.filter.is_empty()).then(|| question.filter.need());
         let asked = FileQuery { interval: (question.from, question.to), need, seek: question.seek.clone() };
@@ -53,10 +53,10 @@ impl IndexPrefetcher {
         Self { query: asked, office: JobQueue::default(), ahead: VecDeque::new(), farthest }
     }
 
-    /// What the index of a file says; scouts go ahead to those that come `behind` it.
+    /// The result for a file; starts to read ahead the files in `behind`.
     ///
     /// # Errors
-    /// What the system says of the file.
+    /// The error of the system call.
     pub fn scout<'a>(
         &mut self,
         entry: &Entry,
@@ -64,7 +64,7 @@ impl IndexPrefetcher {
         behind: impl Iterator<Item = (&'a Entry, FileOrder)>,
     ) -> io::Result<IndexProbe> {
         let mut found = None;
-        // Files come in the order in which they were due; one that is no longer due was passed over.
+        // Files come in order; earlier files in the queue were skipped.
         while let Some((path, expected)) = self.ahead.pop_front() {
             if path == entry.path {
                 found = Some(expected);
@@ -74,14 +74,14 @@ impl IndexPrefetcher {
         self.go_ahead(behind);
         let found = match found {
             Some(Expected::There(scouted)) => Some(*scouted),
-            // A scout that has died says nothing.
+            // A thread that has panicked sends no result.
             Some(Expected::Still(receiver)) => receiver.recv().ok(),
             None => None,
         };
         found.unwrap_or_else(|| probe_index(entry, order, &self.query))
     }
 
-    /// Whether it is known what this file says.
+    /// True if the result for this file is available.
     pub fn has(&mut self, entry: &Entry) -> bool {
         let Some((_, expected)) = self.ahead.iter_mut().find(|(path, _)| *path == entry.path) else { return false };
         if let Expected::Still(receiver) = expected
@@ -105,7 +105,7 @@ impl IndexPrefetcher {
     }
 }
 
-/// Where threads fetch their errands, until there is nobody to give them any.
+/// The queue from which threads receive jobs until all senders are gone.
 struct JobQueue {
     errands: Sender<PrefetchJob>,
     receiver: Arc<Mutex<Receiver<PrefetchJob>>>,
@@ -120,7 +120,7 @@ impl Default for JobQueue {
 }
 
 impl JobQueue {
-    /// Whether somebody runs this errand. Each of the first ones is a reason for another thread.
+    /// Queues a job; false if no thread exists to run it. Each of the first jobs starts a thread.
     fn send(&mut self, job: PrefetchJob, asked: &FileQuery) -> bool {
         if self.threads < THREADS {
             let (receiver, asked) = (Arc::clone(&self.receiver), asked.clone());
@@ -128,13 +128,13 @@ impl JobQueue {
                 loop {
                     let job = receiver.lock().unwrap_or_else(PoisonError::into_inner).recv();
                     let Ok((entry, order, sender)) = job else { return };
-                    // Nobody waits for it if the answer has ended.
+                    // The receiver is gone if the query has ended.
                     let _ = sender.send(probe_index(&entry, order, &asked));
                 }
             });
             self.threads += usize::from(hired.is_ok());
         }
-        // Where no thread can be had, whoever wants to know asks.
+        // If no thread can be started, the querying thread reads the index itself.
         self.threads > 0 && self.errands.send(job).is_ok()
     }
 }

@@ -1,5 +1,5 @@
-//! The files of one interface whose packets are not where their names say: found by what is noted of them, in the order of
-//! their earliest packets ([`store::disorder`]). Those that have nothing of the interval are not looked for.
+//! The files of an interface with out-of-order markers, in the order of their earliest packets ([`store::disorder`]).
+//! The source skips files whose marker lies outside of the interval.
 
 use super::index_prefetch::IndexPrefetcher;
 use super::named_files::{Snapshot, is};
@@ -14,19 +14,19 @@ use std::sync::Arc;
 use store::catalogue::Entry;
 use store::{Hold, names};
 
-/// Files that are held ahead of their turn, so that scouts may ask them.
+/// Number of files held ahead, so that the prefetcher may read their indexes.
 const AHEAD: usize = 64;
 
-/// See the module.
+/// A source of cursors over files with out-of-order markers.
 pub struct MarkedFiles {
     folder: PathBuf,
     interface: String,
     rank: u32,
-    /// Not looked for yet; what begins first is last.
+    /// Markers whose file is not found yet, latest begin first.
     notes: Vec<MarkedFile>,
     due: VecDeque<Due>,
     prefetcher: IndexPrefetcher,
-    /// The hour in which a file was found last.
+    /// The hour in which the latest file was found, with its hold.
     hold: Option<(PathBuf, Arc<Hold>)>,
 }
 
@@ -45,7 +45,7 @@ struct Due {
 }
 
 impl MarkedFiles {
-    /// Those that can have something of the interval and that nobody else reads; `None` where there are none.
+    /// A source of the files that overlap the interval and that no other cursor reads; `None` if there are none.
     pub fn new(folder: &Path, interface: &str, rank: u32, snapshot: &Snapshot, book: &QueryContext) -> Option<Self> {
         let (from, to) = (book.query.from, book.query.to);
         let mut notes = Vec::new();
@@ -69,7 +69,7 @@ impl MarkedFiles {
         })
     }
 
-    /// Looks for more. A note whose file has gone says nothing.
+    /// Finds more files. A marker whose file was removed is ignored.
     fn fill(&mut self) -> Result<(), QueryError> {
         while self.due.len() < AHEAD
             && let Some(MarkedFile { first, start, stem, order }) = self.notes.pop()

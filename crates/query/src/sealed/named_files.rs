@@ -1,11 +1,11 @@
-//! The files of one interface in the order of their names, hour by hour as the answer comes to them.
+//! The files of an interface in the order of their names, listed hour by hour as the merge reaches them.
 //!
-//! A name tells a file's first moment and its index the last one; files of which that is not so have a note and are found by it
-//! ([`super::noted`]). What reaches into the interval from before is found by
-//! walking back: for each queue until [`ATTEMPTS`] files in a row end before the interval begins. One would do while a clock
-//! only goes forward; after one that was set back, a long file may lie behind shorter ones that began later and ended
-//! earlier. Behind the interval's end, a file is looked into as long as it holds packets older than its name: stores that were
-//! written before there were notes have such files.
+//! The name of a file has its begin, and its index has its last timestamp; files out of order have a marker, and
+//! [`super::marked_files`] finds them. To find files that begin before the interval and reach into it, the source walks
+//! back: for each queue until [`ATTEMPTS`] successive files end before the interval begins. One file would suffice if
+//! clocks never went back; after a backward step, a long file may precede shorter files that began later and ended
+//! earlier. After the end of the interval, the source reads indexes as long as files contain packets older than their
+//! names: stores from before the introduction of out-of-order markers have such files.
 
 use super::index_prefetch::IndexPrefetcher;
 use super::plan::{self, FileOrder};
@@ -21,33 +21,33 @@ use store::Hold;
 use store::catalogue::{Entry, Hour, Hours, Listing};
 use store::out_of_order::OutOfOrderMarkers;
 
-/// Files of a queue in a row that end before the interval begins, before the walk back ends.
+/// Number of successive files of a queue that end before the interval, after which the walk back ends.
 const ATTEMPTS: u32 = 8;
 
-/// Hours with files that are listed when walking back, where names tell of several queues: one of them may have been
-/// silent for long. Without several, the walk ends sooner.
+/// Number of non-empty hours that the walk back lists if file names show several queues, since a queue may have been
+/// without traffic for long. With one queue the walk may end earlier.
 const HOURS_BACK: u32 = 24;
 
-/// Hours with files that are listed when walking back, at most.
+/// Maximum number of non-empty hours that the walk back lists.
 const MAX_HOURS_BACK: u32 = 7 * 24;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// What the newest hours held when the question was asked: while a recorder runs, they would change under the walk.
+/// The newest hours at the start of the query, since a running recorder changes them during the walk.
 #[derive(Default)]
 pub struct Snapshot {
-    /// From this hour on.
+    /// Start of the first of these hours.
     pub from: Option<Timestamp>,
-    /// What they held, but for what others read.
+    /// The files in these hours, except those that other cursors read.
     pub hours: BTreeMap<Timestamp, (Listing, Arc<Hold>)>,
-    /// Files that others read, wherever they are met.
+    /// Files that other cursors read.
     pub taken: Vec<Entry>,
-    /// Files that are found by what is noted of them.
+    /// Files that out-of-order markers name.
     pub marked: Arc<OutOfOrderMarkers>,
 }
 
 impl Snapshot {
-    /// Whether it holds this file, under whichever of its names.
+    /// True if the snapshot contains this file, under its hidden or final name.
     pub fn has(&self, entry: &Entry) -> bool {
         let files =
             |(listing, _): &(Listing, _)| listing.sealed.iter().chain(&listing.unfinished).any(|e| is(e, entry));
@@ -55,24 +55,24 @@ impl Snapshot {
     }
 }
 
-/// Whether two names are of one file.
+/// True if both names belong to the same file.
 pub fn is(a: &Entry, b: &Entry) -> bool {
     (a.start, a.queue, a.copy) == (b.start, b.queue, b.copy)
 }
 
-/// The files of an hour, and what keeps them there.
+/// The files of an hour, and the hold that keeps them.
 type HourFiles = (Vec<Entry>, Arc<Hold>);
 
-/// See the module.
+/// A source of cursors over the files of an interface.
 pub struct NamedFiles {
     folder: PathBuf,
     interface: String,
     rank: u32,
     snapshot: Snapshot,
     hours: Hours,
-    /// Opened next, in order.
+    /// The next files to open, in order.
     due: VecDeque<(Entry, Arc<Hold>)>,
-    /// Who looks into the indexes of these ahead.
+    /// Reads the indexes of these files ahead.
     prefetcher: IndexPrefetcher,
     stage: Stage,
 }
@@ -86,7 +86,7 @@ enum Stage {
 }
 
 impl NamedFiles {
-    /// Nothing is listed yet but what is in the snapshot.
+    /// A source that has listed only the snapshot.
     pub fn new(folder: &Path, interface: &str, rank: u32, snapshot: Snapshot, book: &QueryContext) -> Self {
         let (from, to) = (book.query.from, book.query.to);
         Self {
@@ -101,7 +101,7 @@ impl NamedFiles {
         }
     }
 
-    /// The files of an hour, held; `None` if it has gone.
+    /// Lists the files of an hour, with a hold; `None` if the hour was removed.
     fn list(&self, hour: &Hour, book: &mut QueryContext) -> Result<Option<HourFiles>, QueryError> {
         let io = |error| QueryError::Io { path: hour.folder.clone(), error };
         let gone = |e: &io::Error| e.kind() == io::ErrorKind::NotFound;
@@ -111,7 +111,7 @@ impl NamedFiles {
                 None => return Ok(None),
             }
         } else {
-            // Held before it is listed, so that what is listed stays.
+            // The hold precedes the listing, so that listed files are not removed.
             let hold = match Hold::reader(&hour.folder) {
                 Err(e) if gone(&e) => return Ok(None),
                 other => Arc::new(other.map_err(io)?),
@@ -125,7 +125,7 @@ impl NamedFiles {
             }
         };
         let mut files = listing.sealed;
-        // A folder that is listed while a file gets its name may show both of its names.
+        // A listing during a rename may show both names of a file.
         let hidden: Vec<Entry> = listing.unfinished.into_iter().filter(|e| !files.iter().any(|f| is(f, e))).collect();
         files.extend(hidden);
         let noted = |e: &Entry| self.snapshot.marked.get((e.start, e.queue, e.copy)).is_some();
@@ -138,14 +138,14 @@ impl NamedFiles {
         hours.next().map_err(|error| QueryError::Io { path: self.folder.clone(), error })
     }
 
-    /// Files that begin before the interval and reach into it.
+    /// Finds files that begin before the interval and reach into it.
     fn reach_back(&mut self, book: &mut QueryContext) -> Result<(), QueryError> {
         let from = book.query.from;
         if from == Timestamp::ZERO {
             return Ok(());
         }
         let mut hours = Hours::back(&self.folder, from);
-        // For each queue, how many files in a row have ended before.
+        // For each queue, the number of successive files that end before the interval.
         let mut misses: BTreeMap<u16, u32> = BTreeMap::new();
         let (mut listed, mut several) = (0, false);
         while listed < MAX_HOURS_BACK
@@ -177,7 +177,7 @@ impl NamedFiles {
         Ok(())
     }
 
-    /// Whether a file that begins before the interval may have packets in it.
+    /// True if a file that begins before the interval may have packets in it.
     fn reaches(&self, entry: &Entry, book: &mut QueryContext) -> bool {
         if plan::is_hidden(entry) {
             return true;
@@ -187,7 +187,7 @@ impl NamedFiles {
         !indexed.reader.is_sealed() || indexed.overlaps(book.query.from, Timestamp::MAX)
     }
 
-    /// Files that begin behind the interval and hold packets from before their own beginning.
+    /// Finds files that begin after the interval but contain older packets.
     fn reach_ahead(&mut self, book: &mut QueryContext) -> Result<(), QueryError> {
         let to = book.query.to;
         if to.nanos() > u64::MAX - 2 * HOUR.as_nanos() as u64 {
@@ -203,7 +203,8 @@ impl NamedFiles {
                     continue;
                 }
                 let Ok(indexed) = plan::begin_index(&entry) else {
-                    // Without an index it would have to be read whole to know; a store without any would be read to its end.
+                    // Without an index only a complete read would find such packets; for a store without indexes that
+                    // would read all later files.
                     *settled = true;
                     continue;
                 };
@@ -220,7 +221,7 @@ impl NamedFiles {
         Ok(())
     }
 
-    /// Finds more to open.
+    /// Lists hours until there are files to open.
     fn fill(&mut self, book: &mut QueryContext) -> Result<(), QueryError> {
         while self.due.is_empty() {
             match self.stage {

@@ -1,5 +1,6 @@
-//! A packet file whose packets are not in order: its blocks are read in the order of their earliest stamps, each by itself, and
-//! come out in that of time ([`BlockMerge`]). Memory is that of what answers in the blocks that overlap in time.
+//! A packet file whose packets are not in order: the cursor reads the blocks one by one in the order of their earliest
+//! timestamps, and [`BlockMerge`] returns the packets in order of time. The memory is that of the matching packets in
+//! blocks that overlap in time.
 
 use super::file::{Blocks, FileMeta, SealedFile};
 use super::index_ledger::IndexLedger;
@@ -14,24 +15,24 @@ use std::fs::File;
 use std::sync::Arc;
 use store::Hold;
 
-/// Blocks that are asked of the disk ahead of their turn.
+/// Blocks read ahead.
 const AHEAD: usize = 8;
 
-/// See the module.
+/// A cursor over a packet file out of order.
 pub struct OutOfOrderFile {
     about: FileMeta,
     file: Arc<File>,
-    /// What is to be read, no earlier than when, and which of equal stamps comes first; what begins first is last.
+    /// The blocks to read, each with the earliest timestamp and the rank among equal timestamps, in descending order.
     wanted: Vec<(Timestamp, u32, BlockRead)>,
-    /// The next ones, being read.
+    /// The next blocks, whose reads are in flight.
     ahead: VecDeque<(Timestamp, u32, SealedFile)>,
-    /// Until it was entered in the book.
+    /// The ledger of the index, until it is added to the context.
     index_ledger: Option<IndexLedger>,
     hold: Arc<Hold>,
 }
 
 impl OutOfOrderFile {
-    /// A cursor over what is `wanted` of the file, each with the earliest stamp of its block.
+    /// A cursor over the blocks in `wanted`, each with its earliest timestamp.
     pub fn cursor(
         about: FileMeta,
         file: Arc<File>,

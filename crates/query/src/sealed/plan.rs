@@ -1,4 +1,4 @@
-//! What is to be read of a packet file, by its index.
+//! Plans the reads of a packet file from its index.
 
 use super::file::{Blocks, FileMeta, Layout, SealedFile};
 use super::index_ledger::IndexLedger;
@@ -19,21 +19,21 @@ use store::Hold;
 use store::catalogue::Entry;
 use store::names;
 
-/// An index with its file.
+/// An open index.
 pub struct Indexed {
     pub reader: Reader,
     pub file: File,
 }
 
-/// Why an index is of no use.
+/// The reason why an index is unusable.
 pub enum IndexProblem {
-    /// There is none, or it cannot be believed.
+    /// The index is missing or invalid.
     Index(String),
-    /// Somebody removed it or its packets meanwhile.
+    /// The index or its packet file was removed meanwhile.
     Gone,
 }
 
-/// Opens the index of a packet file, up to its summary.
+/// Opens the index of a packet file and reads it up to its summary.
 pub fn begin_index(entry: &Entry) -> Result<Indexed, IndexProblem> {
     let path = entry.index.as_ref().ok_or_else(|| IndexProblem::Index("has no index".to_owned()))?;
     let file = match open_shown(path) {
@@ -50,8 +50,8 @@ fn useless(error: io::Error) -> IndexProblem {
 }
 
 impl Indexed {
-    /// Looks whether it fits a packet file that begins then and has this size; `None` for one that still grows. What lies
-    /// behind the bytes that it describes somebody else put there: it vouches for its own, block by block, all the same.
+    /// Checks that the index belongs to a packet file with this begin and size; `None` for a growing file. Bytes after
+    /// those that the index covers were appended by another program; the index remains valid for its own blocks.
     fn fits(&self, start: Timestamp, size: Option<u64>) -> Result<(), IndexProblem> {
         let (sealed, bytes) = (self.reader.is_sealed(), self.reader.summary().bytes);
         match size {
@@ -62,7 +62,7 @@ impl Indexed {
         }
     }
 
-    /// Reads the table of blocks and looks whether it makes sense.
+    /// Reads and validates the block table.
     fn load(&mut self) -> Result<(), IndexProblem> {
         self.reader.load(&self.file).map_err(useless)?;
         let blocks = self.reader.blocks();
@@ -77,19 +77,19 @@ impl Indexed {
         }
     }
 
-    /// Whether the file has packets of the interval, or anything to tell of its seconds.
+    /// True if packets or ledger rows of the file overlap the interval.
     pub fn overlaps(&self, from: Timestamp, to: Timestamp) -> bool {
         let (first, last) = self.span();
         first <= to && from <= last
     }
 
-    /// Whether the interval has all of the file.
+    /// True if the interval contains the whole file.
     pub fn is_inside(&self, from: Timestamp, to: Timestamp) -> bool {
         let (first, last) = self.span();
         from <= first && last <= to
     }
 
-    /// From its beginning to its end, which are not those of its packets: before and behind them some may have been lost.
+    /// Begin and end of the file; packets may have been lost before the first and after the last packet.
     fn span(&self) -> (Timestamp, Timestamp) {
         let (start, summary) = (self.reader.header().start, self.reader.summary());
         let (first, last) = summary.stamps.unwrap_or((start, summary.end));
@@ -97,7 +97,7 @@ impl Indexed {
     }
 }
 
-/// Opens a file by its name, or, if it is hidden and gone, by the name that it gets when it is whole.
+/// Opens a file by its name, or, if the name is hidden and no longer exists, by its published name.
 fn open_shown(path: &Path) -> io::Result<(File, PathBuf)> {
     match sys::nofollow::open(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
@@ -114,46 +114,46 @@ fn shown(path: &Path) -> Option<PathBuf> {
     Some(path.with_file_name(name))
 }
 
-/// Whether the name of a file says that it is not finished.
+/// True if the name of the file is that of an unfinished file.
 pub fn is_hidden(entry: &Entry) -> bool {
     shown(&entry.path).is_some()
 }
 
-/// What is asked of every file.
+/// The part of the query that applies to every file.
 #[derive(Clone, Debug)]
 pub struct FileQuery {
-    /// The first and the last moment.
+    /// First and last timestamp of the interval.
     pub interval: (Timestamp, Timestamp),
-    /// What a packet must have; `None` if nothing.
+    /// The condition on keys; `None` for none.
     pub need: Option<KeyCondition>,
-    /// Where it can be.
+    /// Stream positions of the matching packets, if known.
     pub seek: Option<SeekHint>,
 }
 
-/// How the packets of a file lie in time.
+/// The order of a file's packets in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileOrder {
-    /// One after the other, as far as is known.
+    /// In order, as far as is known.
     InOrder,
-    /// In any order: its blocks are read in that of their stamps.
+    /// Out of order: blocks are read in the order of their timestamps.
     OutOfOrder,
 }
 
-/// What the index of a file says of the question: found out without the answer's book, so that it can be done ahead.
+/// The result of a query on an index, computed without the query context, so that another thread can compute it ahead.
 pub struct IndexProbe {
     path: PathBuf,
     size: u64,
     order: FileOrder,
     outcome: Result<(Indexed, ReadPlan), IndexProblem>,
-    /// The packets, if they are wanted.
+    /// The packet file, if it must be read.
     packets: Option<io::Result<File>>,
     remarks: Vec<String>,
 }
 
-/// Asks the index of a packet file, and opens the file if there is anything to read.
+/// Evaluates the index of a packet file, and opens the file if it must be read.
 ///
 /// # Errors
-/// What the system says of the file.
+/// The error of the system call.
 pub fn probe_index(entry: &Entry, order: FileOrder, asked: &FileQuery) -> io::Result<IndexProbe> {
     let (path, size) = find(entry)?;
     let fitting = (!is_hidden(entry)).then_some(size);
@@ -164,7 +164,7 @@ pub fn probe_index(entry: &Entry, order: FileOrder, asked: &FileQuery) -> io::Re
         Ok((indexed, plan))
     });
     let packets = outcome.as_ref().is_ok_and(|(_, plan)| !plan.wanted.is_empty()).then(|| {
-        // It may have got its name since it was found.
+        // The file may have been published since the listing.
         let opened = sys::uring::open_aligned(&path).or_else(|e| match shown(&path) {
             Some(shown) if e.kind() == io::ErrorKind::NotFound => sys::uring::open_aligned(&shown),
             _ => Err(e),
@@ -174,10 +174,10 @@ pub fn probe_index(entry: &Entry, order: FileOrder, asked: &FileQuery) -> io::Re
     Ok(IndexProbe { path, size, order, outcome, packets, remarks })
 }
 
-/// Makes a cursor of a packet file of the store. `None` if nothing in it can answer, or if it is gone.
+/// Makes a cursor over a packet file of the store; `None` if the file contains no match or was removed.
 ///
 /// # Errors
-/// When a file that is there cannot be opened.
+/// If an existing file cannot be opened.
 pub fn open(
     entry: &Entry,
     scouted: io::Result<IndexProbe>,
@@ -226,7 +226,7 @@ pub fn open(
     });
     let file = match packets {
         None => {
-            // Its packets were not even opened; what was lost is told all the same.
+            // No packet is read, but the ledger counts losses all the same.
             IndexLedger::new(origin, plan.lost_after, indexed).enter(book);
             return Ok(None);
         }
@@ -256,7 +256,7 @@ pub fn open(
     Ok(Some(Box::new(file)))
 }
 
-/// Where the file is now, and its length.
+/// The current path of the file, and its length.
 fn find(entry: &Entry) -> io::Result<(PathBuf, u64)> {
     match sys::nofollow::stat(&entry.path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
@@ -268,7 +268,7 @@ fn find(entry: &Entry) -> io::Result<(PathBuf, u64)> {
     }
 }
 
-/// What to read; as little of the index is read as tells that.
+/// Makes the read plan, from as little of the index as possible.
 fn plan(
     indexed: &mut Indexed,
     name: &Path,
@@ -305,7 +305,7 @@ fn plan(
     };
     let mut plan = ReadPlan::of(indexed.reader.blocks(), indexed.reader.header().start, (from, to), spot);
     let mut parts = Vec::new();
-    // Of blocks that are read each by itself, the parts also vouch for what ends their last records.
+    // For blocks read one by one, the sub-block checksums also cover the bytes that complete their last records.
     let all = (order == FileOrder::OutOfOrder).then_some(0..blocks as usize);
     let pieces = all.or_else(|| plan.in_pieces()).unwrap_or(0..0);
     if !pieces.is_empty() {
@@ -318,14 +318,14 @@ fn plan(
     Ok(plan)
 }
 
-/// Where in the file what is sought lies; `None` if that is not known of this file.
+/// The requested offsets in the file; `None` if unknown for this file.
 fn sought(seek: &SeekHint, indexed: &Indexed, path: &Path) -> Option<SeekOffsets> {
     let (header, bytes) = (indexed.reader.header(), indexed.reader.summary().bytes);
     let is_there = (&header.interface, header.queue) == (&seek.interface, seek.queue);
     (is_of_stream(indexed, path) && is_there).then(|| SeekOffsets::of(&seek.positions, header.first_pos, bytes))
 }
 
-/// Whether its records lie as they did in the stream of their queue, and it is known where in that it begins.
+/// True if the records lie as in the queue's stream and the first stream position is known.
 fn is_of_stream(indexed: &Indexed, path: &Path) -> bool {
     let header = indexed.reader.header();
     header.content == Content::Recorded
@@ -333,7 +333,7 @@ fn is_of_stream(indexed: &Indexed, path: &Path) -> bool {
         && path.extension().is_some_and(|ending| ending == names::PACKETS[0])
 }
 
-/// Opens a packet file whose index is of no use.
+/// Opens a packet file without a usable index.
 fn open_without(
     entry: &Entry,
     path: &Path,
@@ -344,7 +344,7 @@ fn open_without(
 ) -> Result<Option<Box<dyn Cursor>>, QueryError> {
     let name = entry.path.display();
     if is_hidden(entry) {
-        // Behind what was written lies room that was made ahead: only an index tells the one from the other.
+        // Preallocated space follows the written bytes, and only the index has the boundary between them.
         book.damage(format!("{name}: was not finished and has no index that tells how far it goes; netgrain repair"));
         return Ok(None);
     }

@@ -1,6 +1,6 @@
-//! Which bytes of a packet file are read: whole blocks, or the parts of them in which an answer can be. Pure arithmetic over what
-//! the index says, in three steps: blocks by time, keys and place; pieces of those of which the parts are known; what ends
-//! their last records.
+//! The byte ranges of a packet file that a query reads: whole blocks, or the sub-blocks that may contain matches. Pure
+//! arithmetic on the contents of the index, in three steps: select blocks by time, keys and stream position; divide
+//! blocks with known sub-blocks into ranges; add the bytes that complete the last record of each range.
 
 use crate::disk::{BLOCK, SPARE_BYTES};
 use base::Timestamp;
@@ -10,32 +10,33 @@ use sys::uring::Aligned;
 
 const PAGE: u64 = Aligned::ALIGN as u64;
 
-/// Of a block that is read in pieces, at most so many sixteenths of its bytes; for more, all of it is read at once.
+/// A block is read in ranges only if these cover at most this many sixteenths of it; otherwise the whole block is read.
 const MAX_IN_PIECES: u64 = 11;
 
-/// Bytes of a block that are to be walked: all of them, or those of some of its parts.
+/// The bytes of a block to scan: all, or those of some sub-blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockRead {
     /// Number of the block in the file.
     pub number: u32,
-    /// Its bytes, and their checksum.
+    /// The byte range in the block, and its checksum.
     pub range: SubBlockRange,
-    /// Where the first record begins in the block.
+    /// Offset of the first record in the block.
     pub first_record: u32,
-    /// Where an answer can be in it.
+    /// The sub-blocks that may contain matches.
     pub sub_blocks: SubBlockMask,
-    /// Bytes of the next block that end its last record, where that block is not read behind it.
+    /// Number of bytes of the next block that complete the last record, if the next block is not read directly after
+    /// this range.
     pub tail: u32,
-    /// Their CRC32C, as far as it is known.
+    /// CRC32C of these bytes, if known.
     pub tail_crc: Option<u32>,
-    /// Whether it begins where the one before ends, within a record or not.
+    /// True if the range begins where the previous range ends, even within a record.
     pub follows: bool,
-    /// Lost in it, and in those since the wanted one before.
+    /// Packets lost in this block and in the blocks since the previous selected block.
     pub lost: u64,
 }
 
 impl BlockRead {
-    /// What must be read of the file: from a page on.
+    /// The byte range of the file to read, beginning at a page boundary.
     pub fn bytes(&self) -> Range<u64> {
         let block = u64::from(self.number) * BLOCK as u64;
         let from = u64::from(self.range.bytes.start) & !(PAGE - 1);
@@ -43,7 +44,7 @@ impl BlockRead {
     }
 }
 
-/// What is to be walked of a file, and what was lost behind it.
+/// The ranges of a file to scan, and the packets lost after the last range.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct ReadPlan {
     pub wanted: Vec<BlockRead>,
@@ -54,8 +55,8 @@ pub struct ReadPlan {
 }
 
 impl ReadPlan {
-    /// The blocks that can hold an answer, of a file that begins at `start`: by time, and by `spots`, which is asked only
-    /// of those and says where one can be by its keys, and by its place.
+    /// The blocks that may contain matches, of a file that begins at `start`. `spots` is called only for blocks that
+    /// overlap the interval, and returns the sub-blocks selected by keys and by stream position.
     pub fn of(
         blocks: &[Block],
         start: Timestamp,
@@ -63,8 +64,8 @@ impl ReadPlan {
         spots: impl Fn(usize) -> (SubBlockMask, SubBlockMask),
     ) -> Self {
         let mut plan = Self::default();
-        // Whether the walk is inside the interval; a block without packets is where the one before it is, or where the file
-        // begins.
+        // True while the blocks lie in the interval. A block without packets counts as at the time of the previous
+        // block, or of the begin of the file.
         let mut inside = from <= start && start <= to;
         let mut lost = 0u64;
         for (i, block) in blocks.iter().enumerate() {
@@ -107,7 +108,7 @@ impl ReadPlan {
         plan
     }
 
-    /// The blocks whose parts it is good to know.
+    /// The blocks whose sub-block offsets the plan needs.
     pub fn in_pieces(&self) -> Option<Range<usize>> {
         let mut wanted =
             self.wanted.iter().filter(|w| w.sub_blocks != SubBlockMask::ANYWHERE).map(|w| w.number as usize);
@@ -115,8 +116,8 @@ impl ReadPlan {
         Some(first..wanted.next_back().unwrap_or(first) + 2)
     }
 
-    /// Says what to read, now that it is known where the parts begin that `parts` has, those of the block `first` in front.
-    /// Where all are read `apart`, in whichever order, what ends the last record of a block is read with each.
+    /// Sets the byte ranges from the sub-block offsets in `parts`, the first of which is that of block `first`. With
+    /// `apart`, the blocks are read in any order, so each range includes the end of its last record.
     pub fn add_costs(&mut self, blocks: &[Block], first: usize, parts: &[SubBlocks], apart: bool) {
         let of = |number: usize| number.checked_sub(first).and_then(|i| parts.get(i)).unwrap_or(&SubBlocks::NONE);
         let mut wanted: Vec<BlockRead> = Vec::with_capacity(self.wanted.len());
@@ -161,7 +162,8 @@ impl ReadPlan {
     }
 }
 
-/// The pieces of a block in which an answer can be; `None` where they are not known, or nearly all of it.
+/// The ranges of a block that may contain matches; `None` if sub-block offsets are unknown or the ranges cover nearly
+/// all of the block.
 fn stretches(block: &BlockRead, parts: &SubBlocks) -> Option<Vec<SubBlockRange>> {
     let Range { end: bytes, .. } = block.range.bytes;
     if block.sub_blocks == SubBlockMask::ANYWHERE || parts.is_unknown() || !parts.fit(bytes, Some(block.first_record)) {
@@ -169,7 +171,7 @@ fn stretches(block: &BlockRead, parts: &SubBlocks) -> Option<Vec<SubBlockRange>>
     }
     let mut out: Vec<SubBlockRange> = Vec::new();
     for part in (0..SUB_BLOCKS).filter(|part| block.sub_blocks.has(*part)) {
-        // No record begins in a part that is within one.
+        // A sub-block within a long record contains no record start.
         let Some(stretch) = parts.stretch(part..part + 1, bytes, block.range.after) else { continue };
         match out.last_mut() {
             Some(last) if last.bytes.end == stretch.bytes.start => {
@@ -186,11 +188,11 @@ fn overlaps(block: &Block, from: Timestamp, to: Timestamp) -> bool {
     block.packets > 0 && block.first <= to && from <= block.last
 }
 
-/// Where in a file the records are that were sought, as offsets.
+/// The offsets in a file of the records at the requested stream positions.
 pub struct SeekOffsets(Vec<Range<u64>>);
 
 impl SeekOffsets {
-    /// Those of a file of so many bytes that begins at this position.
+    /// The offsets in a file of `bytes` bytes that begins at stream position `first_pos`.
     pub fn of(positions: &[RangeInclusive<u64>], first_pos: u64, bytes: u64) -> Self {
         let offset = |pos: u64| pos.saturating_sub(first_pos).min(bytes);
         let ranges = positions.iter().filter(|range| *range.end() >= first_pos);
@@ -198,12 +200,12 @@ impl SeekOffsets {
         Self(ranges.filter(|range| !range.is_empty()).collect())
     }
 
-    /// Whether none lies in the file.
+    /// True if no position lies in the file.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// In which parts of a block they begin.
+    /// The sub-blocks of a block that contain these offsets.
     pub fn sub_blocks(&self, block: usize) -> SubBlockMask {
         let start = block as u64 * BLOCK as u64;
         let end = start + BLOCK as u64;

@@ -1,4 +1,4 @@
-//! A packet file of the store whose index is missing or cannot be believed: all of it is read.
+//! A packet file of the store whose index is missing or invalid: the query reads the whole file.
 
 use crate::cursor::{Cursor, CursorState};
 use crate::{FoundPacket, Origin, QueryContext, QueryError};
@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use store::Hold;
 
-/// See the module.
+/// A cursor over a file without a usable index.
 pub struct UnindexedFile {
     reader: pcap::Reader<CountingReader>,
     name: String,
@@ -19,7 +19,7 @@ pub struct UnindexedFile {
     _hold: Arc<Hold>,
 }
 
-/// A file, and how much of it was read.
+/// A file that counts the bytes read.
 struct CountingReader(File, u64);
 
 impl Read for CountingReader {
@@ -31,10 +31,10 @@ impl Read for CountingReader {
 }
 
 impl UnindexedFile {
-    /// Opens the file; `None`, and a remark, if it is no capture.
+    /// Opens the file; `None` and a warning if it is not a capture file.
     ///
     /// # Errors
-    /// When it cannot be opened.
+    /// If the file cannot be opened.
     pub fn open(
         path: &Path,
         interface: &str,

@@ -1,5 +1,5 @@
-//! Records of the two formats that are recorded: nanosecond pcap, and HPCAP's RAW. Each says where the next begins, so a
-//! file is a chain, and a link that cannot be one ends it.
+//! The records of the two formats that the recorder writes: nanosecond pcap and HPCAP RAW. The length of each record
+//! gives the offset of the next, so a file is a chain, which ends at the first invalid record.
 
 use super::Window;
 use base::Timestamp;
@@ -9,35 +9,35 @@ use store::device::Device;
 
 const NANOS: u32 = 1_000_000_000;
 
-/// Of a pcap file header, the bytes that are the same in all: magic, version, zone. Snaplen and link type follow.
+/// The bytes of the pcap file header that are equal in all files: magic, version, zone. Snaplen and link type follow.
 const FIXED: usize = 16;
 
-/// How a packet file is laid out.
+/// The format of a packet file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
     /// Nanosecond pcap, little-endian.
     Pcap,
-    /// RAW.
+    /// HPCAP RAW.
     Raw,
 }
 
-/// One record.
+/// A record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Where it begins in the file.
+    /// Offset in the file.
     pub at: u64,
-    /// First byte behind it.
+    /// Offset of its end.
     pub end: u64,
-    /// When the packet arrived.
+    /// The timestamp.
     pub ts: Timestamp,
-    /// Bytes it had on the wire.
+    /// Wire length.
     pub wire_len: u32,
-    /// Padding of a RAW file: no packet.
+    /// True for padding in a RAW file, which is no packet.
     pub padding: bool,
 }
 
 impl Layout {
-    /// Of a packet file by the ending of its name.
+    /// The format of a packet file with this name ending.
     pub fn of(ending: &str) -> Option<Self> {
         match ending {
             "pcap" => Some(Self::Pcap),
@@ -46,7 +46,7 @@ impl Layout {
         }
     }
 
-    /// How the names of such files end.
+    /// The ending of the file names.
     pub const fn ending(self) -> &'static str {
         match self {
             Self::Pcap => "pcap",
@@ -54,7 +54,7 @@ impl Layout {
         }
     }
 
-    /// Bytes before the first record.
+    /// Size of the file header.
     pub const fn file_header(self) -> u64 {
         match self {
             Self::Pcap => pcap::classic::FILE_HEADER as u64,
@@ -62,7 +62,7 @@ impl Layout {
         }
     }
 
-    /// Bytes before the packet in its record.
+    /// Size of the record header.
     pub const fn record_header(self) -> usize {
         match self {
             Self::Pcap => pcap::classic::RECORD_HEADER,
@@ -70,7 +70,7 @@ impl Layout {
         }
     }
 
-    /// Whether a file that begins so is one of these, as the recorder writes them. RAW has nothing to know it by.
+    /// True if `head` is the file header that the recorder writes. RAW files have no header.
     pub fn begins(self, head: &[u8]) -> bool {
         match self {
             Self::Pcap => head.len() >= FIXED && head[..FIXED] == pcap::FILE_HEADER_NS[..FIXED],
@@ -78,8 +78,8 @@ impl Layout {
         }
     }
 
-    /// The record whose header this is, if it can be one: not before `latest`, because stamps of a queue never fall, and
-    /// with lengths that fit each other. Zeros are room that was never written, and no record.
+    /// Parses a record header; `None` if invalid: a timestamp before `latest`, since timestamps of a queue never
+    /// decrease, or inconsistent lengths. Zeros are preallocated space, not a record.
     pub fn record(self, at: u64, header: &[u8], latest: Timestamp) -> Option<Record> {
         let word = |i: usize| header.get(4 * i..4 * i + 4).map(|w| u32::from_le_bytes([w[0], w[1], w[2], w[3]]));
         let (secs, nanos) = (word(0)?, word(1)?);
@@ -95,10 +95,10 @@ impl Layout {
         sound.then_some(Record { at, end, ts, wire_len, padding })
     }
 
-    /// The record at `at`, if there is one and all of it is in the file.
+    /// The record at `at`, if valid and completely in the file.
     ///
     /// # Errors
-    /// What the device says.
+    /// The error of the device.
     pub fn next<D: Device>(self, window: &mut Window<'_, D>, at: u64, latest: Timestamp) -> io::Result<Option<Record>> {
         let record = self.record(at, window.get(at, self.record_header())?, latest);
         Ok(record.filter(|r| r.end <= window.size()))

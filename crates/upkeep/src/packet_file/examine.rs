@@ -1,9 +1,9 @@
-//! Comparing a packet file with what its index promises, block by block.
+//! Compares a packet file with its index, block by block.
 //!
-//! A record is kept when the block in which it begins is as promised, and so is the one into which it runs on. What was
-//! promised and is not found is lost, by second, and so is what lies behind the last promise: it looks like packets, but
-//! no checksum says that all of its bytes reached the disk. Only where the promise itself is lost (no index, or one whose
-//! end is torn) the chain of records is all there is; what is taken from it is marked as not vouched for.
+//! A record is kept if the block in which it begins matches its index entry, and also the next block if the record
+//! continues there. Packets of the index that are not found count as lost, by second, and so do records after the last
+//! indexed byte: no checksum confirms that all of their bytes reached the disk. Only if the index itself is missing or
+//! has an invalid end are records kept because the chain of records is intact; these packets are marked as unverified.
 
 use super::{BLOCK, IndexedBlock, Layout, Record, VerifiedIndex, Window};
 use base::{Cause, Note, Tally, Timestamp};
@@ -13,25 +13,25 @@ use std::io;
 use std::ops::Range;
 use store::device::Device;
 
-/// What is in a file, and what is not.
+/// The kept and lost parts of a file.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
-    /// Stretches of whole records, in order; the first begins at 0 if the file's head is good.
+    /// Byte ranges of complete records, in order; the first begins at 0 if the file header is valid.
     pub kept: Vec<Range<u64>>,
-    /// What the ledger says beside the packets that are kept: from this byte of the file on.
+    /// Ledger rows besides those of the kept packets, each from this offset of the file on.
     pub rest: Vec<(u64, Rows)>,
-    /// Packets that are kept.
+    /// Number of kept packets.
     pub packets: u64,
-    /// Of these, packets for which no checksum vouches.
+    /// Number of kept packets that no checksum covers.
     pub unverified: u64,
-    /// Packets that are lost.
+    /// Number of lost packets.
     pub lost: u64,
-    /// Blocks that are not as promised, and not merely empty.
+    /// Blocks that do not match their entry and are not all zeros.
     pub damaged: Vec<u32>,
 }
 
 impl Findings {
-    /// Whether the file need only be cut, at this length.
+    /// The length at which to truncate the file, if truncation suffices.
     pub fn cut(&self) -> Option<u64> {
         match &self.kept[..] {
             [only] if only.start == 0 => Some(only.end),
@@ -39,19 +39,19 @@ impl Findings {
         }
     }
 
-    /// Whether there is nothing worth keeping: no packet, and no second of which anything is known.
+    /// True if nothing is worth keeping: no packet, and no ledger row.
     pub fn is_empty(&self) -> bool {
         self.packets == 0 && self.rest.iter().all(|(_, rows)| rows.is_empty())
     }
 }
 
-/// Packets and wire bytes that were found, by second.
+/// Packets found and their wire bytes, by second.
 type PacketsBySecond = BTreeMap<u64, (u64, u64)>;
 
-/// Compares a file with its index; without one, takes what the chain of records gives.
+/// Compares a file with its index; without an index follows the chain of records.
 ///
 /// # Errors
-/// What the device says.
+/// The error of the device.
 pub fn examine<D: Device>(
     window: &mut Window<'_, D>,
     layout: Layout,
@@ -62,7 +62,7 @@ pub fn examine<D: Device>(
     let kept = verified.map_or(Ok(Vec::new()), |v| v.check_blocks(walk.window))?;
     let (promises, good): (Vec<IndexedBlock>, Vec<bool>) = kept.into_iter().unzip();
     let trusting = verified.is_none_or(|v| v.torn);
-    // Where the chain stands, as long as it is whole.
+    // Offset of the next record while the chain is intact.
     let mut next = None;
     if promises.is_empty() && walk.header()? {
         next = Some(layout.file_header());
@@ -74,7 +74,8 @@ pub fn examine<D: Device>(
                 walk.keep(0, layout.file_header());
                 next = Some(layout.file_header());
             }
-            // A record that ran into this block tells where the next begins; behind damage the index does.
+            // A record that continues in this block ends where the next begins; after damage, the index has that
+            // offset.
             let from = next.or(promise.first_record.map(|f| promise.start() + u64::from(f)));
             let follows = promises.get(i + 1).filter(|p| p.number == promise.number + 1 && good[i + 1]);
             let whole_to = match follows {
@@ -94,7 +95,7 @@ pub fn examine<D: Device>(
             }
         }
         walk.reconcile(promise.start(), &promise.rows, &found);
-        // The promise of a block that went on filling may be older than the next block's.
+        // The entry of a block that was still filling may be older than the next block's entry.
         let early = promise.end() < promise.start() + BLOCK && i + 1 < promises.len();
         if early && let Some(from) = next.take() {
             walk.unconfirmed(from, promise.end()..promise.start() + BLOCK)?;
@@ -114,12 +115,13 @@ struct Examination<'w, 'd, D> {
     window: &'w mut Window<'d, D>,
     findings: Findings,
     latest: Timestamp,
-    /// Stamps must not fall. They never do in a queue, but what a checksum vouches for needs no such rule.
+    /// True if a decreasing timestamp breaks the chain. Timestamps of a queue never decrease, but verified records need
+    /// no such check.
     ordered: bool,
 }
 
 impl<D: Device> Examination<'_, '_, D> {
-    /// Keeps the head of the file, if it is one.
+    /// Keeps the file header, if valid.
     fn header(&mut self) -> io::Result<bool> {
         let len = self.layout.file_header();
         let head = self.window.get(0, len as usize)?;
@@ -137,13 +139,13 @@ impl<D: Device> Examination<'_, '_, D> {
         }
     }
 
-    /// Keeps the records from `from` on that begin before `end` and are whole before `whole_to`. Returns where the chain
-    /// stands: at the first record that begins at `end` or later, or that is not whole; `None` where it is broken.
+    /// Keeps the records from `from` on that begin before `end` and end at `whole_to` at the latest. Returns the offset
+    /// of the first record that begins at `end` or later, or that is incomplete; `None` if the chain is broken.
     fn records(&mut self, from: u64, end: u64, whole_to: u64, found: &mut PacketsBySecond) -> io::Result<Option<u64>> {
         let mut at = from;
         while at < end {
             let Some(record) = self.layout.next(self.window, at, self.strict())? else {
-                // A record that runs over the end of the file, or none: nothing can be known of what follows.
+                // An invalid record, or a record beyond the end of the file: the offset of the next record is unknown.
                 return Ok(None);
             };
             if record.end > whole_to {
@@ -169,7 +171,7 @@ impl<D: Device> Examination<'_, '_, D> {
         }
     }
 
-    /// What was promised of a block, without the packets that are kept of it: those that are missing are lost.
+    /// Adds the ledger rows of a block without its kept packets; the packets that were not found count as lost.
     fn reconcile(&mut self, at: u64, promised: &Rows, found: &PacketsBySecond) {
         let mut rest = Rows::new();
         for run in promised.runs() {
@@ -184,7 +186,7 @@ impl<D: Device> Examination<'_, '_, D> {
             (tally.stored, tally.stored_bytes) = (0, 0);
             tally.add_lost(Cause::Crash, missing);
             if missing > 0 {
-                // Remarks are made of stored packets; of which, nobody knows any more.
+                // Notes concern stored packets; how many of the kept packets they concern is unknown.
                 tally.notes = tally.notes.map(|n| n.min(found));
             }
             self.findings.lost += missing;
@@ -193,8 +195,8 @@ impl<D: Device> Examination<'_, '_, D> {
         self.findings.rest.push((at, rest));
     }
 
-    /// What looks like packets and was not promised: counted as lost. The record at `from` may begin before the stretch;
-    /// it was counted where it does.
+    /// Counts records outside of all index entries as lost. The record at `from` may begin before `stretch`; it was
+    /// already counted there.
     fn unconfirmed(&mut self, from: u64, stretch: Range<u64>) -> io::Result<()> {
         let mut rest = Rows::new();
         let (mut at, mut latest) = (from, self.latest);
@@ -214,14 +216,14 @@ impl<D: Device> Examination<'_, '_, D> {
         Ok(())
     }
 
-    /// Keeps what the chain alone gives.
+    /// Keeps the records that only the chain confirms.
     fn unvouched(&mut self, from: u64) -> io::Result<()> {
         self.ordered = true;
         let (mut found, before) = (PacketsBySecond::new(), self.findings.packets);
         self.records(from, u64::MAX, u64::MAX, &mut found)?;
         let end = self.findings.kept.last().map_or(0, |kept| kept.end);
         if !self.window.is_blank(end, u64::MAX)? {
-            // Not the end of the packets but a break in the chain: more may be behind it.
+            // The chain is broken before the end of the data, so more packets may follow.
             self.findings.damaged.push((end / BLOCK) as u32);
         }
         self.findings.unverified += self.findings.packets - before;

@@ -1,9 +1,9 @@
-//! Mending one packet file that a dead recorder left, so that it can have its name.
+//! Recovers and publishes one packet file that a dead recorder left.
 //!
-//! Order is everything, because this too can be killed at any step: the file's bytes are synced before they are judged;
-//! what will be published is made beside the old under names of its own and synced; only then is the old cut, or set
-//! aside; the index gets its name before the packets get theirs. Found half done, it is finished or begun again, with the
-//! same result.
+//! The order of operations matters, because recovery can be killed at any step, too: it syncs the file before it
+//! examines it; it writes new files beside the old under names of their own and syncs them; only then does it truncate
+//! or rename the old file; it publishes the index before the packet file. A later recovery continues or repeats an
+//! interrupted recovery with the same result.
 
 use super::file_names::{FileNames, interface_of};
 use super::{CountsUnavailable, Volume};
@@ -16,47 +16,47 @@ use store::catalogue::parse_stem;
 use store::device::{Content, Device, FileId};
 use store::out_of_order::{self, OutOfOrderMarkers, Span};
 
-/// What became of a file.
+/// The outcome for a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It has its name, and is whole.
+    /// The file is complete and published.
     Published {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// What its ledger says.
+        /// Its ledger.
         tally: Box<Tally>,
-        /// Packets that were promised or begun and could not be kept: the ledger has them as lost because of `crash` now,
-        /// beside those that it had so before.
+        /// Indexed or begun packets that could not be kept: the ledger now counts them as lost by `crash`, in addition
+        /// to earlier losses.
         lost: u64,
-        /// Where what could not be vouched for is kept, if there was anything.
+        /// The file with the unverified bytes, if there were any.
         aside: Option<PathBuf>,
     },
-    /// There was nothing in it.
+    /// The file was empty and was removed.
     Removed,
     /// A living process holds it.
     Held,
-    /// It is not what its name says, and was left alone.
+    /// The content does not match the name, and the file was not changed.
     Unknown,
 }
 
-/// One file.
+/// The recovery of one file.
 pub(super) struct FileRecovery<'v, D> {
     volume: &'v mut Volume<D>,
     folder: &'v Path,
     called: FileNames,
     layout: Layout,
-    /// Whatever is cut off is kept, even if no index ever promised it.
+    /// If set, all truncated bytes are kept, even bytes that no index covers.
     careful: bool,
 }
 
 impl<'v, D: Device> FileRecovery<'v, D> {
-    /// Of the file with this name in this folder.
+    /// The recovery of the file with this name in this directory.
     pub fn new(volume: &'v mut Volume<D>, folder: &'v Path, called: FileNames) -> Option<Self> {
         let layout = Layout::of(called.ending)?;
         Some(Self { volume, folder, called, layout, careful: false })
     }
 
-    /// Keeps whatever is cut off.
+    /// Keeps all truncated bytes.
     #[must_use]
     pub fn careful(self) -> Self {
         Self { careful: true, ..self }
@@ -66,13 +66,13 @@ impl<'v, D: Device> FileRecovery<'v, D> {
         self.folder.join(name)
     }
 
-    /// Mends the file that lies under its hidden name.
+    /// Recovers the file under its hidden name.
     pub fn hidden(mut self) -> io::Result<Outcome> {
         let from = self.path(&self.called.hidden_packets());
         self.at(&from, &self.called.hidden_index())
     }
 
-    /// Mends the file that lies at `from`, with what the index named `index` says of it.
+    /// Recovers the file at `from` with the index named `index`.
     fn at(&mut self, from: &Path, index: &str) -> io::Result<Outcome> {
         let Some(file) = self.volume.device.take(from)? else { return Ok(Outcome::Held) };
         let outcome = self.recover(from, file, index);
@@ -81,7 +81,7 @@ impl<'v, D: Device> FileRecovery<'v, D> {
     }
 
     fn recover(&mut self, from: &Path, file: FileId, index: &str) -> io::Result<Outcome> {
-        // What is judged now must still be so after a failure of the power.
+        // The examined content must survive a power failure.
         self.volume.sync(file)?;
         let whole = self.whole_index(file)?;
         if let Some((whole, at)) = whole.as_ref().filter(|(whole, at)| !self.distrusts(whole, at)) {
@@ -91,9 +91,9 @@ impl<'v, D: Device> FileRecovery<'v, D> {
             return self.publish(from, file, whole, at, index);
         }
         self.clear()?;
-        // Bytes behind those of a sealed index were never its file's; nothing of them is lost.
+        // Bytes after those of a sealed index never belonged to the file, so they are no loss.
         let limit = whole.as_ref().map_or(u64::MAX, |(whole, _)| whole.bytes());
-        // One that was sealed knows all that the growing one did; it may be the only one that survived.
+        // A sealed index contains everything of the growing index, and may be the only index that survived.
         let mut vouched = whole.map(|(whole, _)| whole);
         let half = vouched.is_none();
         for name in [self.called.sealed_index(), index.to_owned()] {
@@ -117,7 +117,8 @@ impl<'v, D: Device> FileRecovery<'v, D> {
             self.enter_tail(&header, &mut findings);
         }
         if findings.is_empty() {
-            // What an index does not promise may be dropped; what has none may be anything.
+            // A file without kept records may be removed if its index covers nothing else; without an index its content
+            // is unknown.
             let known = vouched.is_some_and(|v| !v.torn) || is_blank;
             return if known { self.remove(from, index) } else { Ok(Outcome::Unknown) };
         }
@@ -137,7 +138,8 @@ impl<'v, D: Device> FileRecovery<'v, D> {
         })
     }
 
-    /// Enters what its recorder was offered and no file tells of; or that this is not known.
+    /// Counts the packets that the recorder was offered and that no file accounts for, or notes that their number is
+    /// unknown.
     fn enter_tail(&mut self, header: &Header, findings: &mut Findings) {
         let mut tally = Tally::default();
         let mut second = findings.rest.iter().flat_map(|(_, rows)| rows.runs()).map(|r| r.second + r.seconds - 1).max();
@@ -154,7 +156,7 @@ impl<'v, D: Device> FileRecovery<'v, D> {
                 findings.lost += missing;
                 second = second.max(Some(tail.second));
             }
-            // A file in which nothing is, nor ever was as far as anybody knows, goes.
+            // An empty file is removed, since no packets are known that it should contain.
             Err(CountsUnavailable) if findings.is_empty() => return,
             Err(CountsUnavailable) => tally.notes[Note::TailUnknown as usize] = 1,
         }
@@ -164,15 +166,15 @@ impl<'v, D: Device> FileRecovery<'v, D> {
         findings.rest.push((u64::MAX, rows));
     }
 
-    /// Whether an index that fits the checksums is made again all the same: somebody has found that what it says of the
-    /// packets is not so. One that a repair has made is from the packets themselves, and a file without packets has
-    /// nothing to be made from.
+    /// True if a matching index must be rebuilt all the same, because verification found that it contradicts the
+    /// packets. An index from a repair was built from the packets, and a file without packets has nothing to build an
+    /// index from.
     fn distrusts(&self, whole: &VerifiedIndex, at: &Path) -> bool {
         self.careful && *at != self.path(&self.called.recovered_index()) && whole.bytes() > self.layout.file_header()
     }
 
-    /// An index that is sealed, and whose packets are all there: an earlier recovery's, one that the recorder had made, or
-    /// one that was given its name before its packets were given theirs.
+    /// A sealed index whose blocks all match: from an earlier recovery, from the recorder, or published before its
+    /// packet file.
     fn whole_index(&mut self, file: FileId) -> io::Result<Option<(VerifiedIndex, PathBuf)>> {
         let mut candidates = vec![self.path(&self.called.recovered_index()), self.path(&self.called.sealed_index())];
         candidates.extend(self.orphans()?);
@@ -188,7 +190,7 @@ impl<'v, D: Device> FileRecovery<'v, D> {
         Ok(None)
     }
 
-    /// Writes the head again with which the first block is as promised, if only the head is not.
+    /// Restores the file header with which the first block matches its checksum, if only the header is damaged.
     fn recover_head(&mut self, file: FileId, vouched: &VerifiedIndex) -> io::Result<()> {
         if self.layout.file_header() == 0 {
             return Ok(());
@@ -202,7 +204,7 @@ impl<'v, D: Device> FileRecovery<'v, D> {
         }
     }
 
-    /// Published indexes of this moment without packets of their own.
+    /// Published indexes of this begin without a packet file.
     fn orphans(&mut self) -> io::Result<Vec<PathBuf>> {
         let names = self.volume.names(self.folder)?;
         let mut found = Vec::new();
@@ -218,7 +220,7 @@ impl<'v, D: Device> FileRecovery<'v, D> {
         Ok(found)
     }
 
-    /// A published index of this very file, although the packets are not what it says: it knows more than a growing one.
+    /// A published index of this file although some blocks do not match: it covers more than a growing index.
     fn half_published(&mut self, growing: Option<&VerifiedIndex>) -> io::Result<Option<VerifiedIndex>> {
         for path in self.orphans()? {
             let Some(vouched) = VerifiedIndex::read(&mut self.volume.device, &path)? else { continue };
@@ -230,7 +232,7 @@ impl<'v, D: Device> FileRecovery<'v, D> {
         Ok(None)
     }
 
-    /// Removes what an earlier recovery made and did not come to use.
+    /// Removes unused files of an earlier recovery.
     fn clear(&mut self) -> io::Result<()> {
         for name in [self.called.recovered_index(), self.called.recovered_packets(), self.called.recovered_damaged()] {
             self.volume.remove(&self.path(&name))?;
@@ -239,14 +241,14 @@ impl<'v, D: Device> FileRecovery<'v, D> {
     }
 
     fn remove(&mut self, from: &Path, index: &str) -> io::Result<Outcome> {
-        // The packets first: without their index nobody would know that there is nothing in them.
+        // Removes the packet file first: its index shows that it contains no packets.
         self.volume.remove(from)?;
         self.volume.remove(&self.path(index))?;
         self.volume.remove(&self.path(&self.called.sealed_index()))?;
         Ok(Outcome::Removed)
     }
 
-    /// The file is good up to `len`, and needs nothing but an end there.
+    /// Truncates a file that is valid up to `len`, and publishes it.
     fn cut(
         &mut self,
         from: &Path,
@@ -269,7 +271,7 @@ impl<'v, D: Device> FileRecovery<'v, D> {
         self.publish(from, file, &vouched, &at, index)
     }
 
-    /// There is damage in the middle: what is good is copied, and the file as it was is set aside.
+    /// Copies the valid parts of a file with damage in the middle, and renames the original.
     fn copy(
         &mut self,
         from: &Path,
@@ -287,7 +289,7 @@ impl<'v, D: Device> FileRecovery<'v, D> {
         let at = self.path(&self.called.recovered_index());
         self.write_index(&at, header, rebuilt)?;
         self.volume.sync_folder(self.folder)?;
-        // From here on the copy is what counts; without the original, a later recovery goes on with it.
+        // From here on a later recovery continues with the copy if the original is gone.
         let aside = match findings.damaged.is_empty() {
             true => {
                 self.volume.device.remove(from)?;
@@ -324,7 +326,7 @@ impl<'v, D: Device> FileRecovery<'v, D> {
         Ok(rebuilt)
     }
 
-    /// A copy whose original is gone is complete: gives it its name.
+    /// Publishes a complete copy whose original is gone.
     pub fn finish_copy(&mut self, index: &str) -> io::Result<Outcome> {
         let (from, at) = (self.path(&self.called.recovered_packets()), self.path(&self.called.recovered_index()));
         let Some(file) = self.volume.device.take(&from)? else { return Ok(Outcome::Held) };
@@ -340,7 +342,7 @@ impl<'v, D: Device> FileRecovery<'v, D> {
         outcome
     }
 
-    /// Cuts the packets to what their index says, and gives both their names.
+    /// Truncates the packet file to the length in its index, and publishes both.
     fn publish(
         &mut self,
         from: &Path,
@@ -354,7 +356,7 @@ impl<'v, D: Device> FileRecovery<'v, D> {
             self.volume.device.truncate(file, len)?;
             self.volume.sync(file)?;
         }
-        // Before the packets have their name: later nobody would know whose it was.
+        // Before the packet file is published: afterwards the relation between the two files would be lost.
         let aside = self.path(&self.called.recovered_damaged());
         let aside = if self.volume.device.exists(&aside) { Some(self.set_aside(&aside)?) } else { None };
         let (mut at, mut number) = (at.to_owned(), self.called.number());
@@ -400,7 +402,8 @@ impl<'v, D: Device> FileRecovery<'v, D> {
         Ok(Outcome::Published { path, tally: Box::new(tally), lost: 0, aside })
     }
 
-    /// Notes that the packets are not in order, if they are not, or if their recorder had noted it, before they get this name.
+    /// Creates an out-of-order marker before the file is published, if the packets are out of order or the recorder had
+    /// created a marker.
     fn note(&mut self, stem: &str, vouched: &VerifiedIndex) -> io::Result<Option<Span>> {
         let root = self.root();
         let noted = OutOfOrderMarkers::list(&mut self.volume.device, &root)?;
@@ -415,12 +418,12 @@ impl<'v, D: Device> FileRecovery<'v, D> {
         Ok(Some(span))
     }
 
-    /// The folder of the interface.
+    /// The interface directory.
     fn root(&self) -> PathBuf {
         interface_of(self.folder)
     }
 
-    /// Removes an index of this file that got its name before, if what it said has turned out not to be so.
+    /// Removes a published index of this file if its content was wrong.
     fn make_way(&mut self, name: &Path, vouched: &VerifiedIndex) -> io::Result<()> {
         match VerifiedIndex::read(&mut self.volume.device, name)? {
             Some(old) if same_file(&old.header, &vouched.header) => self.volume.remove(name),
@@ -437,7 +440,7 @@ impl<'v, D: Device> FileRecovery<'v, D> {
         Window::new(&mut self.volume.device, file, u64::MAX)?.is_blank(len, u64::MAX)
     }
 
-    /// Copies what is behind `len`, as a file that can be read by itself.
+    /// Copies the bytes after `len` to a file that can be read on its own.
     fn keep_aside(&mut self, file: FileId, len: u64) -> io::Result<()> {
         let at = self.path(&self.called.recovered_damaged());
         let copy = self.volume.device.create(&at, Content::Index)?;
@@ -453,7 +456,7 @@ impl<'v, D: Device> FileRecovery<'v, D> {
         let (mut from, mut to) = (len, head.len() as u64);
         loop {
             let part = window.get(from, 1 << 20)?.to_vec();
-            // Room that was never written need not be kept.
+            // Preallocated space that was never written is not kept.
             let used = part.iter().rposition(|b| *b != 0).map_or(0, |last| last + 1);
             if used > 0 {
                 window.device().put(copy, to, &part[..used])?;
@@ -465,7 +468,7 @@ impl<'v, D: Device> FileRecovery<'v, D> {
         }
     }
 
-    /// Gives a file a name that says that something in it is damaged.
+    /// Renames a file as damaged.
     fn set_aside(&mut self, from: &Path) -> io::Result<PathBuf> {
         for number in 0.. {
             let to = self.path(&self.called.damaged(number));
@@ -491,7 +494,7 @@ impl<'v, D: Device> FileRecovery<'v, D> {
         })
     }
 
-    /// What can be known of a file without its index.
+    /// Derives the header of an index from the packet file alone.
     fn guess_header(&mut self, file: FileId) -> io::Result<Header> {
         let interface = self.volume.interface();
         let mut window = Window::new(&mut self.volume.device, file, u64::MAX)?;
@@ -513,12 +516,12 @@ impl<'v, D: Device> FileRecovery<'v, D> {
     }
 }
 
-/// Whether two indexes are of one packet file.
+/// True if two indexes describe the same packet file.
 pub(crate) fn same_file(a: &Header, b: &Header) -> bool {
     (a.first_pos, a.start, a.queue, &a.interface) == (b.first_pos, b.start, b.queue, &b.interface)
 }
 
-/// The file's head as it is, or, where that is damaged, as it was.
+/// The file header, or its original version if it is damaged.
 fn head<D: Device>(
     layout: Layout,
     header: &Header,

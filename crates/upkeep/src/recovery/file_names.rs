@@ -1,39 +1,39 @@
-//! What the files of a dead recorder are called, and what recovery calls its own while it works.
+//! The names of a dead recorder's files, and of the temporary files of recovery.
 
 use base::Timestamp;
 use std::path::{Path, PathBuf};
 use store::names::{INDEX, PACKETS, PARTIAL, PREPARED};
 
-/// How the names of files end that recovery makes before anything of the old is touched.
+/// Suffix of the files that recovery writes before it changes the old files.
 const RECOVERED: &str = "mended";
 
-/// How the stem of a sealed index ends while it is hidden.
+/// Suffix of the stem of a sealed index while it is hidden.
 const SEALED: &str = ".sealed";
 
-/// How the names of files end that hold what could not be vouched for.
+/// Suffix of files with unverified bytes.
 pub const DAMAGED: &str = "damaged";
 
-/// A packet file, under whatever name, by the name it should have.
+/// The names of a packet file and of the files that belong to it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FileNames {
-    /// The name without its ending.
+    /// The published name without its ending.
     pub stem: String,
-    /// That ending: `pcap` or `raw`.
+    /// The ending: `pcap` or `raw`.
     pub ending: &'static str,
 }
 
 impl FileNames {
-    /// The packet file that this is the published name of.
+    /// Parses the published name of a packet file.
     pub fn published(name: &str) -> Option<Self> {
         if name.starts_with('.') { None } else { Self::split(name) }
     }
 
-    /// The packet file that this is the hidden name of.
+    /// Parses the hidden name of a packet file.
     pub fn hidden(name: &str) -> Option<Self> {
         Self::split(inner(name, PARTIAL)?)
     }
 
-    /// The packet file that this is a copy of, made by a recovery that did not come to its end.
+    /// Parses the name of a copy that an interrupted recovery made.
     pub fn recovered_stem(name: &str) -> Option<Self> {
         Self::split(inner(name, RECOVERED)?)
     }
@@ -65,40 +65,40 @@ impl FileNames {
         store::names::hidden(&self.stem, INDEX)
     }
 
-    /// `.STEM.sealed.ngi.partial`: what the recorder seals a file with, before that has its name.
+    /// `.STEM.sealed.ngi.partial`: the index that the recorder writes when it seals a file, before its publication.
     pub fn sealed_index(&self) -> String {
         store::names::hidden(&format!("{}{SEALED}", self.stem), INDEX)
     }
 
-    /// The copy without what is damaged.
+    /// The copy without the damaged parts.
     pub fn recovered_packets(&self) -> String {
         format!(".{}.{}.{RECOVERED}", self.stem, self.ending)
     }
 
-    /// The index of what is kept.
+    /// The index of the copy.
     pub fn recovered_index(&self) -> String {
         format!(".{}.{INDEX}.{RECOVERED}", self.stem)
     }
 
-    /// What was cut off, while it is being copied.
+    /// The truncated bytes, while they are being copied.
     pub fn recovered_damaged(&self) -> String {
         format!(".{}.{}.{DAMAGED}.{RECOVERED}", self.stem, self.ending)
     }
 
-    /// What was cut off, or the whole file as it was.
+    /// The truncated bytes, or the complete original.
     pub fn damaged(&self, number: u32) -> String {
         let number = if number > 0 { format!("_{number}") } else { String::new() };
         format!("{}.{}{number}.{DAMAGED}", self.stem, self.ending)
     }
 
-    /// The same moment under another number: 0 is the name without one.
+    /// The same begin with another number; 0 is the name without a number.
     pub fn numbered(&self, number: u32) -> Self {
         let base = base(&self.stem);
         let stem = if number > 0 { format!("{base}_{number}") } else { base.to_owned() };
         Self { stem, ending: self.ending }
     }
 
-    /// The moment in the name.
+    /// The begin in the name.
     pub fn start(&self) -> Option<Timestamp> {
         let (date, time) = (self.stem.get(..8)?, self.stem.get(9..15)?);
         let fraction = self.stem.get(15..)?.split_once('Z')?.0;
@@ -114,13 +114,13 @@ impl FileNames {
         Timestamp::parse(&text, Timestamp::ZERO).ok()
     }
 
-    /// The number behind the name.
+    /// The number in the name.
     pub fn number(&self) -> u32 {
         self.stem[base(&self.stem).len()..].trim_start_matches('_').parse().unwrap_or(0)
     }
 }
 
-/// A stem without the number that was put behind it where others had the name.
+/// The stem without the number that distinguishes files of equal begin.
 fn base(stem: &str) -> &str {
     match stem.rsplit_once('_') {
         Some((base, digits)) if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) => base,
@@ -128,45 +128,45 @@ fn base(stem: &str) -> &str {
     }
 }
 
-/// The stem of a hidden index that grew.
+/// The stem of a hidden growing index.
 pub fn hidden_index(name: &str) -> Option<&str> {
     let stem = inner(name, PARTIAL)?.strip_suffix(INDEX)?.strip_suffix('.')?;
     (!stem.ends_with(SEALED)).then_some(stem)
 }
 
-/// The stem of a hidden index that was sealed.
+/// The stem of a hidden sealed index.
 pub fn sealed_index(name: &str) -> Option<&str> {
     inner(name, PARTIAL)?.strip_suffix(INDEX)?.strip_suffix('.')?.strip_suffix(SEALED)
 }
 
-/// The stem of an index that has its real name.
+/// The stem of a published index.
 pub fn published_index(name: &str) -> Option<&str> {
     if name.starts_with('.') { None } else { name.strip_suffix(INDEX)?.strip_suffix('.') }
 }
 
-/// The stem of an index that recovery made.
+/// The stem of an index that recovery wrote.
 pub fn recovered_index(name: &str) -> Option<&str> {
     inner(name, RECOVERED)?.strip_suffix(INDEX)?.strip_suffix('.')
 }
 
-/// Whether recovery made this file and did not come to its end.
+/// True for a file that an interrupted recovery wrote.
 pub fn is_recovered(name: &str) -> bool {
     inner(name, RECOVERED).is_some()
 }
 
-/// Whether this is the name of a file made ahead of need, and how the packet file's would have ended.
+/// The ending of the packet file for which this file was prepared; `None` for names of other files.
 pub fn prepared(name: &str) -> Option<&'static str> {
     let rest = name.strip_prefix(PREPARED)?.strip_suffix(PARTIAL)?.strip_suffix('.')?;
     PACKETS.into_iter().find(|ending| rest.ends_with(&format!(".{ending}")))
 }
 
-/// The queue in the name of a file made ahead of need.
+/// The queue in the name of a prepared file.
 pub fn prepared_queue(name: &str) -> u16 {
     let rest = name.strip_prefix(PREPARED).and_then(|rest| rest.strip_prefix('q')).unwrap_or("");
     rest.split('-').next().and_then(|digits| digits.parse().ok()).unwrap_or(0)
 }
 
-/// The folder above year, month, day and hour.
+/// The directory above year, month, day and hour.
 pub fn interface_of(hour: &Path) -> PathBuf {
     let is_number = |p: &Path| p.file_name().is_some_and(|n| n.to_string_lossy().bytes().all(|b| b.is_ascii_digit()));
     let mut at = hour;

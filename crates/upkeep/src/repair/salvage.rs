@@ -1,6 +1,7 @@
-//! Finding the whole records of a damaged capture. Where the chain breaks, the next place is looked for from which several
-//! records follow each other plausibly, or one reaches the very end. If that place lies inside the record before the
-//! break, its length was wrong, and it is left out too.
+//! Finds the complete records of a damaged capture. Where the chain of records breaks, the scan searches for the next
+//! offset at which several plausible records follow each other, or a record ends exactly at the end of the file. If
+//! that offset lies inside the record before the break, the length of that record was wrong, so the record is omitted,
+//! too.
 
 use crate::packet_file::Window;
 use pcap::{MAX_BLOCK, MAX_PACKET};
@@ -8,24 +9,24 @@ use std::io;
 use std::ops::Range;
 use store::device::Device;
 
-/// Records that must follow each other before a place is believed.
+/// Number of successive plausible records that confirm an offset.
 const TIME_STEP_MAX: usize = 3;
 
-/// Two neighbouring packets of a capture lie within a day.
+/// Maximum difference in seconds of neighbouring packets' timestamps.
 const NEIGHBOURS: u32 = 86_400;
 
-/// What is whole in a capture.
+/// The complete records of a capture.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SalvageResult {
-    /// Stretches of the file, its head first.
+    /// Byte ranges of the file, the file header first.
     pub kept: Vec<Range<u64>>,
-    /// Records, or blocks of a pcapng, in them.
+    /// Number of records, or of pcapng blocks, in the ranges.
     pub records: u64,
-    /// Bytes that are in none.
+    /// Number of bytes outside of the ranges.
     pub left_out: u64,
 }
 
-/// How the records of a capture are known.
+/// The format of a capture, for the recognition of records.
 #[derive(Clone, Copy, Debug)]
 enum CaptureFormat {
     Classic { big: bool, units: u32, header: usize },
@@ -33,28 +34,28 @@ enum CaptureFormat {
     Raw,
 }
 
-/// Why a record is looked for at a place.
+/// The reason to look for a record at an offset.
 #[derive(Clone, Copy, Debug)]
 enum RecordSearch {
-    /// The record before it ends there.
+    /// The previous record ends there.
     Chain,
-    /// The chain is broken, and might go on there: a packet of a time like this, if one is known.
+    /// The chain is broken and may continue there; with the seconds of the previous packet, if known.
     Resuming(Option<u32>),
 }
 
-/// One record: where it ends, and its second if it tells.
+/// A record: its end, and its second if it has a timestamp.
 #[derive(Clone, Copy, Debug)]
 struct ChainedRecord {
     end: u64,
     second: Option<u32>,
-    /// Whether nothing was kept of the packet.
+    /// True if the captured length is zero.
     empty: bool,
 }
 
-/// Finds them.
+/// Finds the complete records.
 ///
 /// # Errors
-/// What the device says; `InvalidData` when the head of the file does not say what it is.
+/// The error of the device; `InvalidData` if the file header is not recognised.
 pub fn find<D: Device>(window: &mut Window<'_, D>, name: &str) -> io::Result<SalvageResult> {
     let head = window.get(0, 24)?.to_vec();
     let Some((shape, begin)) = shape(&head, name) else {
@@ -67,7 +68,7 @@ pub fn find<D: Device>(window: &mut Window<'_, D>, name: &str) -> io::Result<Sal
         _ => out.kept.push(from..to),
     };
     keep(0, begin);
-    // The record before the one at `at` is kept only once it is known that its length is right.
+    // The record before `at` is kept only after its length is confirmed.
     let (mut at, mut before, mut second): (u64, Option<(u64, u32)>, Option<u32>) = (begin, None, None);
     let mut records = 0;
     while at < window.size() {
@@ -83,7 +84,8 @@ pub fn find<D: Device>(window: &mut Window<'_, D>, name: &str) -> io::Result<Sal
         }
         let from = before.map_or(at, |(from, _)| from + 1);
         let next = match shape.resume(window, from.max(begin), second)? {
-            // Nobody may have looked for more than a day just there; what follows still fits together.
+            // No packet within a day of the previous: there may have been no traffic for longer, so search with any
+            // time.
             None if second.is_some() => shape.resume(window, from.max(begin), None)?,
             next => next,
         };
@@ -125,7 +127,7 @@ fn shape(head: &[u8], name: &str) -> Option<(CaptureFormat, u64)> {
 }
 
 impl CaptureFormat {
-    /// The record at `at`, if one can be there and is whole.
+    /// The record at `at`, if plausible and complete.
     fn link<D: Device>(
         self,
         window: &mut Window<'_, D>,
@@ -139,7 +141,7 @@ impl CaptureFormat {
             Some(if big { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) })
         };
         let fits = |second: u32, wire: u32| match asked {
-            // Zeros are room that was never written, and no packet.
+            // Zeros are preallocated space, not a packet.
             _ if wire == 0 => false,
             RecordSearch::Chain | RecordSearch::Resuming(None) => true,
             RecordSearch::Resuming(Some(near)) => near.abs_diff(second) <= NEIGHBOURS,
@@ -176,7 +178,7 @@ impl CaptureFormat {
         Ok(Some(link))
     }
 
-    /// The first place from `from` on where the chain goes on.
+    /// The first offset at or after `from` where the chain continues.
     fn resume<D: Device>(self, window: &mut Window<'_, D>, from: u64, near: Option<u32>) -> io::Result<Option<u64>> {
         let step = if matches!(self, Self::Ng { .. }) { 4 } else { 1 };
         let mut at = from.next_multiple_of(step);
@@ -193,7 +195,7 @@ impl CaptureFormat {
         let (mut next, mut near) = (at, near);
         for _ in 0..TIME_STEP_MAX {
             let Some(link) = self.link(window, next, RecordSearch::Resuming(near))? else { return Ok(false) };
-            // Where all that is known of a packet is its length, too little is known to begin with it.
+            // A record without captured bytes has too few fields to confirm the begin of a chain.
             if next == at && link.empty {
                 return Ok(false);
             }

@@ -1,12 +1,13 @@
-//! One file and its index on their way to the archive: the same names in the same folders under another root.
+//! Moves one packet file with its index to the archive, under the same names and directories below another root.
 //!
-//! On the same volume they are renamed. On another one each is copied under a hidden name, synced, read back and compared,
-//! and gets its name only then: index first, then packets, then the folder is synced, and only after that does the store
-//! lose its own. A kill at any step leaves the file whole in the store; begun again, what is already there is compared and
-//! not copied twice, and a name that another file has is not taken. Hidden copies stay open, and so held, until they have
-//! their names: what nobody holds was left behind by somebody who was killed.
+//! On the same volume the files are renamed. To another volume each file is copied under a hidden name, synced, read
+//! back, compared, and then published: first the index, then the packet file; then the directory is synced, and only
+//! after that are the files removed from the store. After a kill at any step the file is still complete in the store;
+//! the next attempt compares existing copies in place of copying again, and uses another name if a different file has
+//! the name. Hidden copies stay open and locked until they are published, so an unlocked copy is a leftover of a killed
+//! process.
 //!
-//! Every call may wait for a volume that does not answer, so nothing of this happens before the first step.
+//! Every operation may wait for a volume that does not respond; so the constructor performs none.
 
 use super::catalogue::{Key, Part};
 use crate::recovery::file_names::interface_of;
@@ -19,67 +20,67 @@ use store::out_of_order::{self, OutOfOrderMarkers, Span};
 /// Bytes copied in one step.
 const CHUNK: usize = 1 << 20;
 
-/// How the hidden name of a copy ends that is not whole. Not as those of a recorder: nobody should mend it.
+/// Suffix of the hidden name of an incomplete copy; differs from the recorder's suffix, so that no recovery acts on it.
 const MOVING: &str = "moving";
 
-/// Free bytes of the archive's volume that are left alone.
+/// Free bytes that remain on the archive's volume.
 const SPARE: u64 = 16 << 20;
 
-/// Why a file is not in the archive.
+/// The reason why a file could not be archived.
 #[derive(Debug)]
 pub(super) enum Failed {
-    /// It cannot be read or taken away.
+    /// The source cannot be read or removed.
     Source { path: PathBuf, error: io::Error },
-    /// The archive does not take it.
+    /// The archive cannot be written.
     Archive { path: PathBuf, text: String },
 }
 
-/// See the module.
+/// The state of one move.
 pub(super) struct Move {
     key: Key,
-    /// The archive, and in it the folder of the interface and that of the hour.
+    /// The archive root, the interface directory and the hour directory in the archive.
     archive: PathBuf,
     interface: PathBuf,
     folder: PathBuf,
     parts: Vec<Part>,
-    /// The number behind the name there.
+    /// Number after the name in the archive.
     copy: u32,
-    /// The part that is being worked on.
+    /// Index of the current part.
     at: usize,
     phase: Phase,
-    /// Both are on one volume.
+    /// True if store and archive are on the same volume.
     renames: bool,
     target: PathBuf,
-    /// The volume that the archive is to lie on; any, and then this one, if it is not known.
+    /// The volume on which the archive must lie; `None` if unknown, then the volume found first.
     volume: Option<u64>,
-    /// Whether copies that others left behind are to be cleared away first.
+    /// True if incomplete copies of other processes must be removed first.
     sweeps: bool,
-    /// Hidden copies, held, that are to be removed if this comes to nothing.
+    /// Our hidden copies, locked, to be removed if the move fails.
     made: Vec<(PathBuf, FileId)>,
-    /// Parts that were there before.
+    /// Parts that already existed in the archive.
     present: Vec<usize>,
     buffer: Vec<u8>,
 }
 
 enum Phase {
-    /// Is the archive there, and has it room?
+    /// Check that the archive exists and has enough space.
     Begin,
-    /// What has the name there already?
+    /// Check for a file with the same name.
     Examine,
-    /// Is it this file?
+    /// Compare that file with ours.
     Compare { ours: FileId, theirs: FileId, offset: u64 },
-    /// Onto the other volume.
+    /// Copy to the other volume.
     Copy { ours: FileId, copy: FileId, offset: u64, crc: u32 },
-    /// And back.
+    /// Read the copy back.
     ReadBack { copy: FileId, bytes: u64, offset: u64, crc: u32, wanted: u32 },
-    /// All parts are there.
+    /// All parts are copied; publish them.
     Publish,
-    /// They have their names.
+    /// All parts are published.
     Done,
 }
 
 impl Move {
-    /// To be begun; `interface` is the folder in the archive.
+    /// A move that has not begun; `interface` is the directory in the archive.
     pub fn new(archive: &Path, interface: PathBuf, volume: Option<u64>, key: Key, parts: Vec<Part>) -> Self {
         let mut this = Self {
             key,
@@ -102,13 +103,13 @@ impl Move {
         this
     }
 
-    /// Clears away first what others left behind on their way to this interface's folder.
+    /// First removes incomplete copies of other processes in this interface directory.
     pub fn sweeping(mut self, sweeps: bool) -> Self {
         self.sweeps = sweeps;
         self
     }
 
-    /// The volume of the archive, as far as it is known.
+    /// The volume of the archive, if known.
     pub fn volume(&self) -> Option<u64> {
         self.volume
     }
@@ -126,7 +127,7 @@ impl Move {
             return Err(unfit("it is on another volume than at the start; mount it again".to_owned()));
         }
         device.create_folder(&self.folder).map_err(|e| self.refused(e))?;
-        // Renaming over the border of volumes fails; a bind mount is the same volume and may still refuse it.
+        // A rename between volumes fails; a bind mount has the same volume and may still refuse a rename.
         self.renames = there.volume == volume;
         if self.renames {
             self.phase = Phase::Done;
@@ -144,12 +145,12 @@ impl Move {
         Ok(())
     }
 
-    /// Where the packets will be.
+    /// The path of the packet file in the archive.
     pub fn target(&self) -> &Path {
         &self.target
     }
 
-    /// One step, until [`Move::is_whole`].
+    /// Performs one step, until [`Move::is_whole`].
     pub fn step<D: Housekeeping>(&mut self, device: &mut D) -> Result<(), Failed> {
         match self.phase {
             Phase::Begin => return self.begin(device),
@@ -223,7 +224,7 @@ impl Move {
         Ok(())
     }
 
-    /// How this part is begun.
+    /// Chooses the first phase of this part.
     fn examine<D: Housekeeping>(&mut self, device: &mut D, ours: FileId, ending: &str) -> io::Result<Phase> {
         let there = self.name(ending);
         if device.exists(&there) {
@@ -235,7 +236,7 @@ impl Move {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             Err(e) => return Err(e),
         }
-        // Content of any length: the copy goes through the page cache, in pieces.
+        // `Content::Index` stands for content of any length: the copy goes through the page cache in pieces.
         let copy = device.create(&hidden, Content::Index)?;
         self.made.push((hidden, copy));
         Ok(Phase::Copy { ours, copy, offset: 0, crc: 0 })
@@ -252,7 +253,7 @@ impl Move {
         read.map_err(|error| Failed::Source { path: part.path.clone(), error })
     }
 
-    /// Closes what this phase has open.
+    /// Closes the files of the current phase.
     fn close<D: Housekeeping>(&mut self, device: &mut D) {
         match std::mem::replace(&mut self.phase, Phase::Examine) {
             Phase::Compare { ours, theirs, .. } => {
@@ -264,12 +265,14 @@ impl Move {
         }
     }
 
-    /// On one volume: moves the file itself. To be called when nobody reads there; true if it is gone from the store.
+    /// On one volume: renames the files. The caller ensures that no query reads the directory. True if the files have
+    /// left the store.
     pub fn rename<D: Housekeeping>(&mut self, device: &mut D) -> Result<bool, Failed> {
         if !self.renames {
             return Ok(false);
         }
-        // The index may be there already, if a kill came between the two renames, and then has no packets beside it.
+        // The index may already be in the archive without a packet file, if a kill interrupted an earlier move between
+        // the two renames.
         while names::PACKETS.iter().any(|ending| device.exists(&self.name(ending)))
             || self.parts.iter().any(|p| p.ending == names::INDEX) && device.exists(&self.name(names::INDEX))
         {
@@ -280,7 +283,7 @@ impl Move {
         for (i, part) in self.parts.clone().into_iter().enumerate() {
             let outcome = device.rename(&part.path, &self.name(part.ending));
             if outcome.is_err() {
-                // An index stays with its packets.
+                // The index stays with its packet file, so undo its rename.
                 for done in &self.parts[..i] {
                     let _ = device.rename(&self.name(done.ending), &done.path);
                 }
@@ -301,12 +304,12 @@ impl Move {
         Ok(true)
     }
 
-    /// Whether the copies are safe and have their names, or there is nothing to copy but to be renamed.
+    /// True if the copies are published, or if a rename suffices.
     pub fn is_whole(&self) -> bool {
         matches!(self.phase, Phase::Done)
     }
 
-    /// Takes back what was made and came to nothing.
+    /// Undoes an unsuccessful move.
     pub fn abandon<D: Housekeeping>(&mut self, device: &mut D) {
         self.close(device);
         self.discard(device);
@@ -314,7 +317,7 @@ impl Move {
         let is_ours = |at: usize| self.present.contains(&at) && !self.is_whole();
         let has_packets = |device: &mut D| names::PACKETS.iter().any(|ending| device.exists(&self.name(ending)));
         if index.is_some_and(is_ours) && !has_packets(device) {
-            // It has its name, and its packets will not follow.
+            // This index was published, but its packet file will not follow.
             let _ = device.remove(&self.name(names::INDEX));
         }
     }
@@ -337,7 +340,7 @@ impl Move {
         Ok(())
     }
 
-    /// What is noted of the file goes with it: it is there before the packets have their name.
+    /// Copies the out-of-order marker; the marker exists before the packet file is published.
     fn note<D: Housekeeping>(&self, device: &mut D) -> io::Result<()> {
         let Some(hour) = self.parts.first().and_then(|part| part.path.parent()) else { return Ok(()) };
         let noted = OutOfOrderMarkers::list(device, &interface_of(hour))?;
@@ -362,7 +365,7 @@ impl Move {
         self.phase = if self.at < self.parts.len() { Phase::Examine } else { Phase::Publish };
     }
 
-    /// Another file has the name. What was copied so far is copied again: this is rare.
+    /// Another file has the name: chooses the next name, and copies the parts again, which is rare.
     fn take_next_name<D: Housekeeping>(&mut self, device: &mut D) {
         self.discard(device);
         self.copy += 1;
@@ -394,7 +397,7 @@ impl Move {
     }
 }
 
-/// Removes copies that are not whole and that nobody works on any more; what cannot be looked at is left as it is.
+/// Removes incomplete copies that no process holds; skips files that cannot be examined.
 fn sweep<D: Housekeeping>(device: &mut D, folder: &Path, depth: u32) {
     for (name, is_folder) in device.list(folder).unwrap_or_default() {
         let path = folder.join(&name);

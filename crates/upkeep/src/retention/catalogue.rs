@@ -1,8 +1,9 @@
-//! What lies on one interface's shelf, oldest first, known without looking at it all again: a folder is listed anew only
-//! when its time of change is another, and a file is looked at once. A year of hours costs some ten thousand looks at
-//! folders; a hundred thousand files cost some megabytes of memory and nothing more.
+//! The files of one interface, oldest first, kept in memory: a directory is listed again only after its modification
+//! time has changed, and each file is examined once. A year of hours costs some ten thousand stat calls; a hundred
+//! thousand files cost some megabytes of memory.
 //!
-//! Only what is named as the recorder names things is known here. Everything else is foreign: not counted, not touched.
+//! The catalogue contains only files with names that the recorder gives. All other files are foreign: neither counted
+//! nor removed.
 
 use base::Timestamp;
 use std::collections::BTreeMap;
@@ -13,20 +14,20 @@ use store::catalogue::parse_stem;
 use store::device::Housekeeping;
 use store::names;
 
-/// An hour of names; also how far in the future a name may lie that is believed.
+/// One hour; also the maximum by which a valid name may lie in the future.
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// A folder that changed this recently may change again in the same tick of its clock.
+/// A directory that changed within this time may change again with the same modification time.
 const HOT: Duration = Duration::from_secs(2);
 
-/// Digits of the names of years, months, days, hours.
+/// Number of digits in the names of years, months, days, hours.
 const WIDTHS: [usize; 4] = [4, 2, 2, 2];
 
-/// How the files of one name end, in the order in which they go: an index without packets says something that is not so,
-/// packets without an index are slow to search and nothing worse.
+/// Endings of the files of one name, in the order of removal: an index without a packet file would be wrong, while a
+/// packet file without an index is only slow to search.
 const ENDINGS: [&str; 3] = [names::INDEX, names::PACKETS[0], names::PACKETS[1]];
 
-/// A packet file by its name.
+/// A packet file, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
     pub start: Timestamp,
@@ -35,7 +36,7 @@ pub(super) struct Key {
 }
 
 impl Key {
-    /// Reads a name without its ending.
+    /// Parses a file name without its ending.
     pub fn parse(stem: &str) -> Option<Self> {
         let (start, queue, copy) = parse_stem(stem)?;
         let with = |queue| Self { start, queue, copy };
@@ -51,7 +52,7 @@ impl Key {
     }
 }
 
-/// One file of a key.
+/// One file of a key: index or packet file.
 #[derive(Clone, Debug)]
 pub(super) struct Part {
     pub path: PathBuf,
@@ -59,18 +60,18 @@ pub(super) struct Part {
     pub room: u64,
 }
 
-/// See the module.
+/// The files of one interface.
 pub(super) struct Catalogue {
     root: PathBuf,
     uppers: BTreeMap<PathBuf, Upper>,
     hours: BTreeMap<Timestamp, Hour>,
-    /// Room of files made ahead, in the interface's own folder.
+    /// Bytes allocated to prepared files in the interface directory.
     ahead: u64,
     published: u64,
     files: u64,
 }
 
-/// A year, month or day, or the interface itself.
+/// The interface directory, or the directory of a year, month or day.
 #[derive(Default)]
 struct Upper {
     seen: Option<Timestamp>,
@@ -81,16 +82,16 @@ struct Upper {
 #[derive(Default)]
 struct Hour {
     seen: Option<Timestamp>,
-    /// Room of each file by [`ENDINGS`].
+    /// Allocated bytes of each file, in the order of [`ENDINGS`].
     files: BTreeMap<Key, [Option<u64>; 3]>,
-    /// Files in work, and their room.
+    /// Names of unpublished files, and their allocated bytes.
     hidden: Vec<String>,
     in_work: u64,
     empty: bool,
 }
 
 impl Catalogue {
-    /// Nothing is known yet.
+    /// An empty catalogue.
     pub fn new(root: &Path) -> Self {
         Self {
             root: root.to_owned(),
@@ -102,11 +103,11 @@ impl Catalogue {
         }
     }
 
-    /// Looks at what changed: in new hours and those in which files are being written, or in all. Folders that have been
-    /// empty for `patience` are removed.
+    /// Lists the directories that have changed: only new hours and those in which files are being written, or all.
+    /// Removes directories that have been empty for `patience`.
     ///
-    /// What cannot be looked at is not known any more, and so is not removed; it is told, and the rest is looked at all the
-    /// same.
+    /// A directory that cannot be listed is dropped from the catalogue, so retention does not remove its files; the
+    /// error is reported, and the other directories are listed all the same.
     pub fn refresh<D: Housekeeping>(
         &mut self,
         device: &mut D,
@@ -116,7 +117,7 @@ impl Catalogue {
     ) -> Vec<(PathBuf, io::Error)> {
         let mut bad = Vec::new();
         self.list_directories(device, now, patience, all, &mut bad);
-        // Somebody may remove folders, and no recorder may have made any yet.
+        // Other processes may remove directories, and before the first recording there are none.
         bad.retain(|(_, error)| error.kind() != io::ErrorKind::NotFound);
         let all = || self.hours.values().flat_map(|hour| hour.files.values());
         self.published = all().flatten().flatten().sum();
@@ -164,7 +165,7 @@ impl Catalogue {
             }
             match hour.refresh(device, &path, start, now, patience) {
                 Ok(true) => drop(self.hours.insert(start, hour)),
-                // Its day, month and year may have been for this hour only.
+                // The directories of day, month and year may be empty now, too.
                 Ok(false) => {
                     let above = path.ancestors().skip(1).take(WIDTHS.len() - 1);
                     let _ = above.map(|folder| device.remove_folder(folder)).find(Result::is_err);
@@ -179,8 +180,8 @@ impl Catalogue {
         }
     }
 
-    /// Files that may go, in the order in which they should: those whose names cannot be true yet first, because the
-    /// clock was wrong when they were named and every new file would have to go before them; then the oldest.
+    /// The removable files in the order of removal: first files whose names lie in the future, because the clock was
+    /// wrong and all new files would count as older; then the oldest files.
     pub fn removable(&self, now: Timestamp) -> impl Iterator<Item = Key> + '_ {
         let believed = now.after(HOUR);
         let future = self.hours.range(believed.floor_to(HOUR)..).flat_map(|(_, hour)| hour.files.keys());
@@ -189,38 +190,38 @@ impl Catalogue {
         future.chain(others.filter(move |key| !is_future(key.start, now))).copied()
     }
 
-    /// The first moment in a name.
+    /// The earliest begin of a file.
     pub fn oldest(&self) -> Option<Timestamp> {
         self.hours.values().find_map(|hour| hour.files.keys().next()).map(|key| key.start)
     }
 
-    /// The first moment of the newest file, of those whose names can be true.
+    /// The begin of the newest file whose name does not lie in the future.
     pub fn newest(&self, now: Timestamp) -> Option<Timestamp> {
         let starts = self.hours.values().rev().flat_map(|hour| hour.files.keys().rev()).map(|key| key.start);
         starts.into_iter().find(|start| !is_future(*start, now))
     }
 
-    /// Bytes of the volume that everything known takes, files in work included.
+    /// Allocated bytes of all files, including unpublished files.
     pub fn allocated_bytes(&self) -> u64 {
         self.published + self.ahead + self.hours.values().map(|hour| hour.in_work).sum::<u64>()
     }
 
-    /// Published packet files.
+    /// Number of published packet files.
     pub fn files(&self) -> u64 {
         self.files
     }
 
-    /// Whether anything known lies in this hour.
+    /// True if this hour contains files of the catalogue.
     pub fn has(&self, hour: Timestamp) -> bool {
         self.hours.get(&hour).is_some_and(|hour| !hour.files.is_empty())
     }
 
-    /// The folder of an hour.
+    /// The directory of an hour.
     pub fn folder_of(&self, hour: Timestamp) -> PathBuf {
         names::hour_folder(&self.root, hour)
     }
 
-    /// The files of this name, in the order in which they go.
+    /// The files of this name, in the order of removal.
     pub fn parts(&self, key: &Key) -> Vec<Part> {
         let Some(rooms) = self.hours.get(&key.hour()).and_then(|hour| hour.files.get(key)) else { return Vec::new() };
         let (folder, stem) = (self.folder_of(key.hour()), key.stem());
@@ -230,7 +231,7 @@ impl Catalogue {
         ENDINGS.iter().zip(rooms).filter_map(part).collect()
     }
 
-    /// Whether this is an index whose packets are about to get their name, or would have if their recorder had lived.
+    /// True if this is an index whose packet file is still hidden: the recorder is publishing it, or died before.
     pub fn is_being_published<D: Housekeeping>(&self, device: &mut D, key: &Key) -> bool {
         let rooms = self.hours.get(&key.hour()).and_then(|hour| hour.files.get(key));
         let (folder, stem) = (self.folder_of(key.hour()), key.stem());
@@ -241,7 +242,7 @@ impl Catalogue {
             })
     }
 
-    /// It is gone.
+    /// Drops a removed file.
     pub fn forget(&mut self, key: &Key) {
         let Some(hour) = self.hours.get_mut(&key.hour()) else { return };
         if let Some(rooms) = hour.files.remove(key) {
@@ -251,12 +252,12 @@ impl Catalogue {
     }
 }
 
-/// Whether a name lies so far ahead that it cannot be true.
+/// True if a name lies too far in the future to be valid.
 pub(super) fn is_future(start: Timestamp, now: Timestamp) -> bool {
     start > now.after(HOUR)
 }
 
-/// The oldest hour of any other interface in the store, by the names of its folders.
+/// The oldest hour of the other interfaces in the store, by directory names.
 pub(super) fn oldest_hour<D: Housekeeping>(device: &mut D, store: &Path, except: &[String]) -> Option<Timestamp> {
     let ours: Vec<PathBuf> = except.iter().map(|name| names::interface_folder(store, name)).collect();
     let list = device.list(store).ok()?;
@@ -278,7 +279,7 @@ pub(super) fn oldest_hour<D: Housekeeping>(device: &mut D, store: &Path, except:
 }
 
 impl Upper {
-    /// False when it was empty and is gone.
+    /// False if the directory was empty and was removed.
     fn refresh<D: Housekeeping>(
         &mut self,
         device: &mut D,
@@ -300,12 +301,12 @@ impl Upper {
 }
 
 impl Hour {
-    /// Whether nothing was being written there when it was looked at last, nor shortly before.
+    /// True if no file was being written there at the last listing, nor shortly before.
     fn is_quiet(&self) -> bool {
         self.seen.is_some() && self.hidden.is_empty()
     }
 
-    /// False when it was empty and is gone.
+    /// False if the directory was empty and was removed.
     fn refresh<D: Housekeeping>(
         &mut self,
         device: &mut D,
@@ -347,7 +348,7 @@ impl Hour {
                 continue;
             };
             let Some(key) = Key::parse(stem).filter(|key| key.hour() == start) else { continue };
-            // What is published does not change any more.
+            // Published files do not change.
             let room = match known.get(&key).and_then(|rooms| rooms[at]) {
                 Some(room) => room,
                 None => match device.stat(&path.join(&name)) {
@@ -366,12 +367,12 @@ fn has_packets(rooms: &[Option<u64>; 3]) -> bool {
     rooms[1].is_some() || rooms[2].is_some()
 }
 
-/// A time of change that is old enough to tell a later change from this one.
+/// The modification time, if it is old enough that a later change would differ.
 fn is_unchanged(modified: Timestamp, now: Timestamp) -> Option<Timestamp> {
     (now.since(modified).max(modified.since(now)) > HOT).then_some(modified)
 }
 
-/// Names of folders that are numbers of so many digits, in order.
+/// Names that are numbers with `width` digits, in order.
 fn numbers(list: Vec<(String, bool)>, width: usize) -> Vec<String> {
     let is_number = |name: &str| name.len() == width && name.bytes().all(|b| b.is_ascii_digit());
     let mut found: Vec<String> =
@@ -380,7 +381,7 @@ fn numbers(list: Vec<(String, bool)>, width: usize) -> Vec<String> {
     found
 }
 
-/// `2026112119` as a moment.
+/// Parses `2026112119` as a timestamp.
 fn hour_of(digits: &str) -> Option<Timestamp> {
     let d = |range| digits.get(range);
     let text = format!("{}-{}-{}T{}:00:00Z", d(0..4)?, d(4..6)?, d(6..8)?, d(8..10)?);

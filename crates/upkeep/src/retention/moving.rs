@@ -1,6 +1,5 @@
-//! A keeper's side of the archive: what is moved next, what becomes of it, and what is said when it cannot be. An
-//! [`MoveJob`] can be sent out: whoever has it does what may wait for the archive's volume, and the keeper, which must not
-//! wait, goes on.
+//! The retention worker's part of archiving: choice of the next file, its outcome, and warnings. A [`MoveJob`] may be
+//! sent to another thread, which waits for the archive's volume while the worker continues.
 
 use super::archive::{Failed, Move};
 use super::catalogue::Key;
@@ -22,8 +21,8 @@ pub struct MoveJob {
 }
 
 impl MoveJob {
-    /// One piece of work, with one device from the first to the last: up to a MiB is copied, or something is synced. False
-    /// when nothing is left to do but to give it back.
+    /// Performs one step, always with the same device: copies up to a MiB, or syncs. False when the job is to be given
+    /// back.
     pub fn step<D: Housekeeping>(&mut self, device: &mut D) -> bool {
         if self.is_called_off() {
             self.give_up(device);
@@ -38,19 +37,19 @@ impl MoveJob {
         self.failed.is_none() && !self.moving.is_whole()
     }
 
-    /// Whether the keeper does not want it any more: the next step clears away what was made.
+    /// True if the worker has cancelled the job: the next step removes the copies.
     pub fn is_called_off(&self) -> bool {
         self.called_off.load(Ordering::Relaxed)
     }
 
-    /// Clears away what was made and came to nothing.
+    /// Removes the copies of an unsuccessful job.
     pub fn give_up<D: Housekeeping>(&mut self, device: &mut D) {
         self.moving.abandon(device);
         self.called_off.store(true, Ordering::Relaxed);
     }
 }
 
-/// What a keeper remembers of an errand that is out.
+/// The worker's record of a job that was sent out.
 pub(super) struct PendingMove {
     pub interface: usize,
     pub key: Key,
@@ -58,8 +57,8 @@ pub(super) struct PendingMove {
 }
 
 impl<D: Housekeeping> RetentionWorker<D> {
-    /// The file that is to be archived, if there is something to do for it beyond the store. The file itself stays, and
-    /// nothing else is archived, until it is [given back](RetentionWorker::take_back).
+    /// The file to archive, if the archive's volume must be accessed for it. The worker keeps the file and archives no
+    /// other file until the job is [given back](RetentionWorker::take_back).
     pub fn send_out(&mut self) -> Option<MoveJob> {
         let job = self.moving.take_if(|job| !job.moving.is_whole())?;
         self.pending_move =
@@ -67,7 +66,7 @@ impl<D: Housekeeping> RetentionWorker<D> {
         Some(job)
     }
 
-    /// An errand that was sent out, after its last step. The next step of the keeper with slack ends it.
+    /// Takes back a job after its last step. The worker's next step with slack completes the move.
     pub fn take_back(&mut self, job: MoveJob) {
         self.pending_move = None;
         self.archive_volume = self.archive_volume.or(job.moving.volume());
@@ -114,8 +113,8 @@ impl<D: Housekeeping> RetentionWorker<D> {
         }
     }
 
-    /// The copy is whole, read back, synced and has its name, or is to be made by renaming: the store gives its own away.
-    /// False while a reader holds it and is waited for.
+    /// Removes the file from the store after its copy is synced, verified and published, or renames it into the
+    /// archive. False while the worker waits for a query that holds the file.
     fn take_away(
         &mut self,
         shelf: usize,
@@ -132,7 +131,7 @@ impl<D: Housekeeping> RetentionWorker<D> {
                 if self.hold_back(shelf, key.hour(), at) < self.rules.wait {
                     return Ok(false);
                 }
-                // It is in the archive, or will be by its new name: a reader loses less than where it is removed.
+                // The file is or will be in the archive, so the query loses less than with a removal.
                 self.overrule(shelf, key.hour());
                 None
             }
@@ -145,7 +144,7 @@ impl<D: Housekeeping> RetentionWorker<D> {
         } else if moving.is_whole() {
             self.remove(shelf, key, at)
         } else {
-            // It turned out that it has to be copied.
+            // A rename is not possible, so the file must be copied.
             return Ok(false);
         };
         drop(lock);
@@ -156,7 +155,8 @@ impl<D: Housekeeping> RetentionWorker<D> {
         Ok(true)
     }
 
-    /// What was to be archived stays, or goes without: at once if it is here, else as soon as who has it sees it.
+    /// Cancels the move of a file that stays or is removed without archive: at once if the job is here, otherwise when
+    /// its thread checks the flag.
     pub(super) fn abandon_move(&mut self) {
         if let Some(mut job) = self.moving.take() {
             job.give_up(&mut self.device);
@@ -169,7 +169,7 @@ impl<D: Housekeeping> RetentionWorker<D> {
     fn move_failed(&mut self, shelf: usize, key: Key, at: ClockReading, failed: Failed) -> Progress {
         match failed {
             Failed::Source { error, .. } if error.kind() == io::ErrorKind::NotFound => {
-                // Somebody was faster; what is left of it is seen at the next look.
+                // Another process has removed the file; the next listing shows any rest.
                 self.interfaces[shelf].files.forget(&key);
                 self.last_scan = None;
                 Progress::More

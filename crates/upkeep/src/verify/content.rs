@@ -1,7 +1,7 @@
-//! The packets of one file against what its index says: one pass over the bytes, at the speed at which they can be read.
+//! Compares the packets of a file with its index in one pass, at the rate at which the file can be read.
 //!
-//! Where blocks of a recorded file are not as they were written, the others are walked once more by themselves, each
-//! stretch of them from where the index says that a record begins: damage is told of where it is, and not of all behind it.
+//! If blocks of a recorded file are damaged, a second pass scans the other blocks, each range from the first record in
+//! its index entry, so that findings name the damaged blocks rather than everything after them.
 
 use super::{FindingKind, Verify};
 use crate::packet_file::{BLOCK, DeviceFile, IndexedBlock, Layout, VerifiedIndex, Window};
@@ -18,31 +18,31 @@ use std::path::Path;
 use store::device::{Device, FileId};
 use wire::{FlowKey, Headers};
 
-/// Packets of each file for which the key sets are asked.
+/// Number of packets of each file that are looked up in the key sets.
 const SAMPLES: usize = 64;
 
-/// Bytes fetched at once.
+/// Bytes of one read.
 const AHEAD: usize = 1 << 20;
 
-/// What was found in one block.
+/// The packets found in a block.
 #[derive(Clone, Debug, Default)]
 struct BlockCounts {
     packets: u64,
     first_record: Option<u32>,
-    /// Without sums.
+    /// Offsets of the sub-blocks, without checksums.
     parts: SubBlocks,
     stamps: Option<(Timestamp, Timestamp)>,
 }
 
-/// What the bytes of a block add up to.
+/// The checksums of a block.
 #[derive(Clone, Copy)]
 struct Sum {
     crc: u32,
-    /// Whether those of its parts are as the index says.
+    /// True if the sub-block checksums match the index.
     parts: bool,
 }
 
-/// A file that is read once: whoever reads it gets its bytes, and the checksums of its blocks remain.
+/// Reads a file once: passes the bytes to the caller and computes the checksum of each block.
 struct Stream<'d, D> {
     device: &'d mut D,
     file: FileId,
@@ -50,21 +50,21 @@ struct Stream<'d, D> {
     limit: u64,
     buffer: Vec<u8>,
     used: usize,
-    /// Of each block, or of as much of it as there is and the index vouches for.
+    /// The checksum of each block, over the bytes that exist and that the index covers.
     sums: Vec<Sum>,
     verified: Option<&'d VerifiedIndex>,
 }
 
 impl<D: Device> Stream<'_, D> {
     fn fill(&mut self) -> io::Result<bool> {
-        // Blocks begin at a multiple of what is fetched, so each fetch is of one block.
+        // Blocks begin at multiples of the read size, so each read lies in one block.
         let want = (self.limit - self.at).min(AHEAD as u64) as usize;
         self.buffer.resize(want, 0);
         let got = self.device.read(self.file, self.at, &mut self.buffer)?;
         self.buffer.truncate(got);
         (self.at, self.used) = (self.at + got as u64, 0);
         if got > 0 {
-            // What is vouched for of a capture that was damaged when it was indexed ends where the damage begins.
+            // In a capture that was damaged when it was indexed, the indexed bytes end at the damage.
             let number = self.sums.len();
             let promise = self.verified.and_then(|v| v.blocks.get(number)).filter(|p| p.number as usize == number);
             let bytes = promise.map_or(got, |p| got.min(p.bytes as usize));
@@ -75,7 +75,7 @@ impl<D: Device> Stream<'_, D> {
         Ok(got > 0)
     }
 
-    /// To the end, for the checksums.
+    /// Reads to the end, for the checksums.
     fn drain(&mut self) -> io::Result<()> {
         while self.fill()? {}
         Ok(())
@@ -94,19 +94,19 @@ impl<D: Device> Read for Stream<'_, D> {
     }
 }
 
-/// What the packets of a file are, whatever its index says.
+/// The packets of a file, independent of its index.
 #[derive(Default)]
 struct Content {
     blocks: Vec<BlockCounts>,
     seconds: BTreeMap<u64, u64>,
     packets: u64,
-    /// Stamps that fall, and where the first of them is.
+    /// Number of decreasing timestamps, and the offset of the first.
     falls: u64,
     first_fall: Option<u64>,
-    /// Packets that say fewer bytes on the wire than were captured, and where the first of them is.
+    /// Number of packets whose wire length is less than their caplen, and the offset of the first.
     wire_raised: u64,
     first_raised: Option<u64>,
-    /// By block and part.
+    /// Keys of sampled packets, by block and sub-block.
     samples: Vec<((usize, usize), Vec<KeyCondition>)>,
 }
 
@@ -125,7 +125,7 @@ impl Content {
             block.first_record = Some(offset);
             self.sample(number, packet);
         }
-        // An index books a packet of which the file tells no time (the simple packets of pcapng) at the beginning of time.
+        // The index counts a packet without timestamp (the simple packets of pcapng) at time zero.
         let ts = packet.ts.unwrap_or(Timestamp::ZERO);
         let block = &mut self.blocks[number];
         block.stamps = Some(block.stamps.map_or((ts, ts), |(a, b)| (a.min(ts), b.max(ts))));
@@ -141,7 +141,7 @@ impl Content {
         }
     }
 
-    /// A record that begins there, and of which nothing more is known.
+    /// Counts a record at this offset whose content is unknown.
     fn begins(&mut self, at: u64) {
         let number = (at / BLOCK) as usize;
         if self.blocks.len() <= number {
@@ -155,7 +155,7 @@ impl Content {
         block.stamps = None;
     }
 
-    /// Remembers what must be admitted because of this packet; of many blocks, every so many.
+    /// Adds a packet's keys to the samples. When the list is full, every second sample is dropped.
     fn sample(&mut self, block: usize, packet: &pcap::Packet<'_>) {
         if self.samples.len() == SAMPLES {
             let mut keep = [true, false].into_iter().cycle();
@@ -213,14 +213,14 @@ impl<D: Device, F: FnMut(&Finding, &super::Totals)> Verify<D, F> {
             damaged = false;
         }
         self.totals.packets += content.packets;
-        // What is vouched for of an open file may end within a record, which is counted where it begins.
+        // The indexed part of a growing file may end within a record, which counts where it begins.
         let cut = stopped.as_ref().filter(|e| open && matches!(e, Error::Truncated { .. })).map(Error::offset);
         match stopped {
             Some(_) if cut.is_some() => {}
             Some(Error::NotACapture { .. }) if vouched.is_none() => {
                 self.find(path, FindingKind::Foreign, None, "not a capture");
             }
-            // Without an index nobody has ever read the file: it need not be damaged.
+            // A file without index may be intact, since no netgrain program has read it before.
             Some(error @ Error::Version { .. }) if vouched.is_none() => {
                 self.find(path, FindingKind::Version, Some(error.offset()), error.reason());
             }
@@ -251,7 +251,7 @@ impl<D: Device, F: FnMut(&Finding, &super::Totals)> Verify<D, F> {
         }
         self.blocks(path, &content, limit, (good, parts), vouched);
         if !damaged {
-            // Of damaged blocks the seconds are not known, and that the others hold what they should was looked at.
+            // The seconds of damaged blocks are unknown, and the other blocks were already checked.
             self.seconds(path, content.seconds.clone(), vouched, cut.is_some());
         }
         match index {
@@ -260,7 +260,7 @@ impl<D: Device, F: FnMut(&Finding, &super::Totals)> Verify<D, F> {
         }
     }
 
-    /// What lies behind `limit` was told of by the length of the file.
+    /// Bytes after `limit` were already reported with the length of the file.
     fn blocks(
         &mut self,
         path: &Path,
@@ -297,7 +297,7 @@ impl<D: Device, F: FnMut(&Finding, &super::Totals)> Verify<D, F> {
         }
     }
 
-    /// `cut`: the file ends within a record, whose stamp is not known.
+    /// Compares the packets of each second with the ledger. `cut`: the file ends within a record of unknown timestamp.
     fn seconds(&mut self, path: &Path, mut found: BTreeMap<u64, u64>, vouched: &VerifiedIndex, cut: bool) {
         let mut promised: BTreeMap<u64, u64> = BTreeMap::new();
         for run in vouched.blocks.iter().flat_map(|p| p.rows.runs()).filter(|r| r.tally.stored > 0) {
@@ -333,7 +333,7 @@ impl<D: Device, F: FnMut(&Finding, &super::Totals)> Verify<D, F> {
     }
 }
 
-/// The first sample that the index denies.
+/// The first sample that the key sets exclude.
 fn denied<D: Device>(source: &DeviceFile<'_, D>, content: &Content) -> io::Result<Option<(usize, KeyCondition)>> {
     let mut reader = Reader::open(source)?;
     for ((block, part), needs) in &content.samples {
@@ -351,15 +351,15 @@ fn denied<D: Device>(source: &DeviceFile<'_, D>, content: &Content) -> io::Resul
     Ok(None)
 }
 
-/// How a packet file of the store is laid out, by its name, hidden or not.
+/// The format of a packet file of the store, by its hidden or published name.
 fn layout(path: &Path) -> Option<Layout> {
     let name = path.file_name()?.to_str()?;
     let name = name.strip_suffix(store::names::PARTIAL).and_then(|n| n.strip_suffix('.')).unwrap_or(name);
     Layout::of(name.rsplit_once('.')?.1)
 }
 
-/// What is in the blocks that are as they were written, and where a record should be in them and is none. A record that
-/// runs on into what is damaged is counted in its block, and not as a packet of the file.
+/// Scans the undamaged blocks; returns their packets, and the offset at which a record is missing. A record that
+/// continues in a damaged block counts in its block, but not as a packet of the file.
 fn among<D: Device>(
     window: &mut Window<'_, D>,
     layout: Layout,
@@ -411,10 +411,10 @@ fn among<D: Device>(
     Ok((content, broken))
 }
 
-/// Reads to the end of the packets, and then of the file. Returns why the packets ended, if not with the file.
+/// Reads to the end of the packets, then to the end of the file. Returns the error that ended the packets, if any.
 fn read<D: Device>(stream: Stream<'_, D>, path: &Path, content: &mut Content) -> io::Result<(Option<Error>, Vec<Sum>)> {
     let raw = path.file_name().is_some_and(|n| n.to_string_lossy().trim_end_matches(".partial").ends_with(".raw"));
-    // The reader takes the stream with it when it cannot open it, so that is done with what it lends.
+    // The reader drops the stream if it cannot open it, so the stream is only borrowed.
     let mut stream = stream;
     let stopped = {
         let opened = match raw {
@@ -433,7 +433,7 @@ fn read<D: Device>(stream: Stream<'_, D>, path: &Path, content: &mut Content) ->
                     }
                 }
             }
-            // Nothing at all is what a recorder has at its beginning.
+            // A recorder begins with an empty file.
             Err(Error::NotACapture { have: 0, .. }) => None,
             Err(Error::Io { error, .. }) => return Err(error),
             Err(error) => Some(error),

@@ -1,4 +1,4 @@
-//! A folder of a store: what each name in it is, and what lies between the files of one queue.
+//! Verifies a directory of a store: the file of each name, and the gaps between the files of each queue.
 
 use super::{FileInterval, Finding, FindingKind, RowFile, Totals, Verify};
 use crate::recovery::file_names::interface_of;
@@ -12,9 +12,9 @@ use store::device::Device;
 use store::out_of_order::OutOfOrderMarkers;
 
 impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
-    /// Everything below it, oldest first, and what lies between.
+    /// Verifies everything below a directory, oldest first, and the gaps between files.
     pub(super) fn folder(&mut self, root: &Path) {
-        // A stretch of time has one folder for each interface; files are neighbours within that.
+        // Gaps are checked between files of the same interface and queue.
         let mut placed: BTreeMap<(PathBuf, u16), Vec<FileInterval>> = BTreeMap::new();
         let mut folders = vec![root.to_owned()];
         while let Some(folder) = folders.pop() {
@@ -33,7 +33,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
                     placed.entry((interface_of(&folder), file.queue)).or_default().push(file);
                 }
             }
-            // Notes of files are no files of the store by themselves.
+            // Out-of-order markers are not packet files.
             inner.retain(|folder| !folder.ends_with(store::names::OUT_OF_ORDER));
             folders.extend(inner);
         }
@@ -45,8 +45,8 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         }
     }
 
-    /// Tells the files of a queue that are not in order and have no note; of each whether it is in order. An open file gets its note
-    /// as it goes on.
+    /// Reports the files of a queue that are out of order and have no out-of-order marker; returns for each file
+    /// whether it is in order. A growing file gets its marker while the recorder writes it.
     fn in_order(&mut self, interface: &Path, files: &[FileInterval]) -> Vec<bool> {
         let noted = match OutOfOrderMarkers::list(&mut self.device, interface) {
             Ok(noted) => noted,
@@ -74,7 +74,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
                 continue;
             };
             *in_order = false;
-            // Retention may have taken it away since it was checked.
+            // Retention may have removed the file since it was checked.
             if self.device.exists(&file.path) {
                 self.find(&file.path, FindingKind::Unmarked, None, text);
             }
@@ -82,9 +82,9 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         in_order
     }
 
-    /// Asks of each two neighbours by name that are in order whether packets lay between them that are gone. Names say nothing of the
-    /// stream where one of the two is not in order, or where such a file may be the neighbour of one of them there: how many
-    /// pairs are left for that is told.
+    /// Checks for each pair of neighbouring files whether packets between them are missing. If one of the two is out of
+    /// order, or if an out-of-order file may lie between them in the stream, the names do not show which file follows
+    /// which; the number of such pairs is reported.
     fn missing(&mut self, interface: &Path, files: &[FileInterval], in_order: &[bool]) {
         let astray: Vec<(u64, u64)> =
             files.iter().zip(in_order).filter(|(_, in_order)| !**in_order).filter_map(|(f, _)| f.stretch).collect();
@@ -109,16 +109,17 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         }
     }
 
-    /// Under a hold of its folder, for one file at a time, so that retention waits for no more than that.
+    /// Verifies one name, under a hold of its directory for one file at a time, so that retention waits no longer than
+    /// that.
     fn named(&mut self, folder: &Path, name: &str, names: &BTreeSet<&str>) -> Option<FileInterval> {
         let dated = interface_of(folder) != folder;
-        // What cannot be held was removed, and is then not found; or lies where nothing can be held. Only hours are: a keeper
-        // locks the folder of the interface for as long as it works there, which may be long where an archive is slow.
+        // A hold fails if the directory was removed, and then the file is not found either, or if the file system has
+        // no locks. Only hour directories are held: a retention worker locks the interface directory while it works,
+        // which may take long with a slow archive.
         let _hold = dated.then(|| self.device.hold(folder));
         let path = folder.join(name);
         if let Some(called) = FileNames::published(name) {
-            // Somebody put it there: no recorder gives such a name, and what a capture of somebody else is like is not
-            // what the store is like.
+            // No recorder gives such a name, so the file is foreign and its state does not count for the store.
             if dated && called.start().is_none() {
                 self.foreign(&path, "a capture that no recorder made; left alone");
                 return None;
@@ -131,10 +132,10 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
             return None;
         };
         self.is_own = true;
-        // In this order: what was not held because it is not there any more is no leftover.
+        // The order matters: a file that was removed after the listing is not held, and is no leftover.
         let held = self.device.is_held(&path);
         if !self.device.exists(&path) {
-            // It got its name since the folder was listed, or was listed under both.
+            // The file was published after the listing, or the listing shows both names.
             return if names.contains(called.packets().as_str()) { None } else { self.published(folder, &called) };
         }
         if !held {
@@ -146,7 +147,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         self.check(&path, index.as_deref(), true)
     }
 
-    /// A file that has its name; nothing is wrong if retention was faster.
+    /// Verifies a published file; no finding if retention has removed it.
     fn published(&mut self, folder: &Path, called: &FileNames) -> Option<FileInterval> {
         let path = folder.join(called.packets());
         let beside = [called.index(), format!("{}.{}", called.packets(), store::names::INDEX)];
@@ -163,7 +164,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
     fn other(&mut self, path: &Path, name: &str, dated: bool) {
         let ours = std::mem::replace(&mut self.is_own, true);
         if let Some(stem) = file_names::published_index(name) {
-            // The recorder gives the packets their name after the index has its own: the hidden name is asked for first.
+            // The recorder publishes the index before the packet file, so the hidden name is checked first.
             let hidden = store::names::PACKETS.iter().map(|ending| store::names::hidden(stem, ending));
             let named = store::names::PACKETS.iter().map(|ending| format!("{stem}.{ending}"));
             let mut packets = hidden.chain(named).chain([stem.to_owned()]);
@@ -183,8 +184,9 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
             );
         } else if file_names::prepared(name).is_some() || file_names::is_recovered(name) {
             let is_held = self.device.is_held(path);
-            // A prepared file is there before it is locked, so the claim says whether somebody is making it. It is asked before the
-            // file is looked for again: who ends removes the file, and lets go of the claim after that.
+            // A prepared file exists before it is locked, so the claim shows whether a recorder is preparing it. The
+            // claim is checked before the file: at its end a recorder removes the file first and releases the claim
+            // afterwards.
             let is_made = file_names::prepared(name).is_some() && self.device.is_held(&path.with_file_name(CLAIM));
             if !is_held && !is_made && self.device.exists(path) {
                 self.find(path, FindingKind::Leftover, None, "was left by a recorder that died");
@@ -207,9 +209,10 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         }
     }
 
-    /// What lies in the stream between two files of one queue, the later of which follows the earlier: asked of files in order.
+    /// Compares the end of a file with the begin of the next in the stream. Both files are in order.
     fn between(&mut self, one: &FileInterval, next: &FileInterval) {
-        // Retention goes the same way: it may have removed it since it was checked, and others behind it.
+        // Retention removes files in the same order: it may have removed this file since it was checked, and files
+        // after it.
         if !self.device.exists(&one.path) {
             return;
         }
@@ -229,7 +232,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         }
     }
 
-    /// Seconds of which no file of a queue knows, between the first and the last.
+    /// Reports seconds without ledger row between the first and last second of a queue.
     fn gaps(&mut self, files: &[FileInterval]) {
         let mut placed: Vec<((u64, u64), &FileInterval)> =
             files.iter().filter_map(|file| Some((file.seconds?, file))).collect();
@@ -238,7 +241,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         for ((first, last), file) in placed {
             if let Some((until, one)) = before
                 && first > until + 1
-                // Retention goes the same way: it may have removed what lay between.
+                // Retention removes files in the same order: it may have removed the files between these two.
                 && self.device.exists(&one.path)
             {
                 let at = Timestamp::from_secs_nanos(until + 1, 0);
@@ -252,7 +255,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
     }
 }
 
-/// Whether files of this kind lie in the folder of their interface; elsewhere somebody else put them.
+/// True if files of this kind lie in the interface directory; in other directories they are foreign.
 fn is_in_no_hour(data_type: RowFile) -> bool {
     matches!(data_type, RowFile::Journal | RowFile::Aside)
 }

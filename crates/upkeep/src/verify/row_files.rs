@@ -1,5 +1,5 @@
-//! Files of flow records and one-second rows beside the packets (`docs/reference/parquet.md`): known by their names, and looked at as
-//! far as their frame tells. What is in them the room above reads that writes them.
+//! Files of flow records and series rows (`docs/reference/parquet.md`): recognised by name, and checked as far as begin
+//! and end of the file permit. The crate that writes the files checks their content.
 //!
 //! ```text
 //! IFACE/.<moment>.flows.partial                          a journal, locked while it is written
@@ -20,40 +20,40 @@ use store::claim::CLAIM;
 use store::device::{Device, FileId};
 use store::names::{PARTIAL, hour_folder};
 
-/// What a file or a journal holds, as its name says.
+/// The content of a file or journal, by the word in its name.
 const HOLDS: [(&str, &str); 2] = [("flows", "flow records"), ("series", "one-second rows")];
 
-/// How sealed files end.
+/// Ending of sealed files.
 const SEALED: &str = "parquet";
 
-/// What stands behind the moment of one that holds more than an hour.
+/// Suffix after the timestamp of a file that covers more than an hour.
 const FAR: &str = ".day";
 
-/// What they begin and end with, and the least that lies between: an empty footer and its length.
+/// The bytes at begin and end of a Parquet file, and the minimum length between: an empty footer and its length.
 const MAGIC: [u8; 4] = *b"PAR1";
 const MIN: u64 = 12;
 
-/// A file of this kind, by its name.
+/// The kinds of files, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RowFile {
-    /// Whole, and of this moment on.
+    /// A sealed file that begins at this time.
     Sealed(Timestamp),
-    /// Hidden, while a journal becomes a sealed file.
+    /// A hidden file while a journal is sealed.
     Sealing,
-    /// What grows.
+    /// A growing journal.
     Journal,
-    /// Set aside.
+    /// A damaged journal that was renamed.
     Aside,
 }
 
 impl RowFile {
-    /// What this name is of, with what it holds in words; `None` for any other name.
+    /// The kind of the file with this name, and its content in words; `None` for any other name.
     pub fn named(name: &str) -> Option<(Self, &'static str)> {
         let (shown, hidden) = match name.strip_prefix('.') {
             Some(inner) => (inner.strip_suffix(PARTIAL)?.strip_suffix('.')?, true),
             None => (name, false),
         };
-        // The moment has a dot as well.
+        // The timestamp contains a dot, too.
         let stem_and = |ending: &str| shown.strip_suffix(ending)?.strip_suffix('.');
         let (stem, is_sealed, is_damaged) = match (stem_and(SEALED), stem_and(DAMAGED)) {
             (Some(stem), _) => (stem, true, false),
@@ -76,7 +76,7 @@ impl RowFile {
 }
 
 impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
-    /// A file of records or rows. What was removed since its folder was listed is not amiss.
+    /// Verifies a file of flow records or series rows; no finding if the file was removed after the listing.
     pub(super) fn row_file(&mut self, path: &Path, data_type: RowFile, holds: &str) {
         let folder = path.parent().unwrap_or(Path::new("."));
         let interface = interface_of(folder);
@@ -107,7 +107,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
                 self.totals.row_files += 1;
                 self.journal(path, holds);
             }
-            // Nobody locks it: whether it is being made says the claim of whoever would.
+            // The process that seals holds the claim and does not lock this file.
             RowFile::Sealing if self.device.is_held(&interface.join(CLAIM)) => {}
             RowFile::Journal | RowFile::Sealing => {
                 if self.device.exists(path) {
@@ -133,7 +133,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         }
     }
 
-    /// What is wrong within a journal. Its last batch may be half there.
+    /// Reports damage in a journal. The last batch may be incomplete.
     fn journal(&mut self, path: &Path, holds: &str) {
         match self.judge.as_mut().map_or(Ok(None), |judge| judge(path)) {
             Err(e) => self.unreadable(path, &e),
@@ -144,7 +144,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         }
     }
 
-    /// What is wrong with the frame of a sealed file.
+    /// Describes damage at begin or end of a sealed file.
     fn frame(&mut self, path: &Path) -> io::Result<Option<String>> {
         let file = self.device.open(path)?;
         let wrong = self.ends(file);
