@@ -10,13 +10,14 @@
 //! `stop` and drain, `seen == handed over + lost` holds exactly. The table lists the places between program and reader
 //! where a frame can be lost. It follows net/xdp/xsk.c and was confirmed on kernel 6.18 with veth, small rings and a
 //! reader that does not read (`tests/afxdp.rs` repeats the experiments):
-//! | what happens | the kernel counts | here |
+//!
+//! | event | the kernel counts | loss cause |
 //! |---|---|---|
 //! | no chunk in the fill ring | `rx_dropped` once per frame; `rx_fill_ring_empty_descs` is a number of attempts, not of frames | `fill_empty` |
 //! | the frame does not fit one chunk, and frames of several chunks are off | `rx_dropped` | `fill_empty` |
 //! | the receive ring is full | `rx_ring_full` once per frame, and *not* `rx_dropped` | `receive_full` |
-//! | a frame of several chunks finds too few chunks, or too few places in the ring | as above, once per frame | as above |
-//! | we hold more chunks than the receive ring has places | the ring is full before the fill ring is empty | `receive_full` |
+//! | a frame of several chunks finds too few chunks, or too few entries in the ring | as above, once per frame | as above |
+//! | the process holds more chunks than the receive ring has entries | the ring is full before the fill ring is empty | `receive_full` |
 //!
 //! The kernel takes a chunk before it examines the receive ring, and returns the chunk if the ring is full, so the two
 //! counters never count the same frame. In native mode the driver counts all of these losses a second time (veth in

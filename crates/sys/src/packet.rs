@@ -277,7 +277,7 @@ impl PacketSocket {
                         let error = io::Error::last_os_error();
                         match error.raw_os_error() {
                             Some(libc::EINTR) => (),
-                            // The interface's queue is full; it drains without our help.
+                            // The interface's queue is full; it drains without further calls.
                             Some(libc::ENOBUFS) => std::thread::yield_now(),
                             _ => return (before + sent, Err(error)),
                         }

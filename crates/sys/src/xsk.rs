@@ -59,11 +59,11 @@ pub struct Statistics {
     pub rx_dropped: u64,
     /// Frames dropped because the receive ring was full.
     pub rx_ring_full: u64,
-    /// Chunk addresses of ours that the kernel refused.
+    /// Chunk addresses from this process that the kernel refused.
     pub rx_invalid: u64,
     /// How often the kernel found the fill ring empty; not a number of frames.
     pub fill_empty: u64,
-    /// Transmit descriptors of ours that the kernel refused.
+    /// Transmit descriptors from this process that the kernel refused.
     pub tx_invalid: u64,
 }
 
@@ -210,7 +210,7 @@ fn pending_error(fd: &OwnedFd) -> io::Result<()> {
 }
 
 /// # Safety
-/// `T` must be the option's type, and what it points to good for what the kernel does with it.
+/// `T` must be the option's type, and its pointers must be valid for the kernel's use of them.
 unsafe fn set<T>(fd: &OwnedFd, level: c_int, option: c_int, value: &T) -> io::Result<()> {
     let bytes = size_of::<T>() as libc::socklen_t;
     // SAFETY: the value is live for the call and of the size given; the caller guarantees the rest.

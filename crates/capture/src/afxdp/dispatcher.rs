@@ -47,7 +47,8 @@ pub struct DispatcherCounts {
 /// The attached program with its maps. It is detached when the last source that uses it is dropped.
 #[derive(Debug)]
 pub struct XdpDispatcher {
-    /// First field, so that it is dropped first: no other program runs on the interface while the slot is empty.
+    /// First field, so that it is dropped first: dropping `programs` empties the slot, and a dispatcher that is still
+    /// attached would then run without the program of the slot.
     link: Link,
     /// The program array with one slot.
     programs: RawMap,
