@@ -1,20 +1,21 @@
-//! Other addresses in place of the true ones, so that a capture can be given away.
+//! Replaces addresses, so that a capture can be passed on.
 //!
-//! IPv4 and IPv6 addresses are mapped by CryptoPAn ([`CryptoPan`]): two addresses share as many leading bits after as
-//! before, so networks stay networks, and one key gives the same answer in every file. Every address is mapped, private,
-//! multicast and broadcast ones too, as published. MAC addresses are mapped the same way under a key of their own.
+//! IPv4 and IPv6 addresses are mapped by CryptoPAn ([`CryptoPan`]): two addresses have a common prefix of the same
+//! length after the mapping as before, so networks remain networks, and one key yields the same mapping in every file.
+//! Every address is mapped, including private, multicast and broadcast ones, as in the publication. MAC addresses are
+//! mapped in the same way under a key of their own.
 //!
-//! The rule of [`Rewriter`] is a list of what is understood: addresses in it are mapped, and a packet is cut where
-//! something begins that is not on the list. Understood are Ethernet, Linux cooked, BSD loopback and raw IP; VLAN tags and MPLS labels;
-//! ARP; IPv4 and IPv6 with options, extension and routing headers, also one in the other; TCP, UDP, UDP-Lite, SCTP and
-//! DCCP headers; IGMP; ICMP with the packets that it quotes; neighbour discovery and listener messages of ICMPv6. Options
-//! that may hold an address are blanked. Payloads are cut, because they are full of addresses, unless they are asked for.
-//! Checksums are updated by the difference that the change makes (RFC 1624), so that right ones stay right and wrong
-//! ones wrong.
+//! [`Rewriter`] works by a list of supported protocols: their addresses are mapped, and a packet is truncated where
+//! anything else begins. Supported are Ethernet, Linux cooked, BSD loopback and raw IP; VLAN tags and MPLS labels; ARP;
+//! IPv4 and IPv6 with options, extension and routing headers, also in tunnels; TCP, UDP, UDP-Lite, SCTP and DCCP
+//! headers; IGMP; ICMP with the packets that it quotes; neighbour discovery and listener messages of ICMPv6. Options
+//! that may contain an address are blanked. Payloads are truncated because they often contain addresses, unless the
+//! user keeps them. Checksums are updated incrementally (RFC 1624), so that correct ones stay correct and wrong ones
+//! wrong.
 //!
-//! What stays: times, lengths, ports, VLAN ids, MPLS labels, sequence numbers, hop counts. Whoever knows some of the
-//! traffic can recognise it by these and so learn prefixes (Xu et al. discuss it); CryptoPAn hides addresses, not
-//! behaviour.
+//! Not changed: times, lengths, ports, VLAN ids, MPLS labels, sequence numbers, hop counts. An observer who knows some
+//! of the traffic can recognise it by these and so learn prefixes (discussed by Xu et al.); CryptoPAn hides addresses,
+//! not behaviour.
 
 mod cryptopan;
 mod icmp;
@@ -29,56 +30,56 @@ pub use rewrite::Rewriter;
 
 use base::units::show_count;
 
-/// What is done with MAC addresses.
+/// The treatment of MAC addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Macs {
-    /// All 48 bits are mapped; equal vendors stay equal.
+    /// All 48 bits are mapped; equal vendor prefixes stay equal.
     #[default]
     All,
-    /// The vendor's 24 bits stay, the rest is mapped.
+    /// The vendor's 24 bits are kept, the others mapped.
     Vendor,
-    /// They stay as they are.
+    /// All bits are kept.
     Keep,
 }
 
-/// How packets are anonymised.
+/// Settings of the anonymisation.
 #[derive(Clone, Debug)]
 pub struct Anonymiser {
-    /// The secret.
+    /// The secret key.
     pub key: Key,
-    /// What is done with MAC addresses.
+    /// The treatment of MAC addresses.
     pub macs: Macs,
-    /// Keep what TCP, UDP and the echo of ICMP carry.
+    /// True to keep the payload of TCP, UDP and ICMP echo.
     pub keep_payload: bool,
 }
 
 impl Anonymiser {
-    /// All that needs no decision: MAC addresses are mapped, payloads are cut.
+    /// The defaults: MAC addresses are mapped, payloads are truncated.
     pub fn new(key: Key) -> Self {
         Self { key, macs: Macs::default(), keep_payload: false }
     }
 
-    /// What does it, with caches of its own.
+    /// A rewriter with these settings, with its own caches.
     pub fn rewriter(&self) -> Rewriter {
         Rewriter::new(self)
     }
 }
 
-/// What was done to packets.
+/// Counters of anonymised packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AnonymisationCounts {
-    /// Packets that were gone through.
+    /// Packets processed.
     pub packets: u64,
-    /// Of these, packets whose payload (or padding) was cut.
+    /// Of these, packets whose payload or padding was removed.
     pub payload: u64,
-    /// Of these, packets that were cut at something that is not understood, or not wholly there.
+    /// Of these, packets that were truncated at an unsupported or incomplete part.
     pub unknown: u64,
-    /// Options that may hold addresses and were blanked.
+    /// Options that may contain addresses and were blanked.
     pub options: u64,
 }
 
 impl AnonymisationCounts {
-    /// What people should know, a line for each thing.
+    /// Warnings for people, one per line.
     pub fn warnings(&self) -> Vec<String> {
         let said = [
             (self.payload, "packets were cut behind their headers, because payloads hold addresses"),

@@ -1,12 +1,12 @@
-//! Where a slice ends in a frame: behind the link, network or transport header, as [`wire::Headers`] finds them.
+//! Where to truncate a frame: after the link, network or transport header, as [`wire::Headers`] finds them.
 
 use crate::Slice;
 use wire::{Arp, EtherType, Family, Headers, Icmp, IpProtocol, Ipv6, Sctp, Tcp, Udp};
 
-/// How many bytes of a frame are kept. A frame whose headers are not understood keeps what was.
+/// Number of bytes of a frame to keep. A frame without known headers is kept as it is.
 pub fn kept(slice: Slice, frame: &[u8], headers: &Headers) -> usize {
     let l3 = usize::from(headers.l3());
-    // A frame of raw IP has its network header at 0; any other with 0 there has none that is known.
+    // Raw IP has its network header at offset 0; in any other frame, 0 means that the network header is unknown.
     let behind_link = if l3 > 0 || headers.family() != Family::Other { l3 } else { frame.len() };
     let end = match slice {
         Slice::L2 => behind_link,
@@ -19,7 +19,7 @@ pub fn kept(slice: Slice, frame: &[u8], headers: &Headers) -> usize {
     end.min(frame.len())
 }
 
-/// The end of the network header with options and extensions; `None` where it is none that is known.
+/// The end of the network header with options and extension headers; `None` if its protocol is unknown.
 fn network_end(frame: &[u8], l3: usize, headers: &Headers) -> Option<usize> {
     if headers.l4() > 0 {
         return Some(usize::from(headers.l4()));
@@ -30,7 +30,7 @@ fn network_end(frame: &[u8], l3: usize, headers: &Headers) -> Option<usize> {
             let ip = Ipv6::parse(frame, l3).ok()?;
             let extensions = match ip.upper().payload {
                 Some(payload) => ip.payload().len() - payload.len(),
-                // A later fragment, mostly with the fragment header as its only extension; or a chain that breaks off.
+                // A later fragment, mostly with the fragment header as its only extension header, or a truncated chain.
                 None if ip.next_header() == IpProtocol::FRAGMENT => FRAGMENT_HEADER,
                 None => 0,
             };
@@ -41,7 +41,7 @@ fn network_end(frame: &[u8], l3: usize, headers: &Headers) -> Option<usize> {
     }
 }
 
-/// Where TCP says, in the upper half-byte, how many words its header has.
+/// Offset of the byte whose upper half is TCP's header length in words.
 const TCP_OFFSET: usize = 12;
 
 /// Bytes of the fragment header of IPv6 (RFC 8200 §4.5).

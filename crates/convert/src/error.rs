@@ -1,39 +1,39 @@
-//! Why a conversion cannot go on. A damaged input is none of it: what precedes the damage is converted, and the
-//! [`crate::Report`] names it.
+//! Reasons why a conversion fails. A damaged input is not among them: the part before the damage is converted, and the
+//! [`crate::Report`] lists the input.
 
 use crate::Format;
 use std::{fmt, io};
 
-/// What happened, and what to do.
+/// The reason; its text includes the remedy.
 #[derive(Debug)]
 pub enum Error {
-    /// A file could not be begun, written or ended.
+    /// An output file could not be begun, written or ended.
     Output(io::Error),
-    /// Packets of several link types, for a format that has one for all.
+    /// Packets of several link types, for a format with one link type per file.
     LinkTypes {
         /// The format.
         format: Format,
-        /// That of the first packet, as pcap numbers them.
+        /// The link type of the first packet, numbered as in pcap.
         first: u16,
-        /// The other.
+        /// The other link type.
         other: u16,
         /// The input that has it.
         input: String,
-        /// Where its record begins there.
+        /// Offset of its record there.
         offset: u64,
     },
-    /// RAW knows Ethernet only.
+    /// RAW supports Ethernet only.
     NotEthernet {
-        /// What the packets are.
+        /// The link type of the packets.
         link_type: u16,
         /// The input that has them.
         input: String,
     },
-    /// Files of this size could not take every packet.
+    /// The requested file size is too small for the largest packet.
     SplitTooSmall {
-        /// What was asked for.
+        /// The requested size.
         bytes: u64,
-        /// The least that is possible.
+        /// The least possible size.
         least: u64,
     },
 }

@@ -1,34 +1,35 @@
-//! Where the output goes: one file after the other.
+//! The output files of a conversion.
 
 use base::Timestamp;
 use std::io::{self, Write};
 
-/// Gives the files of a conversion. They are begun and ended one after the other.
+/// Creates the files of a conversion, one after the other.
 pub trait Files {
-    /// What takes the bytes; needs no buffering around it.
+    /// The output of one file; needs no buffering around it.
     type Sink: Write;
 
-    /// Begins a file, the first with number 1. `first` is the moment that the file begins with: of its first packet, or
-    /// the boundary where files are split by time.
+    /// Begins a file, the first with number 1. `first` is the timestamp at which the file begins: of its first packet,
+    /// or the boundary where files are split by time.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// If it cannot be created.
     fn begin(&mut self, number: u64, first: Timestamp) -> io::Result<Self::Sink>;
 
-    /// Ends a file that is whole. A file of a conversion that failed is not ended.
+    /// Ends a complete file. Not called for the file in which a conversion failed.
     ///
     /// # Errors
-    /// When it cannot be published.
+    /// If it cannot be published.
     fn end(&mut self, sink: Self::Sink) -> io::Result<()>;
 
-    /// Whether a conversion that found no packet gives a file that holds none: a pipe has a reader who waits for one.
+    /// True if a conversion without packets should write an empty file, as for a pipe, whose reader waits for a file
+    /// header.
     fn takes_empty(&self) -> bool;
 }
 
-/// Files in memory, for tests and small things.
+/// Files in memory, for tests and small conversions.
 #[derive(Debug, Default)]
 pub struct Memory {
-    /// The first moments of the files that were begun.
+    /// The first timestamps of the files that were begun.
     pub firsts: Vec<Timestamp>,
     /// The files that were ended.
     pub whole: Vec<Vec<u8>>,

@@ -1,27 +1,27 @@
-//! What a pcapng file says of its interfaces, noted while its bytes pass by on their way to the reader.
+//! Records the interface descriptions of a pcapng file while its bytes pass on to the reader.
 //!
-//! The reader of packets skips everything that is not needed to understand packets; names and comments are needed to write
-//! a file that says as much as the one that was read. Blocks are as draft-ietf-opsawg-pcapng §3.1 draws them: type and length, the
-//! body, and the length again. Only section headers and interface descriptions are looked into, and only up to a limit;
-//! of whatever is not as it should be nothing is noted, since the reader will say what is wrong with it.
+//! The packet reader skips everything that it does not need to decode packets; names and comments are needed to write a
+//! file with the same information. The block layout is in draft-ietf-opsawg-pcapng §3.1: type and length, body, length
+//! again. Only section headers and interface descriptions are parsed, and only up to a limit; invalid blocks are
+//! ignored, because the reader reports them.
 //!
-//! Invariant: the bytes that pass are not changed, and memory is bounded by one block and the interfaces of the sections
-//! that the reader has not yet left behind.
+//! Invariant: the bytes that pass are not changed, and memory is bounded by one block and the interfaces of the
+//! sections that the reader has not yet finished.
 
 pub use pcap::ng::InterfaceDescription;
 use std::collections::VecDeque;
 use std::io::{self, Read};
 use std::rc::Rc;
 
-/// A source whose interface descriptions are noted.
+/// A source whose interface descriptions are recorded.
 pub struct InterfaceTap<R> {
     source: R,
     passed: u64,
-    /// It is no pcapng, or no longer looks like it.
+    /// True if the input is no pcapng file, or an invalid block was found.
     off: bool,
     little: bool,
     block: Vec<u8>,
-    /// Bytes of the block that are not looked at and still to pass.
+    /// Bytes of the current block that are skipped.
     skip: u64,
     sections: VecDeque<Section>,
 }
@@ -36,12 +36,12 @@ mod kind {
     pub const INTERFACE: u32 = 1;
 }
 
-/// Type and length; and with the byte-order magic that a section header has behind them.
+/// Length of a block header; below, that of a section header, which includes the byte-order magic.
 const HEAD: usize = 8;
 const SECTION_HEAD: usize = 12;
 const BYTE_ORDER: u32 = 0x1a2b_3c4d;
 
-/// An interface description longer than this, or the interfaces of a section beyond this number, are not noted.
+/// Interface descriptions longer than this, and interfaces of a section beyond this number, are ignored.
 const MAX_BLOCK: u64 = 256 << 10;
 const MAX_INTERFACES: usize = 4096;
 
@@ -51,8 +51,8 @@ impl<R: Read> InterfaceTap<R> {
         Self { source, passed: 0, off: false, little: true, block: Vec::new(), skip: 0, sections }
     }
 
-    /// What was said of interface `number` for the packet whose block begins at `offset`. Packets are asked for in the
-    /// order of the file; sections before the packet's are forgotten.
+    /// The description of interface `number` for the packet whose block begins at `offset`. Calls must be in file
+    /// order; sections before the packet's are dropped.
     pub fn described(&mut self, offset: u64, number: u32) -> Option<Rc<InterfaceDescription>> {
         while self.sections.get(1).is_some_and(|next| next.offset <= offset) {
             self.sections.pop_front();
@@ -60,7 +60,7 @@ impl<R: Read> InterfaceTap<R> {
         self.sections.front()?.interfaces.get(number as usize).cloned()
     }
 
-    /// Takes note of bytes that pass.
+    /// Parses bytes that pass.
     fn note(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() && !self.off {
             if self.skip > 0 {
@@ -81,7 +81,7 @@ impl<R: Read> InterfaceTap<R> {
         }
     }
 
-    /// How many bytes of the block must be there before it can be looked at again.
+    /// How many bytes of the block are needed before it can be parsed further.
     fn wanted(&self) -> usize {
         match self.block.len() {
             0..HEAD => HEAD,
@@ -90,7 +90,7 @@ impl<R: Read> InterfaceTap<R> {
         }
     }
 
-    /// Decides what to do with the block of which so much is there.
+    /// Decides how to treat the block, from the bytes that have arrived.
     fn looked(&mut self) {
         let (kind, have) = (self.u32(0), self.block.len());
         let begins = self.passed - have as u64;

@@ -1,11 +1,11 @@
-//! Captures into captures: between formats, cut, split, merged in time order, anonymised prefix-preservingly.
+//! Converts captures: between formats, truncated, split, merged in order of time, anonymised.
 //!
-//! [`convert`] takes any number of [`Input`]s and a [`Plan`], and writes into the files that a [`Files`] gives it. It is
-//! pure: bytes come from `Read` and go to `Write`, and who opens, names and publishes files is somebody else's matter.
+//! [`convert`] takes any number of [`Input`]s and a [`Plan`], and writes into the files that a [`Files`] creates. It
+//! reads from `Read` and writes to `Write`; the caller opens, names and publishes the files.
 //!
-//! Invariant: no packet and nothing that a file said of one vanishes silently. `read = written + outside + filtered`
-//! in every [`Report`], and what the target cannot hold (the direction of a packet in pcap, its nanoseconds in
-//! microsecond pcap) is counted there by name.
+//! Invariant: every packet and all information about packets is either written or counted. `read = written + outside +
+//! filtered` in every [`Report`], and information that the target format cannot hold (the direction of a packet in
+//! pcap, its nanoseconds in microsecond pcap) is counted there by name.
 //!
 //! ```
 //! use netgrain_convert::{Input, Memory, Plan, convert};

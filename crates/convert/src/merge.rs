@@ -1,7 +1,8 @@
-//! Several inputs as one stream, in order of time.
+//! Merges several inputs into one stream in order of time.
 //!
-//! The head of each input waits in a heap; the least stamp goes first, and of equal stamps the earlier input's: the merge
-//! is stable and keeps the order within each input, whatever its stamps are. Memory: one reader for each input.
+//! A heap holds the next packet of each input; the earliest timestamp is first, and of equal timestamps the earlier
+//! input: the merge is stable and keeps the order within each input, even if its timestamps are out of order. Memory:
+//! one reader for each input.
 
 use crate::DamagedInput;
 use crate::interface_tap::{InterfaceDescription, InterfaceTap};
@@ -12,25 +13,25 @@ use std::collections::BinaryHeap;
 use std::io::Read;
 use std::rc::Rc;
 
-/// A capture that is to be converted.
+/// A capture to be converted.
 pub struct Input<R> {
     name: String,
     reader: Reader<InterfaceTap<R>>,
 }
 
 impl<R: Read> Input<R> {
-    /// Recognises the format; `name` is for messages.
+    /// Detects the format; `name` is used in messages.
     ///
     /// # Errors
-    /// When it is no capture.
+    /// If it is no capture file.
     pub fn open(name: &str, source: R) -> Result<Self, Error> {
         Ok(Self { name: name.to_owned(), reader: Reader::open(InterfaceTap::new(source))? })
     }
 
-    /// [`Input::open`] for a format that is known: RAW files may look like nothing.
+    /// [`Input::open`] for a known format: RAW files cannot always be detected.
     ///
     /// # Errors
-    /// When it is no capture.
+    /// If it is no capture file of this format.
     pub fn open_as(name: &str, source: R, format: pcap::Format) -> Result<Self, Error> {
         Ok(Self { name: name.to_owned(), reader: Reader::open_as(InterfaceTap::new(source), format)? })
     }
@@ -40,40 +41,40 @@ impl<R: Read> Input<R> {
         &self.name
     }
 
-    /// That of its first interface, as far as the headers tell.
+    /// The link type of its first interface, as far as the headers contain it.
     pub fn link_type(&self) -> u16 {
         self.reader.link_type()
     }
 }
 
-/// The inputs as one.
+/// Merges the inputs.
 pub struct Merge<R> {
     inputs: Vec<Input<R>>,
-    /// Stamp of the last packet of each input.
+    /// Timestamp of the last packet of each input.
     last: Vec<Timestamp>,
-    /// What is said of the interface of the packet at the head of each input.
+    /// The interface description of the next packet of each input.
     described: Vec<Option<Rc<InterfaceDescription>>>,
     heads: BinaryHeap<Reverse<(Timestamp, usize)>>,
     current: Option<usize>,
-    /// Packets older than the one before in their own input.
+    /// Packets with a timestamp before that of the preceding packet of the same input.
     pub disordered: u64,
-    /// Packets without a stamp of their own.
+    /// Packets without a timestamp.
     pub unstamped: u64,
-    /// Packets that say fewer bytes on the wire than were captured.
+    /// Packets whose wire length is less than their captured length.
     pub wire_raised: u64,
-    /// Inputs that broke off.
+    /// Inputs whose end could not be read.
     pub broken: Vec<DamagedInput>,
 }
 
-/// A packet and where it is from.
+/// A packet and its origin.
 pub struct Merged<'a> {
-    /// Number of its input.
+    /// Index of its input.
     pub input: usize,
-    /// Its stamp, or that of the packet before in its input.
+    /// Its timestamp; if it has none, that of the preceding packet of the input.
     pub ts: Timestamp,
-    /// What is said of its interface.
+    /// The description of its interface.
     pub described: &'a Option<Rc<InterfaceDescription>>,
-    /// The rest.
+    /// The packet itself.
     pub packet: Packet<'a>,
 }
 
@@ -111,7 +112,7 @@ impl<R: Read> Merge<R> {
         Some(Merged { input, ts, described: &self.described[input], packet })
     }
 
-    /// Brings the next packet of an input into the heap.
+    /// Reads the next packet of an input into the heap.
     fn pull(&mut self, i: usize) {
         let input = &mut self.inputs[i];
         match input.reader.advance() {

@@ -1,9 +1,9 @@
-//! One stream of packets into one file or several, in any of the formats.
+//! Writes one stream of packets into one or several files, in any of the formats.
 //!
-//! What a format cannot hold is counted in [`FormatLosses`] at the moment it is left out. Interfaces keep apart what came apart:
-//! each interface of each input is one of the output where the format has them (pcapng), described in every file that
-//! uses it. Losses that the capturing program told of are handed on to the next packet of their interface, across packets
-//! that were filtered out and across files, so that their sum stays.
+//! Information that a format cannot hold is counted in [`FormatLosses`] when it is omitted. Each interface of each
+//! input is an interface of the output if the format has interfaces (pcapng), and is described in every file that uses
+//! it. Losses that the capturing program recorded are added to the next packet of their interface, across packets that
+//! were filtered out and across files, so that their sum is preserved.
 
 use crate::interface_tap::InterfaceDescription;
 use crate::{Error, Files, Format, FormatLosses, Plan, Split};
@@ -14,24 +14,24 @@ use std::collections::HashMap;
 use std::io::{self, BufWriter, Read, Write};
 use std::rc::Rc;
 
-/// Bytes that a sink is given at a time, at most.
+/// Greatest number of bytes in one write to a sink.
 const BUFFER: usize = 256 << 10;
 
-/// What a packet costs in pcapng beside its bytes, at most: the fields (32), padding (3), direction (8), losses (12), and
-/// the end of the options (4).
+/// Greatest size of a pcapng packet block beside the packet's bytes: fields (32), padding (3), direction (8), losses
+/// (12), and end of options (4).
 const NG_PACKET: usize = 32 + 3 + 8 + 12 + 4;
 
-/// What the description of an interface costs beside its texts, at most: the fields (20), the resolution (8), six texts
-/// with padding and the language of the filter (8 each), and the end of the options (4).
+/// Greatest size of an interface description beside its texts: fields (20), resolution (8), six texts with padding and
+/// the filter's type code (8 each), and end of options (4).
 const NG_INTERFACE: usize = 20 + 8 + 6 * 8 + 4;
 
-/// An interface as a packet names it: input, number, link type, and where the description of it lies.
+/// The interface of a packet: input, number, link type, and the address of its description in memory.
 type InterfaceKey = (usize, u32, u16, *const InterfaceDescription);
 
-/// What is written into the section header of pcapng.
+/// The application name in the section header of pcapng.
 const APPLICATION: &str = concat!("netgrain ", env!("CARGO_PKG_VERSION"));
 
-/// A packet without its bytes.
+/// The metadata of a packet.
 #[derive(Clone, Debug)]
 pub struct PacketMeta {
     pub input: usize,
@@ -41,11 +41,11 @@ pub struct PacketMeta {
     pub direction: Direction,
     pub drops: u64,
     pub wire_len: u32,
-    /// Where its record begins in its input.
+    /// Offset of its record in its input.
     pub offset: u64,
 }
 
-/// An interface of the output, and what is not yet told of it.
+/// An interface of the output, and its losses that are not written yet.
 #[derive(Debug)]
 struct Interface {
     input: usize,
@@ -62,7 +62,7 @@ pub struct Output<'f, F: Files> {
     snaplen: u32,
     open: Option<Open<F::Sink>>,
     link_type: Option<u16>,
-    /// Of what was seen, by address; the descriptions are held so that no address is used twice.
+    /// The interfaces seen so far; the descriptions are kept alive so that their addresses stay unique.
     numbers: HashMap<InterfaceKey, (usize, Option<Rc<InterfaceDescription>>)>,
     interfaces: Vec<Interface>,
     last: Timestamp,
@@ -73,11 +73,11 @@ pub struct Output<'f, F: Files> {
     pub kept: FormatLosses,
 }
 
-/// The file that is being written.
+/// The current file.
 struct Open<S: Write> {
     layout: Layout<S>,
     bytes: Rc<Cell<u64>>,
-    /// The time boundary that it begins with.
+    /// The time boundary at which it begins.
     slot: Timestamp,
     packets: u64,
 }
@@ -89,7 +89,7 @@ enum Layout<S: Write> {
     Raw(CountingWriter<S>),
 }
 
-/// Counts what goes into a sink.
+/// Counts the bytes written to a sink.
 struct CountingWriter<S: Write> {
     sink: BufWriter<S>,
     bytes: Rc<Cell<u64>>,
@@ -97,7 +97,7 @@ struct CountingWriter<S: Write> {
 
 impl<'f, F: Files> Output<'f, F> {
     /// # Errors
-    /// When the format cannot do what is asked.
+    /// If the plan contradicts the format.
     pub fn new(files: &'f mut F, plan: &Plan) -> Result<Self, Error> {
         let Plan { format, split, snaplen, .. } = *plan;
         if let (Format::Raw, Some(bytes)) = (format, split.bytes)
@@ -123,7 +123,7 @@ impl<'f, F: Files> Output<'f, F> {
         })
     }
 
-    /// A packet that is not written, but of whose interface something is told.
+    /// Skips a packet, but keeps the losses that it records for its interface.
     pub fn leave_out(&mut self, about: &PacketMeta) {
         if about.drops > 0 {
             let number = self.interface(about);
@@ -131,7 +131,7 @@ impl<'f, F: Files> Output<'f, F> {
         }
     }
 
-    /// Writes a packet. `input` is the name of its input, for messages.
+    /// Writes a packet. `input` is the name of its input, for error messages.
     pub fn write(&mut self, ts: Timestamp, data: &[u8], about: &PacketMeta, input: &str) -> Result<(), Error> {
         self.check_link_type(about, input)?;
         let number = self.interface(about);
@@ -170,15 +170,15 @@ impl<'f, F: Files> Output<'f, F> {
         Ok(())
     }
 
-    /// Ends the last file. Without any packet, and without splitting, there is one that holds nothing, of `link_type`, if
-    /// the files take such a one.
+    /// Ends the last file. If there were no packets and the output is not split, writes an empty file of `link_type` if
+    /// the files accept one.
     pub fn finish(&mut self, link_type: u16) -> Result<(), Error> {
         if self.begun == 0 && self.split.is_none() && self.files.takes_empty() {
             self.link_type = Some(link_type);
             self.begin(Timestamp::ZERO, Timestamp::ZERO)?;
         }
         self.end(false)?;
-        // Losses behind the last packet have no packet to be told with.
+        // Losses after the last packet cannot be attached to a packet.
         self.kept.drops += self.interfaces.iter_mut().map(|i| std::mem::take(&mut i.drops)).sum::<u64>();
         if !matches!(self.format, Format::PcapNg) && self.interfaces.len() > 1 {
             self.kept.interfaces = self.interfaces.len() as u64;
@@ -186,8 +186,8 @@ impl<'f, F: Files> Output<'f, F> {
         Ok(())
     }
 
-    /// The number of an interface, the same in all files. One that a later section of an input describes in the same
-    /// words is the same.
+    /// The number of an interface, the same in all files. An interface that a later section of an input describes
+    /// identically is the same.
     fn interface(&mut self, about: &PacketMeta) -> usize {
         let PacketMeta { input, interface: number, link_type, ref described, .. } = *about;
         let key = (input, number, link_type, described.as_ref().map_or(std::ptr::null(), Rc::as_ptr));
@@ -216,7 +216,8 @@ impl<'f, F: Files> Output<'f, F> {
         Ok(())
     }
 
-    /// Counts what the format cannot hold of a packet, and cuts the packet at its limit.
+    /// Counts the information about a packet that the format cannot hold, and truncates the packet at the format's
+    /// limit.
     fn fit<'a>(&mut self, ts: Timestamp, data: &'a [u8], about: &PacketMeta) -> &'a [u8] {
         let kept = &mut self.kept;
         match self.format {
@@ -236,12 +237,12 @@ impl<'f, F: Files> Output<'f, F> {
         data
     }
 
-    /// Begins the file that a packet belongs into, if it is not open.
+    /// Opens the file that a packet belongs into, unless it is open.
     fn make_room(&mut self, ts: Timestamp, caplen: usize, number: usize) -> Result<(), Error> {
         let slot = self.split.every.map(|span| ts.floor_to(span));
         let Some(open) = &self.open else { return self.begin(slot.unwrap_or(ts), slot.unwrap_or_default()) };
         let interface = &self.interfaces[number];
-        // A packet that comes too late for its file stays in this one, so that disorder makes no files.
+        // A packet that is too late for its file goes into the current one, so that disorder creates no files.
         let past = slot.is_some_and(|slot| slot > open.slot);
         let many = self.split.packets.is_some_and(|n| open.packets >= n);
         let full = open.packets > 0 && self.split.bytes.is_some_and(|limit| !open.takes(caplen, interface, limit));
@@ -268,7 +269,7 @@ impl<'f, F: Files> Output<'f, F> {
         Ok(())
     }
 
-    /// Ends the file that is open. One of RAW that is `full` is padded to its size.
+    /// Ends the current file. A RAW file that is `full` is padded to its size.
     fn end(&mut self, full: bool) -> Result<(), Error> {
         let Some(open) = self.open.take() else { return Ok(()) };
         let sink = match open.layout {
@@ -291,7 +292,7 @@ impl<'f, F: Files> Output<'f, F> {
 }
 
 impl Interface {
-    /// Most bytes that describing it takes.
+    /// Greatest size of its description.
     fn cost(&self) -> usize {
         let texts = self.described.as_deref().map_or(0, |d| {
             [&d.name, &d.description, &d.filter, &d.hardware, &d.os, &d.comment].iter().map(|text| text.len()).sum()
@@ -300,7 +301,7 @@ impl Interface {
     }
 }
 
-/// Describes an interface in the words that its input had for it.
+/// Writes the description of an interface as the input had it.
 fn describe<W: Write>(writer: &mut ng::Writer<W>, interface: &Interface, snaplen: u32) -> io::Result<u32> {
     let unsaid = InterfaceDescription::default();
     let reported = interface.described.as_deref().unwrap_or(&unsaid);
@@ -318,7 +319,7 @@ fn describe<W: Write>(writer: &mut ng::Writer<W>, interface: &Interface, snaplen
 }
 
 impl<S: Write> Open<S> {
-    /// Whether a packet keeps the file within `limit`.
+    /// True if the file stays within `limit` after this packet.
     fn takes(&self, caplen: usize, interface: &Interface, limit: u64) -> bool {
         let left = limit.saturating_sub(self.bytes.get());
         match &self.layout {

@@ -1,17 +1,17 @@
-//! Putting a stream in order of time with bounded memory: a window of packets is held back, and the oldest of them leaves
+//! Sorts a stream by time with bounded memory: a window of packets is held back, and the oldest of them is released
 //! when the window is full.
 //!
-//! A packet that comes when a later one has already left is written where it comes; the caller counts it. Packets of
-//! equal stamp keep their order.
+//! A packet that arrives after a later one was released is written at once; the caller counts it. Packets of equal
+//! timestamp keep their order.
 
 use base::Timestamp;
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-/// What the allocator takes for a packet beside its bytes, at most: its own word, and what it rounds up to.
+/// Greatest memory per allocation beside the requested bytes: the allocator's header and rounding.
 const ALLOCATION: usize = 32;
 
-/// Packets held back, each with what the caller needs to know of it.
+/// The packets held back, each with data of the caller.
 pub struct SortWindow<T> {
     held: BinaryHeap<HeldPacket<T>>,
     bytes: usize,
@@ -25,37 +25,37 @@ pub struct HeldPacket<T> {
     arrival: u64,
     /// Its bytes.
     pub data: Box<[u8]>,
-    /// What the caller gave with it.
+    /// The caller's data.
     pub about: T,
 }
 
 impl<T> SortWindow<T> {
-    /// What a packet that is held back costs beside its bytes: its place in the heap, whose memory doubles when it is full,
-    /// so that up to half of it is empty.
+    /// Memory of a held packet beside its bytes: its entry in the heap, whose capacity doubles when it is full, so that
+    /// up to half of it is empty.
     const OVERHEAD: usize = 2 * size_of::<HeldPacket<T>>() + ALLOCATION;
 
-    /// Holds back at most `limit` bytes, and always one packet.
+    /// Holds back at most `limit` bytes, but always one packet.
     pub fn new(limit: usize) -> Self {
         Self { held: BinaryHeap::new(), bytes: 0, limit, arrivals: 0 }
     }
 
-    /// Takes a packet.
+    /// Adds a packet.
     pub fn push(&mut self, ts: Timestamp, data: &[u8], about: T) {
         self.bytes += data.len() + Self::OVERHEAD;
         self.held.push(HeldPacket { ts, arrival: self.arrivals, data: data.into(), about });
         self.arrivals += 1;
     }
 
-    /// The oldest packet, if more are held than may be.
+    /// Removes the oldest packet if the limit is exceeded.
     pub fn overflow(&mut self) -> Option<HeldPacket<T>> {
         if self.bytes > self.limit && self.held.len() > 1 { self.pop() } else { None }
     }
 
-    /// The oldest packet.
+    /// Removes the oldest packet.
     pub fn pop(&mut self) -> Option<HeldPacket<T>> {
         let held = self.held.pop()?;
         self.bytes -= held.data.len() + Self::OVERHEAD;
-        // Large packets behind small ones: the places that they do not need are given back.
+        // After many small packets, large ones need fewer entries: the excess capacity is freed.
         let len = self.held.len();
         if self.held.capacity() > 2 * len {
             self.held.shrink_to(len + len / 2);
@@ -65,13 +65,13 @@ impl<T> SortWindow<T> {
 }
 
 impl<T> HeldPacket<T> {
-    /// Its stamp.
+    /// Its timestamp.
     pub fn ts(&self) -> Timestamp {
         self.ts
     }
 }
 
-/// The heap gives its greatest, which must be the oldest.
+/// The heap yields its greatest element, so the order is reversed: the oldest is the greatest.
 impl<T> Ord for HeldPacket<T> {
     fn cmp(&self, other: &Self) -> Ordering {
         (other.ts, other.arrival).cmp(&(self.ts, self.arrival))
@@ -102,7 +102,7 @@ mod tests {
         let seed = testkit::seed("a_window_as_large_as_the_disorder_gives_the_stable_sort");
         let mut prng = Prng::new(seed);
         let mut window = SortWindow::new(100 * (4 + SortWindow::<u32>::OVERHEAD));
-        // Each packet is at most 20 places away from where it belongs, several share a stamp.
+        // Each packet is at most 20 positions from its sorted position, and several have equal timestamps.
         let packets: Vec<(u64, u32)> = (0..5000).map(|i| (i / 3 + prng.below(20), i as u32)).collect();
         let mut out = Vec::new();
         for (ts, i) in &packets {
@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(out, sorted, "seed {seed}");
     }
 
-    /// What the window has in memory: the heap with the places that are empty, and the bytes of each packet.
+    /// Memory of the window: the capacity of the heap, and the bytes of each packet.
     fn memory<T>(window: &SortWindow<T>) -> usize {
         let heap = window.held.capacity() * size_of::<HeldPacket<T>>();
         heap + window.held.iter().map(|h| h.data.len() + ALLOCATION).sum::<usize>()
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_and_one_packet_always_has_room() {
-        /// As much as the caller keeps of a packet when it converts.
+        /// The size of the caller's data during a conversion.
         type Large = [u64; 10];
         for (len, later, limit) in [(300, 300, 2000), (0, 0, 100_000), (40, 40, 1 << 20), (0, 9000, 1 << 20)] {
             let (mut window, mut most) = (SortWindow::<Large>::new(limit), 0);
