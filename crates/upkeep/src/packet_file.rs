@@ -1,8 +1,8 @@
 //! Examination of a packet file whose end, index or contents may be damaged, and the rebuilding of its index.
 //!
-//! [`examine`] compares each block with the checksum of its index entry, and says which records to keep and what the
-//! ledger must count for the others. [`rebuild`] reads the kept records again and writes the index and, if truncation
-//! does not suffice, a copy without the damaged parts. Nothing here names, removes or publishes a file.
+//! [`examine`] compares each block with the checksum of its index entry, and determines the records to keep and the
+//! ledger rows for the others. [`rebuild`] reads the kept records again and writes the index and, if truncation does
+//! not suffice, a copy without the damaged parts. The functions of this module do not name, remove or publish files.
 
 mod chain;
 mod examine;

@@ -234,7 +234,7 @@ impl<D: Housekeeping> RetentionWorker<D> {
         &self.state
     }
 
-    /// Does one piece of work. `slack` says that the writer has time, so that copying does not delay it.
+    /// Does one piece of work. With `slack`, the writer has time, so that copying does not delay it.
     pub fn step(&mut self, at: ClockReading, slack: bool) -> Progress {
         let progress = self.work(at, slack);
         if progress == Progress::Idle && !self.is_moving() {

@@ -215,7 +215,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
     }
 
     fn unreadable(&mut self, path: &Path, error: &io::Error) {
-        // The text of an error that is not from the system already says what is wrong.
+        // The text of an error that is not from a system call already describes the problem.
         let advice = if error.raw_os_error().is_some() { sys::advice::to_read(error) } else { "" };
         self.report(Finding {
             path: path.to_owned(),

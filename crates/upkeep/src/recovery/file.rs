@@ -241,7 +241,7 @@ impl<'v, D: Device> FileRecovery<'v, D> {
     }
 
     fn remove(&mut self, from: &Path, index: &str) -> io::Result<Outcome> {
-        // Removes the packet file first: its index shows that it contains no packets.
+        // The packet file goes first: as long as it exists, its index must show that it contains no packets.
         self.volume.remove(from)?;
         self.volume.remove(&self.path(index))?;
         self.volume.remove(&self.path(&self.called.sealed_index()))?;

@@ -50,7 +50,7 @@ pub enum FindingKind {
     Unmarked,
     /// Bytes differ from their checksum.
     Checksum,
-    /// The file is longer or shorter than its index says.
+    /// The length of the file differs from the length in its index.
     Length,
     /// Index and packets contradict each other, or the index cannot be read.
     Index,
@@ -167,7 +167,7 @@ impl FindingKind {
             }
             Self::NoCapture => "name a store, a folder below one, or a pcap, pcapng or RAW file",
             Self::Unreadable => "check that it is there, and the right to read it",
-            // The text of a version finding already says what to do.
+            // The text of a version finding already contains the remedy.
             Self::WireLength => {
                 "netgrain takes what was captured for the length; netgrain convert writes a copy that says so"
             }
