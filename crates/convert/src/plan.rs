@@ -1,4 +1,4 @@
-//! What is to be done to the packets.
+//! Describes a conversion.
 
 use crate::Anonymiser;
 use base::Timestamp;
@@ -9,22 +9,22 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// The format that is written.
+/// The output format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
     /// pcap with nanoseconds.
     #[default]
     Pcap,
-    /// pcap with microseconds, for tools that know nothing else.
+    /// pcap with microseconds, for tools that do not read nanoseconds.
     PcapMicros,
     /// pcapng with nanoseconds.
     PcapNg,
-    /// RAW of HPCAP.
+    /// HPCAP RAW.
     Raw,
 }
 
 impl Format {
-    /// What a file name usually ends with, without the dot.
+    /// The usual file name extension, without the dot.
     pub const fn extension(self) -> &'static str {
         match self {
             Self::Pcap | Self::PcapMicros => "pcap",
@@ -33,7 +33,7 @@ impl Format {
         }
     }
 
-    /// The format that a file name with this extension promises.
+    /// The format with this file name extension.
     pub fn of_extension(extension: &str) -> Option<Self> {
         match extension.to_ascii_lowercase().as_str() {
             "pcap" | "cap" => Some(Self::Pcap),
@@ -43,14 +43,14 @@ impl Format {
         }
     }
 
-    /// The format of a capture that is written to this path, for every verb that writes one: as the name ends; where the
-    /// ending promises nothing, and for `-`, pcapng, which holds most.
+    /// The format of a capture that is written to this path, for every verb that writes captures: by the extension; for
+    /// an unknown extension and for `-` pcapng, which preserves most information.
     pub fn of_path(path: &Path) -> Self {
         path.extension().and_then(|e| Self::of_extension(e.to_str()?)).unwrap_or(Self::PcapNg)
     }
 }
 
-/// The program that a name promises to have packed a file, which nothing here does with what it writes.
+/// The compression program that a file name suggests; netgrain does not compress its output.
 pub fn packer_of(path: &Path) -> Option<&'static str> {
     match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
         "gz" => Some("gzip"),
@@ -61,7 +61,7 @@ pub fn packer_of(path: &Path) -> Option<&'static str> {
     }
 }
 
-/// As the command line names it.
+/// As on the command line.
 impl fmt::Display for Format {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -73,62 +73,62 @@ impl fmt::Display for Format {
     }
 }
 
-/// Where a packet is cut, by its own headers.
+/// Where a packet is truncated, by its headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Slice {
-    /// Behind link header, tags and labels.
+    /// After link header, tags and labels.
     L2,
-    /// Behind the network header with its options and extensions; ARP is kept whole.
+    /// After the network header with its options and extension headers; ARP is kept completely.
     L3,
-    /// Behind the transport header with its options.
+    /// After the transport header with its options.
     L4,
 }
 
-/// When a new file begins; every condition that is given.
+/// When a new file begins: at the first condition that is met.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Split {
     /// At every multiple of this span (counted from 1970). Spans without packets have no file.
     pub every: Option<Duration>,
-    /// Before a file exceeds so many bytes. RAW files are padded to exactly this size, but for the last.
+    /// Before a file exceeds this many bytes. RAW files, except the last, are padded to exactly this size.
     pub bytes: Option<u64>,
-    /// After so many packets.
+    /// After this many packets.
     pub packets: Option<u64>,
 }
 
 impl Split {
-    /// Whether everything goes into one file.
+    /// True if everything goes into one file.
     pub const fn is_none(&self) -> bool {
         self.every.is_none() && self.bytes.is_none() && self.packets.is_none()
     }
 }
 
-/// See the module.
+/// A conversion; see the module.
 #[derive(Debug)]
 pub struct Plan {
-    /// The format that is written.
+    /// The output format.
     pub format: Format,
-    /// The first moment wanted.
+    /// The begin of the interval.
     pub from: Timestamp,
-    /// The last moment wanted, itself included.
+    /// The inclusive end of the interval.
     pub to: Timestamp,
-    /// Which packets are wanted.
+    /// The filter on packets.
     pub filter: Filter,
-    /// Most bytes kept of each packet; 0 for all.
+    /// Greatest number of bytes kept of each packet; 0 for all.
     pub snaplen: u32,
-    /// Where packets are cut, by their headers.
+    /// Where packets are truncated, by their headers.
     pub slice: Option<Slice>,
     /// When a new file begins.
     pub split: Split,
-    /// Put packets in order of time where the inputs have them out of order, holding back at most so many bytes.
+    /// Sorts packets by time if the inputs are out of order, holding back at most this many bytes.
     pub sort: Option<usize>,
     /// Replaces addresses.
     pub anonymise: Option<Anonymiser>,
-    /// Ends the conversion early, but cleanly.
+    /// A flag that ends the conversion early, with complete output files.
     pub stop: Option<Arc<AtomicBool>>,
 }
 
 impl Default for Plan {
-    /// Everything as it is, into nanosecond pcap.
+    /// All packets unchanged, into nanosecond pcap.
     fn default() -> Self {
         Self {
             format: Format::default(),

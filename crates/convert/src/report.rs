@@ -1,4 +1,4 @@
-//! What a conversion did, and what could not be kept.
+//! The counters of a conversion, and the information that it could not preserve.
 
 use crate::Format;
 use crate::anonymise::AnonymisationCounts;
@@ -6,7 +6,7 @@ use base::units::show_count;
 use pcap::LinkType;
 use std::collections::BTreeMap;
 
-/// What became of the packets. `read = written + outside + filtered`.
+/// Counters of packets. `read = written + outside + filtered`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Packets in the inputs.
@@ -17,25 +17,25 @@ pub struct Report {
     pub outside: u64,
     /// Packets within it that did not match the filter.
     pub filtered: u64,
-    /// Of those written, packets of which less was kept than the input had.
+    /// Of those written, packets that were truncated further than in the input.
     pub cut: u64,
     /// Files written.
     pub files: u64,
     /// Bytes written, headers included.
     pub bytes: u64,
-    /// Packets that are older than the one before in their own input.
+    /// Packets with a timestamp before that of the preceding packet of the same input.
     pub out_of_order: u64,
-    /// Packets written that are older than the one before in the output.
+    /// Packets written with a timestamp before that of the preceding packet of the output.
     pub late: u64,
-    /// Packets in the interval of each link type that is not understood, where the plan asks for what headers say.
+    /// Packets in the interval by unknown link type, if the plan depends on headers.
     pub unknown_link_types: BTreeMap<u16, u64>,
-    /// What the target could not hold.
+    /// Information that the target format could not hold.
     pub format_losses: FormatLosses,
-    /// What was done to addresses.
+    /// Counters of the anonymisation.
     pub anonymised: AnonymisationCounts,
-    /// Inputs that broke off.
+    /// Inputs whose end could not be read.
     pub damaged_inputs: Vec<DamagedInput>,
-    /// It was ended early by the flag in the plan.
+    /// True if the plan's flag ended the conversion early.
     pub stopped: bool,
 }
 
@@ -44,39 +44,40 @@ pub struct Report {
 pub struct DamagedInput {
     /// Its name.
     pub input: String,
-    /// The byte of its (unpacked) content at which the trouble begins.
+    /// Offset of the damage in its (decompressed) content.
     pub offset: u64,
-    /// The trouble.
+    /// A description of the damage.
     pub reason: String,
 }
 
-/// What was in the inputs and is not in the output, in packets unless said otherwise.
+/// Information in the inputs that is not in the output, in packets unless stated otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FormatLosses {
-    /// Stamps that lost their nanoseconds.
+    /// Timestamps that lost their nanoseconds.
     pub without_nanos: u64,
-    /// Stamps after the year 2106, or for RAW at the epoch itself, that became the nearest that fits.
+    /// Timestamps after the year 2106, or for RAW at the epoch itself, that were replaced by the nearest representable
+    /// one.
     pub clamped: u64,
-    /// Packets without a stamp of their own, which got that of the packet before.
+    /// Packets without a timestamp, which got that of the preceding packet.
     pub unstamped: u64,
-    /// Packets that say fewer bytes on the wire than were captured, and now say as many.
+    /// Packets whose wire length was less than their captured length, and was raised to it.
     pub wire_raised: u64,
-    /// Packets whose direction is no longer told.
+    /// Packets that lost their direction.
     pub without_direction: u64,
-    /// Losses that the capturing program had told of, in lost packets.
+    /// Losses that the capturing program had recorded, in lost packets.
     pub drops: u64,
-    /// Interfaces that can no longer be told apart; 0 where there was one.
+    /// Interfaces that can no longer be distinguished; 0 if there was only one.
     pub interfaces: u64,
-    /// Packets whose frame check sequence was taken off.
+    /// Packets whose frame check sequence was removed.
     pub without_fcs: u64,
-    /// Packets longer than the format can hold, cut at its limit.
+    /// Packets longer than the format can hold, truncated at its limit.
     pub over_long: u64,
-    /// Packets whose length on the wire exceeds what the format can say.
+    /// Packets whose wire length exceeds the range of the format.
     pub wire_len: u64,
 }
 
 impl Report {
-    /// What people should know, a line for each thing.
+    /// Warnings for people, one per line.
     pub fn warnings(&self, format: Format) -> Vec<String> {
         let FormatLosses {
             without_nanos,

@@ -1,4 +1,4 @@
-//! The loop: merge, choose, anonymise, cut, (sort,) write.
+//! The conversion loop: merge, filter, anonymise, truncate, (sort,) write.
 
 use crate::anonymise::Rewriter;
 use crate::merge::{Input, Merge, Merged};
@@ -10,13 +10,13 @@ use std::io::Read;
 use std::sync::atomic::Ordering;
 use wire::{Headers, link};
 
-/// Converts. The inputs are merged in order of time; of equal stamps the earlier input's go first, and each keeps its own
-/// order.
+/// Converts captures. The inputs are merged in order of time; of equal timestamps the earlier input's packets are
+/// first, and each input keeps its order.
 ///
-/// An input that breaks off ends there, and [`Report::damaged_inputs`] says so.
+/// An input with damage ends there, and is listed in [`Report::damaged_inputs`].
 ///
 /// # Errors
-/// When the output cannot be written, or the format cannot hold the packets. What was ended before stays.
+/// If the output cannot be written, or the format cannot hold the packets. Files that were ended before remain.
 pub fn convert<R: Read, F: Files>(inputs: Vec<Input<R>>, plan: &Plan, files: &mut F) -> Result<Report, Error> {
     let link_type = inputs.first().map_or(pcap::ETHERNET, Input::link_type);
     let mut merge = Merge::new(inputs);
@@ -63,10 +63,10 @@ pub fn convert<R: Read, F: Files>(inputs: Vec<Input<R>>, plan: &Plan, files: &mu
     })
 }
 
-/// What is done to each packet, and the memory that it needs.
+/// The processing of each packet, and its buffers.
 struct PacketPipeline<'p> {
     plan: &'p Plan,
-    /// The packet with other addresses.
+    /// The anonymised packet.
     changed: Vec<u8>,
     anonymiser: Option<Rewriter>,
 }
@@ -77,14 +77,14 @@ impl<'p> PacketPipeline<'p> {
         Self { plan, changed: Vec::new(), anonymiser }
     }
 
-    /// The packet as it is written, or `None` if it is not wanted; counts which.
+    /// The packet to be written, or `None` if it is not selected; counts either in the report.
     fn take<'a>(&'a mut self, merged: &Merged<'a>, report: &mut Report) -> Option<(Timestamp, &'a [u8], PacketMeta)> {
         let (plan, ts, packet) = (self.plan, merged.ts, &merged.packet);
         if ts < plan.from || ts > plan.to {
             report.outside += 1;
             return None;
         }
-        // Neither pcap nor RAW as written here can say that the last bytes are a check sequence, and any other reader
+        // Neither pcap nor RAW as written here can mark the last bytes as a frame check sequence, and other readers
         // would take them for payload.
         let wire_len = packet.wire_len.saturating_sub(u32::from(packet.fcs));
         let data = &packet.data[..packet.data.len().min(wire_len as usize)];
@@ -118,15 +118,15 @@ impl<'p> PacketPipeline<'p> {
         report.cut += u64::from(data.len() < whole);
         Some((ts, data, about))
     }
-    /// What is said of the packet, whether it is written or not: what is told of an interface by a packet that is left
-    /// out is handed on to the next one of the same interface, which must not look like another one then.
+    /// The metadata of a packet, written or not: losses that a skipped packet records are added to the next packet of
+    /// the same interface, so both must refer to the same description.
     fn about(&self, merged: &Merged<'_>) -> PacketMeta {
         let packet = &merged.packet;
         PacketMeta {
             input: merged.input,
             interface: packet.interface,
             link_type: packet.link_type,
-            // Names, comments and filters are full of addresses.
+            // Names, comments and filters often contain addresses.
             described: if self.anonymiser.is_some() { None } else { merged.described.clone() },
             direction: packet.direction,
             drops: packet.drops,

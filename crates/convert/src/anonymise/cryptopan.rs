@@ -1,12 +1,12 @@
 //! CryptoPAn (Xu, Fan, Ammar, Moon: "Prefix-Preserving IP Address Anonymization", ICNP 2002), for addresses of up to 128
 //! bits.
 //!
-//! Bit `i` of an address is flipped or not by a pseudo-random function of the `i` bits before it: those bits, filled up to
-//! a block with the padding, are encrypted, and the first bit of the result decides. So whoever shares a prefix shares its
-//! flips. All blocks of an address are known beforehand and go through the cipher side by side.
+//! Bit `i` of an address is flipped or not by a pseudo-random function of the `i` bits before it: those bits, filled up
+//! to a cipher block with the padding, are encrypted, and the first bit of the result decides. So addresses with a
+//! common prefix have the same flips in it. All blocks of an address are known beforehand and are encrypted in
+//! parallel.
 //!
-//! The caches are tables of fixed size in which a later address takes the place of an earlier one; they never change an
-//! answer.
+//! The caches are tables of fixed size in which a later address replaces an earlier one; they never change a result.
 
 use super::Key;
 use aes::Aes128;
@@ -14,16 +14,16 @@ use aes::cipher::{Block, BlockEncrypt, KeyInit};
 use base::hash::mix64;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Blocks that go through the cipher together.
+/// Number of blocks that are encrypted together.
 const BATCH: usize = 32;
 
-/// Entries of the tables of whole addresses, and of upper halves of IPv6 addresses.
+/// Entries of the caches of whole addresses and of upper halves of IPv6 addresses.
 const ENTRIES: usize = 1 << 14;
 
-/// Bits of an IPv4 address whose flips are all remembered.
+/// Number of leading bits of IPv4 addresses whose flips are all precomputed.
 const UPPER: u32 = 16;
 
-/// The mapping of one key.
+/// The address mapping of one key.
 pub struct CryptoPan {
     cipher: Aes128,
     pad: u128,
@@ -34,7 +34,7 @@ pub struct CryptoPan {
 }
 
 impl CryptoPan {
-    /// Of a key.
+    /// The mapping of a key.
     pub fn new(key: &Key) -> Self {
         let (key, pad) = key.halves();
         let cipher = Aes128::new(&key.into());
@@ -50,7 +50,7 @@ impl CryptoPan {
         }
     }
 
-    /// An IPv4 address.
+    /// Maps an IPv4 address.
     ///
     /// ```
     /// use netgrain_convert::anonymise::{CryptoPan, Key};
@@ -82,7 +82,7 @@ impl CryptoPan {
         Ipv4Addr::from_bits(mapped)
     }
 
-    /// An IPv6 address.
+    /// Maps an IPv6 address.
     pub fn v6(&mut self, address: Ipv6Addr) -> Ipv6Addr {
         let bits = address.to_bits();
         let (upper, lower) = ((bits >> 64) as u64, bits as u64);
@@ -106,8 +106,7 @@ impl CryptoPan {
         Ipv6Addr::from_bits(mapped)
     }
 
-    /// The bits from `from` to `to` (counted from the first) of an address that begins in the uppermost bit, which are to
-    /// be flipped.
+    /// The flips of the bits from `from` to `to` (counted from the highest) of a left-aligned address.
     pub(super) fn flips(&self, address: u128, from: u32, to: u32) -> u128 {
         let mut flips = 0;
         let mut at = from;
@@ -127,7 +126,7 @@ impl CryptoPan {
         flips
     }
 
-    /// Another mapping from the same key: what it encrypts `purpose` to is the key of the other.
+    /// Another mapping derived from the same key: its key is the encryption of `purpose`.
     pub(super) fn derived(key: &Key, purpose: &[u8; 15]) -> Self {
         let (half, _) = key.halves();
         let cipher = Aes128::new(&half.into());
@@ -157,7 +156,7 @@ mod tests {
     #[test]
     fn the_sample_of_the_distribution_comes_out_as_published() {
         let mut pan = CryptoPan::new(&SAMPLE);
-        // Addresses of its sample_trace_raw.dat and what sample_trace_sanitized.dat has in their place.
+        // Addresses of its sample_trace_raw.dat and the corresponding ones in sample_trace_sanitized.dat.
         for (raw, sanitized) in [
             ("128.11.68.132", "135.242.180.132"),
             ("129.118.74.4", "134.136.186.123"),
@@ -186,7 +185,7 @@ mod tests {
             assert_eq!(pan.v4(raw).to_string(), sanitized, "{raw}");
             assert_eq!(pan.v4(raw).to_string(), sanitized, "{raw} from the cache");
         }
-        // The distribution knows no IPv6; these are what other implementations agree on.
+        // The distribution does not support IPv6; other implementations agree on these values.
         for (raw, sanitized) in [
             ("::1", "78ff:f001:9fc0:20df:8380:b1f1:704:ed"),
             ("::2", "78ff:f001:9fc0:20df:8380:b1f1:704:ef"),

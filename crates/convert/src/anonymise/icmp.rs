@@ -1,7 +1,7 @@
-//! ICMP (RFC 792) and ICMPv6 (RFC 4443, 4861, 2710): the packets they quote, and the addresses they are about.
+//! ICMP (RFC 792) and ICMPv6 (RFC 4443, 4861, 2710): the packets they quote, and the addresses they contain.
 //!
-//! Their checksums cover all of the message, so whatever changes in it is put right at the end. Of messages that are not
-//! listed the first eight bytes are kept, in which none has an address.
+//! Their checksums cover the whole message, so they are updated at the end. Of message types that are not listed, the
+//! first eight bytes are kept, which contain no address.
 
 use super::AnonymisationCounts;
 use super::rewrite::{DEPTH, KeptBytes, PseudoHeader, Rewriter, correct};
@@ -9,7 +9,7 @@ use wire::{Checksum, Icmp};
 
 const CHECKSUM: usize = 2;
 
-/// Kinds of ICMP messages.
+/// ICMP message types.
 mod v4 {
     pub const ECHO_REPLY: u8 = 0;
     pub const UNREACHABLE: u8 = 3;
@@ -20,7 +20,7 @@ mod v4 {
     pub const PARAMETER: u8 = 12;
 }
 
-/// Kinds of ICMPv6 messages.
+/// ICMPv6 message types.
 mod v6 {
     pub const ERRORS: std::ops::RangeInclusive<u8> = 1..=4;
     pub const ECHO: std::ops::RangeInclusive<u8> = 128..=129;
@@ -75,7 +75,7 @@ impl Rewriter {
         }
         let before = above.before.bytes(message);
         let kind = message[0];
-        // How many addresses follow the first eight bytes, and where the options of neighbour discovery begin.
+        // Number of addresses after the first eight bytes, and offset of the neighbour discovery options.
         let (addresses, options) = match kind {
             v6::ROUTER_SOLICITATION => (0, Some(8)),
             v6::ROUTER_ADVERTISEMENT => (0, Some(16)),
@@ -102,7 +102,7 @@ impl Rewriter {
         kept
     }
 
-    /// The packet that an error is about, behind the first eight bytes.
+    /// Rewrites the packet that an error message quotes after its first eight bytes.
     fn quoted(&mut self, message: &mut [u8], above: PseudoHeader, cover: &mut AnonymisationCounts) -> KeptBytes {
         if above.depth >= DEPTH {
             return KeptBytes::only(Icmp::LEN);
@@ -110,8 +110,8 @@ impl Rewriter {
         self.packet(&mut message[Icmp::LEN..], above.depth + 1, true, cover).behind(Icmp::LEN)
     }
 
-    /// Options of neighbour discovery: link addresses and prefixes are mapped, the MTU stays, anything else is blanked (a
-    /// redirected packet too).
+    /// Rewrites neighbour discovery options: MAC addresses and prefixes are mapped, the MTU is kept, all others are
+    /// blanked (a redirected packet too).
     fn discovery(&mut self, options: &mut [u8], cover: &mut AnonymisationCounts) -> KeptBytes {
         let mut at = 0;
         while at + 2 <= options.len() {
@@ -134,7 +134,7 @@ impl Rewriter {
         KeptBytes::to(at)
     }
 
-    /// A prefix is mapped as far as it reaches; what follows it stays zero.
+    /// Maps a prefix up to its length; the bits after it are set to zero.
     fn prefix(&mut self, option: &mut [u8]) {
         const PREFIX: usize = 16;
         let reach = option[2].min(128);

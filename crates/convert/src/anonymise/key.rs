@@ -1,24 +1,24 @@
-//! The secret of CryptoPAn: 32 bytes, of which 16 are the key of the cipher and 16 make the padding.
+//! The secret key of CryptoPAn: 32 bytes, 16 for the cipher key and 16 to derive the padding.
 
 use std::fmt;
 
 /// Bytes of a key.
 pub const LEN: usize = 32;
 
-/// A key. It prints as nothing, so that it does not end up in a log.
+/// A key. Its `Debug` output does not contain the bytes, so that they do not end up in a log.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Key([u8; LEN]);
 
 impl Key {
-    /// From its bytes.
+    /// A key from its bytes.
     pub const fn new(bytes: [u8; LEN]) -> Self {
         Self(bytes)
     }
 
-    /// From the content of a key file: 64 hexadecimal digits, or the 32 bytes themselves (as other tools keep them).
+    /// Reads the content of a key file: 64 hexadecimal digits, or the 32 bytes themselves (as in other tools).
     ///
     /// # Errors
-    /// [`KeyError`] says what is there instead.
+    /// [`KeyError`] describes the invalid content.
     ///
     /// ```
     /// use netgrain_convert::anonymise::Key;
@@ -48,7 +48,7 @@ impl Key {
         digits + "\n"
     }
 
-    /// Zeros come from a file that was never filled, and are nobody's secret.
+    /// Rejects a key of zeros: the file was never filled.
     fn chosen(bytes: [u8; LEN]) -> Result<Self, KeyError> {
         if bytes == [0; LEN] { Err(KeyError::Zero) } else { Ok(Self(bytes)) }
     }
@@ -67,12 +67,12 @@ impl fmt::Debug for Key {
     }
 }
 
-/// What is wrong with a key file.
+/// The reason why a key file is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyError {
-    /// It has so many bytes.
+    /// It has this many bytes, which is no valid length.
     Length(usize),
-    /// It is all zeros.
+    /// It contains only zeros.
     Zero,
 }
 

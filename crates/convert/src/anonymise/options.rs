@@ -1,40 +1,41 @@
-//! Options of IPv4, IPv6 and TCP: those that hold no address stay, the others are blanked in place, so that all lengths
-//! stay true.
+//! Options of IPv4, IPv6 and TCP: options without addresses are kept, the others are blanked in place, so that all
+//! lengths remain valid.
 
-/// Options of IPv4 that stay (RFC 791 §3.1, RFC 2113): the two of one byte, and router alert.
+/// IPv4 options that are kept (RFC 791 §3.1, RFC 2113): the two of one byte, and router alert.
 mod v4 {
     pub const END: u8 = 0;
     pub const NOP: u8 = 1;
     pub const ROUTER_ALERT: u8 = 148;
 }
 
-/// Options of TCP that stay (RFC 9293 §3.2, 7323, 2018): segment size, window scale, selective acknowledgements,
-/// timestamps. Not on the list: multipath TCP, which announces addresses, cookies and signatures.
+/// TCP options that are kept (RFC 9293 §3.2, 7323, 2018): segment size, window scale, selective acknowledgements,
+/// timestamps. Not kept: multipath TCP, which announces addresses, cookies and signatures.
 mod tcp {
     pub const END: u8 = 0;
     pub const NOP: u8 = 1;
     pub const KEPT: [u8; 5] = [2, 3, 4, 5, 8];
 }
 
-/// Options of IPv6 that stay (RFC 8200 §4.2, 2711, 2675): padding, router alert, jumbo length.
+/// IPv6 options that are kept (RFC 8200 §4.2, 2711, 2675): padding, router alert, jumbo length.
 mod v6 {
     pub const PAD1: u8 = 0;
     pub const PADN: u8 = 1;
     pub const KEPT: [u8; 2] = [5, 0xc2];
 }
 
-/// Blanks options of IPv4 with no-operations and says how many.
+/// Replaces IPv4 options by no-operations; returns their number.
 pub fn blank_v4(options: &mut [u8]) -> u64 {
     blank(options, v4::END, v4::NOP, &[v4::ROUTER_ALERT])
 }
 
-/// Blanks options of TCP with no-operations and says how many.
+/// Replaces TCP options by no-operations; returns their number.
 pub fn blank_tcp(options: &mut [u8]) -> u64 {
     blank(options, tcp::END, tcp::NOP, &tcp::KEPT)
 }
 
-/// IPv4 and TCP share the shape: a kind, and but for two kinds a length that counts itself and the kind. What stands
-/// behind the end mark means nothing and is blanked without being counted; an option that runs over is blanked to the end.
+/// IPv4 and TCP options have the same layout: a kind and, except for two kinds, a length that includes both. Bytes
+/// after the end-of-options mark have no meaning and are blanked without being counted; an option that exceeds the
+/// header is blanked to the end.
 fn blank(options: &mut [u8], end: u8, nop: u8, kept: &[u8]) -> u64 {
     let (mut at, mut blanked) = (0, 0);
     while at < options.len() {
@@ -59,7 +60,7 @@ fn blank(options: &mut [u8], end: u8, nop: u8, kept: &[u8]) -> u64 {
     blanked
 }
 
-/// Turns options of IPv6 into padding and says how many. Here the length counts what follows it.
+/// Replaces IPv6 options by padding; returns their number. Here the length counts only the bytes that follow it.
 pub fn blank_v6(options: &mut [u8]) -> u64 {
     let (mut at, mut blanked) = (0, 0);
     while at < options.len() {

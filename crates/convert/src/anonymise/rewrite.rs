@@ -1,19 +1,19 @@
-//! The way through a frame: link, tags and labels, network headers. Whatever it does not understand ends it.
+//! Rewrites a frame: link header, tags and labels, network headers. Stops at the first unsupported protocol.
 //!
-//! Invariant: in the bytes that are kept, every address at a place where the protocols put one is mapped or blanked.
+//! Invariant: in the bytes that are kept, every address field is mapped or blanked.
 
 use super::options::{blank_v4, blank_v6};
 use super::{AnonymisationCounts, Anonymiser, CryptoPan, Macs};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use wire::{Arp, Checksum, EtherType, Ethernet, Headers, IpProtocol, Ipv4, Ipv6, VlanTag, link, mpls, update_checksum};
 
-/// Packets within packets that are gone through.
+/// Greatest nesting of packets within packets.
 pub(super) const DEPTH: u32 = 4;
 
-/// Tags of one frame that are gone through.
+/// Greatest number of tags in a frame.
 const TAGS: usize = 8;
 
-/// Extension headers of one packet that are gone through.
+/// Greatest number of extension headers in a packet.
 const EXTENSIONS: usize = 8;
 
 /// Anonymises frames, one after the other.
@@ -24,7 +24,7 @@ pub struct Rewriter {
     pub(super) keep_payload: bool,
 }
 
-/// How many bytes of a stretch are kept, and why no more.
+/// How many bytes of a part are kept, and why the others are not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct KeptBytes {
     pub len: usize,
@@ -32,29 +32,29 @@ pub(super) struct KeptBytes {
 }
 
 impl KeptBytes {
-    /// All that has a meaning is kept; what follows is payload or padding.
+    /// All headers are kept; payload or padding follows.
     pub const fn to(len: usize) -> Self {
         Self { len, understood: true }
     }
 
-    /// What follows is not understood, or not wholly there.
+    /// An unsupported or incomplete part follows.
     pub const fn only(len: usize) -> Self {
         Self { len, understood: false }
     }
 
-    /// The same, seen from so many bytes before.
+    /// The same including a preceding header of `header` bytes.
     pub const fn behind(self, header: usize) -> Self {
         Self { len: header + self.len, ..self }
     }
 }
 
-/// Where a transport header finds itself: the sums of the addresses above it, which its checksum covers, before and after.
+/// The context of a transport header: checksums of the addresses in the headers above, before and after mapping.
 #[derive(Clone, Copy)]
 pub(super) struct PseudoHeader {
     pub before: Checksum,
     pub after: Checksum,
     pub depth: u32,
-    /// It is quoted by ICMP, so that nothing behind its header is kept.
+    /// True if the packet is quoted by ICMP, so that nothing after its transport header is kept.
     pub quoted: bool,
 }
 
@@ -68,7 +68,8 @@ impl Rewriter {
         }
     }
 
-    /// Anonymises a frame in place and says how many of its bytes may be kept; the others must not be given away.
+    /// Anonymises a frame in place; returns how many of its bytes may be kept. The others are not anonymised and must
+    /// be removed.
     pub fn rewrite(&mut self, frame: &mut [u8], link_type: u16, cover: &mut AnonymisationCounts) -> usize {
         let kept = self.link(frame, link_type, cover);
         cover.packets += 1;
@@ -87,7 +88,8 @@ impl Rewriter {
                 self.tagged(frame, Ethernet::LEN, be16(frame, 12), cover)
             }
             link::RAW_IP | link::RAW_IPV4 | link::RAW_IPV6 => self.packet(frame, 0, false, cover),
-            // Which family it is says the head, in the order of bytes of whoever captured; what is not IP is not kept.
+            // The link header contains the address family in the byte order of the capturing host; packets other than
+            // IP are not kept.
             link::NULL | link::LOOP if frame.len() >= LOOP_LEN => {
                 let family = Headers::of(frame, frame.len() as u32, link_type).ethertype();
                 let kept = match family {
@@ -108,7 +110,7 @@ impl Rewriter {
         }
     }
 
-    /// Tags, and what is under them.
+    /// Rewrites tags, and the packet below them.
     fn tagged(
         &mut self,
         frame: &mut [u8],
@@ -142,11 +144,11 @@ impl Rewriter {
             return KeptBytes::only(0);
         };
         let under = (bottom + 1) * mpls::LABEL_LEN;
-        // A pseudowire, whose first half-byte is 0, is not looked into.
+        // A pseudowire, whose first half-byte is 0, is not rewritten.
         self.packet(&mut stack[under..], 0, false, cover).behind(under)
     }
 
-    /// ARP and RARP for IPv4 over MAC addresses.
+    /// ARP and RARP for IPv4 and MAC addresses.
     fn arp(&mut self, message: &mut [u8]) -> KeptBytes {
         const PLAIN: [u8; 6] = [0, 1, 8, 0, 6, 4];
         if message.len() < Arp::LEN || message[..6] != PLAIN {
@@ -159,7 +161,7 @@ impl Rewriter {
         KeptBytes::to(Arp::LEN)
     }
 
-    /// A packet of IPv4 or IPv6, as its first half-byte says.
+    /// Rewrites an IPv4 or IPv6 packet, by its version field.
     pub(super) fn packet(
         &mut self,
         packet: &mut [u8],
@@ -189,7 +191,7 @@ impl Rewriter {
         self.v4(head, 16);
         cover.options += blank_v4(&mut head[Ipv4::LEN..]);
         correct(head, CHECKSUM, all, Checksum::new().bytes(head));
-        // Later fragments have no header that could be kept.
+        // Later fragments have no transport header.
         if be16(head, 6) & 0x1fff != 0 {
             return KeptBytes::to(header);
         }
@@ -227,7 +229,7 @@ impl Rewriter {
             match next {
                 IpProtocol::FRAGMENT if be16(rest, 2) & 0xfff8 != 0 => return KeptBytes::to(at + len),
                 IpProtocol::FRAGMENT => {}
-                // The checksum above covers the address at which the packet will arrive in the end.
+                // The transport checksum covers the address of the final destination.
                 IpProtocol::ROUTING => {
                     if let Some((before, after)) = self.routing(&mut rest[..len], cover) {
                         (target, target_after) = (before, after);
@@ -244,8 +246,8 @@ impl Rewriter {
         self.transport(next, &mut packet[at..], above, cover).behind(at)
     }
 
-    /// A routing header: source route (type 0), mobile (2) and segment (4) have a list of addresses; of other types
-    /// everything is blanked. Gives the last stop before and after, if the packet has not yet passed it.
+    /// Rewrites a routing header: source route (type 0), mobile (2) and segment (4) have a list of addresses; other
+    /// types are blanked. Returns the final destination before and after mapping, if the packet has not yet reached it.
     fn routing(&mut self, header: &mut [u8], cover: &mut AnonymisationCounts) -> Option<([u8; 16], [u8; 16])> {
         const LIST: usize = 8;
         const SEGMENTS: u8 = 4;
@@ -257,7 +259,7 @@ impl Rewriter {
             _ => 0,
         };
         let list = LIST..LIST + many * 16;
-        // The list of segments is told from its end.
+        // The segment list is in reverse order.
         let stop = if kind == SEGMENTS { list.start } else { list.end.saturating_sub(16) };
         let before = (many > 0 && left > 0).then(|| address(header, stop));
         for at in list.clone().step_by(16) {
@@ -282,7 +284,8 @@ impl Rewriter {
         *field = self.addresses.v6(Ipv6Addr::from(*field)).octets();
     }
 
-    /// Maps the MAC address at `at`. Broadcast, nobody, and the two bits that say "group" and "local" stay.
+    /// Maps the MAC address at `at`. The broadcast address, the zero address, and the group and local bits are not
+    /// changed.
     pub(super) fn mac(&mut self, bytes: &mut [u8], at: usize) {
         const WIDTH: u32 = 48;
         const VENDOR: u32 = 24;
@@ -300,7 +303,8 @@ impl Rewriter {
         if special(mac) {
             return;
         }
-        // What comes out as one of those that stay is mapped once more, so that no two addresses become one.
+        // If the result is one of the addresses that are not changed, it is mapped again, so that the mapping stays
+        // injective.
         loop {
             let flips = self.hardware.flips(u128::from(mac) << (128 - WIDTH), from, WIDTH) >> (128 - WIDTH);
             mac ^= flips as u64 & !MEANING;
@@ -311,7 +315,7 @@ impl Rewriter {
         field.copy_from_slice(&mac.to_be_bytes()[2..]);
     }
 
-    /// The field of eight bytes that cooked captures have for a link address.
+    /// The link address field of cooked captures, of eight bytes.
     fn cooked_address(&mut self, frame: &mut [u8], at: usize, len: usize) {
         if len == 6 {
             self.mac(frame, at);
@@ -322,7 +326,7 @@ impl Rewriter {
     }
 }
 
-/// The family in front of a packet of BSD loopback (LINKTYPE_NULL, LINKTYPE_LOOP).
+/// Length of the address family before a packet of BSD loopback (LINKTYPE_NULL, LINKTYPE_LOOP).
 const LOOP_LEN: usize = 4;
 
 /// Linux cooked capture (LINKTYPE_LINUX_SLL).
@@ -344,7 +348,7 @@ mod sll2 {
 /// Reverse ARP (RFC 903), with the layout of ARP.
 const RARP: EtherType = EtherType(0x8035);
 
-/// Corrects the checksum at `at` by what changed in the bytes that it covers (RFC 1624), if it was captured.
+/// Updates the checksum at `at` for the changed bytes that it covers (RFC 1624), if it was captured.
 pub(super) fn correct(bytes: &mut [u8], at: usize, before: Checksum, after: Checksum) {
     let (before, after) = (!before.finish(), !after.finish());
     if bytes.len() < at + 2 || before == after {

@@ -1,22 +1,22 @@
-//! Transport headers: what is kept of them, and their checksums, which cover the addresses above.
+//! Transport headers: how much of them is kept, and their checksums, which cover the addresses in the headers above.
 
 use super::AnonymisationCounts;
 use super::options::blank_tcp;
 use super::rewrite::{DEPTH, KeptBytes, PseudoHeader, Rewriter, be16, correct};
 use wire::{Checksum, IpProtocol, Sctp, Tcp, Udp};
 
-/// Protocols that `wire` has no name for: packets in packets.
+/// Tunnel protocols without a name in `wire`.
 const IPV4_IN_IP: IpProtocol = IpProtocol(4);
 const IPV6_IN_IP: IpProtocol = IpProtocol(41);
 
-/// Bytes of the part of a DCCP header that all its kinds have (RFC 4340 §5.1).
+/// Length of the generic DCCP header (RFC 4340 §5.1).
 const DCCP: usize = 12;
 
-/// Bytes of a query or report of IGMP before any list.
+/// Length of an IGMP query or report before any list.
 const IGMP: usize = 8;
 
 impl Rewriter {
-    /// The bytes behind a network header, up to the end of the packet.
+    /// Rewrites the bytes after a network header, up to the end of the packet.
     pub(super) fn transport(
         &mut self,
         protocol: IpProtocol,
@@ -33,7 +33,7 @@ impl Rewriter {
             }
             IpProtocol::UDP | IpProtocol::UDP_LITE => {
                 const CHECKSUM: usize = 6;
-                // Zero says that there is none, so a sum of zero is sent as its complement.
+                // Zero means that there is no checksum, so a computed checksum of zero is written as its complement.
                 if segment.len() >= Udp::LEN && be16(segment, CHECKSUM) != 0 {
                     correct(segment, CHECKSUM, above.before, above.after);
                     if be16(segment, CHECKSUM) == 0 {
@@ -53,7 +53,7 @@ impl Rewriter {
                 correct(segment, 2, before, Checksum::new().bytes(segment));
                 KeptBytes::to(IGMP)
             }
-            // Its checksum does not cover the addresses, but its chunks may hold some.
+            // The checksum does not cover the addresses, but the chunks may contain some.
             IpProtocol::SCTP => up_to(Sctp::LEN, segment),
             IpProtocol::DCCP => {
                 correct(segment, 6, above.before, above.after);
@@ -67,7 +67,7 @@ impl Rewriter {
         }
     }
 
-    /// Corrects a TCP header and says how long it is.
+    /// Updates a TCP header and returns its length.
     fn tcp(&mut self, segment: &mut [u8], above: PseudoHeader, cover: &mut AnonymisationCounts) -> usize {
         const OFFSET: usize = 12;
         const CHECKSUM: usize = 16;
