@@ -2,8 +2,8 @@
 //! senders with the most bytes; on request beside nfdump with the same flows.
 //!
 //! The records are those of [`flow::sample::TrafficModel`], passed as slices that are in the processor's cache, as a
-//! flow table passes them. The cost is the processor time of three threads (the caller, the journal writer, the
-//! compaction into Parquet) less the time that the loop takes without a writer.
+//! flow table passes them. The cost is the processor time of three threads (the caller, the journal writer, and the
+//! thread that seals journals into Parquet files) less the time that the loop takes without a writer.
 
 mod nfdump;
 

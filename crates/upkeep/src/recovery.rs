@@ -2,8 +2,8 @@
 //!
 //! A recorder locks every file that it writes, and its index; so a file with a hidden name and no lock is a leftover.
 //! Recovery compares each such file with its index, truncates it after the last verified packet, gives it an index that
-//! accounts for the losses, and publishes it. The offered counter page of the dead recorder contains the number of
-//! offered packets that are in no file ([`store::offered_page`]); without the page, the ledger marks that number as
+//! accounts for the losses, and publishes it. From the offered counter page of the dead recorder, recovery computes the
+//! number of offered packets that are in no file ([`store::offered_page`]); without the page, the ledger marks it as
 //! unknown. Recovery completes an interrupted publication and removes files that were only prepared. It does not touch
 //! files that it does not know.
 //!
