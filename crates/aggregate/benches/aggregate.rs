@@ -1,5 +1,5 @@
-//! How many records a second are grouped: one thread, records in memory, as a scan of the store hands them over (one record
-//! whose fields are overwritten). `cargo bench -p netgrain-report`.
+//! How many records a second are grouped: one thread, records in memory, as a scan of the store hands them over (one
+//! record whose fields are overwritten). `cargo bench -p netgrain-report`.
 
 use base::{Prng, Timestamp};
 use flow::{DirectionStats, Encapsulation, EndReason, Key, Record, TcpState};

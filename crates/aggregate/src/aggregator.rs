@@ -177,8 +177,8 @@ fn fill(plan: &Plan, record: &Record, turned: bool, row: &mut [u64]) {
 }
 
 impl Aggregation {
-    /// How much of all an amount is, from 0 to 1; of a sum that is not zero. Where records count for both of their ends,
-    /// the shares of all lines together are more than 1.
+    /// How much of all an amount is, from 0 to 1; of a sum that is not zero. Where records count for both of their
+    /// ends, the shares of all lines together are more than 1.
     pub fn share(&self, line: &GroupRow, measure: usize) -> Option<f64> {
         let is_sum = self.measures[measure].join() == super::MergeRule::Sum;
         let total = self.totals[measure];

@@ -1,7 +1,7 @@
 //! What records can be grouped by, and what stands in its place in an answer.
 //!
-//! A group's key is a few 64-bit words, laid out once by the [plan](super::Plan): addresses take two words each, all else
-//! is packed behind them ([`Field::bits`]). Equal words are equal groups; nothing is hashed away.
+//! A group's key is a few 64-bit words, laid out once by the [plan](super::Plan): addresses take two words each, all
+//! else is packed behind them ([`Field::bits`]). Equal words are equal groups; nothing is hashed away.
 
 use super::ReportError;
 use flow::{Encapsulation, EndReason, Record, TcpState};
@@ -143,8 +143,8 @@ impl Field {
         }
     }
 
-    /// The names of `flow::schema` by which answers for programs have it. Addresses with fewer bits keep the name; `host` and
-    /// `port` are of either end and of no field of a record.
+    /// The names of `flow::schema` by which answers for programs have it. Addresses with fewer bits keep the name;
+    /// `host` and `port` are of either end and of no field of a record.
     pub const fn columns(self) -> &'static [&'static str] {
         match self {
             Self::Flow => &["id"],

@@ -8,8 +8,8 @@ use super::{Field, Measure, ReportError, Value};
 use base::hash;
 use flow::Record;
 
-/// Most groups, unless a plan says otherwise: with three amounts and one address a group takes about 64 bytes, so this is
-/// a quarter of a GiB.
+/// Most groups, unless a plan says otherwise: with three amounts and one address a group takes about 64 bytes, so this
+/// is a quarter of a GiB.
 pub const GROUPS_MAX: usize = 1 << 22;
 
 /// What to group by, what to add up, and what is wanted of it.
@@ -35,8 +35,8 @@ struct KeySpan {
 }
 
 impl Plan {
-    /// Groups by `fields` (none: everything is one group), adds up `measures` and ranks by `by`, greatest first, which is
-    /// added to the measures where it is missing.
+    /// Groups by `fields` (none: everything is one group), adds up `measures` and ranks by `by`, greatest first, which
+    /// is added to the measures where it is missing.
     ///
     /// # Errors
     /// When fields do not go together.

@@ -1,7 +1,7 @@
 //! Groups by their key: open addressing over rows that lie one behind the other.
 //!
-//! A slot is the upper half of the key's hash and the row's number plus one; 0 is empty. The place of a slot comes from that
-//! half too, so growing needs no key. At most half of the slots are taken.
+//! A slot is the upper half of the key's hash and the row's number plus one; 0 is empty. The place of a slot comes from
+//! that half too, so growing needs no key. At most half of the slots are taken.
 
 use super::MergeRule;
 

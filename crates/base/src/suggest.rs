@@ -1,10 +1,11 @@
-//! Suggestions for misspelt names: one distance and one threshold for filters, programs, configuration keys, fields and interfaces.
+//! Suggestions for misspelt names: one distance and one threshold for filters, programs, configuration keys, fields and
+//! interfaces.
 
 /// Names longer than this are not compared: the work grows with the square of the length.
 const LONGEST: usize = 64;
 
-/// The name of `known` that is nearest to the misspelt `name`: at most one edit away for names of up to four bytes, at most two for
-/// longer names. `None` if no name is that near.
+/// The name of `known` that is nearest to the misspelt `name`: at most one edit away for names of up to four bytes, at
+/// most two for longer names. `None` if no name is that near.
 ///
 /// ```
 /// use netgrain_base::nearest;
@@ -20,8 +21,8 @@ pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
     (near.0 <= limit).then_some(near.1)
 }
 
-/// The edit distance with transpositions (Damerau 1964, optimal string alignment): insertions, deletions, substitutions and swaps
-/// of adjacent bytes.
+/// The edit distance with transpositions (Damerau 1964, optimal string alignment): insertions, deletions, substitutions
+/// and swaps of adjacent bytes.
 fn distance(a: &[u8], b: &[u8]) -> usize {
     let mut before = vec![0; b.len() + 1];
     let mut last: Vec<usize> = (0..=b.len()).collect();

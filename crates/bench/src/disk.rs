@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_curve_has_a_height_for_every_step() {
+    fn a_series_has_a_height_for_every_step() {
         assert_eq!(spark(&[0.0, 4.0, 8.0]), "▁▅█");
         assert_eq!(spark(&[]), "");
     }

@@ -240,18 +240,19 @@ fn measure(
     sheet.head("recorder      traffic    sent Mpps   Gb/s    stored %  (min..max)        cores   missing of sent")?;
     for (name, spec) in args.sizes.iter().zip(specs) {
         let bytes = r#gen::Traffic::new(spec).mean_len();
-        let combinations = args.sources.iter().flat_map(|by| args.data_types.iter().map(|grains| (*by, *grains)));
+        let combinations = args.sources.iter().flat_map(|by| args.data_types.iter().map(|selection| (*by, *selection)));
         let mut engines: Vec<((SourceName, DataTypes), Vec<Run>)> = combinations.map(|c| (c, Vec::new())).collect();
         let mut others: Vec<Vec<Run>> = rivals.iter().map(|_| Vec::new()).collect();
         for _ in 0..args.repeat {
-            for ((by, grains), runs) in &mut engines {
-                runs.push(engine(args, name, by.kind(), *grains, bytes, &places, folder)?);
+            for ((by, selection), runs) in &mut engines {
+                runs.push(engine(args, name, by.kind(), *selection, bytes, &places, folder)?);
             }
             for (rival, runs) in rivals.iter().zip(&mut others) {
                 runs.push(against(args, name, rival, bytes, &places, folder, &namespace)?);
             }
         }
-        let engines = engines.into_iter().map(|((by, grains), runs)| (format!("{}{}", by.name(), grains.name()), runs));
+        let engines =
+            engines.into_iter().map(|((by, selection), runs)| (format!("{}{}", by.name(), selection.name()), runs));
         for (recorder, runs) in engines.chain(rivals.iter().map(|r| r.name().to_owned()).zip(others)) {
             let row = Row::of(args, recorder, name, &runs);
             let line = row.line();
@@ -355,7 +356,7 @@ fn engine(
     args: &LiveArgs,
     traffic: &str,
     kind: SourceKind,
-    grains: DataTypes,
+    selection: DataTypes,
     bytes_per_frame: f64,
     places: &CpuPlacement,
     folder: &Path,
@@ -374,7 +375,7 @@ fn engine(
         allow_lossless: false,
         forward: Vec::new(),
     });
-    plan.meter = grains.plan();
+    plan.meter = selection.plan();
     let egresses = |label: &str| Ok(vec![Box::new(StoreSink::new(&dir, label, false)?) as Box<dyn engine::Sink>]);
     let mut capture = Capture::claimed(&plan, &Some(dir.clone()), egresses).map_err(Stop::say)?;
     let ended = AtomicBool::new(false);

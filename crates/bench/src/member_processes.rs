@@ -149,7 +149,15 @@ impl MemberProcesses {
             std::thread::sleep(IDLE_SLEEP);
         }
         let client_members = coming.join().map_err(|_| Stop::say("the thread that starts members panicked"))??;
-        Ok(Self { producer, orders, dispatching, control: door, socket, clients: client_members, cpu_placement: places })
+        Ok(Self {
+            producer,
+            orders,
+            dispatching,
+            control: door,
+            socket,
+            clients: client_members,
+            cpu_placement: places,
+        })
     }
 
     /// Opens another connection to the control socket.

@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn every_byte_of_every_file_is_on_the_curve() {
+    fn every_byte_of_every_file_is_on_the_series() {
         let work = ScratchDir::below(&std::env::temp_dir()).unwrap();
         let manner = WriteMode { block: 64 << 10, depth: 4, file: 1 << 20 };
         let written = write(work.path(), manner, Duration::ZERO, 3).unwrap();

@@ -1,5 +1,5 @@
-//! The binary `netgrain-bench`. Nothing here is about speed: the stages run for a moment, and their figures are plausible in
-//! kind.
+//! The binary `netgrain-bench`. Nothing here is about speed: the stages run for a moment, and their figures are
+//! plausible in kind.
 
 use serde_json::Value;
 use std::process::{Command, Stdio};

@@ -1,5 +1,5 @@
-//! The loops over flow records and series, as C sees them: same layout, same records and seconds as in Rust, every wrong use
-//! an error, and live.
+//! The loops over flow records and series, as C sees them: same layout, same records and seconds as in Rust, every
+//! wrong use an error, and live.
 
 extern crate columns as netgrain_columns;
 
@@ -221,7 +221,8 @@ int main(void) {
     assert_eq!(reported.lines().collect::<Vec<_>>(), ["1 0 0", "1 0 0", "1 1"]);
 }
 
-/// Every number of a row, under the name that docs/reference/time-series.md gives it, as a program in C would write it down.
+/// Every number of a row, under the name that docs/reference/time-series.md gives it, as a program in C would write it
+/// down.
 #[test]
 fn no_number_of_a_second_is_missing_in_c() {
     let test = "no_number_of_a_second_is_missing_in_c";
@@ -288,7 +289,8 @@ fn the_community_id_is_that_of_other_programs() {
     let test = "the_community_id_is_that_of_other_programs";
     let store = TempDir::new(test);
     let mut writer = writer(store.path(), "eth1");
-    // Of `wire`'s tests and of the specification (corelight/community-id-spec): TCP, an ICMP echo (type 8, code 0), and IPv6.
+    // Of `wire`'s tests and of the specification (corelight/community-id-spec): TCP, an ICMP echo (type 8, code 0), and
+    // IPv6.
     let keys = [
         ("128.232.110.120", "66.35.250.204", 34_855, 80, IpProtocol::TCP, "1:LQU9qZlK+B5F3KDmev6m5PMibrg="),
         ("192.168.0.89", "192.168.0.1", 0, 8 << 8, IpProtocol::ICMP, "1:X0snYXpgwiv9TZtqg64sgzUn6Dk="),
@@ -487,7 +489,7 @@ int main(void) {
 #[test]
 fn the_c_examples_tell_what_the_rust_examples_tell() {
     let test = "the_c_examples_tell_what_the_rust_examples_tell";
-    let (folder, store) = (TempDir::new("grain-programs"), store(test));
+    let (folder, store) = (TempDir::new("data-programs"), store(test));
     let store = store.path().display().to_string();
     let compiled = |name: &str, link| compile(test, "cc", "-std=c11", &example(name), link, &folder);
     for link in [Link::Shared, Link::Static] {
@@ -527,7 +529,7 @@ fn the_c_examples_tell_what_the_rust_examples_tell() {
 #[test]
 fn the_examples_say_what_is_wrong() {
     let test = "the_examples_say_what_is_wrong";
-    let (folder, store) = (TempDir::new("grain-wrong"), store(test));
+    let (folder, store) = (TempDir::new("data-wrong"), store(test));
     let store = store.path().to_str().expect("characters");
     for name in ["flows", "series"] {
         let Some(program) = compile(test, "cc", "-std=c11", &example(name), Link::Shared, &folder) else { return };
@@ -551,7 +553,7 @@ fn the_examples_say_what_is_wrong() {
 #[test]
 fn live_programs_hear_each_record_and_second_once_and_end_when_they_are_told_to() {
     let test = "live_programs_hear_each_record_and_second_once_and_end_when_they_are_told_to";
-    let (folder, store) = (TempDir::new("grain-live"), TempDir::new(test));
+    let (folder, store) = (TempDir::new("data-live"), TempDir::new(test));
     let now = || Timestamp::ZERO.after(SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock"));
     let mut writer = writer(store.path(), "eth1");
     let flush = |writer: &mut columns::Writer, step: u64| {

@@ -38,8 +38,8 @@ pub struct Interval {
 
 #[derive(Args, Clone, Debug, Default)]
 pub struct TzArgs {
-    /// The zone of times that are written without one, and of the times in lines and tables: UTC, local, or a name such as
-    /// Europe/Madrid
+    /// The zone of times that are written without one, and of the times in lines and tables: UTC, local, or a name such
+    /// as Europe/Madrid
     #[arg(long = "tz", value_name = "ZONE", value_parser = Zone::parse, default_value = "UTC")]
     pub zone: Zone,
 }

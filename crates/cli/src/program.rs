@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 /// The flags.
 #[derive(Args, Clone, Debug, Default)]
 pub struct PortProgramArgs {
-    /// File with a program of the packet language that judges every packet before it is stored, in the kernel as far as it
-    /// can (docs/design/kernel-programs.md); SIGHUP reads it again
+    /// File with a program of the packet language that judges every packet before it is stored, in the kernel as far as
+    /// it can (docs/design/kernel-programs.md); SIGHUP reads it again
     #[arg(long, value_name = "FILE", conflicts_with = "expression")]
     pub program: Option<PathBuf>,
     /// The same, given here

@@ -70,7 +70,7 @@ pub enum StylePart {
     Bad,
     /// Conditions to notice, such as gaps.
     Notable,
-    /// A curve.
+    /// A sparkline.
     Sparkline,
 }
 

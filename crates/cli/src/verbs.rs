@@ -4,7 +4,7 @@
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 
-/// Sees a network at every grain.
+/// Packets, flow records and time series of network interfaces.
 #[derive(Parser)]
 #[command(name = "netgrain", version, about, propagate_version = true, max_term_width = 110)]
 pub struct Netgrain {
@@ -14,7 +14,7 @@ pub struct Netgrain {
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// Watch interfaces at every grain: packets, flow records and one row each second, stored and exported
+    /// Watch interfaces: packets, flow records and one row each second, stored and exported
     Run(Box<crate::run::RunArgs>),
     /// Record every packet of an interface, stamped and accounted for
     Record(Box<crate::record::RecordArgs>),
@@ -28,7 +28,7 @@ pub enum Command {
     Packets(Box<crate::packets::PacketsArgs>),
     /// Find flow records by time and filter, add them up, rank them, and go on to their packets
     Flows(Box<crate::flows::FlowsArgs>),
-    /// An interface's curve: packets, bytes, flows, bursts and losses of each second, or of steps
+    /// The time series of an interface: packets, bytes, flows, bursts and losses of each second, or of steps
     Series(Box<crate::series::SeriesArgs>),
     /// Give foreign captures the index that makes them as quick to search as a store
     Index(Box<crate::index::IndexArgs>),
@@ -48,7 +48,7 @@ pub enum Command {
     Check(crate::check::CheckArgs),
     /// Check, explain, tidy and try programs of the packet language
     Lang(Box<crate::lang::LangArgs>),
-    /// Every grain on this machine in less than a minute: one incident walked through curve, flows and packets
+    /// A demonstration in less than a minute: one incident traced through series, flows and packets
     Demo(crate::demo::DemoArgs),
     /// Print shell completions
     #[command(hide = true)]

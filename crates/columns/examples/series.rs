@@ -1,5 +1,5 @@
-//! Prints the seconds of an interval, one a line: packets, bits per second, the busiest millisecond, and what was lost and why:
-//! the same as `examples/c/series.c`, and a test compares the two.
+//! Prints the seconds of an interval, one a line: packets, bits per second, the busiest millisecond, and what was lost
+//! and why: the same as `examples/c/series.c`, and a test compares the two.
 //!
 //! ```text
 //! cargo run -p netgrain-columns --example series -- [--live] STORE [FROM [TO]]

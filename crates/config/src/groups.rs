@@ -66,8 +66,8 @@ keys! {
     fold: bool = false;
     /// The interfaces that its packets come from; all without.
     interfaces: Vec<String> = Vec::new();
-    /// Members that the engine empties itself: `interface:NAME`, `file:PATH`; behind them `,weight=N`, `,class=NAME` and, for
-    /// files, `,most=SIZE` if wanted.
+    /// Members that the engine empties itself: `interface:NAME`, `file:PATH`; behind them `,weight=N`, `,class=NAME`
+    /// and, for files, `,most=SIZE` if wanted.
     members: Vec<Member> = Vec::new();
 }
 

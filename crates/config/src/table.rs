@@ -101,8 +101,8 @@ sections! {
     capture Capture {
         /// Interfaces to watch, each with a store folder, a listener's socket and a number of its own.
         interfaces: Vec<String> = Vec::new(), Start;
-        /// Which way to take packets from an interface: AF_XDP on one that is dedicated or that the host does not use, else
-        /// TPACKET.
+        /// Which way to take packets from an interface: AF_XDP on one that is dedicated or that the host does not use,
+        /// else TPACKET.
         source: SourceKind = SourceKind::Auto, Start;
         /// Take the interfaces for capture alone: the host no longer receives what arrives there.
         dedicated: bool = false, Start;
@@ -114,24 +114,24 @@ sections! {
         spin: bool = false, Start;
         /// AF_XDP: let the capture thread run the driver's receive loop itself.
         busy_poll: bool = false, Start;
-        /// Memory of each queue's ring; none takes 1 GiB for all queues of an interface, at most an eighth of the memory that
-        /// the process may have for all interfaces; for files what they need, at most 64 MiB.
+        /// Memory of each queue's ring; none takes 1 GiB for all queues of an interface, at most an eighth of the
+        /// memory that the process may have for all interfaces; for files what they need, at most 64 MiB.
         ring: Option<Size> = None, Start;
         /// Most bytes kept of each packet; 0 keeps all.
         snaplen: Count = Count(0), Start;
-        /// Only packets that match, in the words of docs/reference/filters.md: the others are in no grain, and counted.
+        /// Only packets that match, in the words of docs/reference/filters.md: the others are only counted.
         filter: Option<String> = None, Start;
-        /// File with a program of the packet language that judges every packet before it is stored, in the kernel as far as it
-        /// can (docs/design/kernel-programs.md). SIGHUP reads it again, and the program that runs is exchanged if it differs; one can be
-        /// neither added nor taken away by that.
+        /// File with a program of the packet language that judges every packet before it is stored, in the kernel as
+        /// far as it can (docs/design/kernel-programs.md). SIGHUP reads it again, and the program that runs is
+        /// exchanged if it differs; one can be neither added nor taken away by that.
         program: Option<PathBuf> = None, Reload;
     }
     /// Where everything is kept.
     store Store {
         /// The folder; none keeps nothing, which leaves the export and the status.
         dir: Option<PathBuf> = None, Start;
-        /// How long a query is waited for that holds files which should go; then later files go first, and where there are none, the
-        /// files go while the query reads.
+        /// How long a query is waited for that holds files which should go; then later files go first, and where there
+        /// are none, the files go while the query reads.
         wait_for_readers: Duration = store::hold::WAIT, Start;
     }
     /// The packets.
@@ -170,10 +170,11 @@ sections! {
         active_timeout: Option<Duration> = Some(Duration::from_secs(300)), Start;
         /// How long a TCP flow is kept after its end, for packets that are sent again.
         close_timeout: Duration = Duration::from_secs(5), Start;
-        /// A flow of many packets that was silent for so long is packed until it is needed; 0s: never. No record depends on it.
+        /// A flow of many packets that was silent for so long is packed until it is needed; 0s: never. No record
+        /// depends on it.
         compress_after: Duration = Duration::from_secs(5), Start;
-        /// Flows in memory at most, of all shards together; none takes 1048576 for each interface, at most as many as fit an eighth
-        /// of the memory that the process may have. Memory is taken as they come.
+        /// Flows in memory at most, of all shards together; none takes 1048576 for each interface, at most as many as
+        /// fit an eighth of the memory that the process may have. Memory is taken as they come.
         capacity: Option<Count> = None, Start;
         /// First packets of a flow of which time, length and flags are kept.
         initial_packets: Count = Count(10), Start;
@@ -194,7 +195,8 @@ sections! {
     series Series {
         /// Make and keep them.
         record: bool = true, Start;
-        /// Secret under which addresses are hashed to be counted; none draws one for each interface and keeps it with its packets.
+        /// Secret under which addresses are hashed to be counted; none draws one for each interface and keeps it with
+        /// its packets.
         key: Option<Secret> = None, Start;
         /// Let the rows of each interface take at most so much.
         max_size: Option<Size> = None, Reload;
@@ -203,20 +205,22 @@ sections! {
     }
     /// Flow records and series for other machines.
     export Export {
-        /// Collectors: `udp:HOST[:PORT]`, `netflow9+udp:HOST[:PORT]`, `tcp:HOST[:PORT]`, `multicast:INTERFACE[:PORT][,ttl=N]`,
-        /// `file:PATH`. Groups and files get rows too, the others flow records, unless `,kinds=flows`, `,kinds=series` or
-        /// `,kinds=both` stands behind one. UDP and TCP get one record per direction with IANA's elements, groups and files one
-        /// record for both directions with all elements, unless `,fields=standard`, `,fields=biflow` (IANA's elements, both
-        /// directions in one record) or `,fields=full` stands behind one.
+        /// Collectors: `udp:HOST[:PORT]`, `netflow9+udp:HOST[:PORT]`, `tcp:HOST[:PORT]`,
+        /// `multicast:INTERFACE[:PORT][,ttl=N]`, `file:PATH`. Groups and files get rows too, the others flow records,
+        /// unless `,kinds=flows`, `,kinds=series` or `,kinds=both` stands behind one. UDP and TCP get one record per
+        /// direction with IANA's elements, groups and files one record for both directions with all elements, unless
+        /// `,fields=standard`, `,fields=biflow` (IANA's elements, both directions in one record) or `,fields=full`
+        /// stands behind one.
         targets: Vec<String> = Vec::new(), Reload;
     }
     /// Who may read along.
     listen Listen {
-        /// The socket of an interface, when there is one interface; none lets nobody in, auto is /run/netgrain/IFACE.sock for interfaces
-        /// (IFACE.netns-NUMBER.sock in other network namespaces than the machine's first) and none for files and simulations.
+        /// The socket of an interface, when there is one interface; none lets nobody in, auto is
+        /// /run/netgrain/IFACE.sock for interfaces (IFACE.netns-NUMBER.sock in other network namespaces than the
+        /// machine's first) and none for files and simulations.
         socket: PathBuf = PathBuf::from("auto"), Start;
-        /// Permission bits of the socket. They let nobody in by themselves: who may come is root, the engine's user, this owner
-        /// and this group.
+        /// Permission bits of the socket. They let nobody in by themselves: who may come is root, the engine's user,
+        /// this owner and this group.
         mode: Mode = Mode(0o660), Start;
         /// Its owner, who may then listen and ask for groups of programs: a number, or a name of /etc/passwd.
         owner: Option<String> = None, Start;
@@ -226,7 +230,8 @@ sections! {
         lossless: bool = false, Start;
         /// Interfaces that groups of others than root may send through.
         forward: Vec<String> = Vec::new(), Start;
-        /// How long a lossless reader of another process may hold up a full ring before the producer no longer waits for it; 0 for ever.
+        /// How long a lossless reader of another process may hold up a full ring before the producer no longer waits
+        /// for it; 0 for ever.
         reader_timeout: Duration = Duration::from_secs(10), Start;
     }
     /// What is said of itself.

@@ -1,4 +1,5 @@
-//! The interpreter of the intermediate form and the meaning of the terms come to the same, over everything that the table of functions has.
+//! The interpreter of the intermediate form and the meaning of the terms come to the same, over everything that the
+//! table of functions has.
 
 use base::Prng;
 use lang::table::names;

@@ -277,7 +277,7 @@ fn metered(meter: &MeterReport, page: &mut Page<'_>) {
     );
     let egresses = |value: &dyn Fn(&SinkReport) -> u64| -> Vec<(String, f64)> {
         let each = meter.sinks.iter();
-        each.map(|o| (format!(",outlet=\"{}\"", escape(&o.name)), value(o) as f64)).collect()
+        each.map(|o| (format!(",sink=\"{}\"", escape(&o.name)), value(o) as f64)).collect()
     };
     family("sink_records_total", "counter", "Flow records taken.", &egresses(&|o| o.records));
     family("sink_rows_total", "counter", "Rows taken.", &egresses(&|o| o.rows));

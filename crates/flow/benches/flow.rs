@@ -1,6 +1,6 @@
-//! What a packet costs the flow table, decoding included, and what a flow costs in memory: `cargo bench -p netgrain-flow`.
-//! Packets are headers in memory, as a capture with a small snaplen leaves them; each load runs three times, the
-//! median is printed. `cargo bench -p netgrain-flow -- 200k` runs those whose name contains the word.
+//! What a packet costs the flow table, decoding included, and what a flow costs in memory: `cargo bench -p
+//! netgrain-flow`. Packets are headers in memory, as a capture with a small snaplen leaves them; each load runs three
+//! times, the median is printed. `cargo bench -p netgrain-flow -- 200k` runs those whose name contains the word.
 //!
 //! The meters here have no hints (`flow::Hints`), so each miss is waited for: `netgrain-bench flow` measures what the
 //! engine does. This is for comparing two versions of the table.
@@ -141,8 +141,8 @@ fn flood(name: &'static str) -> Load {
     Load { name, capacity: 200_000, frames, step: 200 }
 }
 
-/// Flows of as many packets as flows of an academic network have (AGH, 2015: 48 % one packet, 84 % at most eight), all there at
-/// the end.
+/// Flows of as many packets as flows of an academic network have (AGH, 2015: 48 % one packet, 84 % at most eight), all
+/// there at the end.
 fn mix(name: &'static str) -> Load {
     let mut prng = Prng::new(3);
     let mut frames = Vec::new();

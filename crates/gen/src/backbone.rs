@@ -173,9 +173,9 @@ mod tests {
         assert!((mean - 871.0).abs() < 0.5, "{mean}");
     }
 
-    /// The stated tolerance: shares of flows within 0.1 points (of the longest, within 0.005), the mean length within 5 %,
-    /// the longest flows' share of packets within 3 points of 70 %. The tail is so heavy that the mean of ten million
-    /// flows still has a standard error of 2 %.
+    /// The stated tolerance: shares of flows within 0.1 points (of the longest, within 0.005), the mean length within 5
+    /// %, the longest flows' share of packets within 3 points of 70 %. The tail is so heavy that the mean of ten
+    /// million flows still has a standard error of 2 %.
     #[test]
     fn ten_million_fresh_flows_have_the_published_lengths() {
         let mut prng = Prng::new(2015);

@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_closed_outlet_counts_is_kept_and_what_it_still_counts_too() {
+    fn what_a_closed_sink_counts_is_kept_and_what_it_still_counts_too() {
         let (mut closed, thread) = (ClosedSinkTotals::default(), Arc::<SinkCounts>::default());
         thread.count(SinkResult::Written);
         closed.keep(Arc::clone(&thread));

@@ -12,8 +12,8 @@
 //! packets.
 //!
 //! The design follows PFQ (Bonelli, Giordano, Procissi), without its kernel module, its fold, which moves nearly all
-//! flows when the members change, and its uninitialised slot in groups without members. `docs/reference/groups.md` is the user
-//! documentation.
+//! flows when the members change, and its uninitialised slot in groups without members. `docs/reference/groups.md` is
+//! the user documentation.
 #![forbid(unsafe_code)]
 
 mod client;

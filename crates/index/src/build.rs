@@ -1,18 +1,19 @@
 //! Collecting the keys of one block while its packets pass.
 //!
-//! The cost per packet must stay near that of reading its addresses. Packets of one conversation follow each other, so a
-//! small table of the exact tuples seen in this block, the same for both directions, answers most of them with one compare.
-//! Those that are not in it wait for each other (`set_builder.rs`); the table can forget, but it can never hide a key. At the end
-//! of the block each filter is folded to the size that its keys want.
+//! The cost per packet must stay near that of reading its addresses. Packets of one conversation follow each other, so
+//! a small table of the exact tuples seen in this block, the same for both directions, answers most of them with one
+//! compare. Those that are not in it wait for each other (`set_builder.rs`); the table can forget, but it can never
+//! hide a key. At the end of the block each filter is folded to the size that its keys want.
 //!
-//! The limit: a packet of two new hosts and two new ports is nine keys. Two of them set eight bits in 32 bytes, three four bits,
-//! four two bits in eight: 9 hashes and 9 read-modify-writes, of 20 kB of filters that stay in the first cache or the second.
-//! With registers of 32 bytes that is about 15, 10 and 7 instructions each, behind 140 to find the headers and look the tuple
-//! up: 16 to 20 ns on the machine of the records, of the 24 that 3 % of a core are at 10 Gb/s of 1000 B packets.
+//! The limit: a packet of two new hosts and two new ports is nine keys. Two of them set eight bits in 32 bytes, three
+//! four bits, four two bits in eight: 9 hashes and 9 read-modify-writes, of 20 kB of filters that stay in the first
+//! cache or the second. With registers of 32 bytes that is about 15, 10 and 7 instructions each, behind 140 to find the
+//! headers and look the tuple up: 16 to 20 ns on the machine of the records, of the 24 that 3 % of a core are at 10
+//! Gb/s of 1000 B packets.
 //!
 // PERF: docs/design/block-index.md has what each packet costs, and what it did before.
-//! What is a key is said by [`wire::Headers`]. A filter, as libpcap's, looks at fixed places instead: where headers are cut or contradict
-//! themselves, what lies at those places is a key too.
+//! What is a key is said by [`wire::Headers`]. A filter, as libpcap's, looks at fixed places instead: where headers are
+//! cut or contradict themselves, what lies at those places is a key too.
 
 use crate::host_sub_blocks;
 use crate::key::{self, KINDS, KeyKind, Sets};

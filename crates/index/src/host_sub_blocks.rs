@@ -1,17 +1,20 @@
 //! In which sixteenth of a block a host is, so that a question for one reads that and not the MiB.
 //!
-//! A group is 16 rows of 16 columns, which are the parts. A host has two rows of one group, one in each half of it, and the
-//! parts that it may be in are those that both rows have. Rows are filled packet by packet, before it is known whether a tuple is
-//! new: a multiplication and two words for each end, less than to remember for each part who was met in it. Groups are folded as
-//! those of other kinds are, and never in vain: a row with a column too many costs a read of 64 KiB.
+//! A group is 16 rows of 16 columns, which are the parts. A host has two rows of one group, one in each half of it, and
+//! the parts that it may be in are those that both rows have. Rows are filled packet by packet, before it is known
+//! whether a tuple is new: a multiplication and two words for each end, less than to remember for each part who was met
+//! in it. Groups are folded as those of other kinds are, and never in vain: a row with a column too many costs a read
+//! of 64 KiB.
 //!
-// PERF: 9 instructions for each end of a packet. With whole groups in memory, and rows found by shifts within their words, it was
-// 24; halves apart are rows of 16 bits, which a processor finds by itself, and the second row is found from the first.
+// PERF: 9 instructions for each end of a packet. With whole groups in memory, and rows found by shifts within their
+// words, it was 24; halves apart are rows of 16 bits, which a processor finds by itself, and the second row is found
+// from the first.
 
 use crate::set::Group;
 use crate::sub_blocks::{SUB_BLOCKS, SubBlockMask};
 
-/// Groups while the block passes: of a host in blocks of 1500 pairs of host and part, one of thirty others is told wrongly.
+/// Groups while the block passes: of a host in blocks of 1500 pairs of host and part, one of thirty others is told
+/// wrongly.
 const GROUPS: usize = 64;
 
 /// Rows in each half of a group.
@@ -28,8 +31,8 @@ pub(crate) struct HostMapBuilder {
     groups: Box<[Group; GROUPS]>,
 }
 
-/// The rows of a host, one in each half, behind those of all groups before its own, were there [`GROUPS`]. The second is as far
-/// from the first as bits say that have no part in that one.
+/// The rows of a host, one in each half, behind those of all groups before its own, were there [`GROUPS`]. The second
+/// is as far from the first as bits say that have no part in that one.
 #[inline(always)]
 fn rows_of(hash: u64) -> [usize; 2] {
     let first = (hash >> FIRST_ROW) as usize;

@@ -3,9 +3,9 @@
 //! Keys come one by one and are put into their filter many at a time: loops over hashes that do nothing else are what a
 //! processor can do several of at once, and a block that has only a few keys never touches a filter of full size.
 //!
-//! What is remembered are whole tuples, and hosts or ports not apart from them: to look whether one is known costs as much as
-//! to put it in once more. The memory forgets, but never says that it knows what it has not met: so it can cost a key that is
-//! put in twice, and never one that is left out.
+//! What is remembered are whole tuples, and hosts or ports not apart from them: to look whether one is known costs as
+//! much as to put it in once more. The memory forgets, but never says that it knows what it has not met: so it can cost
+//! a key that is put in twice, and never one that is left out.
 
 use crate::set::{Group, group_of, word_of};
 use crate::set_sizing;
@@ -58,10 +58,10 @@ impl<const N: usize> Recent<N> {
     }
 }
 
-/// Keeps what differs from the one before it. Of a server's packets one end is always the same; put in again and again, it
-/// would cost more than others do, since each time waits for the one before to be written.
-// PERF: where all differ, which many are looked through for at once, none is moved. Else without a branch, which in a mix is a
-// coin's.
+/// Keeps what differs from the one before it. Of a server's packets one end is always the same; put in again and again,
+/// it would cost more than others do, since each time waits for the one before to be written.
+// PERF: where all differ, which many are looked through for at once, none is moved. Else without a branch, which in a
+// mix is a coin's.
 #[inline(always)]
 pub(crate) fn changing<'a>(values: &'a [u64], kept: &'a mut [u64; BATCH]) -> &'a [u64] {
     let Some((first, rest)) = values.split_first() else { return values };
@@ -92,8 +92,8 @@ pub(crate) fn having<'a>(bit: u64, values: &'a [u64], kept: &'a mut [u64; BATCH]
     &kept[..len.min(BATCH)]
 }
 
-/// Values below 256 that were met, each in a byte of its own: a byte is written without a look at what was there, so no value
-/// waits for the one before it.
+/// Values below 256 that were met, each in a byte of its own: a byte is written without a look at what was there, so no
+/// value waits for the one before it.
 pub(crate) struct SmallValueSet(Box<[u8; 256]>);
 
 impl SmallValueSet {
@@ -151,8 +151,8 @@ impl<const GROUPS: usize, const BITS: usize> SetBuilder<GROUPS, BITS> {
         self.len = 0;
     }
 
-    /// The filter, perhaps larger than its keys want, and how many those are. Those of a block that has few are put in only
-    /// now.
+    /// The filter, perhaps larger than its keys want, and how many those are. Those of a block that has few are put in
+    /// only now.
     #[inline(always)]
     pub fn filled(&mut self, simd: impl Simd) -> (Cow<'_, [Group]>, usize) {
         if self.keys > 0 {
@@ -172,7 +172,8 @@ impl<const GROUPS: usize, const BITS: usize> SetBuilder<GROUPS, BITS> {
     }
 }
 
-/// Puts keys into a filter of 2^n groups: the bits of [`crate::set::bits_of`], or of [`crate::set::four_of`], four words at once.
+/// Puts keys into a filter of 2^n groups: the bits of [`crate::set::bits_of`], or of [`crate::set::four_of`], four
+/// words at once.
 #[inline(always)]
 pub(crate) fn insert<S: Simd, const BITS: usize>(simd: S, filter: &mut [Group], hashes: &[u64]) {
     let of = filter.len();

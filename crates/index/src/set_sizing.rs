@@ -1,5 +1,5 @@
-//! How large each filter is to be. A filter is folded while that costs next to nothing; when all together are larger than
-//! their room, the one is folded whose wrong answers grow least for the bytes it gives.
+//! How large each filter is to be. A filter is folded while that costs next to nothing; when all together are larger
+//! than their room, the one is folded whose wrong answers grow least for the bytes it gives.
 
 use crate::key::KeyKind;
 use crate::set::{GROUP, Group, Set};
@@ -16,8 +16,8 @@ const NEGLIGIBLE: f64 = 1e-4;
 /// The same for ports, of whose keys four bits would take twice the room for the last of the wrong answers.
 const NEGLIGIBLE_PORTS: f64 = 1e-3;
 
-/// The same for what is asked only of blocks that have the host already: of their parts, one read of 64 KiB in six blocks for
-/// nothing; of a conversation, one block in a hundred of those that have both hosts and both ports.
+/// The same for what is asked only of blocks that have the host already: of their parts, one read of 64 KiB in six
+/// blocks for nothing; of a conversation, one block in a hundred of those that have both hosts and both ports.
 const NEGLIGIBLE_HOSTS: f64 = 1e-2;
 
 /// With more wrong answers than this a filter is not worth its bytes.
@@ -100,7 +100,8 @@ impl Occupancy {
             KeyKind::Ports => 8.0,
             // Asked for only together with both hosts and both ports, so where all of those are.
             KeyKind::Flows => 2.0,
-            // A wrong answer is one of sixteen, and asked for only in the blocks that have the host; but then sixteen are asked for.
+            // A wrong answer is one of sixteen, and asked for only in the blocks that have the host; but then sixteen
+            // are asked for.
             KeyKind::HostSubBlocks => 8.0,
             _ => 1.0,
         };
@@ -124,8 +125,8 @@ impl Occupancy {
         self.level.map_or(0, |level| 1 << level)
     }
 
-    /// The set of as many groups as was decided, of a filter that was filled with so many keys, or of fewer if they want
-    /// fewer.
+    /// The set of as many groups as was decided, of a filter that was filled with so many keys, or of fewer if they
+    /// want fewer.
     #[inline(always)]
     pub fn set(&self, full: &[Group], keys: usize) -> Set {
         match self.level {
@@ -184,8 +185,8 @@ pub(crate) fn fold(full: &[Group], groups: usize) -> Set {
     Set::Groups(full.chunks_exact(full.len() / groups).map(joined).collect())
 }
 
-/// The share of bits that would be set, were it folded to so many groups. Keys are spread evenly, so of many groups a few
-/// tell it.
+/// The share of bits that would be set, were it folded to so many groups. Keys are spread evenly, so of many groups a
+/// few tell it.
 #[inline(always)]
 fn fullness(full: &[Group], groups: usize) -> f64 {
     const ENOUGH: usize = 32;

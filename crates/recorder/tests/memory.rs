@@ -1,5 +1,5 @@
-//! Memory grows with what a capture has, and not with how long it took: allocations are counted, whatever makes them. A program
-//! of its own, because the count is of everything that runs in it.
+//! Memory grows with what a capture has, and not with how long it took: allocations are counted, whatever makes them. A
+//! program of its own, because the count is of everything that runs in it.
 
 #[path = "it/common/mod.rs"]
 mod common;
@@ -36,7 +36,8 @@ fn peak(packets: u64, format: Format) -> usize {
 fn a_packet_each_other_second_costs_a_packet_and_its_seconds() {
     for format in [Format::Pcap, Format::Raw { file_bytes: 2 << 20 }] {
         let (few, many) = (peak(2_000, format), peak(8_000, format));
-        // A row of the ledger takes less than 400 bytes wherever it is kept: in the block, in the file, in the sum of all.
+        // A row of the ledger takes less than 400 bytes wherever it is kept: in the block, in the file, in the sum of
+        // all.
         assert!(many < 24 << 20, "{format:?}: {many} bytes for 8,000 packets, {few} for 2,000");
         assert!(many < 6 * few.max(4 << 20), "{format:?}: {many} bytes for 8,000 packets, {few} for 2,000");
     }

@@ -314,8 +314,8 @@ fn loom_finds_a_release_without_release_order() {
     );
 }
 
-/// A packet on its way through a branch: the ring's writer, the gate that hands descriptors on, and the reader of the branch,
-/// who has the descriptor from the one and must have the bytes of the other, whole or judged as overwritten.
+/// A packet on its way through a branch: the ring's writer, the gate that hands descriptors on, and the reader of the
+/// branch, who has the descriptor from the one and must have the bytes of the other, whole or judged as overwritten.
 fn through_a_branch(publish: Publish, claim: Claim) {
     explore(3, move || {
         const CAPACITY: u64 = 2;

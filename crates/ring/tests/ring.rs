@@ -420,7 +420,8 @@ fn a_hostile_cursor_is_not_believed() {
 
 #[test]
 fn every_remaining_space_at_the_end_of_a_segment() {
-    // A segment of two blocks is filled so that `left` bytes remain; the next packet either fits exactly or opens the next.
+    // A segment of two blocks is filled so that `left` bytes remain; the next packet either fits exactly or opens the
+    // next.
     let limit = 2 * BLOCK as usize;
     for left in (0usize..80).chain([15, 16, 17, 1011, 1012, 1013, 65_534, 65_535, 65_536]) {
         let mut p = Producer::new(Config { segment_bytes: limit as u64, ..config() }).unwrap();

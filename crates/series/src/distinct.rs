@@ -43,9 +43,9 @@ impl Distinct {
         }
     }
 
-    /// How many registers hold each number.
-    /// PERF: 51 → 1.3 µs of one address, 42 → 12 of a hundred, 7.6 → 7.7 of thousands: counting them one by one, each waits for the
-    /// sum of the empty ones (records/2026-11-23-slow-captures.md).
+    /// How many registers hold each number. PERF: 51 → 1.3 µs of one address, 42 → 12 of a hundred, 7.6 → 7.7 of
+    /// thousands: counting them one by one, each waits for the sum of the empty ones
+    /// (records/2026-11-23-slow-captures.md).
     fn holding(&self) -> [u32; Self::Q as usize + 2] {
         let mut holding = [0; Self::Q as usize + 2];
         for some in self.0.chunks_exact(8) {
@@ -74,9 +74,9 @@ impl Distinct {
     }
 }
 
-/// A hash of an address as it lies in the packet, for [`Distinct::insert`] and [`crate::SeriesMeter::packet`]; all queues of
-/// an interface need the same key, and one that strangers do not know, or they could choose addresses that count as
-/// one. Never 0, which says that there is no address.
+/// A hash of an address as it lies in the packet, for [`Distinct::insert`] and [`crate::SeriesMeter::packet`]; all
+/// queues of an interface need the same key, and one that strangers do not know, or they could choose addresses that
+/// count as one. Never 0, which says that there is no address.
 #[inline]
 pub fn address_hash(key: u64, address: &[u8]) -> u64 {
     let mut state = key;

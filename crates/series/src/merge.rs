@@ -1,4 +1,4 @@
-//! Rows added up: those of several interfaces to one curve, or what was told of one second in several rows (late
+//! Rows added up: those of several interfaces to one series, or what was told of one second in several rows (late
 //! packets open their second again: see [`crate::SeriesMeter`]) to one row.
 
 use crate::{MergeRule, Row, quantities};

@@ -7,15 +7,16 @@
 //!   captures lie in one file): it has no rows, and costs nothing. A capture file does not say whether anybody watched between
 //!   two packets; in one, silence is told up to [`SeriesMeter::SILENCE_OF_CAPTURES`] ([`SeriesMeter::of_capture`]).
 //! * A packet of a second that was told already opens that second again, and the next tick tells another row of it, of
-//!   what was late only ([`Counts::late_packets`]). Rows of one second add up ([`crate::merge_rows`]): volumes are exact
-//!   whatever the order of the packets and however often the clock ticks.
-//! * A clock that is set back by more than [`SeriesMeter::SILENCE_MAX`] begins anew from there; less is disorder, and what
-//!   comes then is late.
+//!   what was late only ([`Counts::late_packets`]). Rows of one second add up ([`crate::merge_rows`]): volumes are
+//!   exact whatever the order of the packets and however often the clock ticks.
+//! * A clock that is set back by more than [`SeriesMeter::SILENCE_MAX`] begins anew from there; less is disorder, and
+//!   what comes then is late.
 //! * The other direction is told from the first packet on that this host sent: a mirror port has none.
 //!
-//! Several queues count each by itself, and one counter [merges](SeriesMeter::merge) and tells: the rows are then those of
-//! one counter that saw all packets. Memory is bounded: at most [`SeriesMeter::OPEN_MAX`] seconds are open; the earliest is
-//! closed before its time into a row, which waits for its tick and takes in what comes of that second afterwards.
+//! Several queues count each by itself, and one counter [merges](SeriesMeter::merge) and tells: the rows are then those
+//! of one counter that saw all packets. Memory is bounded: at most [`SeriesMeter::OPEN_MAX`] seconds are open; the
+//! earliest is closed before its time into a row, which waits for its tick and takes in what comes of that second
+//! afterwards.
 
 use crate::second::{DirectionSecond, PacketFields, Second};
 use crate::{Direction, Row, TrafficClass};
@@ -60,8 +61,8 @@ pub struct Counts {
 impl SeriesMeter {
     /// Unit: seconds. Silence up to here is told, beyond it is a gap: quiet links are quiet for many minutes at night.
     pub const SILENCE_MAX: u64 = 3600;
-    /// Unit: seconds. The same for packets of a capture file: enough for the pauses of a slow link, and a capture that goes on
-    /// after hours costs its packets and not its hours.
+    /// Unit: seconds. The same for packets of a capture file: enough for the pauses of a slow link, and a capture that
+    /// goes on after hours costs its packets and not its hours.
     pub const SILENCE_OF_CAPTURES: u64 = 60;
     /// Unit: seconds. So many may be open at once; each takes 16 KiB per direction.
     pub const OPEN_MAX: usize = 16;
@@ -137,8 +138,8 @@ impl SeriesMeter {
         second.flows_ended += ended;
     }
 
-    /// Numbers of tunnels that were seen in a second, those that were passed over, and those that came behind later ones; as
-    /// often as there is something to say.
+    /// Numbers of tunnels that were seen in a second, those that were passed over, and those that came behind later
+    /// ones; as often as there is something to say.
     pub fn tunnels(&mut self, second: u64, numbered: u64, missing: u64, late: u64) {
         let tunnels = &mut self.second(second).tunnels;
         tunnels.iter_mut().zip([numbered, missing, late]).for_each(|(sum, more)| *sum += more);

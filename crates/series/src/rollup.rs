@@ -182,8 +182,8 @@ mod tests {
 
     /// Every quantity, every step, several interfaces: against plain sorting.
     #[test]
-    fn a_random_curve_rolls_up_to_what_sorting_gives() {
-        let seed = testkit::seed("a_random_curve_rolls_up_to_what_sorting_gives");
+    fn a_random_series_rolls_up_to_what_sorting_gives() {
+        let seed = testkit::seed("a_random_series_rolls_up_to_what_sorting_gives");
         let mut prng = Prng::new(seed);
         for step in Step::ALL {
             let mut roller = RollupBuilder::new(step);

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Packets, bytes and TCP's SYN without ACK, by second.
-type Curve = BTreeMap<u64, [u64; 3]>;
+type Series = BTreeMap<u64, [u64; 3]>;
 
 fn ours(capture: &Path) -> (Vec<Row>, SeriesMeter) {
     let mut reader = Reader::open(std::fs::File::open(capture).expect("the capture")).expect("a capture");
@@ -31,11 +31,11 @@ fn ours(capture: &Path) -> (Vec<Row>, SeriesMeter) {
     (rows, counter)
 }
 
-fn theirs(capture: &Path, mut tshark: std::process::Command) -> Curve {
+fn theirs(capture: &Path, mut tshark: std::process::Command) -> Series {
     let fields = ["frame.time_epoch", "frame.len", "tcp.flags"].map(|field| ["-e", field]).concat();
     let out = tshark.args(["-n", "-T", "fields"]).args(fields).arg("-r").arg(capture).output().expect("tshark runs");
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-    let mut series = Curve::new();
+    let mut series = Series::new();
     for line in String::from_utf8(out.stdout).expect("text").lines() {
         let fields: Vec<&str> = line.split('\t').collect();
         let second = fields[0].split('.').next().and_then(|s| s.parse().ok()).expect("a time");
@@ -49,8 +49,8 @@ fn theirs(capture: &Path, mut tshark: std::process::Command) -> Curve {
 }
 
 #[test]
-fn real_captures_have_the_curve_that_tshark_sees() {
-    const NAME: &str = "real_captures_have_the_curve_that_tshark_sees";
+fn real_captures_have_the_series_that_tshark_sees() {
+    const NAME: &str = "real_captures_have_the_series_that_tshark_sees";
     let Some(traces) = testkit::traces(NAME) else { return };
     for (capture, jumps) in [("mercury/emix.pcap", true), ("zeek/ticks-dns-1hr.pcap", false)] {
         let Some(tshark) = testkit::tool(NAME, "tshark") else { return };
@@ -58,7 +58,7 @@ fn real_captures_have_the_curve_that_tshark_sees() {
         let (mut rows, counter) = ours(&capture);
         let reported = rows.len();
         rows.sort_by_key(|row| row.second);
-        let mut series = Curve::new();
+        let mut series = Series::new();
         let mut silent = 0;
         for row in merge_rows(rows) {
             match row.total.packets {

@@ -382,7 +382,8 @@ fn object_name(name: &str) -> [u8; NAME_BYTES] {
 /// # Safety
 /// Every pointer in `attr` must be valid for the command's use of it.
 unsafe fn call<A>(command: u32, attr: &mut A) -> io::Result<i32> {
-    // SAFETY: the kernel reads and writes at most `size_of::<A>()` bytes of the attributes; the caller guarantees the rest.
+    // SAFETY: the kernel reads and writes at most `size_of::<A>()` bytes of the attributes; the caller guarantees the
+    // rest.
     let answer = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attr), size_of::<A>()) };
     if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(answer as i32) }
 }

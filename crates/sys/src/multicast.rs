@@ -110,12 +110,12 @@ mod tests {
         let second = listen(group, port, 1).expect("and a second beside it");
         let sender = UdpSocket::bind("127.0.0.1:0").expect("a socket");
         leave_by(&sender, 1).expect("by the loopback port");
-        sender.send_to(b"curve", (group, port)).expect("sent");
+        sender.send_to(b"hello", (group, port)).expect("sent");
         for listener in [first, second] {
             listener.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
             let mut bytes = [0; 16];
             let len = listener.recv(&mut bytes).expect("it arrives");
-            assert_eq!(&bytes[..len], b"curve");
+            assert_eq!(&bytes[..len], b"hello");
         }
     }
 }

@@ -125,7 +125,8 @@ pub fn list(path: &Path) -> io::Result<Vec<(OsString, FileKind)>> {
             let error = io::Error::last_os_error();
             break if error.raw_os_error() == Some(0) { Ok(()) } else { Err(error) };
         }
-        // SAFETY: as above; the name ends with a zero. It is not referred to as a whole array, which an entry need not fill.
+        // SAFETY: as above; the name ends with a zero. It is not referred to as a whole array, which an entry need not
+        // fill.
         let (name, kind) = unsafe { (CStr::from_ptr((&raw const (*entry).d_name).cast()), (*entry).d_type) };
         if [c".", c".."].contains(&name) {
             continue;
@@ -242,7 +243,8 @@ fn rename_as(from: &Path, to: &Path, flags: u32) -> io::Result<()> {
 /// `EEXIST`, or the errors of `linkat(2)`.
 pub fn link(from: &Path, to: &Path) -> io::Result<()> {
     let ((a, old), (b, new)) = (place(from)?, place(to)?);
-    // SAFETY: open descriptors and C strings that live until the call returns. Without AT_SYMLINK_FOLLOW a link is not followed.
+    // SAFETY: open descriptors and C strings that live until the call returns. Without AT_SYMLINK_FOLLOW a link is not
+    // followed.
     decode_kind(unsafe { libc::linkat(a.as_raw_fd(), old.as_ptr(), b.as_raw_fd(), new.as_ptr(), 0) })
 }
 

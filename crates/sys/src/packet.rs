@@ -211,7 +211,8 @@ impl PacketSocket {
             tv_sec: wait.as_secs().min(i32::MAX as u64) as libc::time_t,
             tv_nsec: wait.subsec_nanos().into(),
         };
-        // SAFETY: both pointers are to values of ours that outlive the call; a null mask leaves the signals as they are.
+        // SAFETY: both pointers are to values of ours that outlive the call; a null mask leaves the signals as they
+        // are.
         let found = unsafe { libc::ppoll(&raw mut poll, 1, &raw const timeout, std::ptr::null()) };
         if found < 0 {
             let error = io::Error::last_os_error();
@@ -269,7 +270,8 @@ impl PacketSocket {
             let mut sent = 0;
             while sent < headers.len() {
                 let rest = &mut headers[sent..];
-                // SAFETY: the headers point to `slices`, those to `frames`; both outlive the call, which only reads them.
+                // SAFETY: the headers point to `slices`, those to `frames`; both outlive the call, which only reads
+                // them.
                 let done = unsafe { libc::sendmmsg(self.raw(), rest.as_mut_ptr(), rest.len() as u32, 0) };
                 match usize::try_from(done) {
                     Ok(n) => sent += n,

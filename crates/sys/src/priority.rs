@@ -60,7 +60,8 @@ fn disk(priority: u32) -> io::Result<()> {
 }
 
 fn schedule(policy: libc::c_int) -> io::Result<()> {
-    // SAFETY: sched_param is a plain structure of integers, for which zero is a value (and the only one for these policies).
+    // SAFETY: sched_param is a plain structure of integers, for which zero is a value (and the only one for these
+    // policies).
     let parameter: libc::sched_param = unsafe { std::mem::zeroed() };
     // SAFETY: `parameter` is initialised; id 0 is the calling thread.
     let rc = unsafe { libc::sched_setscheduler(0, policy, &parameter) };

@@ -1,5 +1,6 @@
-//! What a look at a frame costs: `cargo bench -p netgrain-wire`. Headers alone, the whole decoding, and as the meter does it, with the step
-//! over fragments and the numbers of tunnels, in nanoseconds per frame, least of many runs over frames in cache. Run it on a quiet machine.
+//! What a look at a frame costs: `cargo bench -p netgrain-wire`. Headers alone, the whole decoding, and as the meter
+//! does it, with the step over fragments and the numbers of tunnels, in nanoseconds per frame, least of many runs over
+//! frames in cache. Run it on a quiet machine.
 
 use base::{Prng, Timestamp};
 use netgrain_wire::build::{Frame, tunnel};

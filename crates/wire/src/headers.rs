@@ -142,8 +142,8 @@ const _: () = assert!(link::SLL2_LEN + vlan::MAX_TAGS * vlan::at::END + mpls::MA
 const PLAIN_IPV4: u32 = 0x0008_0045;
 
 impl Headers {
-    // PERF: 3.3 ns for UDP over IPv4 (60 B), 4.4 ns with a tag, 3.3 ns over IPv6; 13 ns where the walk is needed. Least of
-    // 400 runs over 1024 frames in cache, on two cores shared with other builds.
+    // PERF: 3.3 ns for UDP over IPv4 (60 B), 4.4 ns with a tag, 3.3 ns over IPv6; 13 ns where the walk is needed. Least
+    // of 400 runs over 1024 frames in cache, on two cores shared with other builds.
     /// Finds the headers of a frame. `frame` is the captured bytes; `wire_len` is the wire length, at least the length
     /// of `frame`.
     ///

@@ -110,7 +110,8 @@ fn target<'a>(page: &Path, link: &'a str) -> Option<(PathBuf, Option<&'a str>)> 
     Some((to, heading))
 }
 
-/// The anchors of the headings of a page, as mdBook and GitHub make them: lower case, spaces as hyphens, no punctuation.
+/// The anchors of the headings of a page, as mdBook and GitHub make them: lower case, spaces as hyphens, no
+/// punctuation.
 fn headings(text: &str) -> BTreeSet<String> {
     let mut is_fenced = false;
     let mut anchors: BTreeMap<String, usize> = BTreeMap::new();

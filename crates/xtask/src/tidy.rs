@@ -1,6 +1,6 @@
-//! Checks that no compiler makes: the crate table of docs/design/architecture.md against the crates, generated files against their
-//! specification, reasons beside third-party crates, file sizes, leftovers, and the
-//! links and the contents of the book, and words that the glossary excludes.
+//! Checks that no compiler makes: the crate table of docs/design/architecture.md against the crates, generated files
+//! against their specification, reasons beside third-party crates, file sizes, leftovers, and the links and the
+//! contents of the book, and words that the glossary excludes.
 
 use crate::{book, generate, words};
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,5 +1,5 @@
-//! What the verifier has to go through for a program, held by a golden file: it takes a million instructions at most, and the time
-//! that it takes is the time that a swap takes.
+//! What the verifier has to go through for a program, held by a golden file: it takes a million instructions at most,
+//! and the time that it takes is the time that a swap takes.
 
 use crate::kernel;
 

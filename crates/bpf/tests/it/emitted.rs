@@ -1,5 +1,5 @@
-//! What the language's interpreter makes of a packet, and what the kernel makes of it, and what a machine of our own makes of the same
-//! instructions: the same, or they leave it undecided.
+//! What the language's interpreter makes of a packet, and what the kernel makes of it, and what a machine of our own
+//! makes of the same instructions: the same, or they leave it undecided.
 
 use crate::frames;
 use crate::kernel;
@@ -128,7 +128,8 @@ fn random_walk<M: Machine>(test: &str, rounds: u64, load: impl Fn(Object) -> Opt
     for round in 0..rounds {
         let mut prng = Prng::new(seed.wrapping_add(round));
         let mut ir = random::program(&mut prng, 4);
-        // What is taken out of a map does not come back when time goes back a little, so one of the two is tried at a time.
+        // What is taken out of a map does not come back when time goes back a little, so one of the two is tried at a
+        // time.
         let back = round % 2 == 0;
         if back {
             ir.maps.iter_mut().for_each(|m| m.capacity = 4096);

@@ -1,5 +1,6 @@
-//! The kernel's half of a program and the half in user space together do what the program means: random programs, of everything that the
-//! table of functions has, over made and over real packets, in the kernel and in a machine of our own.
+//! The kernel's half of a program and the half in user space together do what the program means: random programs, of
+//! everything that the table of functions has, over made and over real packets, in the kernel and in a machine of our
+//! own.
 
 use crate::kernel;
 use crate::vm;
@@ -168,7 +169,8 @@ fn is_worth_it(report: &Report) {
     }
     assert!(*ran > cases / 2, "{ran} of {cases} programs ran, refused: {:?}", report.refused);
     assert!(*first_half > packets / 4, "{first_half} of {packets} packets were decided in the kernel");
-    // Few programs are enough for what is the same in both machines; which functions there are is held where there are more.
+    // Few programs are enough for what is the same in both machines; which functions there are is held where there are
+    // more.
     let least = cases / 750;
     let missing = Report::missing(&report.functions_first, least, &USER_SPACE);
     assert!(missing.is_empty(), "in the kernel in fewer than {least} of {cases} programs: {missing:?}");
@@ -202,7 +204,8 @@ fn a_machine_that_forgives_nothing_does_what_programs_mean() {
     both_ways("a machine of our own", &Trial::new(seed, 1500), load_vm);
 }
 
-/// A driver that does not let a program write before a frame: what was made for it, and what was not and finds out packet by packet.
+/// A driver that does not let a program write before a frame: what was made for it, and what was not and finds out
+/// packet by packet.
 #[test]
 fn a_driver_without_room_before_frames_makes_no_difference() {
     fn load(object: Object) -> Option<Vm> {
@@ -246,7 +249,8 @@ fn real_packets_come_to_the_same_in_the_kernel() {
     }
 }
 
-/// UDP behind long options of IPv6: where its ports are not looked at, a tunnel may be behind them. Found by the programs above.
+/// UDP behind long options of IPv6: where its ports are not looked at, a tunnel may be behind them. Found by the
+/// programs above.
 #[test]
 fn what_may_be_a_tunnel_far_inside_is_left_to_user_space() {
     let options = [(wire::IpProtocol::DEST_OPTIONS, &[0; 126][..]); 2];

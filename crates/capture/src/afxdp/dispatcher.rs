@@ -16,7 +16,8 @@
 //! Why a slot and not `BPF_LINK_UPDATE`: that call also exchanges the program, but then sleeps under the kernel's
 //! network lock until all CPUs have left the old program (`bpf_dispatcher_update` in kernel/bpf/dispatcher.c calls
 //! `synchronize_rcu`). These 8 to 15 ms have no use here: the generation of a packet shows which program processed it.
-// PERF: an exchange takes 15 ms by the link, 0.07 ms by the slot, which costs a packet 1 ns (records/2026-11-22-xdp.md).
+// PERF: an exchange takes 15 ms by the link, 0.07 ms by the slot, which costs a packet 1 ns
+// (records/2026-11-22-xdp.md).
 
 use super::swap::{PortMap, PreparedProgram, spec};
 use crate::ProgramOutcomes;

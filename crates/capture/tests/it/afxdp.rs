@@ -14,7 +14,8 @@ const QUIET: Duration = Duration::from_millis(50);
 /// Long enough for a loaded machine; a test that waits so long has failed.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A pair of ports that carry frames: until the kernel has noticed the carrier, what a port is given to send is dropped.
+/// A pair of ports that carry frames: until the kernel has noticed the carrier, what a port is given to send is
+/// dropped.
 fn veth(sandbox: &Sandbox, options: VethOptions) -> (Port, Port) {
     let (a, b) = sandbox.veth_with("a", "b", options);
     settle(sandbox, &[&a, &b]);

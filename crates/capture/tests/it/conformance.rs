@@ -1,5 +1,5 @@
-//! Every source keeps the contract of `capture::Source`: stories that are generic over a [`Rig`], which is a way to open a
-//! source and a way to make frames arrive at it.
+//! Every source keeps the contract of `capture::Source`: stories that are generic over a [`Rig`], which is a way to
+//! open a source and a way to make frames arrive at it.
 
 use crate::common;
 
@@ -59,8 +59,8 @@ pub trait Rig: Sized {
     /// Prepares, or skips `test` by name.
     fn new(test: &str) -> Option<Self>;
 
-    /// Opens the source and makes `frames` arrive, in this order, before anyone reads. Returns the source and the frames
-    /// as they were on the wire; a source that makes up its own returns those.
+    /// Opens the source and makes `frames` arrive, in this order, before anyone reads. Returns the source and the
+    /// frames as they were on the wire; a source that makes up its own returns those.
     fn start(&mut self, frames: &[Vec<u8>], memory: Memory) -> (Self::Source, Vec<Vec<u8>>);
 
     /// Makes more frames arrive; only asked of live rigs.
@@ -74,7 +74,8 @@ fn bytes_of(taken: &[Taken]) -> Vec<&[u8]> {
 fn a_stopped_source_ends_for_ever_and_forgets_nothing<R: Rig>(test: &str) {
     let Some(mut rig) = R::new(test) else { return };
     let (mut source, expected) = rig.start(&numbered(0..500, |_| 200), Memory::Usual);
-    // Live frames are in the source's hands when it is stopped; a file or a generator has only those that were asked for.
+    // Live frames are in the source's hands when it is stopped; a file or a generator has only those that were asked
+    // for.
     let mut taken = if R::LIVE { Vec::new() } else { read(&mut source, expected.len()) };
     taken.extend(stop_and_drain(&mut source));
     assert_eq!(bytes_of(&taken), expected);

@@ -165,7 +165,8 @@ fn several_interfaces_are_one_port_and_that_is_told() {
     );
 }
 
-/// Two sections: the first numbers its interfaces left, right; the second right, left, and one more right, a queue of the same port.
+/// Two sections: the first numbers its interfaces left, right; the second right, left, and one more right, a queue of
+/// the same port.
 fn of_two_ports(dir: &TempDir) -> PathBuf {
     let mut w = ng::Writer::new(Vec::new(), "", "").unwrap();
     let numbers = [w.interface("left", pcap::ETHERNET).unwrap(), w.interface("in/right", pcap::ETHERNET).unwrap()];

@@ -40,7 +40,8 @@ fn refusal(result: Result<LiveFrames, SourceError>) -> String {
     result.err().expect("a refusal").to_string()
 }
 
-/// Sends `count` frames while reading what arrives into a file; answers the counts and what the checker says of the file.
+/// Sends `count` frames while reading what arrives into a file; answers the counts and what the checker says of the
+/// file.
 fn send_and_check(
     test: &str,
     out: &mut LiveFrames,
@@ -73,8 +74,8 @@ fn store(source: &mut impl Source, file: &mut Writer<BufWriter<File>>, wait: Dur
     source.poll(8192, wait, |f| each(f.bytes)).expect("poll")
 }
 
-/// Everything sent has arrived, whole, in order, once, and left after `begun`. The other end of a pair takes 256 frames ahead; where its turn is put
-/// off, because the host has other things to do, the rest is dropped, and counted.
+/// Everything sent has arrived, whole, in order, once, and left after `begun`. The other end of a pair takes 256 frames
+/// ahead; where its turn is put off, because the host has other things to do, the rest is dropped, and counted.
 fn assert_complete(what: &str, counts: LiveCounts, report: &checker::Report, first: u64, count: u64, begun: Timestamp) {
     let LiveCounts { sent, dropped, .. } = counts;
     assert_eq!(counts, LiveCounts { made: count, sent: count - dropped, dropped, under_way: 0 }, "{what}");

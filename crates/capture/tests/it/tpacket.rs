@@ -291,7 +291,8 @@ fn a_group_takes_each_frame_once_and_keeps_conversations_together() {
     assert_eq!(others.iter_mut().map(|s| stop_and_drain(s).len()).sum::<usize>(), sent.len());
 }
 
-/// Sends numbered frames from a thread of its own until told to stop, which then returns how many. Returns once it sends.
+/// Sends numbered frames from a thread of its own until told to stop, which then returns how many. Returns once it
+/// sends.
 fn send_until(stop: &Arc<AtomicBool>, port: &Port) -> std::thread::JoinHandle<u32> {
     let (stop, sender) = (Arc::clone(stop), RawSender::new(port));
     let (begun, wait) = std::sync::mpsc::channel();

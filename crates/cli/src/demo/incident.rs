@@ -90,7 +90,7 @@ mod tests {
     use wire::{FlowKey, Headers, link};
 
     #[test]
-    fn a_curve_without_a_syn_has_no_incident() {
+    fn a_series_without_a_syn_has_no_incident() {
         let quiet = |second| Second { second, packets: 7, tcp_syn: 0 };
         assert_eq!(seconds(&[quiet(10), quiet(11)]), None);
         let loud = |second| Second { tcp_syn: 1, ..quiet(second) };

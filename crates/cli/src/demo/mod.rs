@@ -191,7 +191,7 @@ fn asked(answer: &QueryRun, out: &mut impl Write) -> Result<(), Failure> {
 
 /// Checks that all data types count the same packets.
 fn conservation(done: &DemoResult, meter: &MeterReport, out: &mut impl Write) -> Result<(), Failure> {
-    writeln!(out, "the same packets in every grain:")?;
+    writeln!(out, "the same packets in every data type:")?;
     let mut row = |name: &str, packets: u64, more: String| {
         writeln!(out, "  {name:<14}{:>18}  {more}", show_count(packets)).map_err(Failure::from)
     };

@@ -12,7 +12,7 @@ use std::path::Path;
 /// One query and its purpose.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Step {
-    /// The data type of the result: `curve`, `flows` or `packets`.
+    /// The data type of the result: `series`, `flows` or `packets`.
     pub data_type: &'static str,
     /// The purpose of the query.
     pub purpose: String,

@@ -68,8 +68,8 @@ pub struct FlowsArgs {
     /// Folder of the store
     #[arg(long, value_name = "DIR", required_unless_present_any = ["read", "from_multicast"], conflicts_with_all = ["read", "from_multicast"], value_parser = crate::values::folder)]
     pub store: Option<PathBuf>,
-    /// Files instead: captures (as for run -r; - for standard input), of which the records are made now, or records, IPFIX
-    /// (RFC 5655) or our Parquet; also the words behind it that are files
+    /// Files instead: captures (as for run -r; - for standard input), of which the records are made now, or records,
+    /// IPFIX (RFC 5655) or our Parquet; also the words behind it that are files
     #[arg(short = 'r', long, value_name = "FILE")]
     pub read: Vec<PathBuf>,
     #[command(flatten)]
@@ -114,14 +114,15 @@ pub struct FlowsArgs {
     /// With --live and --top or --group: how often, each time of the records that came since the last [default: 10s]
     #[arg(long, value_name = "SPAN", requires = "live", value_parser = live::every)]
     pub every: Option<std::time::Duration>,
-    /// With --live: how long after its last packet a record may come [default: what the meter's timeouts make of it, as the
-    /// run that writes the store noted them; at least 90s]
+    /// With --live: how long after its last packet a record may come [default: what the meter's timeouts make of it, as
+    /// the run that writes the store noted them; at least 90s]
     #[arg(long, value_name = "SPAN", requires = "live", value_parser = base::units::parse_span)]
     pub max_lateness: Option<std::time::Duration>,
     /// With --live: those that another machine sends to this group, or to this UDP port of this machine
     #[arg(long, value_name = "GROUP:PORT", requires = "live", value_parser = crate::values::group_and_port)]
     pub from_multicast: Option<SocketAddr>,
-    /// With --from-multicast: the interface of this machine by which the group comes in [default: that of the kernel's route]
+    /// With --from-multicast: the interface of this machine by which the group comes in [default: that of the kernel's
+    /// route]
     #[arg(long, value_name = "IFACE", requires = "from_multicast")]
     pub multicast_interface: Option<String>,
     /// The packets of these flows instead of their records: of the store, or of the captures of -r

@@ -57,7 +57,8 @@ enum GroupVerb {
 
 #[derive(Args)]
 struct ControlArgs {
-    /// Interface of the engine; for a group whose packets come from several, all of them; `list` and `stats` answer for each
+    /// Interface of the engine; for a group whose packets come from several, all of them; `list` and `stats` answer for
+    /// each
     #[arg(short = 'i', long, value_name = "IFACE", value_delimiter = ',', required_unless_present = "socket")]
     interface: Vec<String>,
     /// The socket of its groups [default: /run/netgrain/IFACE.groups]

@@ -61,7 +61,7 @@ impl BackgroundWriter {
     pub fn new(sink: impl Write + Send + 'static) -> Self {
         let shared = Arc::new(Shared::default());
         let ours = Arc::clone(&shared);
-        let thread = std::thread::Builder::new().name("outlet".into()).spawn(move || drain(&ours, sink));
+        let thread = std::thread::Builder::new().name("writer".into()).spawn(move || drain(&ours, sink));
         match thread {
             Ok(thread) => Self { shared, thread: Some(thread) },
             Err(e) => {

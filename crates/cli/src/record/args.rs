@@ -119,7 +119,8 @@ pub enum FileFormat {
 
 #[derive(Args)]
 pub struct SocketArgs {
-    /// Where listeners attach, or `none` [default: /run/netgrain/IFACE.sock for interfaces, none for files and simulations]
+    /// Where listeners attach, or `none` [default: /run/netgrain/IFACE.sock for interfaces, none for files and
+    /// simulations]
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
     /// Permission bits of that socket; they let nobody in by themselves (see --socket-group)
@@ -137,7 +138,8 @@ pub struct SocketArgs {
     /// Interfaces that groups of others than root may send through [default: none]
     #[arg(long, value_name = "IFACE,...", value_delimiter = ',')]
     pub allow_forward: Vec<String>,
-    /// How long a lossless reader of another process may hold up a full ring before the producer no longer waits for it (0: for ever)
+    /// How long a lossless reader of another process may hold up a full ring before the producer no longer waits for it
+    /// (0: for ever)
     #[arg(long, value_name = "SPAN", value_parser = units::parse_span, default_value = "10s")]
     pub reader_timeout: Duration,
 }

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn without_grains_above_the_packets_there_is_no_meter() {
+    fn without_data_types_above_the_packets_there_is_no_meter() {
         let mut config = Config::default();
         assert!(meter(&config, 3, 1).is_some_and(|m| m.interface == 3 && m.flows.is_some() && m.series));
         config.flow.record = false;

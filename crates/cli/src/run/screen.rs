@@ -118,7 +118,7 @@ fn trouble(report: &Report) -> Option<String> {
 
 /// The last part of the summary: the outcome of the packets in each data type.
 pub fn data_types(m: &MeterReport) -> String {
-    let mut out = String::from("grains (packets):\n");
+    let mut out = String::from("data types (packets):\n");
     let mut row = |name: &str, value: u64, more: &str| {
         let _ = writeln!(out, "  {name:<14}{:>18}  {more}", show_count(value));
     };
@@ -181,7 +181,7 @@ mod tests {
     use engine::SinkReport;
 
     #[test]
-    fn what_is_not_in_every_grain_is_said_and_what_is_in_all_takes_no_line() {
+    fn what_is_not_in_every_data_type_is_said_and_what_is_in_all_takes_no_line() {
         let sink = SinkReport { name: "udp 192.0.2.1:4739".into(), records: 7, lost: 2, ..SinkReport::default() };
         let bad = MeterReport { unmetered: 12, sinks: vec![sink], ..MeterReport::default() };
         let said = data_types(&bad);

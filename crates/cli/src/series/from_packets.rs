@@ -47,7 +47,7 @@ struct MadeRows {
     /// The second of the oldest packet, by interface directory.
     oldest: HashMap<PathBuf, u64>,
     names: Vec<String>,
-    curves: Vec<InterfaceSeries>,
+    all_series: Vec<InterfaceSeries>,
     /// Index of the series by origin of the result: an interface has one origin for each queue.
     of_origin: HashMap<usize, usize>,
     /// The second of the current packet.
@@ -94,7 +94,7 @@ impl SeriesFromPackets {
             oldest: inventory::inventories(store)?.into_iter().filter_map(oldest).collect(),
             store: store.to_owned(),
             names: Vec::new(),
-            curves: Vec::new(),
+            all_series: Vec::new(),
             of_origin: HashMap::new(),
             second: None,
             rows: BTreeMap::new(),
@@ -150,7 +150,7 @@ impl SeriesFromPackets {
                 self.made.pass(Some(second));
             }
             match self.made.of_origin.get(&found.origin) {
-                Some(series_meter) => self.made.curves[*series_meter].count(&found),
+                Some(series_meter) => self.made.all_series[*series_meter].count(&found),
                 None => {
                     // The result lends either a packet or the list of origins, so the first packet of each origin is
                     // copied.
@@ -171,7 +171,7 @@ impl SeriesFromPackets {
         let is_due = |second: u64| before.is_none_or(|before| second < before);
         while let Some(known) = self.next_known.take_if(|row| is_due(row.second)) {
             self.next_known = next(&mut self.known)?;
-            let since = self.made.curves[usize::from(known.interface)].since;
+            let since = self.made.all_series[usize::from(known.interface)].since;
             if known.direction == series::Direction::In && known.second >= since {
                 let (second, interface) = (known.second, known.interface);
                 let silent = Row { second, interface, ..Row::default() };
@@ -194,21 +194,21 @@ impl MadeRows {
             None => self.add(interface, false)?,
         };
         self.of_origin.insert(origin, at);
-        Ok(&mut self.curves[at])
+        Ok(&mut self.all_series[at])
     }
 
     fn add(&mut self, interface: &str, is_known: bool) -> Result<usize, Failure> {
-        let number = self.curves.len();
+        let number = self.all_series.len();
         let key = address_key::of_interface(&self.store, interface)?;
         let since = self.oldest.get(&interface_folder(&self.store, interface)).copied().unwrap_or(u64::MAX);
         self.names.push(interface.to_owned());
-        self.curves.push(InterfaceSeries { counter: SeriesMeter::of_capture(number as u16), key, is_known, since });
+        self.all_series.push(InterfaceSeries { counter: SeriesMeter::of_capture(number as u16), key, is_known, since });
         Ok(number)
     }
 
     /// Completes all rows before this second; `None` completes all.
     fn pass(&mut self, second: Option<u64>) {
-        for (number, series_meter) in self.curves.iter_mut().enumerate() {
+        for (number, series_meter) in self.all_series.iter_mut().enumerate() {
             let rows = match second {
                 Some(second) => series_meter.counter.tick(Timestamp::from_secs_nanos(second, 0)),
                 None => series_meter.counter.finish(),

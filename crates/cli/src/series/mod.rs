@@ -41,7 +41,7 @@ use std::path::{Path, PathBuf};
   netgrain series --live --from-multicast 239.129.0.0:4739 --multicast-interface eth0
 
 A second without packets is a row of zeros. Seconds of which nothing is known have none: a line says so (in JSON an
-object with `gap`). The curve of a filter is made of the stored packets that match; how many flows there were it does not
+object with `gap`). The series of a filter is made of the stored packets that match; how many flows there were it does not
 know, and which way they went neither: packet files keep no direction, and all of it is told as `in`.
 
 {}", interval::HELP)
@@ -53,8 +53,8 @@ pub struct SeriesArgs {
     /// Folder of the store
     #[arg(long, value_name = "DIR", required_unless_present_any = ["read", "from_multicast"], conflicts_with_all = ["read", "from_multicast"], value_parser = crate::values::folder)]
     pub store: Option<PathBuf>,
-    /// Files instead: captures (as for run -r; - for standard input), of which the rows are made now, or rows, IPFIX (RFC 5655)
-    /// or our Parquet; words behind them that are no files are FILTER, for captures
+    /// Files instead: captures (as for run -r; - for standard input), of which the rows are made now, or rows, IPFIX
+    /// (RFC 5655) or our Parquet; words behind them that are no files are FILTER, for captures
     #[arg(short = 'r', long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["live", "from_multicast"])]
     pub read: Vec<PathBuf>,
     #[command(flatten)]
@@ -89,7 +89,8 @@ pub struct SeriesArgs {
     /// With --live: those that another machine sends to this group, or to this UDP port of this machine
     #[arg(long, value_name = "GROUP:PORT", requires = "live", value_parser = crate::values::group_and_port)]
     pub from_multicast: Option<SocketAddr>,
-    /// With --from-multicast: the interface of this machine by which the group comes in [default: that of the kernel's route]
+    /// With --from-multicast: the interface of this machine by which the group comes in [default: that of the kernel's
+    /// route]
     #[arg(long, value_name = "IFACE", requires = "from_multicast")]
     pub multicast_interface: Option<String>,
     #[command(flatten)]

@@ -69,9 +69,9 @@ pub struct TimeAxis {
 impl TimeAxis {
     /// An axis from the first second of all series to the last, at most `width` characters wide; each character stands
     /// for `step` seconds or a multiple of them. `None` if there are no values.
-    pub fn of<'a>(curves: impl Iterator<Item = &'a Sparkline> + Clone, step: u64, width: usize) -> Option<Self> {
-        let first = curves.clone().filter_map(|c| c.values.first_key_value()).map(|(second, _)| *second).min()?;
-        let last = curves.filter_map(|c| c.values.last_key_value()).map(|(second, _)| *second).max()?;
+    pub fn of<'a>(sparklines: impl Iterator<Item = &'a Sparkline> + Clone, step: u64, width: usize) -> Option<Self> {
+        let first = sparklines.clone().filter_map(|c| c.values.first_key_value()).map(|(second, _)| *second).min()?;
+        let last = sparklines.filter_map(|c| c.values.last_key_value()).map(|(second, _)| *second).max()?;
         let (step, width) = (step.max(1), width.max(1) as u64);
         let places = (last - first) / step + 1;
         let each = step * places.div_ceil(width);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn curves_that_begin_and_end_at_other_times_stand_over_one_axis() {
+    fn sparklines_that_begin_and_end_at_other_times_stand_over_one_axis() {
         let (a, b) = (series(&[(100, 1.0), (101, 2.0)]), series(&[(102, 3.0), (105, 3.0)]));
         let axis = TimeAxis::of([&a, &b].into_iter(), 1, 80).expect("values");
         assert_eq!((a.line(&axis).as_str(), b.line(&axis).as_str()), ("▄█    ", "  █  █"));

@@ -1,8 +1,8 @@
 //! The shell blocks of the README and of the book's pages for users, run as they stand there.
 //!
-//! Each page is one script: its blocks run in order, in one `bash -eu -o pipefail`, in a temporary folder inside a network
-//! namespace of its own with the veth pairs `feed`–`eth1` and `eth2`–`sink`. `/data/` is replaced by a folder of the test. The
-//! word after `sh` in a fence says where a block runs:
+//! Each page is one script: its blocks run in order, in one `bash -eu -o pipefail`, in a temporary folder inside a
+//! network namespace of its own with the veth pairs `feed`–`eth1` and `eth2`–`sink`. `/data/` is replaced by a folder
+//! of the test. The word after `sh` in a fence says where a block runs:
 //!
 //! | fence | the block |
 //! |---|---|

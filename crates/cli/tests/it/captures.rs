@@ -1,4 +1,5 @@
-//! `flows -r` and `series -r` over captures: the answers of a store into which the same files were replayed, without the store.
+//! `flows -r` and `series -r` over captures: the answers of a store into which the same files were replayed, without
+//! the store.
 
 use crate::common;
 
@@ -91,8 +92,8 @@ fn flows_and_series_of_captures_are_those_of_a_store_with_the_same_packets() {
 }
 
 #[test]
-fn the_curve_of_a_filter_over_a_capture_is_that_of_the_store() {
-    let dir = TempDir::new("captures-curve-of-a-filter");
+fn the_series_of_a_filter_over_a_capture_is_that_of_the_store() {
+    let dir = TempDir::new("captures-series-of-a-filter");
     let file = generated(&dir, "a.pcap", "imix,flows=50,rate=1kpps,packets=3000");
     let store = dir.join("store");
     replayed(&[&file], &store);

@@ -128,8 +128,8 @@ fn what_was_said_to_be_stored_two_seconds_before_a_kill_is_there_after_the_next_
         let segment = if round % 2 == 0 { "2MiB" } else { "256MiB" };
         let (mut running, _err) = Running::start(&mut record(&store, &["--json", "--segment", segment]));
         let mut lines = BufReader::new(running.0.stdout.take().expect("caught")).lines();
-        // One report a second. The recorder writes out what it has once a second as well, so that two reports later what
-        // the first one said has had its second, and one more to get to the disk.
+        // One report a second. The recorder writes out what it has once a second as well, so that two reports later
+        // what the first one said has had its second, and one more to get to the disk.
         let stored: Vec<u64> = (0..3)
             .map(|_| {
                 let line = lines.next().expect("a report").expect("text");

@@ -1,5 +1,5 @@
-//! Captures replayed in another order than that of time, into one store, and asked for intervals: by the store, by the captures
-//! themselves, and by the rows of the meter.
+//! Captures replayed in another order than that of time, into one store, and asked for intervals: by the store, by the
+//! captures themselves, and by the rows of the meter.
 
 use crate::common;
 
@@ -87,7 +87,7 @@ fn any_interval_finds_in_a_store_that_was_filled_in_disorder_what_it_finds_in_th
             let what = format!("seed {seed}, segments of {segment}, {from} to {to} {filter:?}");
             assert_eq!(found, (expected, Some(i32::from(expected == 0))), "{what}");
         }
-        // The curve of a filter is made of packets, the rows were made by the meter.
+        // The series of a filter is made of packets, the rows were made by the meter.
         let series = |args: &[&str]| {
             let said = run(&[&["series", "--store", arg(&store), "--json"], args].concat());
             assert_eq!(said.status, Some(0), "{said:?}");

@@ -66,7 +66,8 @@ fn the_page_splits_a_port_over_four_processes_in_three_commands() {
     let mut seen = BTreeSet::new();
     for worker in 1..=4 {
         let part = frames(&ground.dir.join(format!("worker{worker}.pcap")));
-        // The key of the hash is drawn for each engine, so shares differ; 90 flows leave a worker without any in 1 of 10¹⁰ runs.
+        // The key of the hash is drawn for each engine, so shares differ; 90 flows leave a worker without any in 1 of
+        // 10¹⁰ runs.
         assert!(!part.is_empty(), "worker {worker} has no packet of 1800");
         for frame in part {
             let flow = number(&frame, 72);
@@ -108,7 +109,8 @@ fn the_three_commands_of_every_example_do_what_it_says() {
         ground.wait_for_packets(&group, 1000);
         let books = ground.books(&group);
         let field = |name: &str| books[name].as_u64().unwrap_or_else(|| panic!("no {name}: {books}"));
-        // Of TCP with ACK between hosts that no example knows: passed, dropped, for a class without members; out of eth2.
+        // Of TCP with ACK between hosts that no example knows: passed, dropped, for a class without members; out of
+        // eth2.
         let expected = match &*file {
             "port-mirror.ng" => [1000, 0, 0, 1000],
             "stateless-firewall.ng" => [0, 1000, 0, 1000],

@@ -592,7 +592,8 @@ fn records_of_some_fields_are_all_told_where_a_column_that_none_of_them_needs_is
     };
     let wanted = ports(&flows(&store, &few));
     assert_eq!(wanted.values().sum::<u64>(), all.len() as u64);
-    // Where the columns lie is known by what damage does: one is looked for that costs records and is none of the ports.
+    // Where the columns lie is known by what damage does: one is looked for that costs records and is none of the
+    // ports.
     const PLACES: usize = 80;
     let mut spared = 0;
     for place in 1..PLACES {

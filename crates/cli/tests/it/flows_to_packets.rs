@@ -1,5 +1,5 @@
-//! From one grain to the next, over captures of real and odd networks: a flow leads to its own packets and to no others, and
-//! whoever asks packets for what only a tunnel has is told so.
+//! From flow records to packets, over captures of real and odd networks: a flow leads to its own packets and to no
+//! others, and whoever asks packets for what only a tunnel has is told so.
 
 use crate::common;
 
@@ -17,7 +17,7 @@ const FOLLOWED: usize = 3;
 /// All that is of a kind is followed up to so many.
 const MOST: usize = 10;
 
-/// All grains of a file.
+/// All data types of a file.
 fn made(file: &Path, store: &Path, more: &[&str]) -> Said {
     let fixed = ["run", "-r", arg(file), "--store", arg(store), "-q", "--set", "capture.ring=8MiB"];
     run(&[&fixed, more].concat())
@@ -99,7 +99,7 @@ fn every_flow_of_every_odd_capture_leads_to_the_packets_that_its_records_tell_of
 }
 
 #[test]
-fn flows_in_sessions_pseudowires_and_snap_are_found_by_their_words_in_every_grain() {
+fn flows_in_sessions_pseudowires_and_snap_are_found_by_their_words_in_every_data_type() {
     let dir = TempDir::new("crossing-below");
     let packet = |n: u8| built(Frame::udp4([10, 0, n, 1], 2222, [10, 0, n, 2], 53).payload(b"the inner").raw());
     let six = built(Frame::udp6([7; 8], 2222, [9; 8], 53).payload(b"the inner").raw());

@@ -1,4 +1,5 @@
-//! Packets that are forwarded do not come back: one engine that forwards to its own port, and two that forward to each other's.
+//! Packets that are forwarded do not come back: one engine that forwards to its own port, and two that forward to each
+//! other's.
 //!
 //! A shared port (TPACKET) shows what leaves by it as well, so each forwarded packet is captured again.
 

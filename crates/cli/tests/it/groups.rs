@@ -1,5 +1,5 @@
-//! Groups of the configuration, and what the engine does itself with a group's packets: files, ports, the host. And who may
-//! do what, with a process of another user.
+//! Groups of the configuration, and what the engine does itself with a group's packets: files, ports, the host. And who
+//! may do what, with a process of another user.
 
 use crate::common;
 
@@ -466,7 +466,8 @@ fn a_group_of_two_ports_has_both_directions_of_a_link_at_one_member() {
     let (c, d) = sandbox.veth("vc", "vd");
     let dir = TempDir::new("two-ports");
     let config = dir.join("c.toml");
-    // The state of a flow is one, by whichever port its packets come; a port that is not there costs nothing but itself.
+    // The state of a flow is one, by whichever port its packets come; a port that is not there costs nothing but
+    // itself.
     std::fs::write(
         &config,
         "[[group]]\nname = \"tap\"\nprogram = \"flows = flow_map 0 key_ip_proto\\nmain = udp >-> incr_fstate flows >-> steer_flow\"\n\

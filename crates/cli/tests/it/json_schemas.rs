@@ -1,5 +1,6 @@
-//! The documents of `--json` are those of the schemas in `docs/reference/schemas`, and `docs/reference/json.md` is made of the schemas.
-//! With `NETGRAIN_WRITE_DOCS=1` the page and the descriptions of records and rows are written instead of compared.
+//! The documents of `--json` are those of the schemas in `docs/reference/schemas`, and `docs/reference/json.md` is made
+//! of the schemas. With `NETGRAIN_WRITE_DOCS=1` the page and the descriptions of records and rows are written instead
+//! of compared.
 
 use crate::common;
 
@@ -236,7 +237,8 @@ fn every_document_is_as_its_schema_says() {
     all.sorted(&run(&["verify", "--json", arg(&store)]), &kinds);
     all.are("repair", &objects(&run(&["repair", "--json", arg(&store)]).out));
     let _ = run(&retain);
-    // Changes of the machine's settings are left to the tests of doctor; a replay of one capture without silence has no gap.
+    // Changes of the machine's settings are left to the tests of doctor; a replay of one capture without silence has no
+    // gap.
     let unseen: Vec<_> = all.schemas.keys().filter(|name| !all.seen.contains(*name)).map(String::as_str).collect();
     let elsewhere: BTreeSet<_> = ["doctor-change", "series-gap", "capture-event"].into();
     assert!(unseen.iter().all(|name| elsewhere.contains(name)), "schemas without a document: {unseen:?}");

@@ -1,4 +1,5 @@
-//! What captures say of their packets and cannot be so, or what the target cannot say: it is counted and told by every verb.
+//! What captures say of their packets and cannot be so, or what the target cannot say: it is counted and told by every
+//! verb.
 
 use crate::common;
 

@@ -81,8 +81,8 @@ fn a_port_in_a_small_control_group_is_captured_with_a_ring_that_fits_and_a_large
 }
 
 #[test]
-fn a_small_capture_is_replayed_into_all_grains_in_little_memory() {
-    let test = "a_small_capture_is_replayed_into_all_grains_in_little_memory";
+fn a_small_capture_is_replayed_into_all_data_types_in_little_memory() {
+    let test = "a_small_capture_is_replayed_into_all_data_types_in_little_memory";
     let dir = TempDir::new(test);
     let (file, store) = (dir.join("a.pcap"), dir.join("store"));
     let made = run(&["gen", "-w", arg(&file), "imix,flows=1000,rate=10kpps,packets=8000"]);

@@ -1,6 +1,7 @@
-//! Other people's meters see the same conversations in the same packets: softflowd, argus and tshark, on the fields that they
-//! have in common with our records. Programs cut conversations into records as each sees fit, so what is compared is what
-//! all records of a conversation add up to: packets and bytes of each direction, first and last moment.
+//! Other people's meters see the same conversations in the same packets: softflowd, argus and tshark, on the fields
+//! that they have in common with our records. Programs cut conversations into records as each sees fit, so what is
+//! compared is what all records of a conversation add up to: packets and bytes of each direction, first and last
+//! moment.
 
 use crate::common;
 
@@ -156,8 +157,9 @@ fn argus(mut program: Command, mut ra: Command, dir: &TempDir, capture: &Path) -
     all
 }
 
-/// A line of `tshark -z conv`: `A:1 <-> B:2  58 3888 bytes  111 7403 bytes  169 11 kB  START DURATION`, the first two from
-/// the right end to the left one and back. It rounds bytes from ten thousand on, and durations, so this compares by itself.
+/// A line of `tshark -z conv`: `A:1 <-> B:2  58 3888 bytes  111 7403 bytes  169 11 kB  START DURATION`, the first two
+/// from the right end to the left one and back. It rounds bytes from ten thousand on, and durations, so this compares
+/// by itself.
 fn tshark(mut program: Command, capture: &Path, ours: &Talks) {
     program.args(["-r", arg(capture), "-q", "-t", "e", "-z", "conv,tcp", "-z", "conv,udp"]);
     let (said, _) = output(&mut program);

@@ -1,4 +1,5 @@
-//! One machine exports to groups, another one subscribes: two processes in two network namespaces with a wire between them.
+//! One machine exports to groups, another one subscribes: two processes in two network namespaces with a wire between
+//! them.
 
 use crate::common;
 

@@ -1,5 +1,5 @@
-//! What a running netgrain may still do, as the kernel says; that it is enough for a port that comes back; and what is said
-//! when it is too little to begin with.
+//! What a running netgrain may still do, as the kernel says; that it is enough for a port that comes back; and what is
+//! said when it is too little to begin with.
 
 use crate::common;
 
@@ -67,7 +67,8 @@ impl Heard {
     }
 }
 
-/// Takes the port away and makes it anew while `record` runs, with a hundred frames before and after. Returns its report.
+/// Takes the port away and makes it anew while `record` runs, with a hundred frames before and after. Returns its
+/// report.
 fn through_a_flap(
     sandbox: &Sandbox,
     (mut recorder, err): (Running, impl BufRead + Send + 'static),

@@ -1,5 +1,5 @@
-//! A program at a port, by the binary itself, which keeps no more privileges than it has to: the kernel loads the program, and loads another
-//! on SIGHUP.
+//! A program at a port, by the binary itself, which keeps no more privileges than it has to: the kernel loads the
+//! program, and loads another on SIGHUP.
 
 use crate::common;
 use crate::workspace;

@@ -19,8 +19,8 @@ fn in_the_east(store: &Path, verb: &str, more: &[&str]) -> Said {
     say(command.env("TZ", "EAST-2"))
 }
 
-/// What a command says on a terminal of so many columns, without the carriage returns of its lines. `None`, and skipped by
-/// name, where no terminal can be made.
+/// What a command says on a terminal of so many columns, without the carriage returns of its lines. `None`, and skipped
+/// by name, where no terminal can be made.
 fn on_terminal(test: &str, columns: u32, env: &str, args: &[&str]) -> Option<String> {
     let mut script = testkit::tool(test, "script")?;
     let words: Vec<String> = args.iter().map(|word| format!("'{word}'")).collect();
@@ -47,9 +47,9 @@ fn a_number_without_its_unit_is_no_span() {
 }
 
 #[test]
-fn around_a_minute_is_that_minute_for_all_grains() {
+fn around_a_minute_is_that_minute_for_all_data_types() {
     let dir = TempDir::new("around");
-    let (store, all) = store(&dir, "around_a_minute_is_that_minute_for_all_grains");
+    let (store, all) = store(&dir, "around_a_minute_is_that_minute_for_all_data_types");
     let asked = |words: &[&str]| objects(&flows(&store, &[words, &["--json"]].concat()).out).len();
     let within = |from: u64, span: u64| {
         let (from, to) =
@@ -126,7 +126,7 @@ fn lines_fit_the_terminal_and_say_what_was_left_out() {
     let test = "lines_fit_the_terminal_and_say_what_was_left_out";
     let dir = TempDir::new("terminal");
     let (store, all) = store(&dir, test);
-    let mut writer = columns::Writer::new(columns::Config::new(&store, "curve")).expect("threads");
+    let mut writer = columns::Writer::new(columns::Config::new(&store, "series")).expect("threads");
     for second in (BEGIN..BEGIN + 30).chain(BEGIN + 40..BEGIN + 60) {
         let total = series::Volume { packets: second - BEGIN, bytes: 700 * (second - BEGIN) };
         writer.row(&series::Row { second, total, ..series::Row::default() });
@@ -154,7 +154,7 @@ fn lines_fit_the_terminal_and_say_what_was_left_out() {
     let Some(said) = on_terminal(test, 80, "", &wide) else { return };
     let piped = run(&wide);
     assert!(said.starts_with(&piped.out) && piped.out.contains("packets there/back"), "{said}\n{}", piped.out);
-    // The drawing of a series has times below its curves.
+    // The drawing of a series has times below its sparklines.
     let Some(said) = on_terminal(test, 100, "", &["series", "--store", store, "--color", "never"]) else { return };
     let below: Vec<&str> = said.lines().skip_while(|l| !l.contains('┴')).collect();
     assert!(

@@ -1,5 +1,5 @@
-//! What was recorded and is metered again gives the records and rows of the recording, down to the estimates of distinct
-//! addresses, whose secret lies beside the packets.
+//! What was recorded and is metered again gives the records and rows of the recording, down to the estimates of
+//! distinct addresses, whose secret lies beside the packets.
 
 use crate::common;
 

@@ -218,12 +218,12 @@ fn a_file_gives_packets_flows_and_rows_in_one_store_and_the_same_export_for_any_
 }
 
 #[test]
-fn without_packets_the_store_has_the_other_grains_and_the_summary_says_that_they_agree() {
+fn without_packets_the_store_has_the_other_data_types_and_the_summary_says_that_they_agree() {
     let dir = TempDir::new("without_packets");
     let (file, store) = (generated(&dir, "5k"), dir.join("store"));
     let said = run(&[&["run", "-r", arg(&file), "--store", arg(&store), "--no-packets"], &RING[..]].concat());
     assert_eq!(said.status, Some(0), "{said:?}");
-    assert!(said.out.contains("grains (packets)") && !said.out.contains("FAULT"), "{}", said.out);
+    assert!(said.out.contains("data types (packets)") && !said.out.contains("FAULT"), "{}", said.out);
     let files = walk(&store);
     assert!(files.iter().any(|p| p.extension().is_some_and(|e| e == "parquet")), "{files:?}");
     assert!(!files.iter().any(|p| p.extension().is_some_and(|e| e == "pcap")), "{files:?}");
@@ -408,8 +408,8 @@ fn each_kind_is_kept_as_its_own_rules_say() {
     let kinds = [".pcap", ".flows.parquet", ".series.parquet"];
     let whole = kinds.map(|kind| bytes(&store, kind));
     assert!(whole.iter().all(|bytes| *bytes > 0), "{whole:?}");
-    // A limit that is smaller than what there is takes what an earlier run left, and only of its kind. What this run seals
-    // may come before the rule is looked at or after it; a day that is over may be one file of rows by then.
+    // A limit that is smaller than what there is takes what an earlier run left, and only of its kind. What this run
+    // seals may come before the rule is looked at or after it; a day that is over may be one file of rows by then.
     all(&["flow.max_size=1"]);
     let more = kinds.map(|kind| bytes(&store, kind));
     assert!(more[0] == 2 * whole[0] && more[1] <= whole[1] && more[2] > whole[2], "{more:?} of {whole:?}");
@@ -451,7 +451,7 @@ fn a_hangup_changes_what_can_change_names_what_cannot_and_a_wrong_file_changes_n
     std::thread::sleep(std::time::Duration::from_millis(300));
     signal(&running.0, "INT");
     let report = report(&running.end(err));
-    let sinks = report["meter"]["sinks"].as_array().expect("outlets");
+    let sinks = report["meter"]["sinks"].as_array().expect("sinks");
     let late = sinks.iter().find(|o| o["name"] == target.as_str()).expect("the new collector");
     assert_eq!(late["records"], 50, "those that ended with the run: {sinks:?}");
     assert!(std::fs::metadata(&sent).is_ok_and(|m| m.len() > 1000));
@@ -477,7 +477,7 @@ fn a_replay_waits_for_a_dead_collector_once_and_says_what_it_did_not_get() {
     let (file, target, store) = (crowd(&dir), free(), dir.join("store"));
     let args = ["run", "-r", arg(&file), "--store", arg(&store), "--export", &target, "--json", "-q"];
     let report = report_that(&run(&[&args[..], &RING[..]].concat()), 1);
-    let sinks = report["meter"]["sinks"].as_array().expect("outlets");
+    let sinks = report["meter"]["sinks"].as_array().expect("sinks");
     let dead = sinks.iter().find(|o| o["name"] == target.as_str()).expect("the collector");
     assert_eq!((&dead["records"], &dead["lost"]), (&report["meter"]["started"], &report["meter"]["started"]));
     assert!(report["meter"]["started"].as_u64().is_some_and(|flows| flows > 20_000), "{report}");
@@ -526,7 +526,7 @@ fn a_hangup_lets_collectors_that_stay_alone_and_waits_for_none_that_goes() {
     signal(&running.0, "INT");
     let report = report_that(&running.end(err), 1);
     assert_eq!((&report["lost_total"], &report["meter"]["unmetered"]), (&0.into(), &0.into()));
-    let sinks = report["meter"]["sinks"].as_array().expect("outlets");
+    let sinks = report["meter"]["sinks"].as_array().expect("sinks");
     let of = |name: &str| sinks.iter().find(|o| o["name"] == name).unwrap_or_else(|| panic!("no {name}: {sinks:?}"));
     let made: u64 = report["meter"]["records"].as_object().expect("records").values().filter_map(|n| n.as_u64()).sum();
     assert_eq!((&of(&stays)["records"], &of(&stays)["lost"]), (&made.into(), &0.into()));
@@ -544,8 +544,8 @@ fn a_hangup_lets_collectors_that_stay_alone_and_waits_for_none_that_goes() {
 }
 
 #[test]
-fn a_port_is_watched_at_every_grain_until_an_interrupt() {
-    let test = "a_port_is_watched_at_every_grain_until_an_interrupt";
+fn a_port_is_watched_at_every_data_type_until_an_interrupt() {
+    let test = "a_port_is_watched_at_every_data_type_until_an_interrupt";
     let Some(sandbox) = Sandbox::new(test) else { return };
     let dir = TempDir::new(test);
     let (a, b) = sandbox.veth("wa", "wb");

@@ -19,7 +19,8 @@ fn refused(said: &Said, names: &str, advice: &str) {
     assert!(said.err.contains(names) && said.err.contains(advice), "{}", said.err);
 }
 
-/// A store whose one interface was watched for 100 s, of which every third was silent, then not for 20, then for 80 again.
+/// A store whose one interface was watched for 100 s, of which every third was silent, then not for 20, then for 80
+/// again.
 fn store(dir: &TempDir, test: &str) -> (PathBuf, Vec<Row>) {
     let mut prng = Prng::new(testkit::seed(test));
     let store = dir.join("store");
@@ -139,7 +140,7 @@ fn metered(dir: &TempDir, packets: &str) -> PathBuf {
 }
 
 #[test]
-fn the_curve_of_a_filter_that_lets_all_pass_is_that_of_the_meter() {
+fn the_series_of_a_filter_that_lets_all_pass_is_that_of_the_meter() {
     let dir = TempDir::new("series-filter-all");
     let store = metered(&dir, "25k");
     let (metered, made) = (ask(&store, &["--json"]), ask(&store, &["--json", "not host 192.0.2.77"]));
@@ -160,7 +161,7 @@ fn the_curve_of_a_filter_that_lets_all_pass_is_that_of_the_meter() {
 }
 
 #[test]
-fn the_curve_of_a_filter_counts_the_packets_that_match_and_seconds_without_any_are_zeros() {
+fn the_series_of_a_filter_counts_the_packets_that_match_and_seconds_without_any_are_zeros() {
     let dir = TempDir::new("series-filter-some");
     let store = metered(&dir, "25k");
     for filter in ["tcp port 443", "udp and less 100", "host 198.51.100.250"] {

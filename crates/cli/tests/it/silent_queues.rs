@@ -1,8 +1,8 @@
-//! Queues that do not take a program: whoever loads it with `netgrain group`, or asks for the books, is told which, and the exit status
-//! says that something is wrong.
+//! Queues that do not take a program: whoever loads it with `netgrain group`, or asks for the books, is told which, and
+//! the exit status says that something is wrong.
 //!
-//! A dispatcher that fails is a bug, so no engine can be asked for one. The engine here is the registry and the door of a real one, whose
-//! second queue has a dispatcher that has ended before its stream.
+//! A dispatcher that fails is a bug, so no engine can be asked for one. The engine here is the registry and the door of
+//! a real one, whose second queue has a dispatcher that has ended before its stream.
 
 use crate::common;
 

@@ -1,7 +1,9 @@
-//! Steering on a live port: packets of many shapes, and member processes that join, leave and are killed between two swaps.
+//! Steering on a live port: packets of many shapes, and member processes that join, leave and are killed between two
+//! swaps.
 //!
-//! A flow here is plain, in fragments, in a tunnel, or now in one and now not; of some, packets are now cut and now whole, in their tunnels
-//! too; their packets go both ways in turn. Each frame ends with the number of its flow and its own. What the members wrote into files says who had what; of a killed one the file may lack the end.
+//! A flow here is plain, in fragments, in a tunnel, or now in one and now not; of some, packets are now cut and now
+//! whole, in their tunnels too; their packets go both ways in turn. Each frame ends with the number of its flow and its
+//! own. What the members wrote into files says who had what; of a killed one the file may lack the end.
 
 use crate::common;
 use crate::workspace;
@@ -44,8 +46,8 @@ fn round(prng: &mut Prng, back: bool, first: u32) -> Vec<Vec<u8>> {
     out
 }
 
-/// What a flow sends at a time: one packet, or (2) the two parts of one, or (1, 7, 8, 9) three frames of packets of which some are cut. The
-/// flow's number ends four bytes before a frame does.
+/// What a flow sends at a time: one packet, or (2) the two parts of one, or (1, 7, 8, 9) three frames of packets of
+/// which some are cut. The flow's number ends four bytes before a frame does.
 fn packet(prng: &mut Prng, flow: u32, back: bool, out: &mut Vec<Vec<u8>>) {
     let from = out.len();
     let [low, high] = [flow as u8, (flow >> 8) as u8];
@@ -342,7 +344,8 @@ fn nothing_is_lost_or_parted_while_members_and_programs_change_under_traffic() {
                 let who = here.remove(0);
                 members[who].kill();
                 ground.wait_for_members("flows", here.len());
-                // What is judged from here on is with somebody who lives; some rounds more than were judged may be in flight.
+                // What is judged from here on is with somebody who lives; some rounds more than were judged may be in
+                // flight.
                 killed_at = ground.books("flows")["received"].as_u64().expect("a number") as u32 + 3 * FRAMES;
             }
             _ => {

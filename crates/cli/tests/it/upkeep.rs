@@ -1,5 +1,5 @@
-//! `netgrain verify` and `netgrain repair`: what they say of sound and damaged files, beside a living recorder and beside
-//! retention.
+//! `netgrain verify` and `netgrain repair`: what they say of sound and damaged files, beside a living recorder and
+//! beside retention.
 
 use crate::common;
 
@@ -208,7 +208,7 @@ fn a_store_of_another_user_takes_the_right_to_override_and_one_of_ours_does_not(
     assert_eq!(run(&["verify", arg(&store)]).status, Some(0));
 }
 
-/// Every grain of a simulation, in a store.
+/// Every data type of a simulation, in a store.
 fn watched(store: &Path) {
     let said = run(&["run", "--sim", "imix,rate=20kpps,packets=5k", "--store", arg(store), "-q"]);
     assert!(matches!(said.status, Some(0 | 1)), "{said:?}");
@@ -220,7 +220,7 @@ fn data_types(store: &Path) -> Vec<PathBuf> {
 
 #[test]
 fn flow_records_and_rows_are_known_and_their_damage_is_told() {
-    let dir = TempDir::new("upkeep-grains");
+    let dir = TempDir::new("upkeep-data-types");
     let store = dir.join("store");
     watched(&store);
     let files = data_types(&store);
@@ -234,7 +234,8 @@ fn flow_records_and_rows_are_known_and_their_damage_is_told() {
     }
     assert!(run(&["repair", arg(&store)]).out.contains("nothing to mend"));
     assert_eq!(run(&["repair", arg(&files[0])]).status, Some(0));
-    // Cut, and in an hour that is not its own: what is wrong is said; repair puts the first aside and leaves the second.
+    // Cut, and in an hour that is not its own: what is wrong is said; repair puts the first aside and leaves the
+    // second.
     let whole = std::fs::read(&files[0]).expect("the file");
     std::fs::write(&files[0], &whole[..whole.len() - 1]).expect("cut");
     let moved = store.join("sim/2001/02/03/04").join(files[1].file_name().expect("a name"));

@@ -1,5 +1,6 @@
-//! What a volume may do to a store of columns: power that fails at any step, no room, writes and syncs that fail, bits that
-//! flip. What was synced is there afterwards, once, as it was given; what is not as it was written is told with its name.
+//! What a volume may do to a store of columns: power that fails at any step, no room, writes and syncs that fail, bits
+//! that flip. What was synced is there afterwards, once, as it was given; what is not as it was written is told with
+//! its name.
 
 use crate::common;
 
@@ -279,7 +280,8 @@ fn what_a_full_or_failing_volume_took_is_there_and_what_it_refused_is_counted() 
         // What is published is synced, whatever failed before.
         let synced = found(&store_of(&laid_out(&device.synced())), &given, &note);
         assert!(synced.len() as u64 >= counts.sealed, "{note}");
-        // A failure of the power now: recovery finds what was synced, and what came back of sealed journals is no second time.
+        // A failure of the power now: recovery finds what was synced, and what came back of sealed journals is no
+        // second time.
         for _ in 0..3 {
             let dir = laid_out(&device.surviving(&mut prng));
             let store = store_of(&dir);

@@ -1,4 +1,5 @@
-//! Loops over a store: what they miss and what they refuse, and that they tell everything else once, live or by interval.
+//! Loops over a store: what they miss and what they refuse, and that they tell everything else once, live or by
+//! interval.
 
 use crate::common;
 

@@ -53,7 +53,8 @@ fn a_handful_of_records_comes_back_whichever_they_are() {
 
 #[test]
 fn what_was_learnt_of_one_row_group_does_the_next_no_harm() {
-    // Ways of compressing and encoding are chosen once for a file; the second row group is unlike the first, and ends early.
+    // Ways of compressing and encoding are chosen once for a file; the second row group is unlike the first, and ends
+    // early.
     let seed = testkit::seed("what_was_learnt_of_one_row_group_does_the_next_no_harm");
     let mut prng = Prng::new(seed);
     let store = TempDir::new("columns-groups");

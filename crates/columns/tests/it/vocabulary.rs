@@ -1,5 +1,6 @@
-//! Files have the names that `flow::schema` and `series::quantities` say, and null where those say that there may be no value; the
-//! table of `docs/reference/parquet.md` is made of both. With `NETGRAIN_WRITE_DOCS=1` it is written instead of compared.
+//! Files have the names that `flow::schema` and `series::quantities` say, and null where those say that there may be no
+//! value; the table of `docs/reference/parquet.md` is made of both. With `NETGRAIN_WRITE_DOCS=1` it is written instead
+//! of compared.
 
 use crate::common;
 

@@ -1,5 +1,5 @@
-//! Anonymising against independent judges: checksums computed anew, tshark's view of every address, a search for the true
-//! addresses in what comes out, and another implementation of CryptoPAn.
+//! Anonymising against independent judges: checksums computed anew, tshark's view of every address, a search for the
+//! true addresses in what comes out, and another implementation of CryptoPAn.
 
 use crate::support;
 

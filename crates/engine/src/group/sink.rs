@@ -268,8 +268,8 @@ fn start(mut sink: impl PacketSinkWriter, mut listeners: Vec<Listener>) -> Resul
             }
         }
     };
-    let thread = std::thread::Builder::new().name("outlet".into()).spawn(work);
-    thread.map(|thread| (thread, counts)).map_err(|e| format!("no thread for an outlet: {e}"))
+    let thread = std::thread::Builder::new().name("sink".into()).spawn(work);
+    thread.map(|thread| (thread, counts)).map_err(|e| format!("no thread for a sink: {e}"))
 }
 
 #[cfg(test)]

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_that_is_missing_in_one_grain_is_a_contradiction() {
+    fn a_packet_that_is_missing_in_one_data_type_is_a_contradiction() {
         for (report, stored, data_type) in [
             (MeterReport { in_rows: 89, ..whole() }, 100, "series"),
             (MeterReport { in_records: 84, ..whole() }, 100, "flow"),
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn grains_that_agree_or_are_not_made_or_not_yet_complete_are_no_contradiction() {
+    fn data_types_that_agree_or_are_not_made_or_not_yet_complete_are_no_contradiction() {
         assert!(whole().contradictions(100, true, true).is_empty());
         let only_series = MeterReport { in_records: 0, without_flow: 0, ..whole() };
         assert!(only_series.contradictions(100, false, true).is_empty());

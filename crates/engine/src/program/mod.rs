@@ -5,10 +5,11 @@
 //! port ─►│ drop · forward · host         ├──── the packet ───►│ drop · forward          ├─► filter, ring
 //!        └───────────────────────────────┘                    └─────────────────────────┘
 //! ```
-//! On AF_XDP the first stages, as far as they can, run in the kernel ([`kernel_programs`]); the rest, and on other sources
-//! the whole program, runs in the engine thread. A packet that the program drops, forwards or passes to the host counts
-//! as *filtered* in the ledger. The descriptor of a packet that goes on to the ring has its mark and, if the program
-//! steers, its hash. Classes have no effect here: they select members of groups, and there are none before the ring.
+//! On AF_XDP the first stages, as far as they can, run in the kernel ([`kernel_programs`]); the rest, and on other
+//! sources the whole program, runs in the engine thread. A packet that the program drops, forwards or passes to the
+//! host counts as *filtered* in the ledger. The descriptor of a packet that goes on to the ring has its mark and, if
+//! the program steers, its hash. Classes have no effect here: they select members of groups, and there are none before
+//! the ring.
 //!
 //! **A swap** ([`PortProgram::swap`]) first does everything that can fail: it checks the text, compiles the user part,
 //! and lets the kernel verify the kernel part. Then it leaves the new user part in the mailbox of every queue, and

@@ -210,13 +210,13 @@ impl ProgramMailbox {
 impl ProgramSequence {
     pub fn new(half: UserPart, letters: Arc<ProgramMailbox>, place: QueueInfo) -> Self {
         let newest = half.generation;
-        let (decided, outbox) = Default::default();
+        let (decided, forward_queue) = Default::default();
         Self {
             user_part: half,
             mailbox: letters,
             place,
             decided,
-            forward_queue: outbox,
+            forward_queue,
             strays: 0,
             newest,
             silent: 0,

@@ -58,7 +58,8 @@ fn the_way_is_chosen_by_traffic_and_port() {
     });
 }
 
-/// The receiver has no XDP program, so the pair's GRO handles the frames: as many must arrive as were sent, none longer.
+/// The receiver has no XDP program, so the pair's GRO handles the frames: as many must arrive as were sent, none
+/// longer.
 #[test]
 fn both_ways_send_exactly_what_they_say_and_nothing_is_merged() {
     on_a_private_pair("both_ways_send_exactly_what_they_say_and_nothing_is_merged", || {

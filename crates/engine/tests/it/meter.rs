@@ -1,5 +1,5 @@
-//! All grains of the same packets: what is stored is metered, what is metered is in a row and in a flow, and neither the
-//! number of shards nor of queues nor whether it is live or replayed makes a difference.
+//! All data types of the same packets: what is stored is metered, what is metered is in a row and in a flow, and
+//! neither the number of shards nor of queues nor whether it is live or replayed makes a difference.
 
 use crate::common;
 
@@ -75,7 +75,7 @@ fn run(plan: &Plan) -> (Made, Ended) {
     (agreed(&ear, &ended), ended)
 }
 
-/// The grains agree, by the report's counts and by what came out.
+/// The data types agree, by the report's counts and by what came out.
 fn agreed(ear: &Ear, ended: &Ended) -> Made {
     let (made, meter) = (ear.made(), meter(ended));
     assert_eq!(ended.report.faults, [""; 0]);
@@ -443,8 +443,8 @@ impl Sink for Slow {
     }
 }
 
-/// A ring of 64 MiB holds 66 000 such packets, and 20 000 come each second. The meter is held up until two thirds of it are
-/// behind, and then has to let packets go; the recorder, which reads the same ring, stores every one.
+/// A ring of 64 MiB holds 66 000 such packets, and 20 000 come each second. The meter is held up until two thirds of it
+/// are behind, and then has to let packets go; the recorder, which reads the same ring, stores every one.
 #[test]
 fn a_meter_that_is_held_up_lets_packets_go_and_counts_them_and_every_packet_is_stored() {
     let dir = TempDir::new("a_meter_that_is_held_up");
@@ -469,15 +469,16 @@ fn a_meter_that_is_held_up_lets_packets_go_and_counts_them_and_every_packet_is_s
     assert!(meter.unmetered > 10_000, "a third of a ring and more: {}", meter.unmetered);
     assert!(meter.packets > 10_000, "what came before and after is metered: {}", meter.packets);
     assert!(!ended.report.is_healthy(), "it is said");
-    // The rows have the whole ledger, although not every packet is in their sums; the records know that something is missing.
+    // The rows have the whole ledger, although not every packet is in their sums; the records know that something is
+    // missing.
     let short = made.rows.iter().filter(|row| row.total.packets < row.ledger.stored).count();
     assert!(short > 0 && made.records.iter().any(|record| record.lost > 0), "{short} rows");
 }
 
 /// What is asked of a meter in disorder is that nothing is lost: packets of random moments over an hour.
 #[test]
-fn time_that_goes_back_and_forth_loses_no_packet_of_any_grain() {
-    let test = "time_that_goes_back_and_forth_loses_no_packet_of_any_grain";
+fn time_that_goes_back_and_forth_loses_no_packet_of_any_data_type() {
+    let test = "time_that_goes_back_and_forth_loses_no_packet_of_any_data_type";
     let (dir, mut random) = (TempDir::new(test), Prng::new(testkit::seed(test)));
     let frames = conversations(40, 600);
     let path = dir.join("back.pcap");

@@ -145,8 +145,8 @@ fn what_the_kernel_leaves_undecided_is_judged_the_same_in_user_space() {
     assert!(ended.report.is_healthy(), "{:?}", ended.report);
 }
 
-/// Each program marks with its number; packets come in order, so numbers never go back. Among them are those of which each packet says which
-/// program it met, those that say so only at first, and those that are not for the kernel.
+/// Each program marks with its number; packets come in order, so numbers never go back. Among them are those of which
+/// each packet says which program it met, those that say so only at first, and those that are not for the kernel.
 #[test]
 fn swapping_under_traffic_accounts_for_every_packet_and_never_goes_back() {
     const SWAPS: u32 = 150;
@@ -158,7 +158,8 @@ fn swapping_under_traffic_accounts_for_every_packet_and_never_goes_back() {
     {
         let dir = TempDir::new(&format!("xdp-{}", rest.len()));
         let (a, b) = sandbox.veth(&format!("a{kind:?}{}", rest.len()), &format!("b{kind:?}{}", rest.len()));
-        // Most drop one port or another: in the kernel, so a packet that is dropped in user space met another half there.
+        // Most drop one port or another: in the kernel, so a packet that is dropped in user space met another half
+        // there.
         let numbered = |n: u32| {
             let first = match n % 6 {
                 2 => "inc 1".to_owned(),
@@ -400,7 +401,8 @@ fn a_port_that_comes_back_gets_its_program_again() {
     assert_eq!(ended.report.counts.stored, 1, "{:?}", ended.report);
 }
 
-/// Nobody has seen a packet of the program that was put there before the port went, so the queue still has the one before.
+/// Nobody has seen a packet of the program that was put there before the port went, so the queue still has the one
+/// before.
 #[test]
 fn a_port_that_comes_back_goes_on_with_the_newest_program() {
     let test = "a_port_that_comes_back_goes_on_with_the_newest_program";

@@ -1,5 +1,5 @@
-//! What a port's program says of itself: its counters to the last packet, what its maps refused, what it took over, and what it did not
-//! send on because this host had sent it.
+//! What a port's program says of itself: its counters to the last packet, what its maps refused, what it took over, and
+//! what it did not send on because this host had sent it.
 
 use crate::common;
 

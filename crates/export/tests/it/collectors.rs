@@ -1,5 +1,5 @@
-//! What collectors count is what was exported, to the octet: nfcapd, nfacctd, goflow2 and two parsers in Python, each with the
-//! exporter's usual settings.
+//! What collectors count is what was exported, to the octet: nfcapd, nfacctd, goflow2 and two parsers in Python, each
+//! with the exporter's usual settings.
 
 use crate::{common, oracles};
 
@@ -175,8 +175,8 @@ fn goflow2_counts_what_was_exported() {
     }
 }
 
-/// Hears datagrams at a port that it names first, until it has so many flows or nothing comes any more; prints what they add up
-/// to.
+/// Hears datagrams at a port that it names first, until it has so many flows or nothing comes any more; prints what
+/// they add up to.
 const NETFLOW: &str = r#"
 import socket, sys
 import netflow

@@ -143,8 +143,8 @@ fn a_peer_that_does_not_read_fills_the_queue_and_no_more() {
     let handle = exporter.handle();
     let (_silent, _) = listener.accept().expect("it connects");
     let some = records("a_peer_that_does_not_read_fills_the_queue_and_no_more", 100);
-    // Until what the kernel takes for a peer that does not read is full, and then the queue. Were an offer ever to wait for
-    // the collector, none would be refused.
+    // Until what the kernel takes for a peer that does not read is full, and then the queue. Were an offer ever to wait
+    // for the collector, none would be refused.
     let mut offered = 0;
     while unsent(&handle.counts(), Unsent::QueueFull) < 1000 {
         for record in &some {
@@ -163,7 +163,8 @@ fn ends_without_its_collector(settings: Settings) -> Counts {
     let exporter = Exporter::start(settings).expect("it starts");
     let handle = exporter.handle();
     let mut prng = Prng::new(testkit::seed("ends_without_its_collector"));
-    // Until nothing has been taken for a while: what the kernel takes for a peer that does not read is full, and then the queue.
+    // Until nothing has been taken for a while: what the kernel takes for a peer that does not read is full, and then
+    // the queue.
     let (mut sent, mut since) = (0, Instant::now());
     while since.elapsed() < Duration::from_secs(3) {
         handle.flow(&common::plausible(&mut prng));
@@ -319,7 +320,8 @@ fn at_a_port_where_nobody_listens_nothing_arrives_and_that_is_counted() {
     assert!(counts.error.is_some_and(|t| t.contains("refused")), "it says what is wrong");
 }
 
-/// A second's flows end all at once: 3000 records are 4 MB of the kernel's memory, and a socket has 0.2 MB if nobody asks for more.
+/// A second's flows end all at once: 3000 records are 4 MB of the kernel's memory, and a socket has 0.2 MB if nobody
+/// asks for more.
 #[test]
 fn a_burst_goes_out_so_evenly_that_an_ordinary_receive_buffer_holds_it() {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");

@@ -1,5 +1,5 @@
-//! The filter asked of flow records: words of packets mean the packets of the initiator, whatever is around them, and words of records
-//! mean what the record counts.
+//! The filter asked of flow records: words of packets mean the packets of the initiator, whatever is around them, and
+//! words of records mean what the record counts.
 
 use base::Prng;
 use netgrain_filter::{Filter, FlowFilter, FlowTerms, KeyCondition};

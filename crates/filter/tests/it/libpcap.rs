@@ -1,7 +1,8 @@
-//! The filters against tcpdump, packet by packet: over traffic that the tests make, and over real captures, whole and cut short.
+//! The filters against tcpdump, packet by packet: over traffic that the tests make, and over real captures, whole and
+//! cut short.
 //!
-//! The packets are joined into one file whose timestamps are packet numbers; tcpdump writes what matches to its standard output, and the
-//! timestamps there say which packets it chose.
+//! The packets are joined into one file whose timestamps are packet numbers; tcpdump writes what matches to its
+//! standard output, and the timestamps there say which packets it chose.
 
 use crate::common;
 
@@ -66,8 +67,9 @@ fn corpus(is_named: bool) -> impl Iterator<Item = String> + Clone {
     CORPUS.lines().filter(move |f| named(f) == is_named).map(str::to_owned)
 }
 
-/// Of frames that were cut, libpcap's optimiser may not miss what its code without it misses. Only with it are there places before a
-/// header, and only with it the words of an address that a network's length leaves out are not missed, by us neither.
+/// Of frames that were cut, libpcap's optimiser may not miss what its code without it misses. Only with it are there
+/// places before a header, and only with it the words of an address that a network's length leaves out are not missed,
+/// by us neither.
 fn alike(f: &str) -> bool {
     !["net ", "[-", " - "].iter().any(|part| f.contains(part))
 }

@@ -1,5 +1,5 @@
-//! Filters against tcpdump on every link that is read. Frames of other links than Ethernet are those of Ethernet with another head, and
-//! the real captures of such links, where there are any.
+//! Filters against tcpdump on every link that is read. Frames of other links than Ethernet are those of Ethernet with
+//! another head, and the real captures of such links, where there are any.
 
 use crate::common;
 

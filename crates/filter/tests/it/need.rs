@@ -1,4 +1,5 @@
-//! What a filter needs of an index. That it is never more than what it matches is tested with the index (`index/tests/it/agreement.rs`).
+//! What a filter needs of an index. That it is never more than what it matches is tested with the index
+//! (`index/tests/it/agreement.rs`).
 
 use netgrain_filter::{Filter, KeyCondition};
 use std::net::IpAddr;

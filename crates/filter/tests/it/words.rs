@@ -38,8 +38,9 @@ fn random_text_is_refused_and_never_panics() {
     assert!(Filter::parse(&deep).is_err() && Filter::parse(&"not ".repeat(100_000)).is_err());
 }
 
-/// Expressions of pcap-filter(7) that are refused here, each a line: the expression, whether tcpdump reads or refuses it of Ethernet
-/// or that depends on the names that a machine knows, and a part of the refusal. `docs/reference/filters.md` has the reasons.
+/// Expressions of pcap-filter(7) that are refused here, each a line: the expression, whether tcpdump reads or refuses
+/// it of Ethernet or that depends on the names that a machine knows, and a part of the refusal.
+/// `docs/reference/filters.md` has the reasons.
 const REFUSED: &str = include_str!("../refused.txt");
 
 #[test]

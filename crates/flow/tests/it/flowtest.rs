@@ -1,8 +1,9 @@
 //! The flows that CESNET's FlowTest says each of its captures must give: who with whom, packets and bytes of both
 //! directions, VLANs, labels, tunnel, link addresses, DSCP, TTL, flags, types of ICMP.
 //!
-//! Each capture is metered in both ways. With both directions in one record, the sums per conversation and direction must be
-//! the expected ones, and nothing else may be there; with one record per direction, each must have what is said of it.
+//! Each capture is metered in both ways. With both directions in one record, the sums per conversation and direction
+//! must be the expected ones, and nothing else may be there; with one record per direction, each must have what is said
+//! of it.
 
 use crate::captures;
 
@@ -124,8 +125,8 @@ fn metered(file: &Path, bidirectional: bool) -> Vec<Record> {
     records
 }
 
-/// What is not as it is said of one direction; `suffix` is that of its words. Where records follow each other, one of them
-/// must have it.
+/// What is not as it is said of one direction; `suffix` is that of its words. Where records follow each other, one of
+/// them must have it.
 fn wrong(flow: &Expected, suffix: &str, there: &[&Record], back: &[&Record]) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut check = |name: &str, is: &dyn Fn(&Record, u64) -> bool, of: &[&Record]| {
@@ -207,7 +208,8 @@ fn every_capture_of_flowtest_gives_the_flows_that_it_must() {
         let one_way = metered(&capture, false);
         for (i, flow) in case.flows.iter().enumerate() {
             let way = Way::expected(flow, case.has_ports());
-            // To us messages of ICMP between two ends are one flow, whatever their types: the record has the first one's.
+            // To us messages of ICMP between two ends are one flow, whatever their types: the record has the first
+            // one's.
             if case.flows[..i].iter().any(|other| Way::expected(other, case.has_ports()) == way) {
                 continue;
             }

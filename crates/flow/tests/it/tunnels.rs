@@ -9,8 +9,8 @@ use std::path::Path;
 use std::process::Command;
 use wire::{FlowKey, TunnelKind};
 
-/// The number that stands innermost in each frame of a capture, by the frame. Those of fragments are left out: they are in no tunnel's
-/// flow.
+/// The number that stands innermost in each frame of a capture, by the frame. Those of fragments are left out: they are
+/// in no tunnel's flow.
 fn tshark(file: &Path, mut command: Command) -> BTreeMap<usize, u32> {
     command.args(["-n", "-o", "ip.defragment:FALSE", "-T", "fields", "-E", "occurrence=l", "-r"]).arg(file);
     for field in ["frame.number", "gre.sequence_number", "gtp.seq_number"] {

@@ -341,7 +341,7 @@ fn garbage_is_answered_in_words_or_let_go_and_the_door_stays_open() {
 }
 
 #[test]
-fn an_outlet_sits_like_a_member_until_it_is_detached_and_strangers_get_no_files() {
+fn a_sink_sits_like_a_member_until_it_is_detached_and_strangers_get_no_files() {
     let ports = ["sink", "nosuch0"].map(str::to_owned).to_vec();
     let engine = Engine::limited(2, Limits { ports, ..Limits::here() });
     let registry = &engine.registry;

@@ -1,7 +1,7 @@
 //! A walk of groups, members, programs and packets beside a model that does everything the obvious way.
 //!
-//! The dispatcher is turned by hand, the ring's writer on the same thread: whatever happens, happens in one order that the
-//! seed decides. The model knows, for each member, the very packets that it must have been given.
+//! The dispatcher is turned by hand, the ring's writer on the same thread: whatever happens, happens in one order that
+//! the seed decides. The model knows, for each member, the very packets that it must have been given.
 
 use base::{Prng, Timestamp};
 use netgrain_group::{

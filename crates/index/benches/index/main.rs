@@ -1,7 +1,7 @@
-//! What the index costs and what it answers: `cargo bench -p netgrain-index`. The structures that were compared for its key
-//! sets, on real captures and on the worst cases; what collecting costs per packet; what a sealed file costs to ask. A few
-//! seconds per table, with `-- collecting` the first alone, with `-- collecting 'two other'` for that traffic; run it on a quiet
-//! machine.
+//! What the index costs and what it answers: `cargo bench -p netgrain-index`. The structures that were compared for its
+//! key sets, on real captures and on the worst cases; what collecting costs per packet; what a sealed file costs to
+//! ask. A few seconds per table, with `-- collecting` the first alone, with `-- collecting 'two other'` for that
+//! traffic; run it on a quiet machine.
 
 #[path = "../../src/bytes.rs"]
 #[allow(dead_code, reason = "the index itself, of which the comparison needs a part")]

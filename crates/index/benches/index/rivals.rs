@@ -1,9 +1,9 @@
-//! The structures that a block's hosts could be kept in, each in its plainest form, fed with the same keys: two for each
-//! packet, with all their repeats.
+//! The structures that a block's hosts could be kept in, each in its plainest form, fed with the same keys: two for
+//! each packet, with all their repeats.
 //!
-//! Bits are counted per distinct key, wrong answers over hosts that are in no block, nanoseconds per key given. Bytes read
-//! are those that one question about one host needs of a file of 1000 such blocks, if all that is read together costs one
-//! read.
+//! Bits are counted per distinct key, wrong answers over hosts that are in no block, nanoseconds per key given. Bytes
+//! read are those that one question about one host needs of a file of 1000 such blocks, if all that is read together
+//! costs one read.
 
 use crate::key::{KeyKind, host_v4, host_v6};
 use crate::set::{GROUP, Group, Set, bits_of, group_of, has_all};
@@ -248,8 +248,8 @@ fn sorted(keys: &[u64]) -> Made {
     Made { bits: 8 * bytes, admits: Box::new(move |k| hashes.binary_search(&((k >> 32) as u32)).is_ok()), read: bytes }
 }
 
-/// One list for the whole file: each key with its blocks, as a list or a bitmap, whichever is shorter. A file is made of
-/// these blocks again and again, as they are or with other hosts in each; a real one is between the two.
+/// One list for the whole file: each key with its blocks, as a list or a bitmap, whichever is shorter. A file is made
+/// of these blocks again and again, as they are or with other hosts in each; a real one is between the two.
 fn inverted(name: &str, blocks: &[Vec<u64>], keys: usize, of: fn(u64, usize) -> u64) {
     let t = Instant::now();
     let mut lists: BTreeMap<u64, Vec<u16>> = BTreeMap::new();

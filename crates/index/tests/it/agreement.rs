@@ -1,5 +1,5 @@
-//! Index and filter agree: a block is skipped only if no packet in it can match. Filters over frames of every kind and in
-//! every state, through both layouts.
+//! Index and filter agree: a block is skipped only if no packet in it can match. Filters over frames of every kind and
+//! in every state, through both layouts.
 
 use crate::common;
 
@@ -133,8 +133,8 @@ fn bytes_without_any_sense_are_no_exception() {
     }
 }
 
-/// Every expression that the filter is held against tcpdump with, plain and below `anylink`, of frames that are whole, cut, or wrong in a
-/// byte.
+/// Every expression that the filter is held against tcpdump with, plain and below `anylink`, of frames that are whole,
+/// cut, or wrong in a byte.
 #[test]
 fn whatever_an_expression_matches_has_the_keys_that_it_needs() {
     const CORPUS: &str = include_str!("../../../filter/tests/corpus.txt");

@@ -375,8 +375,9 @@ fn what_is_more_than_a_filter_is_refused_by_name() {
     }
 }
 
-/// Runs this test again, alone, in a process to which `law` was done before (a line of Python, which exits with 77 where it cannot), and
-/// answers what that process says; nothing where there can be none. `None` in that process itself.
+/// Runs this test again, alone, in a process to which `law` was done before (a line of Python, which exits with 77
+/// where it cannot), and answers what that process says; nothing where there can be none. `None` in that process
+/// itself.
 fn again_under(law: &str, name: &str) -> Option<String> {
     const INSIDE: &str = "NETGRAIN_UNDER_A_LAW";
     if std::env::var_os(INSIDE).is_some() {

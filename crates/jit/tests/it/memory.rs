@@ -1,5 +1,5 @@
-//! What becomes of code. A test program of its own: it counts the pieces of executable memory of the whole process, and other
-//! tests would make some meanwhile.
+//! What becomes of code. A test program of its own: it counts the pieces of executable memory of the whole process, and
+//! other tests would make some meanwhile.
 
 use netgrain_jit::Executable;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Machine code does what the programs of the language mean: random ones, of everything that the table of functions has, over made and
-//! over real packets.
+//! Machine code does what the programs of the language mean: random ones, of everything that the table of functions
+//! has, over made and over real packets.
 
 use difftest::{
     BackEnd, CompiledCase, Execution, ExecutionResult, MapContents, ObservedAction, Packet, PacketOutcome, Record,
@@ -13,8 +13,8 @@ use std::time::Duration;
 /// All of a program as machine code, over one batch.
 struct Native;
 
-/// The first half of the stages interpreted, the rest as machine code that goes on; some packets are left to the latter whole, as the
-/// kernel leaves them.
+/// The first half of the stages interpreted, the rest as machine code that goes on; some packets are left to the latter
+/// whole, as the kernel leaves them.
 struct Behind;
 
 /// The type of a refusal. That a program is unfit or has found a bug is not for a back end to say of what was verified.

@@ -1,5 +1,5 @@
-//! The parts of datagrams: they go where the whole packets of their flow go, in any order, whatever is around them, and the memory
-//! that this takes is what its module says.
+//! The parts of datagrams: they go where the whole packets of their flow go, in any order, whatever is around them, and
+//! the memory that this takes is what its module says.
 
 use base::Prng;
 use ir::fragment_tracker::{CAPACITY, Counts, NONE, TIMEOUT};

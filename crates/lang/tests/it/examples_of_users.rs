@@ -1,5 +1,5 @@
-//! Programs as somebody writes them who knows PFQ, Haskell, C or tcpdump, but not this language: each error names the place, the cause
-//! and what to write instead.
+//! Programs as somebody writes them who knows PFQ, Haskell, C or tcpdump, but not this language: each error names the
+//! place, the cause and what to write instead.
 
 use base::Prng;
 use netgrain_lang::compile;

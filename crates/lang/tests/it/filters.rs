@@ -1,4 +1,5 @@
-//! Filters as programs: the intermediate form gives the verdict of the filter's own interpreter, which is held against tcpdump.
+//! Filters as programs: the intermediate form gives the verdict of the filter's own interpreter, which is held against
+//! tcpdump.
 
 use base::Prng;
 use filter::{Filter, LinkFilter};

@@ -27,7 +27,8 @@ fn what_has_no_ethertype_has_not_the_ethertype_0() {
     assert_eq!(kind("main = unless (is_l3_proto 0) drop", &[2]), VerdictKind::Drop);
 }
 
-/// A tunnel in UDP of which the header begins behind byte 255 was not looked into, though the meter does, and though one in GRE was.
+/// A tunnel in UDP of which the header begins behind byte 255 was not looked into, though the meter does, and though
+/// one in GRE was.
 #[test]
 fn a_tunnel_far_inside_is_a_tunnel() {
     let write = |frame: Frame<'_>| frame.write(&mut [0; 1000]).expect("room").to_vec();
@@ -44,7 +45,8 @@ fn a_tunnel_far_inside_is_a_tunnel() {
     assert_eq!((kind("main = udp", &near), kind("main = udp", &far)), (VerdictKind::Copy, VerdictKind::Drop));
 }
 
-/// A map that is made of another kept the other's name, so that a program with both was refused, with the advice to do what it had done.
+/// A map that is made of another kept the other's name, so that a program with both was refused, with the advice to do
+/// what it had done.
 #[test]
 fn a_map_made_of_another_has_the_name_of_its_own_binding() {
     let names = |text: &str| {
@@ -79,7 +81,8 @@ fn a_fragment_goes_where_the_one_before_it_went_and_nowhere_else() {
     assert_eq!(first, later);
 }
 
-/// A later fragment whose own addresses are local, and which follows one that is for nobody, kept the hash that it had for itself.
+/// A later fragment whose own addresses are local, and which follows one that is for nobody, kept the hash that it had
+/// for itself.
 #[test]
 fn a_fragment_that_follows_one_for_nobody_leaves_nothing_behind() {
     let program = compile("main = steer_local_ip 224.0.0.0/4").expect("a program").program;

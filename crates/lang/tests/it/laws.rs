@@ -18,7 +18,8 @@ fn any<T: Clone>(prng: &mut Prng, of: &[T]) -> T {
     of[below(prng, of.len() as u64) as usize].clone()
 }
 
-/// A random action as a term; its maps are its own. What is steered by the key of all maps depends on what else there is.
+/// A random action as a term; its maps are its own. What is steered by the key of all maps depends on what else there
+/// is.
 fn act(prng: &mut Prng, name: &str) -> ActionTerm {
     loop {
         let text = action(prng, name).text();
@@ -207,7 +208,8 @@ fn what_is_given_to_itself_has_no_type() {
     }
 }
 
-/// Nearly all of them are ill-typed: bindings with parameters that are applied to one another, to lists and to themselves.
+/// Nearly all of them are ill-typed: bindings with parameters that are applied to one another, to lists and to
+/// themselves.
 #[test]
 fn random_functions_of_functions_are_judged_and_never_panic() {
     let seed = testkit::seed("random_functions_of_functions_are_judged_and_never_panic");

@@ -1,4 +1,5 @@
-//! Programs as they were printed for Enif-lang (Bonelli's thesis, 2017, §4.10 and §4.11) and written for PFQ's older versions.
+//! Programs as they were printed for Enif-lang (Bonelli's thesis, 2017, §4.10 and §4.11) and written for PFQ's older
+//! versions.
 
 use ir::Facts;
 use ir::VerdictKind;

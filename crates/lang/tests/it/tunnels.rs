@@ -117,7 +117,8 @@ fn a_map_is_of_one_packet_of_those_in_each_other() {
 
 #[test]
 fn what_two_keys_determine_is_the_same_wherever_both_are() {
-    // Two packets that agree in either key agree in what the keys have in common: over all pairs of small keys, and both layers.
+    // Two packets that agree in either key agree in what the keys have in common: over all pairs of small keys, and
+    // both layers.
     let fields = [Field::Vlan, Field::EthSrc, Field::IpSrc, Field::IpDst, Field::EthType];
     let keys: Vec<Key> = (0..1 << fields.len())
         .flat_map(|bits: u32| {

@@ -22,7 +22,8 @@ const SIMPLE_DATA: usize = 12;
 /// Most interfaces that one section may describe.
 const MAX_INTERFACES: usize = 65_536;
 
-/// Bytes of an interface's name that are kept: what Windows calls its own has some fifty, and a file may claim anything.
+/// Bytes of an interface's name that are kept: what Windows calls its own has some fifty, and a file may claim
+/// anything.
 const MAX_NAME: usize = 128;
 
 /// Interfaces of a section whose names are kept.

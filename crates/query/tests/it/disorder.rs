@@ -249,7 +249,8 @@ fn what_is_recorded_in_order_has_no_notes() {
     assert!(!dir.join("eth1").join(store::names::OUT_OF_ORDER).exists());
 }
 
-/// Runs of packets whose time goes on, and now and then leaps anywhere within a few hours; files and queues as chance wants it.
+/// Runs of packets whose time goes on, and now and then leaps anywhere within a few hours; files and queues as chance
+/// wants it.
 fn mixed_store(store: &Path, prng: &mut Prng) {
     for (interface, queues) in [("eth1", 1 + prng.below(2) as u16), ("eth2", 1)] {
         for queue in 0..queues {

@@ -1,4 +1,5 @@
-//! Captures of anyone: the answer is that of tcpdump, in the order of time, whatever the format and the order of the file.
+//! Captures of anyone: the answer is that of tcpdump, in the order of time, whatever the format and the order of the
+//! file.
 
 use crate::captures;
 

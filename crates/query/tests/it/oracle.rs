@@ -38,7 +38,8 @@ fn usable(path: &Path) -> Option<Vec<Record>> {
     (out.len() > 10).then_some(out)
 }
 
-/// Words that occur in the capture, joined as chance wants it. No extension headers of IPv6: tcpdump does not walk them.
+/// Words that occur in the capture, joined as chance wants it. No extension headers of IPv6: tcpdump does not walk
+/// them.
 fn filter(packets: &[Record], prng: &mut Prng) -> String {
     let word = |prng: &mut Prng| {
         let (_, wire_len, data) = &packets[prng.below(packets.len() as u64) as usize];

@@ -1,4 +1,5 @@
-//! Reading sixteenths of blocks: what is read is little, what is found is everything, and damage is noticed where it is read.
+//! Reading sixteenths of blocks: what is read is little, what is found is everything, and damage is noticed where it is
+//! read.
 
 use crate::common;
 

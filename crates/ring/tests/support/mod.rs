@@ -125,7 +125,8 @@ impl Engine {
         self.reported.lost.load(Ordering::Relaxed)
     }
 
-    /// Waits for the goal, ends the stream, and returns what the writer counted. The socket stays for those who read on.
+    /// Waits for the goal, ends the stream, and returns what the writer counted. The socket stays for those who read
+    /// on.
     pub fn finish(&mut self) -> Tally {
         self.reported.end.store(true, Ordering::Relaxed);
         let producer = self.thread.take().expect("finished once").join().expect("the writer lives");

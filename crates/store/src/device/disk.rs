@@ -1,5 +1,5 @@
-//! Files of the operating system: io_uring with pinned memory, or plain writes where it is refused; past the page cache,
-//! or through it where the file system has no direct writes (tmpfs, some network file systems).
+//! Files of the operating system: io_uring with pinned memory, or plain writes where it is refused; past the page
+//! cache, or through it where the file system has no direct writes (tmpfs, some network file systems).
 
 use super::{Completion, Content, Device, FileId, Lock, Op};
 use crate::Hold;
@@ -292,8 +292,8 @@ fn is_free(file: &File, path: &Path) -> io::Result<bool> {
     Ok((opened.dev(), opened.ino()) == (named.dev(), named.ino()))
 }
 
-/// Locks a file that was just created. Somebody who took it for a dead one between the two calls has removed it, or will;
-/// somebody who only looked lets it go.
+/// Locks a file that was just created. Somebody who took it for a dead one between the two calls has removed it, or
+/// will; somebody who only looked lets it go.
 fn held(file: File) -> io::Result<File> {
     match lock(&file) {
         // A file system without locks: nobody will take any file for dead.

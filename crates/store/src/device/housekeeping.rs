@@ -1,6 +1,6 @@
-//! What making room asks of a volume beyond what recording and reading do: how much is free, what a file takes, who holds a
-//! folder (statvfs(3), stat(2), flock(2), rmdir(2)). All by path: a keeper looks at thousands of files and has none of them
-//! open.
+//! What making room asks of a volume beyond what recording and reading do: how much is free, what a file takes, who
+//! holds a folder (statvfs(3), stat(2), flock(2), rmdir(2)). All by path: a keeper looks at thousands of files and has
+//! none of them open.
 
 use super::{Device, DiskDevice};
 use crate::hold::{self, HOLD, RETENTION_LOCK};
@@ -58,8 +58,8 @@ pub trait Housekeeping: Device {
     /// `ENOENT`, or what the file system says.
     fn stat(&mut self, path: &Path) -> io::Result<Stat>;
 
-    /// Keeps readers out of this folder for as long as the lock lives, as [`Hold::remover`] does; `None` while one holds
-    /// it.
+    /// Keeps readers out of this folder for as long as the lock lives, as [`Hold::remover`] does; `None` while one
+    /// holds it.
     ///
     /// # Errors
     /// `ENOENT`, or what the file system says.
@@ -74,8 +74,8 @@ pub trait Housekeeping: Device {
     /// What the file system says.
     fn sync(&mut self, path: &Path) -> io::Result<()>;
 
-    /// The same of several files or of several folders, in any order; what became of each. A volume that answers them side by side
-    /// writes its own journal once for many of them.
+    /// The same of several files or of several folders, in any order; what became of each. A volume that answers them
+    /// side by side writes its own journal once for many of them.
     fn sync_all(&mut self, paths: &[&Path]) -> Vec<io::Result<()>> {
         paths.iter().map(|path| self.sync(path)).collect()
     }

@@ -1,8 +1,8 @@
 //! A volume in memory that can be full, broken, short, slow, out of order, and cut off in mid-step: what tests of the
 //! recorder run on.
 //!
-//! What survives a power failure follows POSIX at its worst: content that was not synced survives in any part and may be
-//! torn; names changed since the last sync of a folder survive up to any of them, in order.
+//! What survives a power failure follows POSIX at its worst: content that was not synced survives in any part and may
+//! be torn; names changed since the last sync of a folder survive up to any of them, in order.
 
 mod housekeeping;
 

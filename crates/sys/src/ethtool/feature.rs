@@ -35,7 +35,8 @@ pub struct Feature {
 pub fn features(name: &str) -> io::Result<Vec<Feature>> {
     let names = strings(name, FEATURES)?;
     let blocks = names.len().div_ceil(32);
-    // `struct ethtool_gfeatures`: command, blocks; then for each 32 features: available, requested, active, never changed.
+    // `struct ethtool_gfeatures`: command, blocks; then for each 32 features: available, requested, active, never
+    // changed.
     let mut w = vec![0u32; 2 + 4 * blocks];
     (w[0], w[1]) = (GET_FEATURES, blocks as u32);
     // SAFETY: the words are the structure with as many blocks as it names.

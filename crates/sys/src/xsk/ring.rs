@@ -85,7 +85,8 @@ impl<E: Copy> Producer<E> {
     /// publishes that it has read their fill entries, so a chunk may come back before its old entry is seen as free.
     #[inline]
     pub fn write(&mut self, entry: E) {
-        // SAFETY: the masked index lies in the ring, and an entry beyond the kernel's reach (not yet submitted) is ours.
+        // SAFETY: the masked index lies in the ring, and an entry beyond the kernel's reach (not yet submitted) is
+        // ours.
         unsafe { self.shared.entries.add((self.next & (self.shared.size - 1)) as usize).write(entry) };
         self.next = self.next.wrapping_add(1);
     }
@@ -169,7 +170,8 @@ impl<E> Shared<E> {
             return Err(io::Error::last_os_error()).step(step);
         }
         let map = NonNull::new(map.cast::<u8>()).ok_or_else(|| io::Error::other("mmap answered zero")).step(step)?;
-        // SAFETY: according to the kernel, the four fields lie at these offsets of the mapping, aligned for their types.
+        // SAFETY: according to the kernel, the four fields lie at these offsets of the mapping, aligned for their
+        // types.
         unsafe {
             Ok(Self {
                 map,
@@ -244,8 +246,8 @@ mod tests {
                 }
             }
         };
-        // SAFETY: new mappings at addresses of the kernel's choice; `mremap` with an old size of zero makes a second view
-        // of a shared one.
+        // SAFETY: new mappings at addresses of the kernel's choice; `mremap` with an old size of zero makes a second
+        // view of a shared one.
         let (first, second) = unsafe {
             let first = libc::mmap(
                 std::ptr::null_mut(),

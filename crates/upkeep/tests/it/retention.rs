@@ -419,7 +419,8 @@ fn an_index_whose_packets_cannot_follow_does_not_stay_in_the_archive() {
     }
 }
 
-/// Whether every file that ever was is whole in one of the two places, and nothing is anywhere that says something wrong.
+/// Whether every file that ever was is whole in one of the two places, and nothing is anywhere that says something
+/// wrong.
 fn check_nothing_is_lost(files: &Surviving, all: &BTreeMap<PathBuf, Vec<u8>>, note: &str) {
     let visible = |path: &Path| !path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
     for (path, content) in all {

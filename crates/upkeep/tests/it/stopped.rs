@@ -1,4 +1,5 @@
-//! A recorder that is told to stop while the volume refuses: what it says is stored is there once the volume has room again.
+//! A recorder that is told to stop while the volume refuses: what it says is stored is there once the volume has room
+//! again.
 
 use crate::common;
 

@@ -1,5 +1,5 @@
-//! `Decoded::of` and `Fragments` keep their promises on any bytes: random frames in random tunnels, damaged, cut at every
-//! byte; and the real captures, cut likewise.
+//! `Decoded::of` and `Fragments` keep their promises on any bytes: random frames in random tunnels, damaged, cut at
+//! every byte; and the real captures, cut likewise.
 
 use crate::captures;
 use crate::common;
@@ -144,7 +144,8 @@ fn plain_frames_have_the_offsets_of_headers() {
         }
         let wire = made.bytes.len() as u32;
         let (d, h) = (Decoded::of(&made.bytes, wire, made.link_type), Headers::of(&made.bytes, wire, made.link_type));
-        // Headers knows no tunnels, and of a session that carries something else than IP or MPLS it keeps the ethertype.
+        // Headers knows no tunnels, and of a session that carries something else than IP or MPLS it keeps the
+        // ethertype.
         if d.depth > 0 || h.ethertype() == EtherType::PPPOE {
             continue;
         }
@@ -201,7 +202,8 @@ fn wrapped(prng: &mut Prng) -> (Vec<u8>, Vec<&'static str>) {
     (common::built(Frame::ethernet(ethertype).payload(&payload)), names)
 }
 
-/// What the filter, the index and the meter take for the packet; nothing, where there is none or it lies too far inside for
+/// What the filter, the index and the meter take for the packet; nothing, where there is none or it lies too far inside
+/// for
 /// [`Headers`].
 fn packet_of(frame: &[u8], wire: u32, link_type: u16) -> Option<[(u16, Family, IpProtocol, bool); 2]> {
     let (d, h) = (Decoded::of(frame, wire, link_type), Headers::of(frame, wire, link_type));

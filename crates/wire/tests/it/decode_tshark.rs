@@ -170,8 +170,8 @@ fn the_innermost_packet_is_the_one_that_tshark_finds() {
         assert_eq!(text.lines().count(), packets.len(), "tshark reads every packet");
         for (number, ((file, p), line)) in packets.iter().zip(text.lines()).enumerate() {
             let (ours, theirs) = (Decoded::of(&p.bytes, p.wire_len, p.link_type), Theirs::of(line));
-            // We leave parts of tunnels, and stacks without end, alone; where tshark gives up within a header, it has no
-            // addresses to compare; and what a packet is that contradicts itself under labels is anyone's guess.
+            // We leave parts of tunnels, and stacks without end, alone; where tshark gives up within a header, it has
+            // no addresses to compare; and what a packet is that contradicts itself under labels is anyone's guess.
             let theirs_say = theirs.says();
             let ours_ends = matches!(ours.error, Some(DecodeError::TunnelFragment | DecodeError::LabelsTooMany));
             if ours_ends || ours.malformed && ours.mpls.is_some() || theirs_say.contains('?') {

@@ -1,4 +1,5 @@
-//! `Fragments`: what later fragments inherit, what they do not, and that its memory has a bound; and what is in the first ones of tunnels.
+//! `Fragments`: what later fragments inherit, what they do not, and that its memory has a bound; and what is in the
+//! first ones of tunnels.
 
 use crate::captures;
 use crate::common;

@@ -198,7 +198,8 @@ fn a_first_fragment_that_is_shorter_than_the_header_has_ports_if_they_fit() {
     }
 }
 
-/// The same answer from the views, step by step and without a thought for speed. Only for frames that are not malformed.
+/// The same answer from the views, step by step and without a thought for speed. Only for frames that are not
+/// malformed.
 fn by_views(frame: &[u8], link_type: u16) -> (usize, usize, Family, Option<IpProtocol>, Fragment, Option<u16>) {
     let (mut at, mut ethertype, mut vlan) = (0, mpls::payload_ethertype(frame[0]), None);
     if link_type == link::ETHERNET {

@@ -1,5 +1,5 @@
-//! `numbered` and `Sessions`: which frames have a number, whatever is in the tunnel; and what is said to be missing, also over the
-//! real captures, where tshark says the numbers.
+//! `numbered` and `Sessions`: which frames have a number, whatever is in the tunnel; and what is said to be missing,
+//! also over the real captures, where tshark says the numbers.
 
 use crate::captures;
 use crate::common;

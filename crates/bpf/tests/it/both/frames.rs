@@ -1,5 +1,5 @@
-//! Frames with everything that a walk along headers can meet: tags, labels, options, extension headers, fragments, tunnels; whole, cut
-//! and bent.
+//! Frames with everything that a walk along headers can meet: tags, labels, options, extension headers, fragments,
+//! tunnels; whole, cut and bent.
 
 use base::Prng;
 

@@ -1,5 +1,5 @@
-//! The kernel's machine in a few pages (RFC 9669), with maps: no rights are needed to run in it, and it forgives nothing. A byte that
-//! was not there, or that nobody wrote, ends the test.
+//! The kernel's machine in a few pages (RFC 9669), with maps: no rights are needed to run in it, and it forgives
+//! nothing. A byte that was not there, or that nobody wrote, ends the test.
 
 use super::kernel::{Answer, Machine, handed};
 use ir::{COUNTERS, MAX_MAPS, Program as Ir};

@@ -117,7 +117,7 @@ pub fn objects(out: &str) -> Vec<serde_json::Value> {
     out.lines().map(object).collect()
 }
 
-/// What `demo --json` says of itself: every grain has every packet, and the walk found who was sent.
+/// What `demo --json` says of itself: every data type has every packet, and the walk found who was sent.
 pub fn is_a_whole_walk(demo: &serde_json::Value) {
     let number = |value: &serde_json::Value| value.as_u64().unwrap_or_else(|| panic!("no number: {demo}"));
     assert_eq!(demo["disagreements"], serde_json::json!([]), "{demo}");

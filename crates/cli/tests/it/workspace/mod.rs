@@ -1,4 +1,5 @@
-//! Commands run word for word: in a network whose ports have the names that pages use, and with a `/run` that is empty for them.
+//! Commands run word for word: in a network whose ports have the names that pages use, and with a `/run` that is empty
+//! for them.
 
 #![allow(dead_code, reason = "each test program uses its own part")]
 

@@ -215,7 +215,8 @@ fn every_field_of_a_record_says_what_it_is() {
             ("tunnel_seq_last", 49),
         ];
         rest.into_iter().for_each(|(name, more)| put(name, (n + more).into()));
-        // Three gaps of that mean; the flow began with its initiator's first packet; fewer octets than headers have none.
+        // Three gaps of that mean; the flow began with its initiator's first packet; fewer octets than headers have
+        // none.
         put("iat_sum_ns", (3 * (n + 22)).into());
         put("start_ns", (u64::from(n == 100) * 100_000_000_000).into());
         ["header_bytes", "link_bytes", "iat_carry_ns"].into_iter().for_each(|name| put(name, 0.into()));

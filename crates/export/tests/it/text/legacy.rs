@@ -99,7 +99,7 @@ fn a_direction_without_packets_has_no_line_and_icmp_keeps_its_type() {
 }
 
 #[test]
-fn the_curve_has_a_line_for_each_second_that_is_known() {
+fn the_series_has_a_line_for_each_second_that_is_known() {
     let row = |second, direction, bytes, flows_active| Row {
         second,
         direction,

@@ -20,8 +20,9 @@ pub struct Agreement {
     pub choices: usize,
 }
 
-/// Holds our verdicts on all packets against tcpdump's, filter by filter, and whether a filter is one. With the filter goes whether
-/// libpcap may optimise it, and with its text how it is read where that is known to differ: `None` for the same.
+/// Holds our verdicts on all packets against tcpdump's, filter by filter, and whether a filter is one. With the filter
+/// goes whether libpcap may optimise it, and with its text how it is read where that is known to differ: `None` for the
+/// same.
 pub fn agree(
     seed: u64,
     packets: &[Packet],
@@ -42,8 +43,8 @@ pub fn agree(
                 continue;
             }
             _ if differs(&text) => continue,
-            // Where a divisor or a shift begins with an index that is 0 or more than 31, libpcap takes that for all of it
-            // (`gen_arth` looks at its first instruction).
+            // Where a divisor or a shift begins with an index that is 0 or more than 31, libpcap takes that for all of
+            // it (`gen_arth` looks at its first instruction).
             (Err(e), Ok(_)) if ["by zero", "more than 31 bits"].iter().any(|why| e.contains(why)) => continue,
             (Err(e), Ok(_)) => panic!("seed {seed}, link type {link_type}: we read `{text}`, tcpdump does not: {e}"),
             (Ok(_), Err(e)) => panic!("seed {seed}, link type {link_type}: tcpdump reads `{text}`, we do not: {e}"),

@@ -23,8 +23,8 @@ pub fn joined(packets: &[Packet], link_type: u16) -> Vec<u8> {
     out
 }
 
-/// The numbers of the packets that tcpdump chooses, in order; or what it says against the filter. Its optimiser may see that a byte is
-/// not needed, and then does not miss it in a frame that was cut.
+/// The numbers of the packets that tcpdump chooses, in order; or what it says against the filter. Its optimiser may see
+/// that a byte is not needed, and then does not miss it in a frame that was cut.
 pub fn tcpdump(file: &Path, filter: &str, optimised: bool) -> Result<Vec<u32>, String> {
     let output = Command::new("tcpdump")
         .arg("-nr")

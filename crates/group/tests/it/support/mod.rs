@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 /// Flows that the writers make, the same on all rings.
 const FLOWS: u64 = 1000;
 
-/// `mark N`, `steer`, `copy`, `drop`; `forward PORT`; `kernel`; `remember N`, which may come to hold N MiB; `sleep N`, which takes N
-/// milliseconds for each packet; `panic`.
+/// `mark N`, `steer`, `copy`, `drop`; `forward PORT`; `kernel`; `remember N`, which may come to hold N MiB; `sleep N`,
+/// which takes N milliseconds for each packet; `panic`.
 struct Word(String, Vec<String>);
 
 struct Run {

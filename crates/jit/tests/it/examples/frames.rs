@@ -16,7 +16,8 @@ pub struct Known {
     pub plain: Plain,
 }
 
-/// Which way the parts of datagrams go under one form of steering: the later ones after the first, or all after the one that came first.
+/// Which way the parts of datagrams go under one form of steering: the later ones after the first, or all after the one
+/// that came first.
 #[derive(Default)]
 pub struct Parts(HashMap<(u128, u128, u64), Datagram>);
 
@@ -152,7 +153,8 @@ fn one(prng: &mut Prng) -> Vec<u8> {
     frame.write(&mut out).expect("there is room").to_vec()
 }
 
-/// Frames of the captures below `folder` that the plain reader has an opinion of, at most `most` of each; time does not go back.
+/// Frames of the captures below `folder` that the plain reader has an opinion of, at most `most` of each; time does not
+/// go back.
 pub fn real(folder: &Path, most: usize) -> Vec<Known> {
     let mut out = Vec::new();
     real_into(folder, most, &mut out);

@@ -1,6 +1,7 @@
 //! The programs of `examples/groups`, each against what it promises, written down once more in plain Rust.
 //!
-//! Frames made for the purpose and real captures; machine code and interpreter; hosts, ports and tables kept by the test itself.
+//! Frames made for the purpose and real captures; machine code and interpreter; hosts, ports and tables kept by the
+//! test itself.
 
 mod frames;
 mod plain;
@@ -18,7 +19,8 @@ use wire::build::{Frame, tunnel};
 const DEFAULT: To = To::All(1);
 const EVERYBODY: To = To::All(EVERY);
 
-/// Runs an example over generated frames and then, where captures are present, over those; counts of the generated frames.
+/// Runs an example over generated frames and then, where captures are present, over those; counts of the generated
+/// frames.
 fn holds(test: &str, file: &str, options: impl FnMut(&Known) -> Wish) -> Met {
     holds_over(test, file, made(&mut Prng::new(testkit::seed(test)), 20_000), options)
 }
@@ -169,7 +171,8 @@ fn a_subscriber_is_with_one_worker_whatever_tunnel_brings_the_packet() {
 fn user_packets_that_were_cut_on_their_way_are_with_their_subscriber() {
     let test = "user_packets_that_were_cut_on_their_way_are_with_their_subscriber";
     let Some(traces) = testkit::traces(test) else { return };
-    // By tshark, reassembly off: of one subscriber each, and how many packets are whole, first fragments and later ones.
+    // By tshark, reassembly off: of one subscriber each, and how many packets are whole, first fragments and later
+    // ones.
     let captures = [
         ("gtp2_different_udp_port.pcap", [10, 131, 17, 170], [36, 42, 42]),
         ("gtp1_gn_normal_incl_fragmentation.pcap", [10, 131, 47, 185], [32, 40, 36]),

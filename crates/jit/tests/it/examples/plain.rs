@@ -1,5 +1,5 @@
-//! A reader of frames for expectations: it shares no line with the header walk that programs use, and declines every frame about
-//! which the two could have different opinions (cut, malformed, in a tunnel, under labels).
+//! A reader of frames for expectations: it shares no line with the header walk that programs use, and declines every
+//! frame about which the two could have different opinions (cut, malformed, in a tunnel, under labels).
 
 /// What a frame is.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -64,7 +64,8 @@ pub struct Trial {
 }
 
 impl Trial {
-    /// The example of this file. Where the host refuses machine code, only the interpreter runs, and `test` skips the other half.
+    /// The example of this file. Where the host refuses machine code, only the interpreter runs, and `test` skips the
+    /// other half.
     pub fn new(test: &str, file: &str) -> Self {
         Self::where_it_says(test, file, "", "")
     }

@@ -1,8 +1,8 @@
 //! Random programs that the verifier accepts, and packets for them.
 //!
-//! A program is written as a user's would come out of the surface: stages of statements; a branch splits and joins again, loads
-//! stand behind their promise, what was written on one way only is not read afterwards. Numbers are drawn from those that
-//! packets have, so that comparisons go both ways.
+//! A program is written as a user's would come out of the surface: stages of statements; a branch splits and joins
+//! again, loads stand behind their promise, what was written on one way only is not read afterwards. Numbers are drawn
+//! from those that packets have, so that comparisons go both ways.
 
 use base::Prng;
 use ir::{Builder, Cmp, Expiry, Fact, FragmentScope, Inst, Layer, Log, Map, Meta, Op, Operand, Program, Reg, Set, Var};
@@ -317,7 +317,8 @@ impl Generator<'_> {
     }
 }
 
-/// A part of the packet, perhaps in a tunnel, and then perhaps a part of what that sends. Of few datagrams, so that they are met again.
+/// A part of the packet, perhaps in a tunnel, and then perhaps a part of what that sends. Of few datagrams, so that
+/// they are met again.
 fn part(prng: &mut Prng, frame: Vec<u8>) -> Vec<u8> {
     let is_plain = |frame: &[u8]| frame.len() >= 14 + 40 + 16 && matches!(frame[12..14], [8, 0] | [0x86, 0xdd]);
     let cut = |prng: &mut Prng, frame: Vec<u8>| {

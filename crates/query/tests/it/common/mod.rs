@@ -1,4 +1,5 @@
-//! Stores made by the recorder from packets that a test makes up, and the plain scan that every answer is compared with.
+//! Stores made by the recorder from packets that a test makes up, and the plain scan that every answer is compared
+//! with.
 #![allow(dead_code, reason = "each test program uses its part")]
 
 use base::{Cause, Prng, Tally, Timestamp};
@@ -335,8 +336,8 @@ pub fn same(found: &[Packet], expected: &[Packet], what: &str) {
     assert_eq!(found.len(), expected.len(), "{what}: {:?} {:?}", at(found, expected.len()), at(expected, found.len()));
 }
 
-/// A store as chance wants it: up to two interfaces, one of several queues, recorders that were started again, some of them
-/// with a clock that was set back, files and packets of all sizes, losses.
+/// A store as chance wants it: up to two interfaces, one of several queues, recorders that were started again, some of
+/// them with a clock that was set back, files and packets of all sizes, losses.
 pub fn random_store(store: &Path, prng: &mut Prng) {
     for (interface, queues) in [("eth1", 1 + prng.below(3) as u16), ("eth2", 1)] {
         for queue in 0..queues {

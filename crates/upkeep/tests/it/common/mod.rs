@@ -1,5 +1,5 @@
-//! Recorded streams and what must hold of what is left of them. The producer, and the recorder on a clock of its own, are
-//! those of the recorder's tests.
+//! Recorded streams and what must hold of what is left of them. The producer, and the recorder on a clock of its own,
+//! are those of the recorder's tests.
 #![allow(dead_code, reason = "each test program uses its part")]
 
 #[path = "../../../../recorder/tests/it/common/mod.rs"]
@@ -126,8 +126,8 @@ fn check_file(stream: &Stream, packets: &[&Desc], bytes: &[u8], index: &Index, o
     out.tally += &total;
 }
 
-/// No file is left that is hidden, and none that is not a packet file with its index; but what was left alone and told of,
-/// because a failure of the power had taken both its head and its index.
+/// No file is left that is hidden, and none that is not a packet file with its index; but what was left alone and told
+/// of, because a failure of the power had taken both its head and its index.
 pub fn check_clean(files: &Surviving, reported: &[String], note: &str) {
     let left_alone = |name: &str| {
         let stem = name.trim_start_matches('.').trim_end_matches(".partial");
