@@ -1,5 +1,5 @@
-//! CryptoPAn (Xu, Fan, Ammar, Moon: "Prefix-Preserving IP Address Anonymization", ICNP 2002), for addresses of up to 128
-//! bits.
+//! CryptoPAn (Xu, Fan, Ammar, Moon: "Prefix-Preserving IP Address Anonymization", ICNP 2002), for addresses of up to
+//! 128 bits.
 //!
 //! Bit `i` of an address is flipped or not by a pseudo-random function of the `i` bits before it: those bits, filled up
 //! to a cipher block with the padding, are encrypted, and the first bit of the result decides. So addresses with a
