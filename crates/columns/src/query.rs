@@ -293,7 +293,7 @@ pub struct Results<T: Schema> {
     streams: Vec<Option<Stream<T>>>,
     /// The sort key of the next row of each stream, the earliest on top.
     heads: BinaryHeap<Reverse<(Order, usize)>>,
-    /// Those rows, by stream.
+    /// The rows with these keys, by stream.
     things: Vec<Option<T>>,
     taken: BTreeSet<u64>,
     warnings: Warnings,

@@ -89,13 +89,13 @@ impl Config {
 pub struct Counts {
     /// Records and rows that were submitted.
     pub submitted: u64,
-    /// Those that were appended to a journal.
+    /// Records and rows that were appended to a journal.
     pub journaled: u64,
-    /// Those that were dropped because too many bytes waited for the disk.
+    /// Records and rows that were dropped because too many bytes waited for the disk.
     pub dropped: u64,
-    /// Those that could not be written to the volume.
+    /// Records and rows that could not be written to the volume.
     pub refused: u64,
-    /// Those in published files.
+    /// Records and rows in published files.
     pub sealed: u64,
     /// Published files.
     pub files: u64,

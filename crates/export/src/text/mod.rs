@@ -4,10 +4,10 @@
 //! keys and the tables of `docs/reference/flow-records.md` and `docs/reference/time-series.md` are made from it.
 //! Callers that need only some of the fields, or another format, [choose](choose) them by the same names.
 //!
-//! * NDJSON (RFC 8259, one object per line): times are text (RFC 3339, nanoseconds), 64-bit identities are decimal
-//!   numbers in quotes, because readers that know only floating point would round them; what is not known is left out.
-//! * CSV (RFC 4180): a header, lines that end in CR LF, quotes where they are needed; what is not known is empty, a
-//!   list is separated by blanks.
+//! * NDJSON (RFC 8259, one object per line): times are text (RFC 3339, nanoseconds); 64-bit identifiers are decimal
+//!   numbers in quotes, because readers that only know floating point would round them; unknown values are omitted.
+//! * CSV (RFC 4180): a header, lines that end in CR LF, quotes where they are needed; unknown values are empty, and
+//!   lists are separated by blanks.
 
 mod field;
 pub mod legacy;
