@@ -1,6 +1,6 @@
 //! Measures the memory of idle flows: many conversations of twenty packets each, which begin one after the other and
 //! end within seconds, so that the flow table only keeps them; the same without compression of idle flows
-//! ([`flow::Config::rest`]); and the time that compressing and decompressing a flow takes.
+//! ([`flow::Config::compress_after`]); and the time that compressing and decompressing a flow takes.
 //!
 //! The packets are requests, replies in full segments, and acknowledgements. Packets of a burst are microseconds apart,
 //! and the bursts as far apart as network latency or user input makes them. Each fifth conversation has a

@@ -181,6 +181,8 @@ pub fn for_repair(args: &RepairArgs) -> Result<(), Failure> {
     finish(READING.with(override_for(&written)))?;
     // Landlock before version 2 forbids to rename a file into another directory, which recovery does.
     if sys::landlock::version() >= 2 {
+        // Repair removes the offered counter page of a killed recorder when the ledger has its count.
+        roots.extend(Some(PathBuf::from(store::offered_page::FOLDER)).filter(|pages| pages.is_dir()));
         write_only_below(&roots)?;
     }
     keep_calls_for(Sockets::Local)

@@ -1,5 +1,5 @@
-//! The configuration of `netgrain run`: one table of keys ([`table`]), the parser of the TOML file ([`read`]), the
-//! checks for contradictions between valid values ([`validate`]), and the printed file and manual page of all keys.
+//! The configuration of `netgrain run`: one table of keys (`table`), the parser of the TOML file (`read`), the
+//! checks for contradictions between valid values (`validate`), and the printed file and manual page of all keys.
 #![forbid(unsafe_code)]
 
 mod groups;

@@ -37,7 +37,7 @@
 //! that it would have returned otherwise, and [`crate::interp::Table::refused`] counts the refusal.
 //!
 //! **Fragments.** [`Inst::Datagram`] yields the value that applies to all fragments of a datagram (for steering, or the
-//! ports), and stores the value in the [`FragmentTracker`](crate::FragmentTracker). For a packet that is not a
+//! ports), and stores the value in the [`FragmentTracker`]. For a packet that is not a
 //! fragment, the result is the operand.
 //!
 //! **Stages.** [`Program::stages`] are the steps of the pipeline as the user wrote them. A stage ends only with a jump

@@ -279,6 +279,8 @@ fn what_a_killed_run_left_of_records_and_rows_is_sealed_by_repair() {
     assert!(objects(&mended.out).iter().any(|o| o["repair"]["kind"] == "sealed"), "{mended:?}");
     assert_eq!((journal("series"), journal("flows")), (None, None));
     assert!(!data_types(&store).is_empty());
+    let again = run(&["repair", arg(&store)]);
+    assert!(!format!("{}{}", again.out, again.err).contains("in no file"), "the ledger has the count: {again:?}");
     let said = run(&["verify", arg(&store)]);
     assert_eq!((said.status, said.out.contains("nothing is wrong")), (Some(0), true), "{said:?}");
 }

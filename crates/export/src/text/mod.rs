@@ -2,7 +2,7 @@
 //!
 //! The fields of each type are one table of [`Field`]s: name, unit, description, and accessor. The CSV header, the JSON
 //! keys and the tables of `docs/reference/flow-records.md` and `docs/reference/time-series.md` are made from it.
-//! Callers that need only some of the fields, or another format, [choose](choose) them by the same names.
+//! Callers that need only some of the fields, or another format, [choose] them by the same names.
 //!
 //! * NDJSON (RFC 8259, one object per line): times are text (RFC 3339, nanoseconds); 64-bit identifiers are decimal
 //!   numbers in quotes, because readers that only know floating point would round them; unknown values are omitted.
