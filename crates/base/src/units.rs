@@ -22,7 +22,7 @@ impl std::error::Error for ParseUnitError {}
 /// The rate at which a generator or replay sends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rate {
-    /// The highest rate that the machine reaches.
+    /// No limit: packets are sent as fast as the machine can.
     Flat,
     /// Packets per second.
     Packets(f64),

@@ -149,7 +149,7 @@ impl<'a> Frame<'a> {
         self
     }
 
-    /// Adds a VLAN tag inside the tags added before.
+    /// Adds a VLAN tag. The first tag added is the outermost.
     ///
     /// # Panics
     /// Beyond [`MAX_STACK`] tags.
@@ -159,7 +159,7 @@ impl<'a> Frame<'a> {
         self
     }
 
-    /// Adds an MPLS label (20 bits) inside the labels added before.
+    /// Adds an MPLS label (20 bits). The first label added is the top of the stack.
     ///
     /// # Panics
     /// Beyond [`MAX_STACK`] labels.

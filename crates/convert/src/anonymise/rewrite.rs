@@ -42,7 +42,7 @@ impl KeptBytes {
         Self { len, understood: false }
     }
 
-    /// The same including a preceding header of `header` bytes.
+    /// This result for a part that follows a header of `header` bytes: the length includes that header.
     pub const fn behind(self, header: usize) -> Self {
         Self { len: header + self.len, ..self }
     }

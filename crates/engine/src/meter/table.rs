@@ -49,7 +49,8 @@ pub enum Table {
 }
 
 impl Table {
-    /// Makes a table of this number of shards, each in a thread of its own if there are several.
+    /// Creates a flow table with this number of shards. A single shard runs in the thread of the meter; several shards
+    /// run in a thread each.
     ///
     /// # Errors
     /// The system refuses a thread.

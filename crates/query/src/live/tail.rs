@@ -409,7 +409,8 @@ impl Tail {
         }
     }
 
-    /// Checks the recorder; after its end, the tail reads once more what it has left.
+    /// Checks at most once per `LIFE` whether the recorder that is followed still holds the interface. If it does not,
+    /// the tail ends after it has read the rest of the ring and of the files.
     fn check_recorder(&mut self, book: &mut QueryContext) {
         if self.query.elapsed() < LIFE {
             return;
