@@ -13,6 +13,7 @@ mod cost;
 mod cursor;
 mod disk;
 mod error;
+mod flow_packets;
 mod foreign;
 mod live;
 mod merge;
@@ -25,6 +26,7 @@ use context::QueryContext;
 
 pub use cost::Cost;
 pub use error::QueryError;
+pub use flow_packets::FlowPackets;
 pub use foreign::indexes;
 pub use priority::{Background, lower_priority};
 pub use query::{Query, QuerySource, SeekHint};

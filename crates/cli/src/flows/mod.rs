@@ -2,7 +2,6 @@
 //! lines, JSON or CSV, groups and ranks them, or prints their packets.
 
 pub mod files;
-mod flow_packets;
 pub mod from_capture;
 mod listing;
 mod live;
@@ -16,7 +15,6 @@ pub mod source;
 mod to_packets;
 pub mod tunnel_hint;
 
-pub use flow_packets::FlowPackets;
 pub use query::id;
 pub use to_packets::members_of;
 
@@ -347,6 +345,6 @@ fn too_much(e: ReportError) -> Failure {
 }
 
 /// Runs `netgrain packets` for these flows.
-fn hand_over(args: packets::PacketsArgs, members: FlowPackets) -> Result<Outcome, Failure> {
+fn hand_over(args: packets::PacketsArgs, members: ::query::FlowPackets) -> Result<Outcome, Failure> {
     packets::run_among(&args, Some(members))
 }

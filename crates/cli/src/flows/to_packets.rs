@@ -3,10 +3,11 @@
 use super::files::{Format, format};
 use super::query::{FLOW_TIME_HINT, FlowQuery, RecordSource};
 use super::source::{Records, Step};
-use super::{FlowPackets, FlowsArgs, hand_over};
+use super::{FlowsArgs, hand_over};
 use crate::outcome::{Failure, Outcome};
 use crate::packets::{PacketsArgs, inventory};
 use crate::{interval, signals};
+use ::query::FlowPackets;
 use aggregate::Value;
 use columns::DataFileKind;
 use std::collections::HashSet;

@@ -10,12 +10,12 @@ mod output;
 mod query;
 pub mod target;
 
-use crate::flows::{self, FlowPackets};
+use crate::flows;
 use crate::interval::Interval;
 use crate::outcome::{Failure, Outcome};
 use crate::signals;
 use crate::style::ColorArgs;
-use ::query::{Batch, FoundPacket, Origin, QuerySource, Results};
+use ::query::{Batch, FlowPackets, FoundPacket, Origin, QuerySource, Results};
 use base::units::show_count;
 use clap::{Args, ValueEnum};
 use explain::Clock;
@@ -196,7 +196,7 @@ fn give(
         while limit.is_none_or(|limit| given.packets() < limit) {
             let Some(found) = answer.next().map_err(Failure::say)? else { break };
             let mut take = |origins: &[Origin], found: &FoundPacket<'_>| {
-                if members.as_mut().is_some_and(|m| !m.have(found, &origins[found.origin])) {
+                if members.as_mut().is_some_and(|m| !m.contains(found, &origins[found.origin])) {
                     return Ok(());
                 }
                 clock.packet();

@@ -1,12 +1,11 @@
 //! Translates the command line into a packet query: source, time, filter.
 
 use super::{PacketsArgs, inventory};
-use crate::flows::FlowPackets;
 use crate::outcome::Failure;
 use crate::zone::Zone;
 use base::Timestamp;
 use filter::Filter;
-use query::{Query, QuerySource, SeekHint};
+use query::{FlowPackets, Query, QuerySource, SeekHint};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -83,17 +82,10 @@ impl PacketQuery {
 
     /// Narrows the query to the packets that these flows can have.
     pub fn narrow(&mut self, members: &FlowPackets) -> Result<(), Failure> {
-        if let Some((first, last)) = members.interval() {
-            (self.from, self.to) = (self.from.max(first), self.to.min(last));
-        }
-        self.seek = members.seek();
         self.words = !self.filter.is_empty();
-        let text = match (self.filter.to_string(), members.filter()) {
-            (own, theirs) if own.is_empty() => theirs,
-            (own, theirs) if theirs.is_empty() => own,
-            (own, theirs) => format!("({own}) and ({theirs})"),
-        };
-        self.filter = Filter::parse(&text).map_err(|e| Failure::filter(&e))?;
+        let mut query = self.question(Arc::default());
+        members.narrow(&mut query).map_err(|e| Failure::filter(&e))?;
+        (self.from, self.to, self.filter, self.seek) = (query.from, query.to, query.filter, query.seek);
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! Finds the packets of flow records: tests each packet for membership in one of the given flows.
+//! From flow records to their packets: tests each packet for membership in one of the given flows.
 //!
 //! A packet belongs to a flow if four conditions hold. (1) Its innermost addresses, protocol, ports, VLAN ids and
 //! tunnel equal those of a record; the innermost headers are compared because the meter uses them, and later fragments
@@ -12,9 +12,12 @@
 //! Limit: if the meter ran without VLAN ids or tunnels in the flow key, its records have packets that are not found
 //! here; the packet counts then differ.
 
+use crate::query::{Query, SeekHint};
+use crate::results::{FoundPacket, Origin};
 use base::Timestamp;
+use columns::{ColumnsError, FlowLoop, Step};
+use filter::{Filter, FilterError};
 use flow::{PacketLocation, Record};
-use query::{FoundPacket, Origin, SeekHint};
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -88,6 +91,12 @@ enum PacketLocations {
     Anywhere,
 }
 
+impl Default for FlowPackets {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl FlowPackets {
     /// An empty set of flows.
     pub fn new() -> Self {
@@ -111,10 +120,11 @@ impl FlowPackets {
         let k = &record.key;
         let (first, last) = (record.first(), record.last());
         let (a, b) = ((k.src, k.src_port), (k.dst, k.dst_port));
-        let (talk, turned) = conversation(k.protocol, a, b, record.encapsulation.vlans, record.encapsulation.tunnel);
-        let mut ways = record.directions.each_ref().map(|side| side.packets > 0);
-        if turned {
-            ways.reverse();
+        let (conversation, is_reversed) =
+            conversation(k.protocol, a, b, record.encapsulation.vlans, record.encapsulation.tunnel);
+        let mut has_packets = record.directions.each_ref().map(|side| side.packets > 0);
+        if is_reversed {
+            has_packets.reverse();
         }
         let locator = record.location.filter(|locator| locator.first <= locator.last);
         let interface = self.number(interface).unwrap_or_else(|| {
@@ -128,7 +138,7 @@ impl FlowPackets {
         };
         let place = locator.map(located);
         self.locate(place.as_ref());
-        self.spans.entry(talk).or_default().push(Span { first, last, directions: ways, place });
+        self.spans.entry(conversation).or_default().push(Span { first, last, directions: has_packets, place });
         self.pairs.insert((k.src.min(k.dst), k.src.max(k.dst)));
         (self.from, self.to) = (self.from.min(first), self.to.max(last));
         self.flows.insert(record.id);
@@ -180,6 +190,44 @@ impl FlowPackets {
         }
     }
 
+    /// The packets of one flow: reads the records with this id from the store, in the interval and of the interfaces of
+    /// `query`. The second value has the warnings about files that could not be read. Without such a record the set is
+    /// empty.
+    ///
+    /// # Errors
+    /// The store cannot be read, or lacks one of the interfaces.
+    pub fn of_flow(store: &Path, id: u64, query: &Query) -> Result<(Self, Vec<String>), ColumnsError> {
+        let (from, to, interfaces) = (query.from, query.to, query.interfaces.clone());
+        let mut records =
+            FlowLoop::new(columns::Query { id: Some(id), from, to, interfaces, ..columns::Query::new(store) });
+        let mut packets = Self::new();
+        // Only a live loop needs the time.
+        while let Step::One(record) = records.next(Timestamp::ZERO)? {
+            packets.add(&record, &records.interfaces()[usize::from(record.interface)]);
+        }
+        packets.expect_late(store);
+        Ok((packets, records.warnings()))
+    }
+
+    /// Narrows a query to the packets that the flows can have: by interval, keys and stream positions. The result can
+    /// contain other packets too, which [`FlowPackets::contains`] excludes.
+    ///
+    /// # Errors
+    /// The filter of the query and the addresses together are too long a filter.
+    pub fn narrow(&self, query: &mut Query) -> Result<(), FilterError> {
+        if let Some((first, last)) = self.interval() {
+            (query.from, query.to) = (query.from.max(first), query.to.min(last));
+        }
+        query.seek = self.seek();
+        let text = match (query.filter.to_string(), self.filter()) {
+            (own, hosts) if own.is_empty() => hosts,
+            (own, hosts) if hosts.is_empty() => own,
+            (own, hosts) => format!("({own}) and ({hosts})"),
+        };
+        query.filter = Filter::parse(&text)?;
+        Ok(())
+    }
+
     /// The number of flows.
     pub fn flows(&self) -> usize {
         self.flows.len()
@@ -206,20 +254,22 @@ impl FlowPackets {
         if pairs.is_empty() { String::new() } else { format!("anylink ({})", pairs.join(" or ")) }
     }
 
-    /// True if the packet belongs to one of the flows. Packets must be passed in order of time.
-    pub fn have(&mut self, found: &FoundPacket<'_>, origin: &Origin) -> bool {
+    /// True if the packet belongs to one of the flows. Packets must be passed in order of time, because fragments without
+    /// ports inherit those of the first fragment.
+    pub fn contains(&mut self, found: &FoundPacket<'_>, origin: &Origin) -> bool {
         let link_type = found.link_type;
         let mut decoded = Decoded::of(found.data, found.wire_len, link_type);
         self.fragments.resolve(&mut decoded, found.data, found.ts);
         let Some((src, dst)) = addresses(&decoded, found.data) else { return false };
         let (a, b) = ((src, decoded.src_port.0), (dst, decoded.dst_port.0));
-        let (talk, turned) =
+        let (conversation, is_reversed) =
             conversation(decoded.protocol, a, b, decoded.vlans, decoded.tunnel.map(|t| (t.kind, t.id)));
-        let Some(spans) = self.spans.get(&talk) else { return false };
+        let Some(spans) = self.spans.get(&conversation) else { return false };
         // The directions are indistinguishable if a host sends to itself without ports.
-        let goes = |ways: &[bool; 2]| ways[usize::from(turned)] || talk.1 == talk.2;
+        let has_direction =
+            |directions: &[bool; 2]| directions[usize::from(is_reversed)] || conversation.1 == conversation.2;
         let by = (self.number(&origin.interface), origin.queue);
-        spans.iter().any(|span| span.has(found, by) && goes(&span.directions))
+        spans.iter().any(|span| span.has(found, by) && has_direction(&span.directions))
     }
 }
 
@@ -291,7 +341,7 @@ mod tests {
         let wire_len = bytes.len() as u32;
         let (ts, link_type, origin) = (at(second), link::ETHERNET, 0);
         let found = FoundPacket { ts, wire_len, data: &bytes, link_type, origin, lost: 0, position };
-        members.have(&found, &Origin { interface: "eth1".to_owned(), queue, ..nobody() })
+        members.contains(&found, &Origin { interface: "eth1".to_owned(), queue, ..nobody() })
     }
 
     fn nobody() -> Origin {
