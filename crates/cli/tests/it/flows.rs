@@ -505,6 +505,7 @@ fn live_tells_flows_as_they_end() {
     let ask = ["flows", "--store", arg(&store), "--live", "--from", "-1min", "--limit", "3", "--json"];
     let child = netgrain(&ask).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
     let mut child = common::Running(child);
+    common::until_filtered(&child.0);
     let lines = BufReader::new(child.0.stdout.take().expect("caught")).lines();
     let (reported, reader) = std::sync::mpsc::channel();
     std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| reported.send(line)));

@@ -2,7 +2,7 @@
 
 use crate::common;
 
-use common::{Running, arg, ignores_hangup, netgrain, objects, run, signal, until};
+use common::{Running, arg, ignores_hangup, netgrain, objects, run, signal, until, until_filtered};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -29,6 +29,7 @@ impl Engine {
         let _ = std::fs::remove_file(&groups);
         let (running, err) = Running::start(&mut netgrain(&[&args[..], more].concat()));
         until("the door of its groups", || groups.exists());
+        until_filtered(&running.0);
         Self { running, _err: err, groups }
     }
 
@@ -61,6 +62,7 @@ impl Worker {
         let mut line = String::new();
         BufReader::new(child.stderr.as_mut().expect("caught")).read_line(&mut line).expect("text");
         assert!(line.contains("place"), "{line}");
+        until_filtered(&child);
         Self { running: Running(child), path }
     }
 

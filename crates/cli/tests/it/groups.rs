@@ -3,7 +3,7 @@
 
 use crate::common;
 
-use common::{Open, Running, Said, arg, netgrain, objects, run, say, signal, until};
+use common::{Open, Running, Said, arg, netgrain, objects, run, say, signal, until, until_filtered};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read};
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
@@ -66,6 +66,7 @@ impl Engine {
         let (running, err) = Running::start(&mut netgrain(&[&args[..], more].concat()));
         let groups = dir.join("s.groups");
         until("the door of its groups", || groups.exists());
+        until_filtered(&running.0);
         Self { running, err, groups }
     }
 
@@ -413,6 +414,29 @@ fn a_port_taken_for_capture_alone_gives_the_host_what_a_program_says_and_sends_i
     let Engine { running, err, .. } = engine;
     running.end(err);
     assert!(sandbox.netlink().link(&device).is_err(), "the device goes with the engine");
+}
+
+/// The recorder finds out under its filter that the other process has ended.
+#[test]
+fn the_pair_of_an_engine_that_was_killed_after_the_start_is_replaced() {
+    let test = "the_pair_of_an_engine_that_was_killed_after_the_start_is_replaced";
+    let Some(sandbox) = Sandbox::new(test) else { return };
+    let (_a, b) = sandbox.veth("va", "vb");
+    let dir = TempDir::new("killed");
+    let engine = Engine::start(&b, dir.path(), &["--dedicated", "--set", "capture.source=af-xdp"]);
+    let mut killed = Command::new("true").spawn().expect("a process");
+    killed.wait().expect("it ends");
+    let this = sys::process::Process::this().expect("/proc");
+    let killed = sys::process::Process { id: killed.id(), ..this };
+    let device = format!("ng{}", b.index);
+    let (left, _) = sandbox.veth(&device, &format!("{device}e"));
+    sandbox.netlink().set_alias(left.index, &format!("netgrain host {killed}")).expect("an alias");
+    let said = engine.group("create", &["fw", "main = when (has_dst_port 5300) kernel >-> drop"]);
+    assert_eq!(said.status, Some(0), "{said:?}");
+    assert_ne!(sandbox.netlink().link(&device).expect("the new pair").index, left.index);
+    signal(&engine.running.0, "INT");
+    let Engine { running, err, .. } = engine;
+    assert_eq!(running.end(err).status, Some(0));
 }
 
 #[test]

@@ -192,6 +192,7 @@ fn follow_gives_packets_as_they_come_and_ctrl_c_ends_it_with_a_summary() {
     let mut follower = netgrain(&["packets", "--store", arg(&store), "--follow", "--json"]);
     let mut follower = Running(follower.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts"));
     let mut lines = BufReader::new(follower.0.stdout.take().expect("a pipe")).lines();
+    common::until_filtered(&follower.0);
     let (begun, mut seen, mut before) = (Instant::now(), 0, String::new());
     while seen < 2500 {
         assert!(begun.elapsed() < PATIENCE, "only {seen} packets came");

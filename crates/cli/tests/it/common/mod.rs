@@ -65,6 +65,15 @@ pub fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
+/// Waits until every thread of the process has its filter of system calls. From then on, the debug binary aborts at a
+/// call that is in no list (`sys::seccomp`).
+pub fn until_filtered(child: &Child) {
+    until("every thread has a filter of system calls", || {
+        let threads = sys::privilege::of_threads(child.id());
+        !threads.is_empty() && threads.iter().all(|thread| thread.calls_filtered)
+    });
+}
+
 /// A process that is killed if the test ends before it.
 pub struct Running(pub Child);
 
