@@ -21,11 +21,11 @@ fn refused(said: &Said, names: &str, advice: &str) {
     );
 }
 
-/// A store of so many simulated packets.
+/// A store of so many simulated packets. All of them fit into the ring, so a busy machine loses none.
 fn store(dir: &TempDir, packets: u64, more: &[&str]) -> PathBuf {
     let store = dir.join("store");
     let spec = format!("imix,flows=50,rate=100kpps,packets={packets}");
-    let args = ["record", "--sim", &spec, "--ring", "16MiB", "--store", arg(&store), "-q"];
+    let args = ["record", "--sim", &spec, "--ring", "32MiB", "--store", arg(&store), "-q"];
     let said = run(&[&args, more].concat());
     assert_eq!(said.status, Some(0), "{said:?}");
     store

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// A test that waits this long has failed; nothing is asserted about how long things take.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What a run left behind.
 #[derive(Debug)]
@@ -95,6 +95,25 @@ impl Running {
         (Self(child), err)
     }
 
+    /// Reads the reports that `record --json` and `run --json` print each second, until one of them satisfies
+    /// `is_reached`. Reports that were read are not in the output that [`Self::end`] returns.
+    pub fn read_reports_until(&mut self, what: &str, is_reached: impl Fn(&serde_json::Value) -> bool) {
+        let (begun, out) = (Instant::now(), self.0.stdout.as_mut().expect("caught"));
+        loop {
+            // Byte by byte: a buffer would keep bytes of the next report.
+            let (mut line, mut byte) = (Vec::new(), [0]);
+            while byte != [b'\n'] {
+                out.read_exact(&mut byte).unwrap_or_else(|e| panic!("waited in vain: {what}: {e}"));
+                line.push(byte[0]);
+            }
+            let report = objects(std::str::from_utf8(&line).expect("text")).remove(0);
+            if is_reached(&report["live"]) {
+                return;
+            }
+            assert!(begun.elapsed() < PATIENCE, "waited in vain: {what}: {report}");
+        }
+    }
+
     /// Waits for the end.
     pub fn end(mut self, mut err: BufReader<std::process::ChildStderr>) -> Said {
         let mut said = Said { status: None, out: String::new(), err: String::new() };
@@ -124,6 +143,26 @@ pub fn objects(out: &str) -> Vec<serde_json::Value> {
         other => panic!("{other:?}: {line}"),
     };
     out.lines().map(object).collect()
+}
+
+/// The number of lost packets in the final report of `record --json`. The ledger closes, and the exit status says
+/// whether packets were lost: a busy machine may lose some, but all of them are counted.
+#[track_caller]
+pub fn lost_in_report(said: &Said) -> u64 {
+    let last = objects(&said.out).pop().expect("a report");
+    let report = &last["report"];
+    let number = |key: &str| report[key].as_u64().unwrap_or_else(|| panic!("no {key}: {last}"));
+    let lost = number("lost_total");
+    assert_eq!(report["residue"], 0, "{last}");
+    assert_eq!(number("offered"), number("stored") + number("filtered") + lost, "{last}");
+    assert_eq!(said.status, Some(i32::from(lost > 0)), "{said:?}");
+    lost
+}
+
+/// The number of packets that a query finds in a store; 0 if the store has none yet.
+pub fn stored_packets(store: &Path) -> u64 {
+    let said = run(&["packets", "--store", arg(store), "--count", "--json"]);
+    objects(&said.out).pop().and_then(|counted| counted["packets"].as_u64()).unwrap_or(0)
 }
 
 /// What `demo --json` says of itself: every data type has every packet, and the walk found who was sent.
