@@ -141,7 +141,7 @@ fn run(command: Command) -> Result<Outcome, Failure> {
             Ok(Outcome::Yes)
         }
         Command::Man { dir } => {
-            std::fs::create_dir_all(&dir).map_err(|e| Failure::Said(format!("{}: {e}", dir.display())))?;
+            std::fs::create_dir_all(&dir).map_err(|e| Failure::uncreatable(&dir, &e))?;
             clap_mangen::generate_to(Netgrain::command(), &dir)
                 .map_err(|e| Failure::Said(format!("{}: {e}", dir.display())))?;
             Ok(Outcome::Yes)
