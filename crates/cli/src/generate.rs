@@ -131,7 +131,7 @@ fn write(spec: &Spec, path: &Path, stop: &AtomicBool) -> Result<Sent, Failure> {
         )));
     }
     let fail = |e: std::io::Error| Failure::Said(format!("{}: {e}", path.display()));
-    let file = std::fs::File::create(path).map_err(fail)?;
+    let file = std::fs::File::create(path).map_err(|e| Failure::uncreatable(path, &e))?;
     let mut out = Writer::new(std::io::BufWriter::with_capacity(1 << 20, file), Resolution::Nanos, 1).map_err(fail)?;
     let mut traffic = Traffic::new(spec);
     let mut pacer = r#gen::Pacer::new(spec.rate, sys::clock::realtime());

@@ -166,7 +166,7 @@ impl Target {
             Err(e) if e.kind() == ErrorKind::AlreadyExists => (File::options().write(true).open(path), None),
             file => (file, Some(path.clone())),
         };
-        let file = file.map_err(|e| Failure::Said(format!("{}: {e}", path.display())))?;
+        let file = file.map_err(|e| Failure::uncreatable(path, &e))?;
         Ok(Self { format, file: Some(file), made })
     }
 

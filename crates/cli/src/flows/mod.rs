@@ -17,7 +17,7 @@ mod to_packets;
 pub mod tunnel_hint;
 
 pub use flow_packets::FlowPackets;
-pub use query::id;
+pub use query::{file_hint, id};
 pub use to_packets::members_of;
 
 use crate::interval::{self, Interval};
@@ -239,7 +239,7 @@ fn list(args: &FlowsArgs, asked: &FlowQuery, records: &mut Records) -> Result<u6
 fn legacy(args: &FlowsArgs, asked: &FlowQuery, records: &mut Records) -> Result<u64, Failure> {
     let payload: Box<dyn Write> = match &args.payload {
         Some(path) => {
-            let say = |e: io::Error| Failure::Said(format!("--payload {}: {e}", path.display()));
+            let say = |e: io::Error| Failure::uncreatable(path, &e);
             Box::new(io::BufWriter::new(std::fs::File::create(path).map_err(say)?))
         }
         None => Box::new(io::sink()),
@@ -318,6 +318,9 @@ fn rank(args: &FlowsArgs, asked: &FlowQuery, plan: &Plan, records: &mut Records)
     }
     if report.records > 0 && !args.json && !args.csv {
         sys::say!("netgrain: {}", ranking::summary(&report, &asked.zone));
+        if args.group.is_empty() {
+            sys::say!("netgrain: {}", ranking::advice_to_group());
+        }
         dropped.iter().for_each(|dropped| sys::say!("netgrain: {dropped}"));
     }
     Ok(report.records)

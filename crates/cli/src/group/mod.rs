@@ -456,6 +456,6 @@ impl SourceArgs {
     fn text(&self) -> Result<Option<String>, Failure> {
         let Some(path) = &self.file else { return Ok(self.program.clone()) };
         let text = std::fs::read_to_string(path);
-        text.map(Some).map_err(|e| Failure::Said(format!("{}: {e}", path.display())))
+        text.map(Some).map_err(|e| Failure::unreadable(path, &e))
     }
 }

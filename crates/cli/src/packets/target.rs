@@ -35,7 +35,8 @@ impl Target {
             Some(folder) if folder != Path::new("") => folder,
             _ => Path::new("."),
         };
-        let place = folder.canonicalize().map_err(|e| say(format!("{e}; the folder must exist")))?;
+        let place =
+            folder.canonicalize().map_err(|e| say(format!("{}; the folder must exist", sys::advice::cause(&e))))?;
         if let Some(store) = store.and_then(|s| s.canonicalize().ok())
             && (place.starts_with(&store) || path.canonicalize().is_ok_and(|there| there.starts_with(&store)))
         {
@@ -51,15 +52,19 @@ impl Target {
         let regular = std::fs::metadata(path).map_or(true, |m| m.is_file());
         if follow || !regular {
             let new = path.symlink_metadata().is_err();
-            let file =
-                File::options().write(true).create(true).truncate(true).open(path).map_err(|e| say(e.to_string()))?;
+            let file = File::options()
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .open(path)
+                .map_err(|e| say(sys::advice::uncreatable(&e)))?;
             return Ok((Self::InPlace { path: path.to_owned(), new }, Box::new(file)));
         }
         let mut hidden = std::ffi::OsString::from(".");
         hidden.push(name);
         hidden.push(format!(".{}.partial", std::process::id()));
         let hidden = folder.join(hidden);
-        let file = sys::nofollow::create_anew(&hidden).map_err(|e| say(e.to_string()))?;
+        let file = sys::nofollow::create_anew(&hidden).map_err(|e| say(sys::advice::uncreatable(&e)))?;
         Ok((Self::Renamed(path.to_owned(), hidden), Box::new(file)))
     }
 

@@ -160,7 +160,7 @@ impl Step {
 /// Runs the verb. `No` if nothing was found, or if a part could not be read.
 pub fn run(args: &SeriesArgs) -> Result<Outcome, Failure> {
     if !args.fields.is_empty() && !args.json && !args.csv {
-        return Err(Failure::Said("--fields: with --json or --csv; the table has fields of its own".into()));
+        return Err(Failure::Said("--fields needs --json or --csv: the table has fixed columns".into()));
     }
     let (from, to) = args.when.interval(interval::now(), args.live)?;
     let place = place(args)?;
@@ -221,7 +221,8 @@ fn place(args: &SeriesArgs) -> Result<RowSource, Failure> {
         let group = args.from_multicast.ok_or_else(|| Failure::Said("name a --store, or --from-multicast".into()))?;
         return Ok(RowSource::Network(group, args.multicast_interface.clone()));
     };
-    let filter = filter(&args.words.join(" "))?;
+    let words: Vec<&str> = args.words.iter().map(String::as_str).collect();
+    let filter = filter(&words.join(" ")).map_err(|e| e.with(flows::file_hint(&words).as_deref()))?;
     inventory::check(store, &inventory::inventories(store)?, &args.interface)?;
     Ok(if filter.is_empty() { RowSource::Store(store.clone()) } else { RowSource::Packets(store.clone(), filter) })
 }
@@ -235,7 +236,7 @@ fn no_match_advice(args: &SeriesArgs, place: &RowSource, from: Timestamp, to: Ti
     let interval = args.when.tz.zone.interval_in_words(from, to);
     let there = |store: &PathBuf| {
         let there = inventory::inventories(store)
-            .map(|shelves| inventory::print(&shelves, &args.interface))
+            .map(|shelves| inventory::print(&shelves, &args.interface, &args.when.tz.zone))
             .unwrap_or_default();
         format!("{} has {there}", store.display())
     };

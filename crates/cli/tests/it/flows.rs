@@ -122,7 +122,7 @@ fn matches(filter: &str, r: &Record) -> bool {
 #[test]
 fn what_cannot_be_asked_is_named_with_advice() {
     let dir = TempDir::new("flows-refused");
-    refused(&run(&["flows"]), "--store <DIR>", "see netgrain flows --help");
+    refused(&run(&["flows"]), "add --store <DIR> for a store, or -r <FILE>", "see netgrain flows --help");
     refused(&flows(&dir.join("none"), &[]), "none", "name the --store");
     let (store, _) = store(&dir, "what_cannot_be_asked_is_named_with_advice");
     let ask = |more: &[&str]| flows(&store, more);

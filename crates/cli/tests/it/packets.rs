@@ -43,7 +43,7 @@ fn object(text: &str) -> serde_json::Value {
 fn what_cannot_be_asked_is_named_with_advice() {
     let dir = TempDir::new("packets-refused");
     let none = dir.join("none");
-    refused(&run(&["packets"]), "--store <DIR>", "see netgrain packets --help");
+    refused(&run(&["packets"]), "add --store <DIR> for a store, or -r <FILE>", "see netgrain packets --help");
     refused(&packets(&none, &[]), arg(&none), "name the --store");
     refused(&packets(dir.path(), &[]), "nothing has been recorded", "name the --store");
     let store = store(&dir, 100, &[]);
@@ -87,7 +87,7 @@ fn nothing_found_is_a_no_that_says_what_there_is() {
     std::fs::write(&out, "a good file").expect("a file");
     assert_eq!(none(&[]).status, Some(1));
     assert_eq!(std::fs::read(&out).expect("the file"), b"a good file");
-    for part in ["no packets of `tcp`", "2001-01-01T00:00:00", "has sim (files begin 20"] {
+    for part in ["no packets of `tcp`", "2001-01-01T00:00:00", "has sim (packets from 20"] {
         assert!(said.err.contains(part), "{part}: {}", said.err);
     }
 }

@@ -167,7 +167,7 @@ fn what_cannot_be_run_is_said_in_one_line() {
     let store = dir.join("store");
     let here = ["--store", arg(&store)];
     for (args, part) in [
-        (&["run"][..], "nothing would be kept"),
+        (&["run"][..], "(-i eth1)"),
         (&[&["run"], &here[..]].concat(), "no source"),
         (&[&["run", "--sim", "60", "--set", "flow.idle_timeout"], &here[..]].concat(), "KEY=VALUE"),
         (
