@@ -4,8 +4,8 @@
 //! memory: at most 1 % of the size of the packet file.
 
 use super::checkpoint::Checkpoint;
-use super::event::VolumeFailure;
 use super::seal::Step;
+use super::volume::VolumeFailure;
 use crate::cutter::{Cut, Part};
 use base::{Cause, Row, Tally, Timestamp};
 use index::{self, Builder, Entry, Growing, Header, IndexWrite, Rows, Sealing, Sets, SubBlocks};
