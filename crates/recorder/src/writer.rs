@@ -35,7 +35,7 @@ use crate::cutter::{Job, OutOfOrderCounts, Part, Release};
 use base::Timestamp;
 use file::OpenFile;
 use flight::{Flight, State};
-use index::Rows;
+use index::{IndexWrite, Rows};
 use next_file::NextFile;
 use run_state::RunState;
 use std::collections::VecDeque;
@@ -87,6 +87,9 @@ struct BegunParts {
     /// True if the first file was begun.
     has_file: bool,
 }
+
+/// The index entry of a job cannot be written now; a later step retries.
+struct Unwritten;
 
 impl<D: Device> Writer<D> {
     /// A writer over this device.
@@ -257,30 +260,7 @@ impl<D: Device> Writer<D> {
             if !front.is_complete() {
                 return;
             }
-            let mut written = None;
-            if let (Some(part), Some(file)) = (&front.part, front.file) {
-                let Some(at) = self.files.iter().position(|f| f.data == file) else { return };
-                if self.files[at].checkpoint.guards(part.entry.block) {
-                    return;
-                }
-                // The marker precedes the index entry that makes the packets visible: queries find a file without a
-                // marker only by its name.
-                if part.is_out_of_order(self.files[at].start)
-                    && let Err(error) = self.files[at].mix(&mut self.device, &self.config.folder())
-                {
-                    let path = self.files[at].hidden_data.clone();
-                    return self.fail("note the order of", path, error, now);
-                }
-                let open = &self.files[at];
-                let words = open.growing.write_entry(&part.entry, &part.new_rows, part.last);
-                if let Err(error) = self.device.put(open.index, words.at, &words.bytes) {
-                    let path = open.hidden_index.clone();
-                    return self.fail("write", path, error, now);
-                }
-                self.totals.ledger.merge(&part.new_rows);
-                self.totals.late.add(part.out_of_order);
-                written = Some((at, words));
-            }
+            let Ok(written) = self.write_entry(now) else { return };
             let Some(mut front) = self.flights.pop_front() else { return };
             if let (Some(part), Some((at, words))) = (front.part.take(), written) {
                 let open = &mut self.files[at];
@@ -297,6 +277,35 @@ impl<D: Device> Writer<D> {
         }
     }
 
+    /// Writes the index entry of the oldest job, if it is a part; returns the index of its file with the entry.
+    fn write_entry(&mut self, now: Duration) -> Result<Option<(usize, IndexWrite)>, Unwritten> {
+        let Some(front) = self.flights.front() else { return Err(Unwritten) };
+        let (Some(part), Some(file)) = (&front.part, front.file) else { return Ok(None) };
+        let Some(at) = self.files.iter().position(|f| f.data == file) else { return Err(Unwritten) };
+        if self.files[at].checkpoint.guards(part.entry.block) {
+            return Err(Unwritten);
+        }
+        // The marker precedes the index entry that makes the packets visible: queries find a file without a marker only
+        // by its name.
+        if part.is_out_of_order(self.files[at].start)
+            && let Err(error) = self.files[at].mix(&mut self.device, &self.config.folder())
+        {
+            let path = self.files[at].hidden_data.clone();
+            self.fail("note the order of", path, error, now);
+            return Err(Unwritten);
+        }
+        let open = &self.files[at];
+        let words = open.growing.write_entry(&part.entry, &part.new_rows, part.last);
+        if let Err(error) = self.device.put(open.index, words.at, &words.bytes) {
+            let path = open.hidden_index.clone();
+            self.fail("write", path, error, now);
+            return Err(Unwritten);
+        }
+        self.totals.ledger.merge(&part.new_rows);
+        self.totals.late.add(part.out_of_order);
+        Ok(Some((at, words)))
+    }
+
     fn release(&mut self, r: Release) {
         self.released.pos = self.released.pos.max(r.pos);
         self.released.descriptors = self.released.descriptors.max(r.descriptors);
@@ -304,55 +313,66 @@ impl<D: Device> Writer<D> {
 
     /// Begins jobs while the device accepts operations.
     fn begin(&mut self, now: Duration) {
-        while let Some(job) = self.queue.front() {
+        while !self.queue.is_empty() {
             if self.run.has_given_up() {
                 if let Some(job) = self.queue.pop_front() {
                     self.discard(job, now);
                 }
                 continue;
             }
-            let flying = self.flights.iter().filter(|f| !f.is_complete()).count();
-            match job {
-                Job::Write(part) if flying >= self.config.depth || self.overlaps(part) => return,
-                Job::Open { pos, start, .. } => {
-                    let (pos, start) = (*pos, *start);
-                    if !self.open(pos, start, now) {
-                        return;
-                    }
-                }
-                _ => {}
+            if !self.is_ready(now) {
+                return;
             }
-            let current = self.files.last().map(|f| f.data);
-            match self.queue.pop_front() {
-                Some(Job::Write(part)) => {
-                    let Some(open) = self.files.last_mut() else { continue };
-                    open.expect(&part);
-                    self.begun.offered += part.new_rows.total().offered;
-                    let file = open.data;
-                    let mut flight = Flight::write(file, part);
-                    for piece in &mut flight.pieces {
-                        self.token += 1;
-                        piece.start(&mut self.device, self.token);
-                    }
-                    self.flights.push_back(flight);
-                }
-                Some(Job::Open { release, .. } | Job::Release(release)) => {
-                    self.flights.push_back(Flight::release(release));
-                }
-                Some(Job::Close { len, end, release }) => {
-                    if let Some(open) = self.files.last().filter(|open| open.is_in_order()) {
-                        self.begun.latest = self.begun.latest.max(open.latest);
-                    }
-                    self.flights.push_back(Flight::close(current, len, end, release));
-                }
-                Some(Job::End) => self.end(now),
-                None => return,
+            if let Some(job) = self.queue.pop_front() {
+                self.begin_job(job, now);
             }
         }
         if !self.run.has_given_up() && !self.run.has_ended() && self.files.last().is_some_and(OpenFile::is_open) {
             // In advance: if this fails, the same error occurs and is reported when the file is needed.
             let _ = self.prepare();
         }
+    }
+
+    /// True if the next job can begin now; opens its file if it begins a segment.
+    fn is_ready(&mut self, now: Duration) -> bool {
+        match self.queue.front() {
+            Some(Job::Write(part)) => {
+                let flying = self.flights.iter().filter(|f| !f.is_complete()).count();
+                flying < self.config.depth && !self.overlaps(part)
+            }
+            Some(Job::Open { pos, start, .. }) => {
+                let (pos, start) = (*pos, *start);
+                self.open(pos, start, now)
+            }
+            _ => true,
+        }
+    }
+
+    fn begin_job(&mut self, job: Job, now: Duration) {
+        match job {
+            Job::Write(part) => self.begin_write(part),
+            Job::Open { release, .. } | Job::Release(release) => self.flights.push_back(Flight::release(release)),
+            Job::Close { len, end, release } => {
+                if let Some(open) = self.files.last().filter(|open| open.is_in_order()) {
+                    self.begun.latest = self.begun.latest.max(open.latest);
+                }
+                let current = self.files.last().map(|f| f.data);
+                self.flights.push_back(Flight::close(current, len, end, release));
+            }
+            Job::End => self.end(now),
+        }
+    }
+
+    fn begin_write(&mut self, part: Box<Part>) {
+        let Some(open) = self.files.last_mut() else { return };
+        open.expect(&part);
+        self.begun.offered += part.new_rows.total().offered;
+        let mut flight = Flight::write(open.data, part);
+        for piece in &mut flight.pieces {
+            self.token += 1;
+            piece.start(&mut self.device, self.token);
+        }
+        self.flights.push_back(flight);
     }
 
     /// True if an earlier part is still writing a page of this part.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use store::device::{Content, Device, FileId, Op};
 use store::names;
 
-/// The files made so far, and the next.
+/// The next packet file.
 #[derive(Default)]
 pub(super) struct NextFile {
     state: NextState,
@@ -62,8 +62,7 @@ impl<D: Device> Writer<D> {
         true
     }
 
-    /// Creates the next file under a temporary name without a time.
-    /// Does nothing if the file exists.
+    /// Creates the next file under a temporary name without a time, unless it exists.
     pub(super) fn prepare(&mut self) -> io::Result<()> {
         if !matches!(self.next.state, NextState::None) {
             return Ok(());
@@ -167,5 +166,20 @@ impl<D: Device> Writer<D> {
             self.device.close(file);
             let _ = self.device.remove(&path);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_completion_of_its_own_preallocation_makes_a_file_ready() {
+        let allocating = NextState::Allocating { file: FileId(3), path: PathBuf::from("next"), token: 7 };
+        let (state, file) = allocating.allocated(6);
+        assert!(file.is_none() && matches!(state, NextState::Allocating { .. }));
+        let (state, file) = state.allocated(7);
+        assert!(file == Some(FileId(3)) && matches!(state, NextState::Ready { .. }));
+        assert!(state.allocated(7).1.is_none(), "once");
     }
 }

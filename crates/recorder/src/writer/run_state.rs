@@ -48,10 +48,10 @@ impl RunState {
 
     /// The state after the end of the stream, which also stops the recorder.
     pub fn end(self, now: Duration) -> Self {
-        match self.stop(now) {
-            Self::GivenUp { losses, .. } => Self::GivenUp { stream: Stream::Ended, losses },
+        match self {
+            Self::Recording => Self::Stopping { since: now, stream: Stream::Ended },
             Self::Stopping { since, .. } => Self::Stopping { since, stream: Stream::Ended },
-            Self::Recording => Self::Recording,
+            Self::GivenUp { losses, .. } => Self::GivenUp { stream: Stream::Ended, losses },
         }
     }
 
