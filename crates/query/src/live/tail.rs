@@ -225,6 +225,13 @@ impl Tail {
         Ok(result)
     }
 
+    /// Adds the counts of the ring so far to the context.
+    fn report_counts(&mut self, book: &mut QueryContext) {
+        if let TailState::Ring(run) = &mut self.state {
+            book.count(self.origin.number, &std::mem::take(&mut run.unreported));
+        }
+    }
+
     fn io(&self, error: io::Error) -> QueryError {
         QueryError::Io { path: self.source.folder.clone(), error }
     }
@@ -245,18 +252,22 @@ impl Cursor for Tail {
     fn advance(&mut self, book: &mut QueryContext) -> Result<CursorState, QueryError> {
         self.current = CurrentPacket::None;
         let mut patience = TIMEOUT;
-        loop {
+        let result = loop {
             if let Some(result) = self.step(book)? {
-                return Ok(result);
+                break result;
             }
             patience -= 1;
             if patience == 0 {
                 if book.is_stopped() {
-                    return Ok(CursorState::End);
+                    break CursorState::End;
                 }
                 patience = TIMEOUT;
             }
+        };
+        if result == CursorState::End {
+            self.report_counts(book);
         }
+        Ok(result)
     }
 
     fn packet(&self) -> FoundPacket<'_> {
