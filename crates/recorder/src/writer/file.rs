@@ -5,8 +5,8 @@
 //! packets. These rows are the only part of a recording that grows with its seconds; each file begins anew.
 
 use super::checkpoint::Checkpoint;
-use super::event::VolumeFailure;
 use super::seal::Step;
+use super::volume::VolumeFailure;
 use crate::cutter::{Cut, Part};
 use base::{Cause, Row, Tally, Timestamp};
 use index::{self, Builder, Entry, Growing, Header, IndexWrite, Rows, Sealing, Sets, SubBlocks};
