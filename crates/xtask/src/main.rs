@@ -1,8 +1,9 @@
-//! Repository chores: `cargo xtask ci | test | captures | tidy | generate | oracles`.
+//! Repository chores: `cargo xtask ci | test | captures | tidy | dependencies | generate | oracles`.
 #![forbid(unsafe_code)]
 
 mod book;
 mod ci;
+mod dependencies;
 mod generate;
 mod oracles;
 mod tidy;
@@ -16,6 +17,7 @@ const USAGE: &str = "usage: cargo xtask VERB
   test       every test, without the rest
   captures   the tests that `test` left out for want of captures; they are in $NETGRAIN_TRACES
   tidy       the crate table against the code, generated files, sizes, leftovers
+  dependencies   licences, sources, duplicate versions and advisories of crates from outside, with cargo-deny
   generate   write the files that come from spec/
   oracles    install the programs that tests compare with (Debian, as root)";
 
@@ -26,6 +28,9 @@ fn main() -> ExitCode {
         Some("test") => ci::tests(&root),
         Some("captures") => ci::captures(&root),
         Some("tidy") => tidy::run(&root),
+        Some("dependencies") => {
+            oracles::install_rust("cargo-deny").and_then(|program| dependencies::check(&root, Some(&program)))
+        }
         Some("generate") => generate::write(&root),
         Some("oracles") => {
             oracles::install();
