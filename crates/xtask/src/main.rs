@@ -1,9 +1,10 @@
-//! Repository chores: `cargo xtask ci | test | captures | tidy | dependencies | generate | oracles`.
+//! Repository chores: `cargo xtask ci | test | captures | tidy | dependencies | fuzz | generate | oracles`.
 #![forbid(unsafe_code)]
 
 mod book;
 mod ci;
 mod dependencies;
+mod fuzz;
 mod generate;
 mod oracles;
 mod tidy;
@@ -18,6 +19,7 @@ const USAGE: &str = "usage: cargo xtask VERB
   captures   the tests that `test` left out for want of captures; they are in $NETGRAIN_TRACES
   tidy       the crate table against the code, generated files, sizes, leftovers
   dependencies   licences, sources, duplicate versions and advisories of crates from outside, with cargo-deny
+  fuzz TARGET [FLAGS OF LIBFUZZER]   one target of crates/fuzz, guided by coverage, until it fails or is interrupted
   generate   write the files that come from spec/
   oracles    install the programs that tests compare with (Debian, as root)";
 
@@ -31,6 +33,7 @@ fn main() -> ExitCode {
         Some("dependencies") => {
             oracles::install_rust("cargo-deny").and_then(|program| dependencies::check(&root, Some(&program)))
         }
+        Some("fuzz") => fuzz::run(&root, &std::env::args().skip(2).collect::<Vec<_>>()),
         Some("generate") => generate::write(&root),
         Some("oracles") => {
             oracles::install();
