@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 /// Runs the checks, if cargo-deny is installed.
 pub fn check(root: &Path, cargo_deny: Option<&Path>) -> Result<(), String> {
     let Some(program) = cargo_deny else {
-        println!("SKIP dependencies: cargo-deny is not installed");
+        println!("dependencies: skipped, because cargo-deny is not installed");
         return Ok(());
     };
     run(root, program, &["check", "bans", "licenses", "sources"])?;
@@ -15,7 +15,7 @@ pub fn check(root: &Path, cargo_deny: Option<&Path>) -> Result<(), String> {
     let mut fetch = Command::new(program);
     fetch.args(["fetch", "db"]).current_dir(root).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     if !fetch.status().is_ok_and(|status| status.success()) {
-        println!("SKIP advisories: the advisory database cannot be fetched");
+        println!("advisories: skipped, because the advisory database cannot be fetched");
         return Ok(());
     }
     run(root, program, &["check", "--disable-fetch", "advisories"])
