@@ -13,7 +13,7 @@ mod value;
 
 pub use groups::{Group, JoinPolicy, Member};
 pub use program::read_program;
-pub use read::set;
+pub use read::{ConfigError, read, set};
 pub use retention::{KeepFree, MIN_AGE, RetentionRules};
 pub use table::*;
 pub use validate::{FILE, METRICS_FORM, Problem, check_metrics_address, contradictions, contradictions_now};
