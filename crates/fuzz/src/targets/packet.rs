@@ -29,7 +29,7 @@ const FILTERS: [&str; 6] = [
 ];
 
 fn run(bytes: &[u8]) {
-    let Some((&[number, cut], frame)) = bytes.split_first_chunk::<2>().map(|(head, frame)| (head, frame)) else {
+    let Some((&[number, cut], frame)) = bytes.split_first_chunk::<2>() else {
         return;
     };
     let link_type = LINKS[usize::from(number) % LINKS.len()];
