@@ -15,6 +15,7 @@ mod lang;
 mod listen;
 mod metrics;
 mod outcome;
+mod overwrite;
 mod packets;
 mod parquet;
 mod port;
