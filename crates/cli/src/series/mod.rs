@@ -263,7 +263,7 @@ fn no_match_advice(args: &SeriesArgs, place: &RowSource, from: Timestamp, to: Ti
 fn seconds(args: &SeriesArgs, filtered: bool, mut next: Option<Row>, rows: &mut Rows) -> Result<u64, Failure> {
     let mut out = Output::<Row>::begin(args, filtered)?;
     while let Some(row) = next {
-        out.write(&row, row, 1, rows.names())?;
+        out.write(&row, row, 1, 1, rows.names())?;
         next = rows.next()?;
     }
     out.finish(rows.names())
@@ -293,12 +293,12 @@ fn steps(
     let mut out = Output::<Rollup>::begin(args, filtered)?;
     while let Some(row) = next {
         if let Some(rollup) = roller.push(&row) {
-            out.write(&rollup, rollup.sum, step.seconds(), rows.names())?;
+            out.write(&rollup, rollup.sum, step.seconds(), rollup.seconds, rows.names())?;
         }
         next = rows.next()?;
     }
     for rollup in roller.finish() {
-        out.write(&rollup, rollup.sum, step.seconds(), rows.names())?;
+        out.write(&rollup, rollup.sum, step.seconds(), rollup.seconds, rows.names())?;
     }
     out.finish(rows.names())
 }
