@@ -147,7 +147,12 @@ fn run(command: Command) -> Result<Outcome, Failure> {
         }
         Command::Demo(args) => demo::run(&args),
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Netgrain::command(), "netgrain", &mut std::io::stdout());
+            // Into memory first: the generator panics if a write fails, and the reader of a pipe may close it early.
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Netgrain::command(), "netgrain", &mut script);
+            let mut out = std::io::stdout().lock();
+            out.write_all(&script)?;
+            out.flush()?;
             Ok(Outcome::Yes)
         }
         Command::Man { dir } => {
