@@ -119,6 +119,24 @@ fn the_names_of_standard_output_are_standard_output() {
 }
 
 #[test]
+fn an_empty_file_among_captures_is_named_and_the_others_are_written() {
+    let dir = TempDir::new("packets-empty-file");
+    let (one, none, two) = (dir.join("a.pcap"), dir.join("b.pcap"), dir.join("c.pcap"));
+    for path in [&one, &two] {
+        assert_eq!(run(&["gen", "-w", arg(path), "60", "--packets", "10"]).status, Some(0));
+    }
+    std::fs::write(&none, "").expect("a file");
+    let out = dir.join("out.pcapng");
+    let said = run(&["packets", "-r", arg(&one), arg(&none), arg(&two), "-w", arg(&out)]);
+    assert_eq!(said.status, Some(1), "{said:?}");
+    assert!(said.err.contains("b.pcap: ") && said.err.contains("the file is empty"), "{}", said.err);
+    let read = run(&["packets", "-r", arg(&out), "--count"]);
+    assert!(read.out.starts_with("20 packets"), "{read:?}");
+    refused(&run(&["packets", "-r", arg(&none)]), "b.pcap", "the file is empty");
+    refused(&run(&["packets", "-r", arg(&none), arg(&none), "--count"]), "b.pcap", "the file is empty");
+}
+
+#[test]
 fn nothing_found_is_a_no_that_says_what_there_is() {
     let dir = TempDir::new("packets-none");
     let store = store(&dir, 100, &[]);
