@@ -23,6 +23,7 @@ mod privileges;
 mod program;
 mod record;
 mod repair;
+mod replay_overlap;
 mod retain;
 mod run;
 mod screen;
