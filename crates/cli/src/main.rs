@@ -15,6 +15,7 @@ mod lang;
 mod listen;
 mod metrics;
 mod outcome;
+mod overwrite;
 mod packets;
 mod parquet;
 mod port;
@@ -22,6 +23,7 @@ mod privileges;
 mod program;
 mod record;
 mod repair;
+mod replay_overlap;
 mod retain;
 mod run;
 mod screen;
@@ -137,7 +139,12 @@ fn run(command: Command) -> Result<Outcome, Failure> {
         }
         Command::Demo(args) => demo::run(&args),
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Netgrain::command(), "netgrain", &mut std::io::stdout());
+            // Into memory first: the generator panics if a write fails, and the reader of a pipe may close it early.
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Netgrain::command(), "netgrain", &mut script);
+            let mut out = std::io::stdout().lock();
+            out.write_all(&script)?;
+            out.flush()?;
             Ok(Outcome::Yes)
         }
         Command::Man { dir } => {

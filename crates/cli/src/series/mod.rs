@@ -14,8 +14,10 @@ mod table;
 use crate::flows::{self, LegacyFormat};
 use crate::interval::{self, Interval};
 use crate::outcome::{Failure, Outcome};
+use crate::overwrite::OverwriteArgs;
 use crate::packets::background_writer::BackgroundWriter;
 use crate::packets::inventory;
+use crate::packets::target::ProtectedPaths;
 use crate::signals;
 use crate::style::{ColorArgs, WidthArgs};
 use base::Timestamp;
@@ -80,6 +82,8 @@ pub struct SeriesArgs {
     /// Write the seconds into a Parquet file
     #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "csv", "format", "fields", "step", "live"])]
     pub parquet: Option<PathBuf>,
+    #[command(flatten)]
+    pub overwrite: OverwriteArgs,
     /// The lines of M3OMon: legacy, one for each second, of all interfaces that are asked
     #[arg(long, value_enum, value_name = "FORMAT", conflicts_with_all = ["json", "csv", "fields", "step", "words"])]
     pub format: Option<LegacyFormat>,
@@ -164,6 +168,14 @@ pub fn run(args: &SeriesArgs) -> Result<Outcome, Failure> {
     }
     let (from, to) = args.when.interval(interval::now(), args.live)?;
     let place = place(args)?;
+    let files = match &place {
+        RowSource::Files(files, _) => &files[..],
+        _ => &[],
+    };
+    let protected = ProtectedPaths { store: args.store.as_deref(), files, force: args.overwrite.force };
+    if let Some(path) = &args.parquet {
+        protected.check(path)?;
+    }
     if let Some(store) = &args.store
         && let Some(remark) = query::lower_priority(&query::QuerySource::Store(store.clone()), query::Background::Batch)
     {
@@ -177,10 +189,7 @@ pub fn run(args: &SeriesArgs) -> Result<Outcome, Failure> {
     let mut rows = Rows::open(args, &place, (from, to), signals::stop_flag())?;
     let first = rows.next()?;
     let found = match (args.step.of_many(), &args.parquet) {
-        (_, Some(path)) => {
-            let asked = crate::parquet::ProtectedPaths { store: args.store.as_deref(), files: &args.read };
-            parquet::write(path, asked, first, &mut rows)?
-        }
+        (_, Some(path)) => parquet::write(path, protected, first, &mut rows)?,
         (None, _) if args.format == Some(LegacyFormat::Legacy) => legacy(first, &mut rows)?,
         (None, _) => seconds(args, filtered, first, &mut rows)?,
         (Some(step), _) => steps(args, filtered, step, first, &mut rows)?,
@@ -255,7 +264,7 @@ fn no_match_advice(args: &SeriesArgs, place: &RowSource, from: Timestamp, to: Ti
 fn seconds(args: &SeriesArgs, filtered: bool, mut next: Option<Row>, rows: &mut Rows) -> Result<u64, Failure> {
     let mut out = Output::<Row>::begin(args, filtered)?;
     while let Some(row) = next {
-        out.write(&row, row, 1, rows.names())?;
+        out.write(&row, row, 1, 1, rows.names())?;
         next = rows.next()?;
     }
     out.finish(rows.names())
@@ -285,12 +294,12 @@ fn steps(
     let mut out = Output::<Rollup>::begin(args, filtered)?;
     while let Some(row) = next {
         if let Some(rollup) = roller.push(&row) {
-            out.write(&rollup, rollup.sum, step.seconds(), rows.names())?;
+            out.write(&rollup, rollup.sum, step.seconds(), rollup.seconds, rows.names())?;
         }
         next = rows.next()?;
     }
     for rollup in roller.finish() {
-        out.write(&rollup, rollup.sum, step.seconds(), rows.names())?;
+        out.write(&rollup, rollup.sum, step.seconds(), rollup.seconds, rows.names())?;
     }
     out.finish(rows.names())
 }

@@ -355,11 +355,14 @@ fn a_file_that_cannot_be_written_costs_no_seat_and_a_refused_seat_costs_no_file(
     let (old, new) = (dir.join("old.pcap"), dir.join("new.pcap"));
     std::fs::write(&old, "a capture").expect("written");
     for path in [&old, &new] {
-        assert_eq!(engine.group("join", &["nosuch", "-w", arg(path)]).status, Some(2));
+        assert_eq!(engine.group("join", &["nosuch", "-w", arg(path), "--force"]).status, Some(2));
     }
     assert_eq!(std::fs::read_to_string(&old).expect("still there"), "a capture");
     assert!(!new.exists());
-    let heard = engine.group("join", &["g", "-w", arg(&old), "--duration", "10ms"]);
+    let kept = engine.group("join", &["g", "-w", arg(&old), "--duration", "10ms"]);
+    assert!(kept.status == Some(2) && kept.err.contains("old.pcap exists: --force replaces it"), "{kept:?}");
+    assert_eq!(std::fs::read_to_string(&old).expect("still there"), "a capture");
+    let heard = engine.group("join", &["g", "-w", arg(&old), "--duration", "10ms", "--force"]);
     assert_eq!(heard.status, Some(0), "{heard:?}");
     assert_eq!(std::fs::read(&old).expect("written").len(), 24, "a header, and nothing of what was there");
 }

@@ -37,6 +37,24 @@ fn report_that(said: &Said, status: i32) -> serde_json::Value {
 }
 
 #[test]
+fn a_capture_that_is_in_the_store_already_is_named_and_added() {
+    let dir = TempDir::new("run-again");
+    let (file, store) = (generated(&dir, "1000"), dir.join("store"));
+    let replay = |more: &[&str]| {
+        let said = run(&[&["run", "-r", arg(&file), "--store", arg(&store), "-q"], more, &RING[..]].concat());
+        assert_eq!(said.status, Some(0), "{said:?}");
+        said.err.contains("has packets of this time already")
+    };
+    assert!(!replay(&[]), "the store is empty");
+    assert!(replay(&[]) && replay(&[]));
+    assert!(!replay(&["--name", "other"]), "another interface has no packets");
+    let counted = run(&["packets", "--store", arg(&store), "-i", "frames.pcap", "--count"]);
+    assert!(counted.out.starts_with("3 000 packets"), "{counted:?}");
+    let said = run(&["record", "-r", arg(&file), "--store", arg(&store), "-q", "--ring", "8MiB"]);
+    assert!(said.err.contains("name another --store") && said.err.contains("--name"), "{said:?}");
+}
+
+#[test]
 fn each_interface_of_a_capture_is_a_port_with_records_and_rows_of_its_own() {
     let dir = TempDir::new("run-two-ports");
     let file = generated(&dir, "3000");

@@ -97,6 +97,15 @@ fn an_interface_is_called_an_interface() {
 }
 
 #[test]
+fn completions_into_a_closed_pipe_end_quietly() {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let mut command = netgrain(&["completions", "bash"]);
+    let done = command.stdout(writer).stderr(std::process::Stdio::piped()).output().expect("it starts");
+    assert_eq!((done.status.code(), String::from_utf8_lossy(&done.stderr).as_ref()), (Some(0), ""));
+}
+
+#[test]
 fn completions_and_man_pages_come_from_the_same_table() {
     let dir = TempDir::new("man");
     assert_eq!(run(&["man", arg(dir.path())]).status, Some(0));

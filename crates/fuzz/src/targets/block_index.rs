@@ -205,10 +205,9 @@ fn seeds() -> Vec<Vec<u8>> {
     let entries: Vec<Entry> = (0..4).map(|block| entry(&mut prng, block)).collect();
     let foreign = header(Content::Foreign { format: Format::PcapNg, bytes: 4 << 20, modified: 77 });
     let recorded = header(Content::Recorded);
-    let mut context: Vec<Range<u64>> = vec![0..28];
     vec![
         sealed(&recorded, &entries, &[]),
-        sealed(&foreign, &entries[..1], &context),
+        sealed(&foreign, &entries[..1], std::slice::from_ref(&(0..28))),
         growing(&recorded, &entries),
         growing(&recorded, &entries[..1]),
         growing(&recorded, &[]),
