@@ -423,7 +423,7 @@ mod tests {
             let mut room = [0; 100];
             let port = 1000 + prng.below(5) as u16;
             let frame = Frame::udp4([10, 0, 0, 1], port, [10, 0, 0, 2], 53).payload(b"hello").write(&mut room);
-            let data = &*frame.expect("room");
+            let data: &[u8] = frame.expect("room");
             let decoded = Decoded::of(data, data.len() as u32, 1);
             let ts = Timestamp::from_secs_nanos(second, 5);
             let (wire_len, position) = (data.len() as u32, Packet::NOWHERE);
