@@ -4,19 +4,19 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Cause {
-    /// Unit: packets. Missed by the card or its driver before any program saw them.
+    /// Unit: packets. Lost by the NIC or its driver before any software counted them.
     Nic = 0,
-    /// Unit: packets. The AF_XDP fill ring had no buffer for them (or the frame did not fit one).
+    /// Unit: packets. The AF_XDP fill ring had no buffer (or the frame did not fit into a buffer).
     FillEmpty = 1,
     /// Unit: packets. The kernel's receive ring to the engine thread was full (AF_XDP or TPACKET).
     ReceiveFull = 2,
-    /// Unit: packets. The shared ring was full because a gate listener had not released its part.
+    /// Unit: packets. The shared ring was full because a lossless reader had not released its part.
     RingFull = 3,
-    /// Unit: packets. The source could not hand them over whole (invalid descriptor, frame longer than the limit, broken file record).
+    /// Unit: packets. The source could not deliver them completely (invalid descriptor, frame longer than the limit, broken file record).
     Source = 4,
-    /// Unit: packets. Taken from the ring but not written: the volume refused them until the recorder had to give up.
+    /// Unit: packets. Taken from the ring but not written: the volume refused writes until the recorder had to give up.
     Disk = 5,
-    /// Unit: packets. Were in a file, but not found whole in it when it was mended: cut off by a crash or a power failure, or damaged on the volume.
+    /// Unit: packets. Were in a file, and recovery or repair did not find them complete: cut off by a crash or a power failure, or damaged on the volume.
     Crash = 6,
 }
 
@@ -43,18 +43,18 @@ impl Cause {
     /// What one count says.
     pub const fn description(self) -> &'static str {
         match self {
-            Self::Nic => "missed by the card or its driver before any program saw them",
-            Self::FillEmpty => "the AF_XDP fill ring had no buffer for them (or the frame did not fit one)",
+            Self::Nic => "lost by the NIC or its driver before any software counted them",
+            Self::FillEmpty => "the AF_XDP fill ring had no buffer (or the frame did not fit into a buffer)",
             Self::ReceiveFull => "the kernel's receive ring to the engine thread was full (AF_XDP or TPACKET)",
-            Self::RingFull => "the shared ring was full because a gate listener had not released its part",
+            Self::RingFull => "the shared ring was full because a lossless reader had not released its part",
             Self::Source => {
-                "the source could not hand them over whole (invalid descriptor, frame longer than the limit, broken file record)"
+                "the source could not deliver them completely (invalid descriptor, frame longer than the limit, broken file record)"
             }
             Self::Disk => {
-                "taken from the ring but not written: the volume refused them until the recorder had to give up"
+                "taken from the ring but not written: the volume refused writes until the recorder had to give up"
             }
             Self::Crash => {
-                "were in a file, but not found whole in it when it was mended: cut off by a crash or a power failure, or damaged on the volume"
+                "were in a file, and recovery or repair did not find them complete: cut off by a crash or a power failure, or damaged on the volume"
             }
         }
     }
@@ -62,16 +62,18 @@ impl Cause {
     /// What to do about it; empty where nothing needs doing.
     pub const fn remedy(self) -> &'static str {
         match self {
-            Self::Nic => "raise the card's ring (ethtool -G), use more queues, or move the interrupt to another core",
+            Self::Nic => {
+                "enlarge the ring of the NIC (ethtool -G), use more queues, or move the interrupt to another core"
+            }
             Self::FillEmpty => "give the engine thread a core of its own (--cpu)",
             Self::ReceiveFull => "give the engine thread a core of its own (--cpu), or use more queues (--queues)",
             Self::RingFull => {
-                "a larger ring (--ring), a faster volume (netgrain-bench disk), or let slow listeners be lossy"
+                "use a larger ring (--ring), a faster volume (netgrain-bench disk), or make slow listeners lossy"
             }
-            Self::Source => "see the message printed beside it",
-            Self::Disk => "free space on the volume or replace it; what was published before stays readable",
+            Self::Source => "see the message about the source",
+            Self::Disk => "free space on the volume or replace it; files published before stay readable",
             Self::Crash => {
-                "what was readable of them lies beside the file under a name that ends in .damaged; check the volume if there was no crash"
+                "their readable bytes are beside the file under a name that ends in .damaged; check the volume if there was no crash"
             }
         }
     }
@@ -88,25 +90,25 @@ impl Cause {
 pub enum Note {
     /// Unit: packets. Stored with fewer bytes than were on the wire (snaplen, or the source cut them).
     Truncated = 0,
-    /// Unit: packets. Stored, but a header contradicts its length.
+    /// Unit: packets. Stored although a header contradicts its length.
     Malformed = 1,
-    /// Unit: packets. Merged by the card or kernel (GRO/LRO): one record for several frames of the wire.
+    /// Unit: packets. Merged by the NIC or kernel (GRO/LRO): one record for several frames of the wire.
     SuperFrame = 2,
-    /// Unit: packets. Had a VLAN tag that the kernel had taken out and netgrain put back.
+    /// Unit: packets. Had a VLAN tag that the kernel removed and netgrain restored.
     VlanRestored = 3,
     /// Unit: packets. Sent by this host.
     Outgoing = 4,
-    /// Unit: packets. Stamped earlier than the packet before them in the same queue; raised to its stamp; or later than 2106-02-07T06:28:15Z, the last second that pcap can say, and lowered to it.
+    /// Unit: packets. With a timestamp earlier than that of the packet before in the same queue, raised to that timestamp; or later than 2106-02-07T06:28:15Z, the last second of the pcap format, lowered to that second.
     Clamped = 5,
     /// Unit: steps. The system clock jumped by more than a millisecond between two fits.
     ClockStep = 6,
-    /// Unit: packets. Seen by our XDP program and left to the kernel because no socket takes their queue.
+    /// Unit: packets. Passed to the kernel by the XDP program because no socket takes their queue.
     Passed = 7,
-    /// Unit: packets. Found in a file whose index was lost, so that no checksum says that they are as they arrived.
+    /// Unit: packets. Found in a file whose index was lost, so no checksum covers them.
     Unverified = 8,
-    /// Unit: files. A recorder died while it wrote this file, and the count of what it was offered is gone too (a failure of the power): what it lost is not known.
+    /// Unit: files. A recorder died while it wrote this file, and its offered counter page is lost too (power failure): the number of lost packets is unknown.
     TailUnknown = 9,
-    /// Unit: packets. Came from a capture that says fewer bytes on the wire than it has of the packet; the length on the wire was raised to the bytes that are there.
+    /// Unit: packets. Came from a capture with a wire length below the caplen; the wire length was raised to the caplen.
     WireRaised = 10,
 }
 
@@ -149,23 +151,21 @@ impl Note {
     pub const fn description(self) -> &'static str {
         match self {
             Self::Truncated => "stored with fewer bytes than were on the wire (snaplen, or the source cut them)",
-            Self::Malformed => "stored, but a header contradicts its length",
-            Self::SuperFrame => "merged by the card or kernel (GRO/LRO): one record for several frames of the wire",
-            Self::VlanRestored => "had a VLAN tag that the kernel had taken out and netgrain put back",
+            Self::Malformed => "stored although a header contradicts its length",
+            Self::SuperFrame => "merged by the NIC or kernel (GRO/LRO): one record for several frames of the wire",
+            Self::VlanRestored => "had a VLAN tag that the kernel removed and netgrain restored",
             Self::Outgoing => "sent by this host",
             Self::Clamped => {
-                "stamped earlier than the packet before them in the same queue; raised to its stamp; or later than 2106-02-07T06:28:15Z, the last second that pcap can say, and lowered to it"
+                "with a timestamp earlier than that of the packet before in the same queue, raised to that timestamp; or later than 2106-02-07T06:28:15Z, the last second of the pcap format, lowered to that second"
             }
             Self::ClockStep => "the system clock jumped by more than a millisecond between two fits",
-            Self::Passed => "seen by our XDP program and left to the kernel because no socket takes their queue",
-            Self::Unverified => {
-                "found in a file whose index was lost, so that no checksum says that they are as they arrived"
-            }
+            Self::Passed => "passed to the kernel by the XDP program because no socket takes their queue",
+            Self::Unverified => "found in a file whose index was lost, so no checksum covers them",
             Self::TailUnknown => {
-                "a recorder died while it wrote this file, and the count of what it was offered is gone too (a failure of the power): what it lost is not known"
+                "a recorder died while it wrote this file, and its offered counter page is lost too (power failure): the number of lost packets is unknown"
             }
             Self::WireRaised => {
-                "came from a capture that says fewer bytes on the wire than it has of the packet; the length on the wire was raised to the bytes that are there"
+                "came from a capture with a wire length below the caplen; the wire length was raised to the caplen"
             }
         }
     }

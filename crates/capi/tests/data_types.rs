@@ -558,7 +558,7 @@ fn live_programs_hear_each_record_and_second_once_and_end_when_they_are_told_to(
     let mut writer = writer(store.path(), "eth1");
     let flush = |writer: &mut columns::Writer, step: u64| {
         writer.tick(Timestamp::from_secs_nanos(START + step, 0));
-        for _ in 0..10_000 {
+        for _ in 0..120_000 {
             if writer.counts().journaled == writer.counts().submitted {
                 return;
             }
@@ -575,7 +575,7 @@ fn live_programs_hear_each_record_and_second_once_and_end_when_they_are_told_to(
         let Some(program) = compile(test, "cc", "-std=c11", &example(name), Link::Shared, &folder) else { return };
         let Some(mut kill) = testkit::tool(test, "kill") else { return };
         // A program that missed something ends by itself after a while, and the test with it.
-        let to = (now().secs() + 30).to_string();
+        let to = (now().secs() + 120).to_string();
         let rest = if name == "flows" { vec!["", "0", &to] } else { vec!["0", &to] };
         let mut child = Command::new(program)
             .arg("--live")

@@ -223,7 +223,11 @@ impl fmt::Display for SourceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::System { name, what, error, advice } => {
-                write!(f, "{name}: cannot {what}: {error}")?;
+                match *what {
+                    // Only these operations are of files; errors of interfaces keep the kernel's words.
+                    "open" | "read" => write!(f, "{name}: cannot {what}: {}", sys::advice::cause(error))?,
+                    _ => write!(f, "{name}: cannot {what}: {error}")?,
+                }
                 if advice.is_empty() { Ok(()) } else { write!(f, "; {advice}") }
             }
             Self::Gone { name } => write!(f, "{name}: the interface went away"),

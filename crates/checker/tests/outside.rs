@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use testkit::{RawSender, Sandbox, TempDir};
 
 /// A hang is a failure, not a long test.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 fn frames(spec: &str, count: usize, mut now: impl FnMut() -> Timestamp) -> Vec<Vec<u8>> {
     let mut traffic = Traffic::new(&format!("{spec},truth").parse().expect("a specification"));

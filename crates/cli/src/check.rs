@@ -22,7 +22,10 @@ pub struct CheckArgs {
 /// Runs the verb. `No` if packets are missing, duplicated, reordered or damaged.
 pub fn run(args: &CheckArgs) -> Result<Outcome, Failure> {
     let options = checker::Options { sent: args.sent, ..checker::Options::default() };
-    let report = checker::check(&args.paths, options).map_err(Failure::say)?;
+    let report = checker::check(&args.paths, options).map_err(|e| match e {
+        checker::CheckError::Io { path, error } => Failure::unreadable(&path, &error),
+        other => Failure::say(other),
+    })?;
     if args.json {
         json(&serde_json::from_str(&report.to_json()).map_err(Failure::say)?)?;
     } else {

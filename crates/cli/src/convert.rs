@@ -201,7 +201,7 @@ fn plan(args: &ConvertArgs, out: &Path) -> Result<Plan, Failure> {
 
 fn input(path: &Path, raw: bool) -> Result<Input<open::Bytes>, Failure> {
     let name = if path == Path::new("-") { "standard input".to_owned() } else { path.display().to_string() };
-    let source = open::open(path).map_err(|e| Failure::Said(format!("{name}: {e}; {}", sys::advice::to_read(&e))))?;
+    let source = open::open(path).map_err(|e| Failure::Said(format!("{name}: {}", sys::advice::unreadable(&e))))?;
     let input = if raw { Input::open_as(&name, source, pcap::Format::Raw) } else { Input::open(&name, source) };
     input.map_err(|e| Failure::Said(format!("{name}: {e}")))
 }

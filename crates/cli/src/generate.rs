@@ -1,6 +1,7 @@
 //! `netgrain gen`: sends or writes frames that the checker can verify.
 
-use crate::outcome::{Failure, Outcome, json};
+use crate::outcome::{Failure, Outcome, json, versioned};
+use crate::overwrite::{self, OverwriteArgs};
 use crate::privileges;
 use crate::signals;
 use crate::values::count;
@@ -9,7 +10,7 @@ use clap::{Args, ValueEnum};
 use engine::{Generator, Method, Sent};
 use r#gen::{Spec, Traffic};
 use pcap::classic::{Resolution, Writer};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -26,9 +27,11 @@ pub struct GenArgs {
     /// Interface to send from
     #[arg(short = 'i', long, value_name = "IFACE", required_unless_present = "write")]
     pub interface: Option<String>,
-    /// Write a capture file instead of sending
+    /// Write a capture to a file instead of sending, or to standard output with -
     #[arg(short = 'w', long, value_name = "FILE", conflicts_with = "interface")]
     pub write: Option<PathBuf>,
+    #[command(flatten)]
+    pub overwrite: OverwriteArgs,
     /// How fast: flat, 1.6Mpps, 10Gbit [default: flat, or what SPEC says]
     #[arg(long, value_name = "RATE", value_parser = units::parse_rate)]
     pub rate: Option<units::Rate>,
@@ -87,11 +90,17 @@ pub fn run(args: &GenArgs) -> Result<Outcome, Failure> {
         }
         (None, Some(path)) => {
             privileges::keep_calls_of_queries()?;
-            write(&spec, path, &stop)?
+            write(&spec, path, args.overwrite.force, &stop)?
         }
         (None, None) => return Err(Failure::Said("name an interface with -i, or a file with -w".into())),
     };
-    if args.json {
+    if args.write.as_deref().is_some_and(overwrite::is_stdout) {
+        let text = match args.json {
+            true => versioned(serde_json::to_value(sent).map_err(Failure::say)?).to_string(),
+            false => line(&sent),
+        };
+        sys::say!("{text}");
+    } else if args.json {
         json(&serde_json::to_value(sent).map_err(Failure::say)?)?;
     } else {
         writeln!(std::io::stdout(), "{}", line(&sent))?;
@@ -119,7 +128,7 @@ fn line(s: &Sent) -> String {
 }
 
 /// Writes frames into a nanosecond pcap file, timestamped with their departure time.
-fn write(spec: &Spec, path: &Path, stop: &AtomicBool) -> Result<Sent, Failure> {
+fn write(spec: &Spec, path: &Path, force: bool, stop: &AtomicBool) -> Result<Sent, Failure> {
     if spec.packets.is_none() && spec.duration.is_none() {
         return Err(Failure::Said("a file needs an end: say --packets or --duration".into()));
     }
@@ -130,8 +139,15 @@ fn write(spec: &Spec, path: &Path, stop: &AtomicBool) -> Result<Sent, Failure> {
             path.display()
         )));
     }
-    let fail = |e: std::io::Error| Failure::Said(format!("{}: {e}", path.display()));
-    let file = std::fs::File::create(path).map_err(fail)?;
+    let fail = |e: std::io::Error| match e.kind() {
+        ErrorKind::BrokenPipe => Failure::ClosedPipe,
+        _ => Failure::Said(format!("{}: {e}", path.display())),
+    };
+    overwrite::check(path, force).map_err(Failure::say)?;
+    let file: Box<dyn Write> = match overwrite::is_stdout(path) {
+        true => Box::new(std::io::stdout()),
+        false => Box::new(std::fs::File::create(path).map_err(|e| Failure::uncreatable(path, &e))?),
+    };
     let mut out = Writer::new(std::io::BufWriter::with_capacity(1 << 20, file), Resolution::Nanos, 1).map_err(fail)?;
     let mut traffic = Traffic::new(spec);
     let mut pacer = r#gen::Pacer::new(spec.rate, sys::clock::realtime());

@@ -136,7 +136,8 @@ fn text(args: &TextArgs) -> Result<(String, String), Failure> {
             };
             let name = path.display().to_string();
             let how = if name.contains('=') { "a program itself goes behind -e" } else { "name a file with a program" };
-            read.map(|text| (text, name.clone())).map_err(|e| Failure::Said(format!("{name}: {e}; {how}")))
+            read.map(|text| (text, name.clone()))
+                .map_err(|e| Failure::Said(format!("{name}: {}; {how}", sys::advice::cause(&e))))
         }
         (None, None) => Err(Failure::say("no program; write -e 'main = …' or name a file")),
     }

@@ -4,6 +4,7 @@
 mod capture_output;
 
 use crate::outcome::{Failure, Outcome, json, versioned};
+use crate::overwrite::{self, OverwriteArgs};
 use crate::packets::CaptureFormat;
 use crate::privileges;
 use crate::signals;
@@ -38,6 +39,8 @@ pub struct ListenArgs {
     /// Its format [default: as FILE ends: .pcap, .pcapng; otherwise pcapng]
     #[arg(long, value_enum, requires = "write")]
     pub format: Option<crate::packets::CaptureFormat>,
+    #[command(flatten)]
+    pub overwrite: OverwriteArgs,
     /// Print one line per packet
     #[arg(long)]
     pub print: bool,
@@ -153,20 +156,21 @@ impl Target {
     /// Opens the output of the flags. Gives up all privileges that neither the output nor the ring socket needs.
     ///
     /// # Errors
-    /// The output cannot be written; in one line.
+    /// The output exists, or cannot be written; in one line.
     pub fn open(args: &ListenArgs, socket: &Path) -> Result<Self, Failure> {
         let format = args.write.as_deref().map(|path| CaptureFormat::of(args.format, path)).transpose()?;
         let written: Vec<&Path> = args.write.iter().map(PathBuf::as_path).collect();
         privileges::for_reading(&written, &[socket.to_owned()])?;
-        let Some(path) = args.write.as_ref().filter(|path| *path != Path::new("-")) else {
+        let Some(path) = args.write.as_ref().filter(|path| !overwrite::is_stdout(path)) else {
             return Ok(Self { format, file: None, made: None });
         };
+        overwrite::check(path, args.overwrite.force).map_err(Failure::say)?;
         // A file that another process creates at this moment must not be removed later.
         let (file, made) = match File::options().write(true).create_new(true).open(path) {
             Err(e) if e.kind() == ErrorKind::AlreadyExists => (File::options().write(true).open(path), None),
             file => (file, Some(path.clone())),
         };
-        let file = file.map_err(|e| Failure::Said(format!("{}: {e}", path.display())))?;
+        let file = file.map_err(|e| Failure::uncreatable(path, &e))?;
         Ok(Self { format, file: Some(file), made })
     }
 

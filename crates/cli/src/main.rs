@@ -15,6 +15,7 @@ mod lang;
 mod listen;
 mod metrics;
 mod outcome;
+mod overwrite;
 mod packets;
 mod parquet;
 mod port;
@@ -22,6 +23,7 @@ mod privileges;
 mod program;
 mod record;
 mod repair;
+mod replay_overlap;
 mod retain;
 mod run;
 mod screen;
@@ -30,6 +32,7 @@ mod service;
 mod signals;
 mod style;
 mod table_layout;
+mod usage;
 mod values;
 mod verbs;
 mod verify;
@@ -57,7 +60,10 @@ fn main() -> ExitCode {
             }
             let _ = match e.kind() {
                 ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => e.print(),
-                _ => writeln!(std::io::stderr(), "netgrain: {}", one_line(&e)),
+                _ => {
+                    let words: Vec<String> = std::env::args_os().skip(1).map(|w| w.to_string_lossy().into()).collect();
+                    writeln!(std::io::stderr(), "netgrain: {}", usage::message(&e, &words))
+                }
             };
             return ExitCode::from(outcome::FAILED);
         }
@@ -71,19 +77,6 @@ fn main() -> ExitCode {
             ExitCode::from(outcome::FAILED)
         }
     }
-}
-
-/// The error of the command line in one line, with a suggestion and the command for help.
-fn one_line(e: &clap::Error) -> String {
-    let text = e.render().to_string();
-    let lines = || text.lines().map(str::trim).filter(|l| !l.is_empty());
-    let what: Vec<_> = lines().take_while(|l| !l.starts_with("Usage:") && !l.starts_with("For more")).collect();
-    let what = what.join(" ").replace(" tip: ", "; ").replace(" [possible", "; [possible");
-    // `Usage: netgrain VERB ...`: the verb, if it was recognized.
-    let usage = lines().find_map(|l| l.strip_prefix("Usage: netgrain "));
-    let verb = usage.and_then(|u| u.split(' ').next()).filter(|v| v.starts_with(char::is_lowercase));
-    let verb = verb.map(|v| format!("{v} ")).unwrap_or_default();
-    format!("{}; see netgrain {verb}--help", what.trim_start_matches("error: "))
 }
 
 fn run(command: Command) -> Result<Outcome, Failure> {
@@ -146,11 +139,16 @@ fn run(command: Command) -> Result<Outcome, Failure> {
         }
         Command::Demo(args) => demo::run(&args),
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Netgrain::command(), "netgrain", &mut std::io::stdout());
+            // Into memory first: the generator panics if a write fails, and the reader of a pipe may close it early.
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Netgrain::command(), "netgrain", &mut script);
+            let mut out = std::io::stdout().lock();
+            out.write_all(&script)?;
+            out.flush()?;
             Ok(Outcome::Yes)
         }
         Command::Man { dir } => {
-            std::fs::create_dir_all(&dir).map_err(|e| Failure::Said(format!("{}: {e}", dir.display())))?;
+            std::fs::create_dir_all(&dir).map_err(|e| Failure::uncreatable(&dir, &e))?;
             clap_mangen::generate_to(Netgrain::command(), &dir)
                 .map_err(|e| Failure::Said(format!("{}: {e}", dir.display())))?;
             Ok(Outcome::Yes)

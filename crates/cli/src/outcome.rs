@@ -4,6 +4,7 @@ use capture::SourceError;
 use engine::{EngineError, Report};
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
+use std::path::Path;
 
 /// Exit status: done, healthy, found.
 pub const YES: u8 = 0;
@@ -41,6 +42,25 @@ impl Failure {
     /// A failure with this text.
     pub fn say(text: impl fmt::Display) -> Self {
         Self::Said(text.to_string())
+    }
+
+    /// The failure of a file that cannot be read.
+    pub fn unreadable(path: &Path, e: &io::Error) -> Self {
+        Self::Said(format!("{}: {}", path.display(), sys::advice::unreadable(e)))
+    }
+
+    /// The failure of a file that cannot be created.
+    pub fn uncreatable(path: &Path, e: &io::Error) -> Self {
+        Self::Said(format!("{}: {}", path.display(), sys::advice::uncreatable(e)))
+    }
+
+    /// The failure with this advice behind its text.
+    #[must_use]
+    pub fn with(self, advice: Option<&str>) -> Self {
+        match (self, advice) {
+            (Self::Said(text), Some(advice)) => Self::Said(format!("{text}; {advice}")),
+            (other, _) => other,
+        }
     }
 
     /// The failure of an invalid filter. On a terminal, a mark below the filter shows the position of the error.

@@ -2,29 +2,22 @@
 //! makes no file.
 
 use crate::outcome::Failure;
-use crate::packets::target::Target;
+use crate::packets::target::{ProtectedPaths, Target};
 use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// The output of a Parquet file.
 pub type Output = BufWriter<Box<dyn Write + Send>>;
-
-/// The store and files of the query, which the output must not overwrite.
-#[derive(Clone, Copy, Default)]
-pub struct ProtectedPaths<'a> {
-    pub store: Option<&'a Path>,
-    pub files: &'a [PathBuf],
-}
 
 /// Writes the file by `fill`, which returns the number of rows read and the result of writing. A read error has
 /// priority over a write error. Prints and returns the number of rows, which the message calls `things`.
 pub fn write(
     path: &Path,
-    asked: ProtectedPaths<'_>,
+    protected: ProtectedPaths<'_>,
     things: &str,
     fill: impl FnOnce(Output) -> (Result<u64, Failure>, io::Result<()>),
 ) -> Result<u64, Failure> {
-    let (target, out) = Target::open(path, false, asked.store, asked.files)?;
+    let (target, out) = Target::open(path, false, protected)?;
     let outcome = match fill(BufWriter::with_capacity(1 << 20, out)) {
         (Err(e), _) => Err(e),
         (Ok(_), Err(e)) if e.kind() == io::ErrorKind::BrokenPipe => Err(Failure::ClosedPipe),

@@ -47,6 +47,9 @@ pub fn run(args: &RecordArgs) -> Result<Outcome, Failure> {
     let leaves = !reads_again && signals::has_terminal();
     let stop = if leaves { signals::stop_or_hangup_flag() } else { signals::stop_flag() };
     let hangup = (!leaves).then(signals::hangup_flag);
+    if let Some(warning) = crate::replay_overlap::warning(&plan) {
+        sys::say!("netgrain: {warning}");
+    }
     let mut capture = Capture::start(&plan)?;
     let mut service = Service::begin();
     service.ready();

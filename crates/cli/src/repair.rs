@@ -55,11 +55,9 @@ pub fn run(args: &RepairArgs) -> Result<Outcome, Failure> {
     .sealing(seal)
     .claiming(Timestamp::ZERO.after(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO)));
     for path in args.store.iter().chain(&args.paths) {
-        if std::fs::metadata(path).is_err() {
-            return Err(Failure::say(format!(
-                "{}: cannot be read; name a store, a folder or a capture",
-                path.display()
-            )));
+        if let Err(e) = std::fs::metadata(path) {
+            let advice = "name a store, a folder or a capture";
+            return Err(Failure::unreadable(path, &e).with(Some(advice)));
         }
         // The parent directories of a file determine its interface, so its path is made absolute.
         let path = sys::nofollow::resolve(&std::path::absolute(path)?);

@@ -206,8 +206,9 @@ fn unreachable(charge: &RetentionScope, rules: &Rules) -> Option<String> {
 
 /// The interfaces to process, by name.
 fn interfaces(args: &RetainArgs) -> Result<Vec<String>, Failure> {
-    let there = catalogue::interfaces(&args.store)
-        .map_err(|e| Failure::Said(format!("{}: {e}; name the folder of a store", args.store.display())))?;
+    let there = catalogue::interfaces(&args.store).map_err(|e| {
+        Failure::Said(format!("{}: {}; name the folder of a store", args.store.display(), sys::advice::cause(&e)))
+    })?;
     if args.interface.is_empty() {
         return Ok(there);
     }

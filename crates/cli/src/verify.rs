@@ -2,13 +2,14 @@
 
 use crate::outcome::{Failure, Outcome};
 use base::units::{show_bytes, show_count};
+use base::{Note, Tally};
 use clap::Args;
 use serde_json::json;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use store::DiskDevice;
-use upkeep::verify::{Finding, Level, Totals, Verify};
+use upkeep::verify::{Finding, FindingKind, Level, Totals, Verify};
 
 /// The period of progress on a terminal.
 const PROGRESS: Duration = Duration::from_millis(200);
@@ -61,20 +62,56 @@ fn plural(n: u64, one: &str, many: &str) -> String {
     format!("{} {}", show_count(n), if n == 1 { one } else { many })
 }
 
+/// The losses of the ledger by cause, and the losses that are unknown.
+fn losses(ledger: &Tally, has_leftovers: bool) -> Vec<String> {
+    let mut lines = Vec::new();
+    let causes: Vec<String> =
+        ledger.losses().map(|(cause, packets)| format!("{} {}", show_count(packets), cause.name())).collect();
+    if !causes.is_empty() {
+        lines.push(format!(
+            "lost, by the ledger: {} ({})",
+            plural(ledger.lost_total(), "packet", "packets"),
+            causes.join(", ")
+        ));
+    }
+    let tails = ledger.notes[Note::TailUnknown as usize];
+    if tails > 0 {
+        let files = plural(tails, "file", "files");
+        lines.push(format!(
+            "lost, unknown: at the end of {files} the recorder died, and its count is gone (tail_unknown)"
+        ));
+    }
+    if has_leftovers {
+        lines.push(
+            "lost, unknown: what a dead recorder lost is counted by netgrain repair or the next recorder".to_owned(),
+        );
+    }
+    lines
+}
+
 struct ProgressLine {
     json: bool,
     terminal: bool,
     shown: Instant,
     /// The first error of the output.
     outcome: io::Result<()>,
+    /// True if a recorder died and its files are not recovered: their losses are not in the ledger yet.
+    has_leftovers: bool,
 }
 
 impl ProgressLine {
     fn new(json: bool) -> Self {
-        Self { json, terminal: io::stderr().is_terminal(), shown: Instant::now(), outcome: Ok(()) }
+        Self {
+            json,
+            terminal: io::stderr().is_terminal(),
+            shown: Instant::now(),
+            outcome: Ok(()),
+            has_leftovers: false,
+        }
     }
 
     fn finding(&mut self, finding: &Finding, totals: &Totals) {
+        self.has_leftovers |= finding.kind == FindingKind::Leftover;
         if self.outcome.is_ok() {
             self.outcome = self.print(finding);
         }
@@ -150,6 +187,29 @@ impl ProgressLine {
             plural(totals.packets, "packet", "packets"),
             show_bytes(totals.bytes)
         )?;
+        for line in losses(&totals.ledger, self.has_leftovers) {
+            writeln!(io::stdout(), "{line}")?;
+        }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::Cause;
+
+    #[test]
+    fn losses_are_named_by_cause_and_unknown_losses_are_called_unknown() {
+        let mut ledger = Tally { offered: 5, stored: 5, ..Tally::default() };
+        assert!(losses(&ledger, false).is_empty());
+        ledger.add_lost(Cause::Crash, 1141);
+        ledger.add_lost(Cause::Disk, 7);
+        let lines = losses(&ledger, false);
+        assert_eq!(lines, ["lost, by the ledger: 1 148 packets (7 disk, 1 141 crash)"]);
+        ledger.notes[Note::TailUnknown as usize] = 1;
+        let lines = losses(&ledger, true);
+        assert!(lines.len() == 3 && lines[1].starts_with("lost, unknown: at the end of 1 file"), "{lines:?}");
+        assert!(lines[2].contains("netgrain repair"), "{lines:?}");
     }
 }

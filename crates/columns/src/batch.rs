@@ -71,7 +71,9 @@ impl<T: Schema> BatchBytes<T> {
     }
 
     /// Returns the complete batch, whose journal, offset and synced length [`place`] still has to write into its
-    /// header. The next batch is encoded into `room`, which is empty.
+    /// header. The next batch is encoded into `room`, which is empty and gets the length of this batch as its capacity:
+    /// with the capacity of this batch, each batch would keep that of the largest, and batches that wait for the disk
+    /// are counted by their lengths.
     pub fn take(&mut self, mut room: Vec<u8>) -> Vec<u8> {
         if !self.bytes.is_empty() {
             self.builder.finish(&mut self.bytes);
@@ -82,7 +84,7 @@ impl<T: Schema> BatchBytes<T> {
             head[at::CONTENT].copy_from_slice(&crc32c::crc32c(content).to_le_bytes());
         }
         self.count = 0;
-        room.reserve(self.bytes.capacity());
+        room.reserve(self.bytes.len());
         std::mem::replace(&mut self.bytes, room)
     }
 }

@@ -74,7 +74,7 @@ impl ColumnsError {
 impl fmt::Display for ColumnsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Io { path, error } => write!(f, "{}: {error}", path.display()),
+            Self::Io { path, error } => write!(f, "{}: {}", path.display(), sys::advice::cause(error)),
             Self::Damaged { path, what } => {
                 write!(f, "{}: {what}; the file is passed over, move it away to be told no more", path.display())
             }

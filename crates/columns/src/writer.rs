@@ -3,8 +3,9 @@
 //! The caller's thread only encodes rows into columns ([`crate::block`]) and passes on batches. A second thread appends
 //! them to the journals and syncs those twice a second; a third, with lowered CPU and I/O priority, seals complete
 //! journals ([`crate::sealer`]). The caller's thread decides where a file ends, from the rows and the time that it is
-//! given, so the same run makes the same files. The memory for batches that wait for the disk is bounded: beyond the
-//! bound a live writer drops rows and counts them, and a patient one blocks.
+//! given, so the same run makes the same files (except for journals of more than 512 MiB, whose length depends on the
+//! batches). The memory for batches that wait for the disk is bounded: beyond the bound a live writer drops rows and
+//! counts them, and a patient one blocks.
 //!
 //! A live writer has one growing file of each kind. A patient one has one for each of the last few periods: captures
 //! whose time goes back and forth make one file per period, and not one at each step.
@@ -62,6 +63,10 @@ pub struct Config {
     pub waiting_most: u64,
     /// True to block at that limit instead of dropping rows: for captures that are read from files.
     pub wait_when_full: bool,
+    /// Least time by the clock between two ticks that pass on batches; zero for none. The time of a replay passes faster
+    /// than that of the clock, and a batch of a single row takes a multiple of the memory and disk space that the row
+    /// takes in a batch of many.
+    pub hand_over_pause: Duration,
     /// Number of threads that seal a journal together. Beside a live capture it is 1, so that the capture keeps the
     /// other processors.
     pub hands: usize,
@@ -79,6 +84,7 @@ impl Config {
             series_every: Duration::from_secs(3600),
             waiting_most: 64 << 20,
             wait_when_full: false,
+            hand_over_pause: Duration::ZERO,
             hands: 1,
         }
     }
@@ -201,7 +207,11 @@ pub struct Writer {
     now: Timestamp,
     /// True once time has gone back by more than [`SETTLED`].
     goes_back: bool,
-    handed_over: Timestamp,
+    /// The time of the last tick that passed on batches; `None` if time has gone back since.
+    handed_over: Option<Timestamp>,
+    /// The same by the clock.
+    handed_over_at: Instant,
+    hand_over_pause: Duration,
     submitted: u64,
 }
 
@@ -233,6 +243,7 @@ impl Writer {
         let (sender, jobs) = channel();
         let (to_seal, whole) = channel();
         let Config { flows_every, flows_most, series_every, waiting_most, wait_when_full: patient, hands, .. } = config;
+        let hand_over_pause = config.hand_over_pause;
         let sealer = Sealer::new(root.clone(), disks(), patient, hands, Arc::clone(&shared));
         let open = BTreeMap::new();
         let journal = Journaler { root, disks, open, to_seal, wait_when_full: patient, shared: Arc::clone(&shared) };
@@ -250,7 +261,9 @@ impl Writer {
             threads,
             now: Timestamp::ZERO,
             goes_back: false,
-            handed_over: Timestamp::ZERO,
+            handed_over: Some(Timestamp::ZERO),
+            handed_over_at: Instant::now(),
+            hand_over_pause,
             submitted: 0,
         })
     }
@@ -284,8 +297,12 @@ impl Writer {
             self.flows.close_before(whole, &mut self.to_disk);
             self.series.close_before(whole, &mut self.to_disk);
         }
-        if stepped_back || now.since(self.handed_over) >= HAND_OVER_EVERY {
-            self.handed_over = now;
+        if stepped_back {
+            self.handed_over = None;
+        }
+        let is_due = self.handed_over.is_none_or(|last| now.since(last) >= HAND_OVER_EVERY);
+        if is_due && self.handed_over_at.elapsed() >= self.hand_over_pause {
+            (self.handed_over, self.handed_over_at) = (Some(now), Instant::now());
             self.flows.hand_over(&mut self.to_disk);
             self.series.hand_over(&mut self.to_disk);
         }

@@ -215,7 +215,7 @@ impl Group {
             (None, Some(file)) => {
                 *file = folder.join(&*file);
                 let text = std::fs::read_to_string(&*file);
-                Some(text.map_err(|e| format!("group.file: {}: {e}", file.display()))?)
+                Some(text.map_err(|e| format!("group.file: {}: {}", file.display(), sys::advice::unreadable(&e)))?)
             }
             (None, None) => None,
         };

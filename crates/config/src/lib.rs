@@ -13,7 +13,7 @@ mod value;
 
 pub use groups::{Group, JoinPolicy, Member};
 pub use program::read_program;
-pub use read::set;
+pub use read::{ConfigError, read, set};
 pub use retention::{KeepFree, MIN_AGE, RetentionRules};
 pub use table::*;
 pub use validate::{FILE, METRICS_FORM, Problem, check_metrics_address, contradictions, contradictions_now};
@@ -68,11 +68,11 @@ fn text_of(path: &Path) -> Result<String, String> {
     let fail = |e: &dyn std::fmt::Display| {
         format!("{}: {e}; name a configuration (netgrain config --dump prints one)", path.display())
     };
-    let length = path.metadata().map_err(|e| fail(&e))?.len();
+    let length = path.metadata().map_err(|e| fail(&sys::advice::cause(&e)))?.len();
     if length > FILE_MAX {
         return Err(fail(&format!("{length} bytes are no configuration")));
     }
-    std::fs::read_to_string(path).map_err(|e| fail(&e))
+    std::fs::read_to_string(path).map_err(|e| fail(&sys::advice::cause(&e)))
 }
 
 /// A configuration file with all keys and their current values.

@@ -11,6 +11,8 @@ pub fn read_program(path: &Path) -> Result<ProgramPlan, String> {
     let name = path.display().to_string();
     match std::fs::read_to_string(path) {
         Ok(text) => Ok(ProgramPlan { name, text }),
-        Err(e) => Err(format!("{name}: {e}; name a file with a program (netgrain lang check FILE)")),
+        Err(e) => {
+            Err(format!("{name}: {}; name a file with a program (netgrain lang check FILE)", sys::advice::cause(&e)))
+        }
     }
 }

@@ -75,81 +75,81 @@ macro_rules! checks {
 
 checks! {
     LINK: "link", Port, Loses, command,
-        "an interface without a link delivers nothing, and one with half duplex drops what collides";
+        "an interface without a link delivers no packets, and with half duplex frames that collide are dropped";
     SOURCE: "source", Port, Slows, command,
-        "without native XDP each packet passes the network stack, with a copy in the kernel each is moved once more";
+        "without native XDP each packet passes the network stack; without zero copy the kernel copies each packet";
     XDP_TAKEN: "xdp-taken", Port, Fails, command,
-        "somebody's XDP program sees the packets first, and AF_XDP cannot have the interface";
+        "another XDP program is attached, so AF_XDP cannot use the interface";
     FUNCTION: "virtual-function", Port, Loses, command,
         "a virtual function receives only its own packets unless the host trusts it";
     MERGING: "merging", Port, Merges, fix,
-        "packets of one connection come out as one long packet: counts, lengths and stamps are not those of the wire";
+        "several packets of a connection are merged into one: counts, lengths and timestamps differ from the wire";
     SENDING: "sending-offloads", Port, Lies, command,
-        "what this host sends is captured before the card cuts it up and fills in its checksums";
+        "packets that this host sends are captured before the NIC segments them and fills in checksums";
     VLAN: "vlan-stripping", Port, Lies, fix,
-        "the card takes the VLAN tag out before AF_XDP sees the packet, and nobody can put it back";
+        "the NIC removes the VLAN tag before AF_XDP sees the packet, and it cannot be restored";
     RX_RING: "rx-ring", Port, Loses, fix,
-        "a short ring overflows in bursts that the program would have caught up with";
+        "a short ring overflows in bursts that a longer ring would hold";
     QUEUES: "queues", Port, Slows, fix,
-        "more queues than processors make threads wait for each other; one queue leaves one processor with all packets";
+        "with more queues than processors, threads wait for each other; with one queue, one processor handles all packets";
     RSS: "rss", Port, Reorders, command,
-        "the two directions of a connection come in different queues, where only their stamps tell their order";
+        "the two directions of a connection arrive in different queues, and only timestamps give their order";
     INTERRUPTS: "interrupts", Port, Slows, command,
-        "all queues interrupt one processor, or one far from the card's memory";
+        "all queues interrupt one processor, or a processor of another NUMA node";
     NUMA: "numa", Port, Loses, command,
-        "memory of another node than the card's cost the thesis 34 to 47 % of the packets";
+        "memory of another NUMA node than that of the NIC loses packets (34 to 47 % in a thesis about packet capture)";
     MTU: "mtu", Port, Slows, command,
-        "packets that do not fit one buffer of XDP force TPACKET where the driver cannot spread them";
+        "packets larger than an XDP buffer force TPACKET if the driver has no multi-buffer support";
     PAUSE: "pause", Port, Lies, fix,
-        "the card makes the other end wait: bursts arrive late and losses happen where nobody counts them";
+        "pause frames make the link partner wait: bursts arrive late, and losses happen where no counter shows them";
     COUNTERS: "counters", Port, Loses, command,
-        "packets that were lost before netgrain could count them, since the interface came up";
+        "packets were lost before netgrain could count them, since the interface came up";
     CARD_STAMPS: "card-stamps", Port, Lies, command,
-        "stamps are taken when software sees the packet, microseconds after it came";
+        "timestamps are made by software, microseconds after the arrival of the packet";
     KERNEL: "kernel", Machine, Fails, command,
-        "AF_XDP, BPF links and what drivers tell of XDP need Linux 6.3, and CONFIG_XDP_SOCKETS";
+        "AF_XDP, BPF links and the XDP features of drivers need Linux 6.3 and CONFIG_XDP_SOCKETS";
     BPF_JIT: "bpf-jit", Machine, Slows, fix,
         "the XDP program is interpreted for every packet";
     IO_URING: "io-uring", Machine, Slows, fix,
-        "the writer falls back to one blocking write at a time";
+        "without io_uring the writer uses one blocking write at a time";
     PRIVILEGES: "privileges", Machine, Fails, command,
         "the kernel refuses sockets and programs to a process without the capabilities";
     MEMLOCK: "memlock", Machine, Loses, command,
-        "a ring that cannot be locked can be swapped, and AF_XDP is refused its memory";
+        "a ring that cannot be locked can be swapped out, and the kernel refuses AF_XDP its memory";
     MEMORY: "memory", Machine, Fails, command,
-        "the ring must fit the memory that is free";
+        "the ring must fit into the free memory";
     HUGE_PAGES: "huge-pages", Machine, Slows, fix,
         "a ring of small pages misses the TLB at nearly every packet";
     SOFTNET: "softnet", Machine, Loses, fix,
-        "the kernel dropped packets or ran out of time before any socket saw them";
+        "the kernel dropped packets, or ran out of its time budget, before any socket got them";
     GOVERNOR: "governor", Machine, Slows, fix,
-        "processors run below their speed and take their time to rise when a burst comes";
+        "processors run below their highest frequency and rise slowly in a burst";
     IDLE: "idle-states", Machine, Slows, command,
-        "a processor that sleeps deeply takes long to wake, while the card's ring fills";
+        "a processor in a deep idle state wakes slowly, while the ring of the NIC fills";
     ISOLATION: "isolation", Machine, Slows, command,
-        "processors set apart from the scheduler run only what is pinned to them: name them with --cpu";
+        "isolated processors run only threads that are pinned to them: name them with --cpu";
     IRQBALANCE: "irqbalance", Machine, Slows, command,
-        "irqbalance moves interrupts while packets flow";
+        "irqbalance moves interrupts during capture";
     STEAL: "steal", Machine, Loses, command,
-        "the hypervisor takes the processor away while the card's ring fills";
+        "the hypervisor takes the processor away while the ring of the NIC fills";
     CLOCK_SOURCE: "clock-source", Machine, Lies, command,
-        "each stamp costs a system call, or jumps, where the time stamp counter is not to be trusted";
+        "without a reliable time stamp counter, each timestamp costs a system call, or jumps";
     CLOCK_SYNC: "clock-sync", Machine, Lies, command,
-        "stamps of a clock that nobody keeps cannot be compared with those of other machines";
+        "timestamps of an unsynchronised clock cannot be compared with those of other machines";
     TRIAL: "trial", Machine, Fails, command,
-        "what AF_XDP does not deliver between two private interfaces, it will not from a real one";
+        "packets that AF_XDP does not deliver between two private interfaces, it does not deliver from a real one";
     FOLDER: "folder", Store, Fails, command,
-        "the recorder must be able to write there";
+        "the recorder must be able to write to the directory";
     FILE_SYSTEM: "file-system", Store, Slows, command,
-        "files in memory vanish, and those of a network or of user space stall the writer";
+        "files in memory vanish, and file systems of a network or of user space stall the writer";
     DIRECT: "direct-writes", Store, Slows, command,
         "without O_DIRECT the page cache competes with the ring for memory and stalls at its limit";
     SPACE: "space", Store, Loses, command,
-        "a full volume stops the recording, and what the ring cannot hold is lost";
+        "a full volume stops the recording, and packets beyond the ring are lost";
     DEVICE: "disk-queue", Store, Slows, command,
-        "a spinning disk seeks between files, and a scheduler reorders what is already in order";
+        "a spinning disk seeks between files, and an I/O scheduler reorders writes that are in order";
     WRITE_SPEED: "write-speed", Store, Loses, command,
-        "a volume slower than the link loses what the ring cannot hold";
+        "on a volume slower than the link, packets beyond the ring are lost";
 }
 
 impl Check {

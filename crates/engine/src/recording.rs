@@ -333,8 +333,9 @@ pub fn claim(plan: &Plan, store: &Path, label: &str) -> Result<Claim, EngineErro
 fn check(dir: &Path) -> Result<(), EngineError> {
     let fail = |e: std::io::Error| {
         EngineError::Store(format!(
-            "{}: cannot record there: {e}; name a folder on a writable volume with --store",
-            dir.display()
+            "{}: cannot record there: {}; name a folder on a writable volume with --store",
+            dir.display(),
+            sys::advice::cause(&e)
         ))
     };
     nofollow::create_folders(dir).map_err(fail)?;

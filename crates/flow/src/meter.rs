@@ -154,6 +154,13 @@ impl<H: Hints> Meter<H> {
         self.losses.add(second, packets);
     }
 
+    /// A second before which the passage of time makes no record, if neither packets nor losses arrive. `None` if no
+    /// record is ever due.
+    pub fn next_due(&self) -> Option<u64> {
+        let now = self.second.filter(|_| self.counts.active > 0)?;
+        self.wheel.next_used(now).or(Some(now + 1))
+    }
+
     /// The counters since the start.
     pub fn counts(&self) -> Counts {
         let rares = self.rares.len() * size_of::<ExtraFields>();

@@ -27,6 +27,11 @@ impl Router {
         Key::of(packet, self.bidirectional).map_or(0, |key| shard_of(self.keys.hash(&key), self.shards))
     }
 
+    /// The second begun last.
+    pub fn now(&self) -> Option<u64> {
+        self.second
+    }
+
     /// True if a packet or a tick of this time begins a second. The caller must then call `Meter::tick` of
     /// every meter with this time before it passes further packets.
     pub fn second(&mut self, ts: Timestamp) -> bool {

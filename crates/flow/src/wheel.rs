@@ -84,6 +84,11 @@ impl Wheel {
         (head != NONE).then_some(head)
     }
 
+    /// The first second after `now`, within a turn, whose slot has a flow.
+    pub fn next_used(&self, now: u64) -> Option<u64> {
+        (1..=SECONDS).map(|ahead| now.saturating_add(ahead)).find(|s| self.heads[(s % SECONDS) as usize] != NONE)
+    }
+
     /// The flow after this one in the list that [`Wheel::open`] returned. Call it before either flow is put into a
     /// slot.
     pub fn next(&self, flow: u32) -> Option<u32> {

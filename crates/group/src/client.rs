@@ -45,7 +45,7 @@ impl fmt::Display for ClientError {
             Self::Unreachable(e) if e.kind() == io::ErrorKind::PermissionDenied => {
                 write!(f, "permission denied on the engine's socket; run as its owner or a member of its group")
             }
-            Self::Unreachable(e) => write!(f, "no engine answers there: {e}"),
+            Self::Unreachable(e) => write!(f, "no engine answers there: {}", sys::advice::cause(e)),
             Self::NoResponse(patience) => write!(
                 f,
                 "the engine has not answered for {} s: it is stopped, or has too much to do; look at its process, then ask again",

@@ -35,7 +35,7 @@ pub enum QueryError {
 impl fmt::Display for QueryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Io { path, error } => write!(f, "{}: {error}", path.display()),
+            Self::Io { path, error } => write!(f, "{}: {}", path.display(), sys::advice::unreadable(error)),
             Self::NoInterface { store, name, known } if known.is_empty() => {
                 write!(f, "{}: nothing was recorded here, on {name} or any other interface", store.display())
             }

@@ -7,106 +7,43 @@
 //! the volume refuses an operation, the machine keeps all jobs and retries until it has been stopped and the grace
 //! period has passed: then it counts the unwritten packets as lost and closes the file behind the last complete packet.
 //!
+//! Its states, each in the module of its transitions:
+//!
+//! - the run (`run_state`): recording; stopping, within the grace period; given up; with the stream open or ended;
+//! - the volume (`volume`): takes writes, or refuses them until a retry succeeds;
+//! - the next file (`next_file`): none, being preallocated, or ready;
+//! - each write (`flight`): waiting, under way, or done;
+//! - each file (`seal`): takes packets, then the steps of its publication; and its checkpoints (`checkpoint`).
+//!
 //! The machine reads no clock: `now` arrives as an argument, counted from an arbitrary origin.
 
 mod checkpoint;
+mod config;
 mod event;
 mod file;
 mod flight;
 mod give_up;
+mod next_file;
+mod run_state;
 mod seal;
+mod volume;
 
+pub use config::{Config, Format};
 pub use event::Event;
 
-use crate::chain;
 use crate::cutter::{Job, OutOfOrderCounts, Part, Release};
-use crate::future_files::{self, WallClock};
 use base::Timestamp;
-use event::VolumeFailure;
 use file::OpenFile;
 use flight::{Flight, State};
-use index::{Header, Rows};
+use index::{IndexWrite, Rows};
+use next_file::NextFile;
+use run_state::RunState;
 use std::collections::VecDeque;
-use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use store::bytes::{Bytes, PAGE};
-use store::device::{Completion, Content, Device, FileId, Op, is_full};
-use store::names;
-use store::offered_page::OfferedPage;
-
-/// The settings of a recorder.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// The root directory of the store.
-    pub store: PathBuf,
-    /// The index header fields common to all files; position and start are filled in for each file.
-    pub header: Header,
-    /// Number of queues of the interface; with more than one, file names carry the queue.
-    pub queues: u16,
-    /// Bytes preallocated for each file: the size at which the producer rotates; 0 for none.
-    pub allocate: u64,
-    /// Most writes under way at once.
-    pub depth: usize,
-    /// Time for which a refusing volume is retried after the recorder is stopped.
-    pub grace: Duration,
-    /// The format of the packet files.
-    pub format: Format,
-    /// The latest timestamp of the queue's in-order files in the store: a file that begins earlier is out of order.
-    pub after: Timestamp,
-    /// The clock of this machine, if the timestamps come from it: it shows which files lie in the future.
-    pub wall: Option<fn() -> WallClock>,
-    /// The offered counter page, which also keeps the number of packets that the files account for.
-    pub offered_page: Option<Arc<OfferedPage>>,
-}
-
-/// The format of packet files.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    /// Nanosecond pcap, copied from the ring unchanged.
-    Pcap,
-    /// HPCAP's RAW, in files of a fixed size.
-    Raw {
-        /// Bytes of a full file.
-        file_bytes: u64,
-    },
-}
-
-impl Format {
-    /// The ending of the names of packet files in this format.
-    pub const fn suffix(self) -> &'static str {
-        match self {
-            Self::Pcap => "pcap",
-            Self::Raw { .. } => "raw",
-        }
-    }
-}
-
-impl Config {
-    /// The default settings: 8 writes, 10 s of grace, pcap.
-    pub fn new(store: PathBuf, header: Header) -> Self {
-        Self {
-            store,
-            header,
-            queues: 1,
-            allocate: 0,
-            depth: 8,
-            grace: Duration::from_secs(10),
-            format: Format::Pcap,
-            after: Timestamp::ZERO,
-            wall: None,
-            offered_page: None,
-        }
-    }
-}
-
-/// The file that will be opened next, created in advance so that rotation does not wait for the file system.
-enum Next {
-    None,
-    Allocating { file: FileId, path: PathBuf, token: u64 },
-    Ready { file: FileId, path: PathBuf },
-}
+use store::device::{Completion, Device};
+use volume::{Completions, VolumeState};
 
 /// The outcome counters of all packets so far.
 #[derive(Clone, Debug, Default)]
@@ -130,65 +67,47 @@ pub struct Writer<D> {
     queue: VecDeque<Job>,
     flights: VecDeque<Flight>,
     files: Vec<OpenFile>,
-    next: Next,
-    next_number: u32,
+    next: NextFile,
+    /// The token of the operation started last.
     token: u64,
-    /// The failure of writing or opening, if the volume refuses; a failure of sealing is kept in its file.
-    trouble: Option<VolumeFailure>,
-    /// Begin of the first unresolved failure, for the event that reports its end.
-    troubled_since: Option<Duration>,
-    /// An operation failed in this step.
-    blocked: bool,
-    /// Time since which the device fails to report completions.
-    reap_failing_since: Option<Duration>,
-    /// The warning that directories cannot be synced was reported.
-    unsynced_reported: bool,
-    events: Vec<Event>,
+    run: RunState,
+    volume: VolumeState,
+    begun: BegunParts,
     released: Release,
     totals: Totals,
-    /// The latest timestamp of the in-order files (files without a marker), in the store and of this run.
-    reached: Timestamp,
-    /// The first file was begun.
-    opened: bool,
-    /// Offered packets for which the parts begun so far account.
-    begun: u64,
-    ended: bool,
-    stopping: Option<Duration>,
-    given_up: bool,
-    /// The ledger rows of parts that will never be written.
-    lost: Rows,
-    /// Packets in `lost`.
-    unwritten: u64,
+    events: Vec<Event>,
 }
+
+/// The parts whose writes have begun.
+struct BegunParts {
+    /// The latest timestamp of the in-order files (files without a marker), in the store and of this run.
+    latest: Timestamp,
+    /// Offered packets for which the parts account.
+    offered: u64,
+    /// True if the first file was begun.
+    has_file: bool,
+}
+
+/// The index entry of a job cannot be written now; a later step retries.
+struct Unwritten;
 
 impl<D: Device> Writer<D> {
     /// A writer over this device.
     pub fn new(device: D, config: Config) -> Self {
         Self {
-            reached: config.after,
+            begun: BegunParts { latest: config.after, offered: 0, has_file: false },
             device,
             config,
             queue: VecDeque::new(),
             flights: VecDeque::new(),
             files: Vec::new(),
-            next: Next::None,
-            next_number: 0,
+            next: NextFile::default(),
             token: 0,
-            trouble: None,
-            troubled_since: None,
-            blocked: false,
-            reap_failing_since: None,
-            unsynced_reported: false,
-            events: Vec::new(),
+            run: RunState::default(),
+            volume: VolumeState::default(),
             released: Release::default(),
             totals: Totals::default(),
-            opened: false,
-            begun: 0,
-            ended: false,
-            stopping: None,
-            given_up: false,
-            lost: Rows::new(),
-            unwritten: 0,
+            events: Vec::new(),
         }
     }
 
@@ -219,22 +138,22 @@ impl<D: Device> Writer<D> {
 
     /// From now on a refusing volume is retried only for the grace period. The end of the stream has the same effect.
     pub fn stop(&mut self, now: Duration) {
-        self.stopping.get_or_insert(now);
+        self.run = std::mem::take(&mut self.run).stop(now);
     }
 
     /// True if the stream has ended and every file is published or given up.
     pub fn is_done(&self) -> bool {
-        self.ended && self.queue.is_empty() && self.flights.is_empty() && self.files.is_empty()
+        self.run.has_ended() && self.queue.is_empty() && self.flights.is_empty() && self.files.is_empty()
     }
 
     /// True if operations are under way at the device or the next step can proceed by itself, so the caller must not
     /// wait for jobs. False while the device fails to report completions: the caller retries at [`Writer::retry_at`].
     pub fn is_waiting(&self) -> bool {
-        self.reap_failing_since.is_none() && self.is_under_way()
+        !self.volume.is_mute() && self.is_under_way()
     }
 
     fn is_under_way(&self) -> bool {
-        matches!(self.next, Next::Allocating { .. })
+        self.next.is_allocating()
             || self.flights.iter().any(Flight::is_flying)
             || self.files.iter().any(|f| f.token().is_some() || f.is_sealing() || f.checkpoint.is_under_way())
     }
@@ -242,10 +161,6 @@ impl<D: Device> Writer<D> {
     /// Time of the next retry, if the volume refuses.
     pub fn retry_at(&self) -> Option<Duration> {
         self.failures().map(|t| t.retry_at).min()
-    }
-
-    fn failures(&self) -> impl Iterator<Item = &VolumeFailure> {
-        self.trouble.iter().chain(self.files.iter().filter_map(|f| f.trouble.as_ref()))
     }
 
     /// The stream position and descriptors that the ring may overwrite.
@@ -265,31 +180,19 @@ impl<D: Device> Writer<D> {
 
     /// Processes the device's completions, waits up to `wait` for them, and starts every operation that can start now.
     pub fn step(&mut self, now: Duration, wait: Duration) {
-        let mut done = Vec::new();
-        self.blocked = false;
-        // A device that was given up because it reports no completions is not polled again.
-        if !(self.given_up && self.reap_failing_since.is_some()) {
-            match self.device.reap(wait, &mut done) {
-                Ok(()) => self.reap_failing_since = None,
-                Err(error) => {
-                    self.reap_failing_since.get_or_insert(now);
-                    self.fail("wait for the volume", self.config.store.clone(), error, now);
-                }
-            }
-        }
-        for completion in done {
+        self.volume.is_blocked = false;
+        for completion in self.reap(now, wait) {
             self.complete(completion, now);
         }
         self.consider_giving_up(now);
         // A volume that refuses writes gets no new operation during the pause; each file that is being sealed has its
         // own pause.
-        let pausing = |this: &Self| this.trouble.as_ref().is_some_and(|t| t.pauses(now));
-        if !pausing(self) {
+        if !self.volume.pauses(now) {
             self.restart_failed();
             self.retire(now);
         }
         self.seal_files(now);
-        if !pausing(self) {
+        if !self.volume.pauses(now) {
             self.begin(now);
             self.retire(now);
             self.checkpoint(now);
@@ -297,6 +200,22 @@ impl<D: Device> Writer<D> {
             self.consider_recovered();
         }
         self.report_recovery(now);
+    }
+
+    /// The device's completions. A device that was given up because it reports no completions is not polled again.
+    fn reap(&mut self, now: Duration, wait: Duration) -> Vec<Completion> {
+        let mut done = Vec::new();
+        if self.run.has_given_up() && self.volume.is_mute() {
+            return done;
+        }
+        match self.device.reap(wait, &mut done) {
+            Ok(()) => self.volume.completions = Completions::Reported,
+            Err(error) => {
+                self.volume.completions = Completions::Failing;
+                self.fail("wait for the volume", self.config.store.clone(), error, now);
+            }
+        }
+        done
     }
 
     fn new_token(&mut self) -> u64 {
@@ -308,15 +227,7 @@ impl<D: Device> Writer<D> {
         if self.checkpointed(done.token, &mut done.result) {
             return;
         }
-        if let Next::Allocating { file, path, token } = &self.next
-            && *token == done.token
-        {
-            let (file, path) = (*file, path.clone());
-            if done.result.is_err() {
-                // A volume that cannot preallocate still accepts writes; the truncation frees a partial preallocation.
-                let _ = self.device.truncate(file, 0);
-            }
-            self.next = Next::Ready { file, path };
+        if self.allocated(done.token, done.result.is_ok()) {
             return;
         }
         if let Some(i) = self.files.iter().position(|f| f.token() == Some(done.token)) {
@@ -349,30 +260,7 @@ impl<D: Device> Writer<D> {
             if !front.is_complete() {
                 return;
             }
-            let mut written = None;
-            if let (Some(part), Some(file)) = (&front.part, front.file) {
-                let Some(at) = self.files.iter().position(|f| f.data == file) else { return };
-                if self.files[at].checkpoint.guards(part.entry.block) {
-                    return;
-                }
-                // The marker precedes the index entry that makes the packets visible: queries find a file without a
-                // marker only by its name.
-                if part.is_out_of_order(self.files[at].start)
-                    && let Err(error) = self.files[at].mix(&mut self.device, &root(&self.config))
-                {
-                    let path = self.files[at].hidden_data.clone();
-                    return self.fail("note the order of", path, error, now);
-                }
-                let open = &self.files[at];
-                let words = open.growing.write_entry(&part.entry, &part.new_rows, part.last);
-                if let Err(error) = self.device.put(open.index, words.at, &words.bytes) {
-                    let path = open.hidden_index.clone();
-                    return self.fail("write", path, error, now);
-                }
-                self.totals.ledger.merge(&part.new_rows);
-                self.totals.late.add(part.out_of_order);
-                written = Some((at, words));
-            }
+            let Ok(written) = self.write_entry(now) else { return };
             let Some(mut front) = self.flights.pop_front() else { return };
             if let (Some(part), Some((at, words))) = (front.part.take(), written) {
                 let open = &mut self.files[at];
@@ -389,6 +277,35 @@ impl<D: Device> Writer<D> {
         }
     }
 
+    /// Writes the index entry of the oldest job, if it is a part; returns the index of its file with the entry.
+    fn write_entry(&mut self, now: Duration) -> Result<Option<(usize, IndexWrite)>, Unwritten> {
+        let Some(front) = self.flights.front() else { return Err(Unwritten) };
+        let (Some(part), Some(file)) = (&front.part, front.file) else { return Ok(None) };
+        let Some(at) = self.files.iter().position(|f| f.data == file) else { return Err(Unwritten) };
+        if self.files[at].checkpoint.guards(part.entry.block) {
+            return Err(Unwritten);
+        }
+        // The marker precedes the index entry that makes the packets visible: queries find a file without a marker only
+        // by its name.
+        if part.is_out_of_order(self.files[at].start)
+            && let Err(error) = self.files[at].mix(&mut self.device, &self.config.folder())
+        {
+            let path = self.files[at].hidden_data.clone();
+            self.fail("note the order of", path, error, now);
+            return Err(Unwritten);
+        }
+        let open = &self.files[at];
+        let words = open.growing.write_entry(&part.entry, &part.new_rows, part.last);
+        if let Err(error) = self.device.put(open.index, words.at, &words.bytes) {
+            let path = open.hidden_index.clone();
+            self.fail("write", path, error, now);
+            return Err(Unwritten);
+        }
+        self.totals.ledger.merge(&part.new_rows);
+        self.totals.late.add(part.out_of_order);
+        Ok(Some((at, words)))
+    }
+
     fn release(&mut self, r: Release) {
         self.released.pos = self.released.pos.max(r.pos);
         self.released.descriptors = self.released.descriptors.max(r.descriptors);
@@ -396,55 +313,66 @@ impl<D: Device> Writer<D> {
 
     /// Begins jobs while the device accepts operations.
     fn begin(&mut self, now: Duration) {
-        while let Some(job) = self.queue.front() {
-            if self.given_up {
+        while !self.queue.is_empty() {
+            if self.run.has_given_up() {
                 if let Some(job) = self.queue.pop_front() {
                     self.discard(job, now);
                 }
                 continue;
             }
-            let flying = self.flights.iter().filter(|f| !f.is_complete()).count();
-            match job {
-                Job::Write(part) if flying >= self.config.depth || self.overlaps(part) => return,
-                Job::Open { pos, start, .. } => {
-                    let (pos, start) = (*pos, *start);
-                    if !self.open(pos, start, now) {
-                        return;
-                    }
-                }
-                _ => {}
+            if !self.is_ready(now) {
+                return;
             }
-            let current = self.files.last().map(|f| f.data);
-            match self.queue.pop_front() {
-                Some(Job::Write(part)) => {
-                    let Some(open) = self.files.last_mut() else { continue };
-                    open.expect(&part);
-                    self.begun += part.new_rows.total().offered;
-                    let file = open.data;
-                    let mut flight = Flight::write(file, part);
-                    for piece in &mut flight.pieces {
-                        self.token += 1;
-                        piece.start(&mut self.device, self.token);
-                    }
-                    self.flights.push_back(flight);
-                }
-                Some(Job::Open { release, .. } | Job::Release(release)) => {
-                    self.flights.push_back(Flight::release(release));
-                }
-                Some(Job::Close { len, end, release }) => {
-                    if let Some(open) = self.files.last().filter(|open| open.is_in_order()) {
-                        self.reached = self.reached.max(open.latest);
-                    }
-                    self.flights.push_back(Flight::close(current, len, end, release));
-                }
-                Some(Job::End) => self.end(now),
-                None => return,
+            if let Some(job) = self.queue.pop_front() {
+                self.begin_job(job, now);
             }
         }
-        if !self.given_up && !self.ended && self.files.last().is_some_and(OpenFile::is_open) {
+        if !self.run.has_given_up() && !self.run.has_ended() && self.files.last().is_some_and(OpenFile::is_open) {
             // In advance: if this fails, the same error occurs and is reported when the file is needed.
             let _ = self.prepare();
         }
+    }
+
+    /// True if the next job can begin now; opens its file if it begins a segment.
+    fn is_ready(&mut self, now: Duration) -> bool {
+        match self.queue.front() {
+            Some(Job::Write(part)) => {
+                let flying = self.flights.iter().filter(|f| !f.is_complete()).count();
+                flying < self.config.depth && !self.overlaps(part)
+            }
+            Some(Job::Open { pos, start, .. }) => {
+                let (pos, start) = (*pos, *start);
+                self.open(pos, start, now)
+            }
+            _ => true,
+        }
+    }
+
+    fn begin_job(&mut self, job: Job, now: Duration) {
+        match job {
+            Job::Write(part) => self.begin_write(part),
+            Job::Open { release, .. } | Job::Release(release) => self.flights.push_back(Flight::release(release)),
+            Job::Close { len, end, release } => {
+                if let Some(open) = self.files.last().filter(|open| open.is_in_order()) {
+                    self.begun.latest = self.begun.latest.max(open.latest);
+                }
+                let current = self.files.last().map(|f| f.data);
+                self.flights.push_back(Flight::close(current, len, end, release));
+            }
+            Job::End => self.end(now),
+        }
+    }
+
+    fn begin_write(&mut self, part: Box<Part>) {
+        let Some(open) = self.files.last_mut() else { return };
+        open.expect(&part);
+        self.begun.offered += part.new_rows.total().offered;
+        let mut flight = Flight::write(open.data, part);
+        for piece in &mut flight.pieces {
+            self.token += 1;
+            piece.start(&mut self.device, self.token);
+        }
+        self.flights.push_back(flight);
     }
 
     /// True if an earlier part is still writing a page of this part.
@@ -457,163 +385,8 @@ impl<D: Device> Writer<D> {
             .any(|p| p.offset < pages.end && pages.start < p.offset + p.slice.len() as u64)
     }
 
-    /// Creates the next file under a temporary name without a time.
-    fn prepare(&mut self) -> io::Result<()> {
-        if !matches!(self.next, Next::None) {
-            return Ok(());
-        }
-        let root = self.root();
-        self.device.create_folder(&root)?;
-        let name = names::prepared(self.config.header.queue, self.next_number, self.config.format.suffix());
-        let path = root.join(name);
-        self.next_number += 1;
-        let file = self.device.create(&path, Content::Packets)?;
-        self.next = if self.config.allocate == 0 {
-            Next::Ready { file, path }
-        } else {
-            let token = self.new_token();
-            match self.device.start(file, Op::Allocate(self.config.allocate), token) {
-                Ok(()) => Next::Allocating { file, path, token },
-                // As above: the file is written without preallocation.
-                Err(_) => Next::Ready { file, path },
-            }
-        };
-        Ok(())
-    }
-
-    /// Opens the file of a segment; false if the caller must retry.
-    fn open(&mut self, pos: u64, start: Timestamp, now: Duration) -> bool {
-        let root = self.root();
-        match self.prepare() {
-            Ok(()) => {}
-            // A killed recorder left a file of this name: the next copy number is tried at once.
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return self.open(pos, start, now),
-            Err(e) => {
-                self.fail("create a file in", root, e, now);
-                return false;
-            }
-        }
-        if start < self.reached && matches!(self.next, Next::Ready { .. }) {
-            self.prepare_next();
-        }
-        let Next::Ready { file, path } = &self.next else {
-            // The failure ends only when the file is in its hour directory.
-            self.blocked = true;
-            return false;
-        };
-        let header = Header { first_pos: pos, start, ..self.config.header.clone() };
-        let queue = (self.config.queues > 1).then_some(header.queue);
-        let folder = names::hour_folder(&root, start);
-        let note = (start < self.reached).then_some(&*root);
-        let suffix = self.config.format.suffix();
-        match OpenFile::place(&mut self.device, (*file, path), &folder, &header, queue, suffix, note) {
-            Ok(open) => {
-                if !std::mem::replace(&mut self.opened, true)
-                    && let Some(path) = chain::covering(&self.config, start)
-                {
-                    self.events.push(Event::TimeOverlap { path, start });
-                }
-                self.files.push(open);
-                self.next = Next::None;
-                if let Some(heartbeat) = &self.config.offered_page {
-                    heartbeat.file(start, pos, self.begun);
-                }
-                true
-            }
-            Err(error) => {
-                if error.kind() == io::ErrorKind::NotFound {
-                    // Another process removed the prepared file or the hour directory: the retry creates both again.
-                    self.drop_next();
-                }
-                self.fail("create a file in", folder, error, now);
-                false
-            }
-        }
-    }
-
-    /// Runs when the next file begins before the end of an in-order file. If the clock was ahead when those files were
-    /// recorded, they get markers instead, so that later files need none. What fails now is retried at the next file.
-    fn prepare_next(&mut self) {
-        let Some(wall) = self.config.wall.map(|ask| ask()) else { return };
-        let root = self.root();
-        if self.reached <= wall.is_trusted() || !future_files::is_right(&root, &wall) {
-            return;
-        }
-        let is_ahead = |file: &&mut OpenFile| file.is_in_order() && file.latest > wall.is_trusted() && !file.is_named();
-        let mut unnamed = self.files.iter_mut().filter(is_ahead);
-        let (device, config) = (&mut self.device, &self.config);
-        let noted = unnamed
-            .try_for_each(|file| file.write_marker(device, &root))
-            .and_then(|()| future_files::note(device, config, &wall));
-        let Ok(found) = noted else { return };
-        // The store has the state of published files; for files not yet published it may miss packets under way, so
-        // this run's own state counts.
-        let ours = self.files.iter().filter(|file| file.is_in_order() && !file.is_named()).map(|file| file.latest);
-        self.reached = ours.fold(found.reached, Timestamp::max);
-        self.events.extend(found.warning(&root, &wall).map(Event::Warning));
-    }
-
-    /// The directory of the interface.
-    fn root(&self) -> PathBuf {
-        root(&self.config)
-    }
-
     fn end(&mut self, now: Duration) {
-        self.ended = true;
-        self.stop(now);
+        self.run = std::mem::take(&mut self.run).end(now);
         self.drop_next();
     }
-
-    /// Removes the file that was created in advance.
-    fn drop_next(&mut self) {
-        if let Next::Ready { file, path } | Next::Allocating { file, path, .. } =
-            std::mem::replace(&mut self.next, Next::None)
-        {
-            self.device.close(file);
-            let _ = self.device.remove(&path);
-        }
-    }
-
-    fn fail(&mut self, what: &'static str, path: PathBuf, error: io::Error, now: Duration) {
-        self.blocked = true;
-        if is_full(&error) {
-            self.drop_next();
-        }
-        match &mut self.trouble {
-            Some(trouble) => trouble.again(now),
-            None => {
-                let trouble = VolumeFailure::new(error.kind(), now);
-                self.report_failure(what, path, error, now);
-                self.trouble = Some(trouble);
-            }
-        }
-    }
-
-    /// Reports one event per failure: a full volume refuses many operations for the same reason.
-    fn report_failure(&mut self, what: &'static str, path: PathBuf, error: io::Error, now: Duration) {
-        self.troubled_since.get_or_insert(now);
-        if !self.failures().any(|t| t.kind == error.kind()) {
-            self.events.push(Event::Trouble { what, path, advice: sys::advice::to_write(&error), error });
-        }
-    }
-
-    fn consider_recovered(&mut self) {
-        let retried = self.flights.iter().flat_map(|f| &f.pieces).any(|p| p.tried && p.state != State::Done);
-        if !self.blocked && !retried {
-            self.trouble = None;
-        }
-    }
-
-    fn report_recovery(&mut self, now: Duration) {
-        if self.failures().next().is_none()
-            && let Some(since) = self.troubled_since.take()
-        {
-            self.events.push(Event::Recovered { after: now.saturating_sub(since) });
-        }
-    }
-}
-
-/// The directory of the interface.
-fn root(config: &Config) -> PathBuf {
-    names::interface_folder(&config.store, &config.header.interface)
 }

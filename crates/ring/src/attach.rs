@@ -379,7 +379,7 @@ impl fmt::Display for AttachError {
             Self::Unreachable(e) if e.kind() == io::ErrorKind::PermissionDenied => {
                 write!(f, "permission denied on the engine's socket; run as its owner or a member of its group")
             }
-            Self::Unreachable(e) => write!(f, "no engine answers there: {e}"),
+            Self::Unreachable(e) => write!(f, "no engine answers there: {}", sys::advice::cause(e)),
             Self::Refused(why) => write!(f, "the engine refused: {why}"),
             Self::Protocol(what) => write!(f, "the engine's answer is not understood: {what}"),
             Self::Memory(e) => write!(f, "the shared ring cannot be mapped: {e}"),

@@ -72,7 +72,7 @@ macro_rules! quantity {
 fn all() -> Vec<Quantity> {
     let mut all = vec![
         quantity!("packets", "packets", "all packets", Sum, total.packets),
-        quantity!("bytes", "bytes", "their bytes on the wire, without FCS", Sum, total.bytes),
+        quantity!("bytes", "bytes", "bytes of frames on the wire without FCS", Sum, total.bytes),
     ];
     for kind in TrafficClass::ALL {
         let (name, what) = (kind.name(), kind.description());
@@ -80,7 +80,7 @@ fn all() -> Vec<Quantity> {
         let what = format!("bytes of {name}_packets");
         all.push(quantity!(format!("{name}_bytes"), "bytes", what, Sum, [i = kind as usize] classes[i].bytes));
     }
-    all.push(quantity!("ipv6_packets", "packets", "IPv6, whatever it carries", Sum, ipv6.packets));
+    all.push(quantity!("ipv6_packets", "packets", "IPv6 packets, with any protocol above", Sum, ipv6.packets));
     all.push(quantity!("ipv6_bytes", "bytes", "bytes of ipv6_packets", Sum, ipv6.bytes));
     for class in 0..SIZES {
         let from = if class == 0 { 0 } else { SIZE_BOUNDS[class - 1] + 1 };
@@ -91,39 +91,63 @@ fn all() -> Vec<Quantity> {
         all.push(quantity!(name, "packets", what, Sum, [i = class] sizes[i]));
     }
     all.extend([
-        quantity!("tcp_syn", "packets", "TCP with SYN and without ACK: connections asked for", Sum, syn),
-        quantity!("tcp_syn_ack", "packets", "TCP with SYN and ACK: connections accepted", Sum, syn_ack),
-        quantity!("tcp_fin", "packets", "TCP with FIN", Sum, fin),
-        quantity!("tcp_rst", "packets", "TCP with RST", Sum, rst),
-        quantity!("flows_active", "flows", "in the table as the second ends (told with `in`)", Sum, flows_active),
-        quantity!("flows_new", "flows", "began in the second (told with `in`)", Sum, flows_new),
-        quantity!("flows_ended", "flows", "ended in the second (told with `in`)", Sum, flows_ended),
-        quantity!("sources", "addresses", "distinct source addresses, estimated (±1.6 %)", Max, sources),
-        quantity!("destinations", "addresses", "distinct destination addresses, the same", Max, destinations),
-        quantity!("peak_1ms_bytes", "bytes", "the most bytes in a millisecond of it", Max, peak_1ms.bytes),
-        quantity!("peak_1ms_packets", "packets", "the most packets in a millisecond", Max, peak_1ms.packets),
-        quantity!("peak_10ms_bytes", "bytes", "the most bytes in ten milliseconds", Max, peak_10ms.bytes),
-        quantity!("peak_10ms_packets", "packets", "the most packets in ten milliseconds", Max, peak_10ms.packets),
+        quantity!("tcp_syn", "packets", "TCP packets with SYN and without ACK: connection requests", Sum, syn),
+        quantity!("tcp_syn_ack", "packets", "TCP packets with SYN and ACK: accepted connections", Sum, syn_ack),
+        quantity!("tcp_fin", "packets", "TCP packets with FIN", Sum, fin),
+        quantity!("tcp_rst", "packets", "TCP packets with RST", Sum, rst),
+        quantity!(
+            "flows_active",
+            "flows",
+            "flows in the flow table at the end of the second (in rows of `in`)",
+            Sum,
+            flows_active
+        ),
+        quantity!("flows_new", "flows", "flows that began in the second (in rows of `in`)", Sum, flows_new),
+        quantity!("flows_ended", "flows", "flows that ended in the second (in rows of `in`)", Sum, flows_ended),
+        quantity!("sources", "addresses", "estimated number of distinct source addresses (±1.6 %)", Max, sources),
+        quantity!(
+            "destinations",
+            "addresses",
+            "estimated number of distinct destination addresses (±1.6 %)",
+            Max,
+            destinations
+        ),
+        quantity!("peak_1ms_bytes", "bytes", "most bytes in a millisecond of the second", Max, peak_1ms.bytes),
+        quantity!("peak_1ms_packets", "packets", "most packets in a millisecond of the second", Max, peak_1ms.packets),
+        quantity!("peak_10ms_bytes", "bytes", "most bytes in 10 ms of the second", Max, peak_10ms.bytes),
+        quantity!("peak_10ms_packets", "packets", "most packets in 10 ms of the second", Max, peak_10ms.packets),
         quantity!(
             "tunnel_numbered",
             "packets",
-            "with a sequence number of a tunnel (told with `in`)",
+            "packets with a tunnel sequence number (in rows of `in`)",
             Sum,
             tunnel_numbered
         ),
-        quantity!("tunnel_missing", "packets", "whose numbers were passed over (told with `in`)", Sum, tunnel_missing),
-        quantity!("tunnel_late", "packets", "of those missing, came after all (told with `in`)", Sum, tunnel_late),
-        quantity!("offered", "packets", "reached the counting point (ledger, told with `in`)", Sum, ledger.offered),
-        quantity!("stored", "packets", "were stored", Sum, ledger.stored),
-        quantity!("stored_bytes", "bytes", "bytes on the wire of those stored", Sum, ledger.stored_bytes),
+        quantity!(
+            "tunnel_missing",
+            "packets",
+            "missing tunnel sequence numbers (in rows of `in`)",
+            Sum,
+            tunnel_missing
+        ),
+        quantity!("tunnel_late", "packets", "missing numbers that arrived later (in rows of `in`)", Sum, tunnel_late),
+        quantity!(
+            "offered",
+            "packets",
+            "packets that reached the counting point (ledger, in rows of `in`)",
+            Sum,
+            ledger.offered
+        ),
+        quantity!("stored", "packets", "packets that were stored", Sum, ledger.stored),
+        quantity!("stored_bytes", "bytes", "bytes on the wire of the stored packets", Sum, ledger.stored_bytes),
         quantity!(
             "filtered",
             "packets",
-            "kept out by the capture filter or the interface's program",
+            "packets that the capture filter or the program of the interface kept from the ring",
             Sum,
             ledger.filtered
         ),
-        quantity!("duplicate", "packets", "removed as a copy of a packet already stored", Sum, ledger.duplicate),
+        quantity!("duplicate", "packets", "packets removed as copies of a stored packet", Sum, ledger.duplicate),
     ]);
     for cause in Cause::ALL {
         let name = format!("lost_{}", cause.name());

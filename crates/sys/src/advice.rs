@@ -31,6 +31,43 @@ pub fn to_read(error: &io::Error) -> &'static str {
     }
 }
 
+/// The cause of an error of files in words; the system's text for causes without words here.
+pub fn cause(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::ENOENT) => "there is no such file or folder".into(),
+        Some(libc::EACCES) => "no permission".into(),
+        Some(libc::EISDIR) => "a folder, not a file".into(),
+        Some(libc::ENOTDIR) => "a file, not a folder".into(),
+        _ => error.to_string(),
+    }
+}
+
+/// The cause of a failed read and the next step.
+pub fn unreadable(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::ENOENT) => format!("{}; check the path", cause(error)),
+        Some(libc::EACCES) => {
+            format!("{} to read it; run as a user that may read it, or change its permissions", cause(error))
+        }
+        Some(libc::EISDIR) => format!("{}; name a file", cause(error)),
+        Some(_) => format!("{}; {}", cause(error), to_read(error)),
+        None => error.to_string(),
+    }
+}
+
+/// The cause of a failed creation of a file, and the next step.
+pub fn uncreatable(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::ENOENT) => "the folder of this file does not exist; make the folder first".into(),
+        Some(libc::EACCES) => {
+            format!("{} to write there; name another folder, or run as a user that may write there", cause(error))
+        }
+        Some(libc::EISDIR) => format!("{}; name a file", cause(error)),
+        Some(_) => format!("{}; {}", cause(error), to_write(error)),
+        None => error.to_string(),
+    }
+}
+
 fn of_any(error: &io::Error) -> &'static str {
     match error.kind() {
         ErrorKind::NotADirectory => "a part of its path is no folder: check the path, and move away what stands there",
@@ -63,6 +100,24 @@ fn of_any(error: &io::Error) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_missing_file_a_folder_and_a_missing_permission_are_named_in_words() {
+        for (code, reading, writing) in [
+            (libc::ENOENT, "no such file or folder; check the path", "make the folder first"),
+            (libc::EACCES, "no permission to read it; run as", "no permission to write there; name"),
+            (libc::EISDIR, "a folder, not a file; name a file", "a folder, not a file; name a file"),
+            (libc::ENOTDIR, "a file, not a folder; ", "a file, not a folder; "),
+        ] {
+            let error = io::Error::from_raw_os_error(code);
+            let (unreadable, uncreatable) = (unreadable(&error), uncreatable(&error));
+            assert!(unreadable.contains(reading) && uncreatable.contains(writing), "{unreadable}; {uncreatable}");
+            assert!(
+                !unreadable.contains("os error") && !uncreatable.contains("os error"),
+                "{unreadable}; {uncreatable}"
+            );
+        }
+    }
 
     #[test]
     fn only_errors_of_the_device_send_people_to_the_logs_of_the_volume() {

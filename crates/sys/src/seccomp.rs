@@ -3,6 +3,11 @@
 //!
 //! Other calls return `ENOSYS`, as on a kernel without the call: libraries then use older calls, and a call missing
 //! from the list disables a feature instead of ending the recording. The kernel's audit log contains each refused call.
+//!
+//! A build with debug assertions aborts at such a call instead ([`trap`]), so every test of the binary also proves that
+//! the lists have all calls of the paths that it runs. Calls that a library tries and can do without are in [`TRIED`].
+
+mod trap;
 
 use std::io;
 
@@ -217,6 +222,9 @@ const OLD: &[libc::c_long] = &[];
 const CAPTURING: &[libc::c_long] =
     &[libc::SYS_accept, libc::SYS_accept4, libc::SYS_bind, libc::SYS_bpf, libc::SYS_listen, libc::SYS_socketpair];
 
+/// Calls that return `ENOSYS` in every build, each with the caller that then does without it.
+const TRIED: &[libc::c_long] = &[];
+
 /// `AUDIT_ARCH_…` of this architecture (`include/uapi/linux/audit.h`).
 #[cfg(target_arch = "x86_64")]
 const ARCH: Option<u32> = Some(0xc000_003e);
@@ -231,6 +239,26 @@ mod at {
     pub const ARCH: u32 = 4;
     /// The lower half of the first argument, on little-endian machines.
     pub const FIRST: u32 = 16;
+    /// The lower half of the second argument.
+    pub const SECOND: u32 = 24;
+}
+
+/// The result of a call that is in no list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refusal {
+    /// The call returns `ENOSYS`.
+    Error,
+    /// The thread gets SIGSYS.
+    Trap,
+}
+
+impl Refusal {
+    fn action(self) -> u32 {
+        match self {
+            Self::Error => libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32,
+            Self::Trap => libc::SECCOMP_RET_TRAP,
+        }
+    }
 }
 
 /// Restricts all threads of this process, and those that they start, to the system calls of the lists.
@@ -239,15 +267,21 @@ mod at {
 /// `Unsupported` on architectures without a list and kernels without seccomp; `PermissionDenied` if `no_new_privs` is
 /// not set; `Other` if a thread has a filter of its own. After an error, no restriction applies.
 pub fn keep_calls_for(sockets: Sockets) -> io::Result<()> {
-    install(&program(sockets)?, libc::SECCOMP_FILTER_FLAG_TSYNC | libc::SECCOMP_FILTER_FLAG_LOG)
+    let refusal = if cfg!(debug_assertions) {
+        trap::abort_at_refused_calls()?;
+        Refusal::Trap
+    } else {
+        Refusal::Error
+    };
+    install(&program(sockets, refusal)?, libc::SECCOMP_FILTER_FLAG_TSYNC | libc::SECCOMP_FILTER_FLAG_LOG)
 }
 
-fn program(sockets: Sockets) -> io::Result<Vec<libc::sock_filter>> {
+fn program(sockets: Sockets, refusal: Refusal) -> io::Result<Vec<libc::sock_filter>> {
     let arch = ARCH.ok_or(io::ErrorKind::Unsupported)?;
     let load = |offset| instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, offset);
     let skip_unless = |value| instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, value);
     let give = |action| instruction(libc::BPF_RET | libc::BPF_K, 0, 0, action);
-    let refuse = give(libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32);
+    let refuse = give(refusal.action());
     // Calls of other architectures have other numbers; those of x32 have bit 30 set and are in no list.
     let mut code = vec![load(at::ARCH), instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, 0, arch), refuse];
     code.push(load(at::NUMBER));
@@ -255,6 +289,18 @@ fn program(sockets: Sockets) -> io::Result<Vec<libc::sock_filter>> {
     for call in [USUAL, OLD, more].concat() {
         code.extend([skip_unless(call as u32), give(libc::SECCOMP_RET_ALLOW)]);
     }
+    for call in TRIED {
+        code.extend([skip_unless(*call as u32), give(Refusal::Error.action())]);
+    }
+    // Signal 0 is not delivered: the call only tells whether the process exists.
+    let skip_kill_unless = |value| instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 4, value);
+    code.extend([
+        skip_kill_unless(libc::SYS_kill as u32),
+        load(at::SECOND),
+        skip_unless(0),
+        give(libc::SECCOMP_RET_ALLOW),
+        refuse,
+    ]);
     let families: &[i32] = match sockets {
         Sockets::Local => &[libc::AF_UNIX],
         Sockets::Network => {
@@ -318,7 +364,7 @@ mod tests {
 
     /// Runs in a thread of its own and restricts only that thread, because the restriction cannot be undone.
     fn confined<T: Send>(test: &str, sockets: Sockets, work: impl FnOnce() -> T + Send) -> Option<T> {
-        filtered(test, &program(sockets).unwrap(), work)
+        filtered(test, &program(sockets, Refusal::Error).unwrap(), work)
     }
 
     pub(super) fn filtered<T: Send>(
@@ -361,6 +407,9 @@ mod tests {
             // SAFETY: no memory is passed.
             let traced = unsafe { libc::syscall(libc::SYS_ptrace, 0, 0, 0, 0) };
             assert_eq!((traced, io::Error::last_os_error().raw_os_error()), (-1, Some(libc::ENOSYS)));
+            // SAFETY: no memory is passed; the signals 0 and SIGCONT do not harm this process.
+            let (exists, sent) = unsafe { (libc::kill(libc::getpid(), 0), libc::kill(libc::getpid(), libc::SIGCONT)) };
+            assert_eq!((exists, sent, io::Error::last_os_error().raw_os_error()), (0, -1, Some(libc::ENOSYS)));
             let file = folder.join("file");
             std::fs::write(&file, "text").unwrap();
             std::fs::rename(&file, folder.join("other")).unwrap();

@@ -4,7 +4,15 @@
 #![allow(unsafe_code, reason = "an allocator is unsafe to write; this one passes everything on")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+thread_local! {
+    /// Bytes that this thread has allocated and freed, as a balance, and its highest value. A thread may free the
+    /// memory of another thread, so the balance can be negative.
+    static BALANCE: Cell<isize> = const { Cell::new(0) };
+    static HIGHEST: Cell<isize> = const { Cell::new(0) };
+}
 
 /// The system's allocator with a count: `#[global_allocator] static COUNTING: Counting = Counting::new();`
 #[derive(Debug, Default)]
@@ -30,6 +38,18 @@ impl Counting {
     pub fn most_since(&self, begun: usize) -> usize {
         self.most.load(Relaxed) - begun
     }
+
+    /// As [`Self::begin`], for the allocations of this thread, so that tests can measure in parallel.
+    pub fn begin_thread(&self) -> isize {
+        let now = BALANCE.get();
+        HIGHEST.set(now);
+        now
+    }
+
+    /// As [`Self::most_since`], for the allocations of this thread.
+    pub fn most_of_thread_since(&self, begun: isize) -> usize {
+        usize::try_from(HIGHEST.get() - begun).unwrap_or(0)
+    }
 }
 
 // SAFETY: the system's allocator does everything; only numbers are added.
@@ -37,12 +57,17 @@ unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let now = self.now.fetch_add(layout.size(), Relaxed) + layout.size();
         self.most.fetch_max(now, Relaxed);
+        // Both cells are constant and have no destructor, so access neither allocates nor fails.
+        let balance = BALANCE.get() + layout.size() as isize;
+        BALANCE.set(balance);
+        HIGHEST.set(HIGHEST.get().max(balance));
         // SAFETY: the caller's promise is passed on.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         self.now.fetch_sub(layout.size(), Relaxed);
+        BALANCE.set(BALANCE.get() - layout.size() as isize);
         // SAFETY: as above.
         unsafe { System.dealloc(memory, layout) }
     }

@@ -130,7 +130,7 @@ impl Sandbox {
     pub fn wait_until_running(&self, port: &Port) {
         const RFC2863_UP: u8 = 6;
         let mut netlink = self.netlink();
-        for _ in 0..1000 {
+        for _ in 0..12_000 {
             let link = netlink.link_by_index(port.index).unwrap_or_else(|e| panic!("{}: {e}", port.name));
             if link.operstate == RFC2863_UP {
                 return;

@@ -6,6 +6,8 @@ use sys::packet::PacketSocket;
 
 /// `ETH_P_ALL`.
 const EVERY_PROTOCOL: u16 = 0x0003;
+/// The longest wait for a frame that must come.
+const PATIENCE: Duration = Duration::from_secs(120);
 /// Enough for a burst of test frames; the kernel counts its own overhead per frame too.
 const READER_BUFFER_BYTES: u32 = 256 << 20;
 
@@ -83,6 +85,24 @@ impl RawReader {
             let left = until.checked_duration_since(Instant::now())?;
             self.socket.wait_readable(left).unwrap_or_else(|e| panic!("{}: poll: {e}", self.name));
         }
+    }
+
+    /// The frames that satisfy `is_wanted`: waits, with much patience, until there are `count`, and then takes those
+    /// that still arrive until there is no frame for `quiet`. So a busy machine has time, and a surplus is found.
+    ///
+    /// # Panics
+    /// When fewer frames arrive in two minutes.
+    pub fn at_least(&mut self, count: usize, quiet: Duration, is_wanted: impl Fn(&[u8]) -> bool) -> Vec<Vec<u8>> {
+        let until = Instant::now() + PATIENCE;
+        let mut wanted = Vec::new();
+        while wanted.len() < count {
+            let left = until.saturating_duration_since(Instant::now());
+            let frame = self.next(left);
+            assert!(frame.is_some(), "{}: {} of {count} frames in {PATIENCE:?}", self.name, wanted.len());
+            wanted.extend(frame.filter(|frame| is_wanted(frame)));
+        }
+        wanted.extend(self.all(quiet).into_iter().filter(|frame| is_wanted(frame)));
+        wanted
     }
 
     /// All frames that arrive until there is none for `quiet`.

@@ -1,6 +1,6 @@
 //! The steps that `.ci/run` and a developer run, those that fail fastest first.
 
-use crate::{book, oracles, tidy};
+use crate::{book, dependencies, oracles, tidy};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
@@ -13,9 +13,10 @@ pub fn all(root: &Path) -> Result<(), String> {
     oracles::install();
     step("format", || cargo(root, &["fmt", "--all", "--check"], &[]))?;
     step("tidy", || tidy::run(root))?;
+    step("dependencies", || dependencies::check(root, oracles::rust_program("cargo-deny").as_deref()))?;
     step("lints", || cargo(root, &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[]))?;
     tests(root)?;
-    step("book", || book::build(root, oracles::mdbook().as_deref(), &target(root).join("book")))?;
+    step("book", || book::build(root, oracles::rust_program("mdbook").as_deref(), &target(root).join("book")))?;
     step("documents", || {
         cargo(root, &["doc", "--workspace", "--no-deps", "--quiet"], &[("RUSTDOCFLAGS", "-D warnings")])
     })
@@ -126,6 +127,7 @@ fn cargo(root: &Path, args: &[&str], env: &[(&str, &str)]) -> Result<(), String>
     }
 }
 
-fn target(root: &Path) -> PathBuf {
+/// The target directory.
+pub fn target(root: &Path) -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
 }

@@ -1,8 +1,10 @@
-//! Repository chores: `cargo xtask ci | test | captures | tidy | generate | oracles`.
+//! Repository chores: `cargo xtask ci | test | captures | tidy | dependencies | fuzz | generate | oracles`.
 #![forbid(unsafe_code)]
 
 mod book;
 mod ci;
+mod dependencies;
+mod fuzz;
 mod generate;
 mod oracles;
 mod tidy;
@@ -16,6 +18,8 @@ const USAGE: &str = "usage: cargo xtask VERB
   test       every test, without the rest
   captures   the tests that `test` left out for want of captures; they are in $NETGRAIN_TRACES
   tidy       the crate table against the code, generated files, sizes, leftovers
+  dependencies   licences, sources, duplicate versions and advisories of crates from outside, with cargo-deny
+  fuzz TARGET [FLAGS OF LIBFUZZER]   one target of crates/fuzz, guided by coverage, until it fails or is interrupted
   generate   write the files that come from spec/
   oracles    install the programs that tests compare with (Debian, as root)";
 
@@ -26,6 +30,10 @@ fn main() -> ExitCode {
         Some("test") => ci::tests(&root),
         Some("captures") => ci::captures(&root),
         Some("tidy") => tidy::run(&root),
+        Some("dependencies") => {
+            oracles::install_rust("cargo-deny").and_then(|program| dependencies::check(&root, Some(&program)))
+        }
+        Some("fuzz") => fuzz::run(&root, &std::env::args().skip(2).collect::<Vec<_>>()),
         Some("generate") => generate::write(&root),
         Some("oracles") => {
             oracles::install();

@@ -45,7 +45,7 @@ const UNPACKED: &[(&str, &str)] = &[("promtool", "prometheus")];
 const GO_PROGRAMS: &[(&str, &str)] = &[("goflow2", "github.com/netsampler/goflow2/v2/cmd/goflow2@v2.2.3")];
 
 /// Programs written in Rust that the steps of `ci` use: name and version on crates.io.
-const RUST_PROGRAMS: &[(&str, &str)] = &[("mdbook", "0.5.4")];
+const RUST_PROGRAMS: &[(&str, &str)] = &[("mdbook", "0.5.4"), ("cargo-deny", "0.20.2")];
 
 /// Parquet readers of other years, each in an environment of its own: name, Python version that has packages for it,
 /// packages.
@@ -150,9 +150,16 @@ fn install_rust_program(program: &str, version: &str) -> Result<(), String> {
     std::fs::write(&list, version).map_err(|e| format!("{}: {e}", list.display()))
 }
 
-/// The mdBook that [`install`] built, if it did.
-pub fn mdbook() -> Option<PathBuf> {
-    Some(cache().ok()?.join("oracles-rust/bin/mdbook")).filter(|program| program.is_file())
+/// Installs one of [`RUST_PROGRAMS`] if it is missing.
+pub fn install_rust(name: &str) -> Result<PathBuf, String> {
+    let (_, version) = RUST_PROGRAMS.iter().find(|(program, _)| *program == name).ok_or("no such program")?;
+    install_rust_program(name, version)?;
+    rust_program(name).ok_or(format!("{name} was not installed"))
+}
+
+/// One of [`RUST_PROGRAMS`], if [`install`] built it.
+pub fn rust_program(name: &str) -> Option<PathBuf> {
+    Some(cache().ok()?.join("oracles-rust/bin").join(name)).filter(|program| program.is_file())
 }
 
 /// Extracts a program from a Debian package to the directory where `testkit::go_tool` looks for it.

@@ -19,7 +19,7 @@ use testkit::{Port, RawReader, Sandbox, TempDir, VethOptions};
 
 const QUIET: Duration = Duration::from_millis(50);
 /// Long enough for a loaded machine; a test that waits so long has failed.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
 /// An MTU for every frame that can be made.
 const ROOMY: VethOptions = VethOptions { queues: 1, mtu: 4000, offloads: false };
 

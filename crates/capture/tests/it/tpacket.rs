@@ -34,7 +34,7 @@ fn until_it_fails(source: &mut Tpacket) -> (Vec<u32>, SourceError) {
             Err(error) => return (numbers, error),
             Ok(polled) => {
                 assert_ne!(polled, Polled::End);
-                assert!(begun.elapsed().is_ok_and(|t| t.as_secs() < 10), "the port went and nobody noticed");
+                assert!(begun.elapsed().is_ok_and(|t| t.as_secs() < 120), "the port went and nobody noticed");
             }
         }
     }
@@ -229,7 +229,7 @@ fn the_port_stays_with_the_host() {
     let frames = numbered(0..50, |_| 60);
     RawSender::new(&a).send(&frames);
     assert_eq!(read(&mut source, 50).len(), 50);
-    assert_eq!(reader.all(Duration::from_millis(50)), frames);
+    assert_eq!(reader.at_least(50, Duration::from_millis(50), |_| true), frames);
 }
 
 /// An IPv4 packet in an Ethernet frame; `fragment` is the field of flags and offset.

@@ -16,7 +16,7 @@ pub fn create(path: &Path) -> Result<(), Failure> {
         std::io::ErrorKind::AlreadyExists => {
             Failure::Said(format!("{}: exists, and a key is never overwritten: choose another name", path.display()))
         }
-        _ => Failure::Said(format!("{}: {e}", path.display())),
+        _ => Failure::uncreatable(path, &e),
     };
     let mut bytes = [0; 32];
     let random = File::open("/dev/urandom").and_then(|mut random| random.read_exact(&mut bytes));
@@ -28,7 +28,8 @@ pub fn create(path: &Path) -> Result<(), Failure> {
 /// Reads a key from a file that only its owner can read.
 pub fn read(path: &Path) -> Result<Key, Failure> {
     let fail = |e: std::io::Error| {
-        Failure::Said(format!("{}: {e}; make a key with netgrain convert --new-key FILE", path.display()))
+        let cause = sys::advice::unreadable(&e);
+        Failure::Said(format!("{}: {cause}; netgrain convert --new-key FILE makes a key", path.display()))
     };
     let file = File::open(path).map_err(fail)?;
     let mode = file.metadata().map_err(fail)?.permissions().mode();

@@ -4,6 +4,7 @@
 //! its hidden file; a killed process leaves one, whose name begins with a dot and ends in `.partial`.
 
 use crate::outcome::Failure;
+use crate::overwrite;
 use base::Timestamp;
 use clap::ValueEnum;
 use convert::Files;
@@ -43,14 +44,14 @@ impl Targets {
             return Err(Failure::Said(format!("{}: names a folder: name a file in it", out.display())));
         } else if !split {
             // Checked now rather than after a conversion of hours.
-            targets.free(out).map_err(|e| Failure::Said(e.to_string()))?;
+            overwrite::check(out, force).map_err(Failure::say)?;
         }
         Ok(targets)
     }
 
     /// True if packets go to standard output.
     pub fn is_stdout(&self) -> bool {
-        self.out == Path::new("-")
+        overwrite::is_stdout(&self.out)
     }
 
     /// The output as text.
@@ -68,18 +69,6 @@ impl Targets {
         match error {
             convert::Error::Output(e) => format!("{}: {e}", self.name()),
             other => other.to_string(),
-        }
-    }
-
-    fn free(&self, path: &Path) -> io::Result<()> {
-        // Checks the target of a link, and a dangling link itself: renaming would replace the link.
-        match path.metadata().or_else(|_| path.symlink_metadata()) {
-            // A device or pipe is written in place, not replaced.
-            Ok(there) if (there.is_file() || there.is_symlink()) && !self.force => Err(io::Error::new(
-                io::ErrorKind::AlreadyExists,
-                format!("{} exists: --force replaces it", path.display()),
-            )),
-            _ => Ok(()),
         }
     }
 
@@ -118,7 +107,7 @@ impl Files for Targets {
             return Ok(Target { file, place: None });
         }
         let path = self.path(number, first);
-        self.free(&path)?;
+        overwrite::check(&path, self.force)?;
         if path.metadata().is_ok_and(|there| !there.is_file()) {
             let file = File::options().write(true).open(&path)?;
             return Ok(Target { file, place: Some(Place { path, hidden: None }) });

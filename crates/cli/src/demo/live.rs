@@ -27,8 +27,9 @@ const TO: &str = "ng-demo1";
 /// The bytes of a frame without its link header.
 const MTU: u32 = 1500;
 
-/// The time after the end of both senders in which remaining frames arrive.
-const WARM_UP: Duration = Duration::from_millis(500);
+/// The longest wait for remaining frames after the end of both senders. It ends when all sent frames are counted; the
+/// whole time passes only if frames were lost on the way to the interface, or on a busy machine.
+const ARRIVAL_MAX: Duration = Duration::from_secs(10);
 
 /// Frames of the scan per system call.
 const BATCH: u64 = 64;
@@ -82,7 +83,7 @@ pub fn run(
         Ok(scanned) => scanned.map_err(|e| Failure::Said(format!("{FROM}: the scan cannot be sent: {e}")))?,
         Err(_) => return Err(Failure::Said("the thread that scans panicked".into())),
     };
-    let until = Instant::now() + WARM_UP;
+    let until = Instant::now() + ARRIVAL_MAX;
     while Instant::now() < until && capture.report().counts.offered < sent.sent + scanned {
         std::thread::sleep(Duration::from_millis(10));
     }

@@ -69,7 +69,8 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// One query for the last two seconds of one host during the capture: the result combines ring and files.
+/// One query for the last two seconds of one host during the capture: the result combines ring and files. On a busy
+/// machine the packets of the host come late, so the query is repeated until it finds them.
 pub struct LiveQuery {
     store: PathBuf,
     filter: String,
@@ -88,7 +89,8 @@ impl LiveQuery {
     /// Runs the query when it is due.
     pub fn query_when_due(&mut self) {
         let due = *self.due.get_or_insert_with(|| Instant::now() + self.after);
-        if self.answer.is_none() && Instant::now() >= due {
+        let is_found = self.answer.as_ref().is_some_and(|answer| answer.found);
+        if !is_found && Instant::now() >= due {
             let words = ["--from", "-2s", &self.filter, "--count", "--explain"];
             self.answer = Some(query("packets", &self.store, &words));
         }

@@ -34,7 +34,7 @@ pub fn format(path: &Path) -> Result<Format, Failure> {
     if path == Path::new("-") {
         return Ok(Format::Capture);
     }
-    let say = |e: io::Error| Failure::Said(format!("{}: {e}", path.display()));
+    let say = |e: io::Error| Failure::unreadable(path, &e);
     let mut file = BufReader::new(File::open(path).map_err(say)?);
     let begin = file.fill_buf().map_err(say)?;
     if begin.starts_with(b"PAR1") {
@@ -92,7 +92,7 @@ impl Opened {
                 Content::Parquet(Box::new(records))
             }
             Format::Messages => {
-                let file = File::open(&path).map_err(|e| Failure::Said(format!("{}: {e}", path.display())))?;
+                let file = File::open(&path).map_err(|e| Failure::unreadable(&path, &e))?;
                 Content::Messages(path, Box::new(Reader::new(BufReader::new(file), PEN)))
             }
             Format::Capture => {

@@ -15,12 +15,14 @@ pub mod source;
 mod to_packets;
 pub mod tunnel_hint;
 
-pub use query::id;
+pub use query::{file_hint, id};
 pub use to_packets::members_of;
 
 use crate::interval::{self, Interval};
 use crate::outcome::{Failure, Outcome};
+use crate::overwrite::{self, OverwriteArgs};
 use crate::packets::background_writer::BackgroundWriter;
+use crate::packets::target::Target;
 use crate::style::{ColorArgs, WidthArgs};
 use crate::{packets, signals};
 use aggregate::{Field, Measure, Plan, ReportError};
@@ -132,6 +134,8 @@ pub struct FlowsArgs {
     /// With --packets: write a capture to a file, or to standard output with -
     #[arg(short = 'w', long, value_name = "FILE", requires = "packets")]
     pub write: Option<PathBuf>,
+    #[command(flatten)]
+    pub overwrite: OverwriteArgs,
     /// Say what the answer cost
     #[arg(long)]
     pub explain: bool,
@@ -168,6 +172,13 @@ const FLOW: [&str; 7] = ["flow", "interface", "proto", "src", "sport", "dst", "d
 /// Runs the verb. `No` if nothing was found, or if a part could not be read.
 pub fn run(args: &FlowsArgs) -> Result<Outcome, Failure> {
     let asked = FlowQuery::of(args, interval::now())?;
+    let protected = parquet::protected(&asked, args.overwrite.force);
+    if args.payload.as_deref().is_some_and(overwrite::is_stdout) {
+        return Err(Failure::Said("--payload: the lines go to standard output; name a file".into()));
+    }
+    for path in [&args.write, &args.parquet, &args.payload].into_iter().flatten() {
+        protected.check(path)?;
+    }
     if let Some(store) = asked.store()
         && let Some(remark) =
             ::query::lower_priority(&::query::QuerySource::Store(store.to_owned()), ::query::Background::Batch)
@@ -182,7 +193,7 @@ pub fn run(args: &FlowsArgs) -> Result<Outcome, Failure> {
     let found = match (&asked.plan, &args.parquet) {
         (Some(plan), _) if args.live => live::rank(args, plan, &mut records)?,
         (Some(plan), _) => rank(args, &asked, plan, &mut records)?,
-        (None, Some(path)) => parquet::records(path, &asked, &mut records)?,
+        (None, Some(path)) => parquet::records(path, protected, &asked, &mut records)?,
         (None, None) => list(args, &asked, &mut records)?,
     };
     let remarks = records.warnings();
@@ -235,13 +246,18 @@ fn list(args: &FlowsArgs, asked: &FlowQuery, records: &mut Records) -> Result<u6
 
 /// Prints the records in the format of M3OMon.
 fn legacy(args: &FlowsArgs, asked: &FlowQuery, records: &mut Records) -> Result<u64, Failure> {
-    let payload: Box<dyn Write> = match &args.payload {
-        Some(path) => {
-            let say = |e: io::Error| Failure::Said(format!("--payload {}: {e}", path.display()));
-            Box::new(io::BufWriter::new(std::fs::File::create(path).map_err(say)?))
-        }
-        None => Box::new(io::sink()),
-    };
+    let Some(path) = &args.payload else { return legacy_lines(asked, records, io::sink()) };
+    let (target, payload) = Target::open(path, args.live, parquet::protected(asked, args.overwrite.force))?;
+    let found = legacy_lines(asked, records, io::BufWriter::new(payload));
+    match found {
+        Ok(1..) => target.publish()?,
+        _ => _ = target.remove(),
+    }
+    found
+}
+
+/// Prints the records in the format of M3OMon, and writes the first bytes of the flows.
+fn legacy_lines(asked: &FlowQuery, records: &mut Records, payload: impl Write) -> Result<u64, Failure> {
     let mut out = text::legacy::LegacyFlows::new(BackgroundWriter::new(io::stdout()), payload);
     let mut found = 0;
     while asked.limit.is_none_or(|limit| found < limit) {
@@ -298,7 +314,7 @@ fn lines(
 fn rank(args: &FlowsArgs, asked: &FlowQuery, plan: &Plan, records: &mut Records) -> Result<u64, Failure> {
     let report = records.grouped(plan)?;
     if let Some(path) = &args.parquet {
-        parquet::groups(path, asked, &report, records.names())?;
+        parquet::groups(path, parquet::protected(asked, args.overwrite.force), &report, records.names())?;
         return Ok(report.records);
     }
     let mut out = io::BufWriter::new(io::stdout().lock());
@@ -316,6 +332,9 @@ fn rank(args: &FlowsArgs, asked: &FlowQuery, plan: &Plan, records: &mut Records)
     }
     if report.records > 0 && !args.json && !args.csv {
         sys::say!("netgrain: {}", ranking::summary(&report, &asked.zone));
+        if args.group.is_empty() {
+            sys::say!("netgrain: {}", ranking::advice_to_group());
+        }
         dropped.iter().for_each(|dropped| sys::say!("netgrain: {dropped}"));
     }
     Ok(report.records)

@@ -5,23 +5,30 @@ use super::query::{self, RecordSource};
 use super::source::{Records, Step};
 use super::{names::Names, ranking};
 use crate::outcome::Failure;
-use crate::parquet::{self, ProtectedPaths};
+use crate::packets::target::ProtectedPaths;
+use crate::parquet;
 use aggregate::Aggregation;
 use flow::Record;
 use std::cell::RefCell;
 use std::path::Path;
 
-fn harmless(asked: &query::FlowQuery) -> ProtectedPaths<'_> {
+/// The paths that the output must not overwrite.
+pub fn protected(asked: &query::FlowQuery, force: bool) -> ProtectedPaths<'_> {
     let files = match &asked.place {
         RecordSource::Files(files) => &files[..],
         _ => &[],
     };
-    ProtectedPaths { store: asked.store(), files }
+    ProtectedPaths { store: asked.store(), files, force }
 }
 
 /// Writes the records; returns their number.
-pub fn records(path: &Path, asked: &query::FlowQuery, records: &mut Records<'_>) -> Result<u64, Failure> {
-    parquet::write(path, harmless(asked), "records", |out| {
+pub fn records(
+    path: &Path,
+    protected: ProtectedPaths<'_>,
+    asked: &query::FlowQuery,
+    records: &mut Records<'_>,
+) -> Result<u64, Failure> {
+    parquet::write(path, protected, "records", |out| {
         let (mut failed, mut found) = (None, 0);
         let records = RefCell::new(records);
         let mut next = || loop {
@@ -57,8 +64,8 @@ pub fn records(path: &Path, asked: &query::FlowQuery, records: &mut Records<'_>)
 }
 
 /// Writes the groups, greatest first.
-pub fn groups(path: &Path, asked: &query::FlowQuery, report: &Aggregation, names: &Names) -> Result<(), Failure> {
+pub fn groups(path: &Path, protected: ProtectedPaths<'_>, report: &Aggregation, names: &Names) -> Result<(), Failure> {
     let columns = ranking::columns(report, names);
     let write = |out| (Ok(report.lines.len() as u64), columns::write_table(out, &columns));
-    parquet::write(path, harmless(asked), "groups", write).map(|_| ())
+    parquet::write(path, protected, "groups", write).map(|_| ())
 }

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A hint for flow queries without result in a store that has flow records.
-pub const FLOW_TIME_HINT: &str = "a flow is told once it has ended, its packets at once";
+pub const FLOW_TIME_HINT: &str = "a flow record is written once its flow has ended, packets are written at once";
 
 /// The source of flow records.
 pub enum RecordSource {
@@ -51,7 +51,7 @@ impl FlowQuery {
     pub fn of(args: &FlowsArgs, now: Timestamp) -> Result<Self, Failure> {
         if !args.fields.is_empty() && plan(args)?.is_none() && !args.json && !args.csv {
             return Err(Failure::Said(
-                "--fields: of records with --json or --csv, of groups with --group or --top".into(),
+                "--fields needs --json or --csv for the fields of records, or --group or --top for the measures of groups".into(),
             ));
         }
         let mut files = args.read.clone();
@@ -61,7 +61,8 @@ impl FlowQuery {
         };
         files.extend(args.words[..more].iter().map(PathBuf::from));
         let words: Vec<&str> = args.words[more..].iter().chain(&args.filter).map(String::as_str).collect();
-        let of_flows = FlowFilter::parse(&words.join(" ")).map_err(|e| Failure::filter(&e))?;
+        let of_flows =
+            FlowFilter::parse(&words.join(" ")).map_err(|e| Failure::filter(&e).with(file_hint(&words).as_deref()))?;
         let (from, to) = args.when.interval(now, args.live)?;
         let place = match (&args.store, args.from_multicast) {
             (Some(store), _) => {
@@ -75,7 +76,7 @@ impl FlowQuery {
         let (plan, limit, follow) = (plan(args)?, args.limit, args.live);
         let (late, zone) = (args.max_lateness, args.when.tz.zone.clone());
         if args.every.is_some() && plan.is_none() {
-            return Err(Failure::Said("--every: of rankings; say --top, --group or --by".into()));
+            return Err(Failure::Said("--every is for rankings: add --top, --group or --by".into()));
         }
         let fields = fields(args).filter(|_| of_flows.is_empty() && plan.is_none() && !follow);
         Ok(Self { place, zone, from, to, of_flows, interfaces, plan, limit, follow, late, id: None, fields })
@@ -106,7 +107,7 @@ impl FlowQuery {
             RecordSource::Store(store) => match inventory::inventories(store) {
                 Ok(shelves) => inventory::missing(store, &shelves, DataFileKind::Flows, &self.interfaces)
                     .unwrap_or_else(|| {
-                        let has = inventory::print(&shelves, &self.interfaces);
+                        let has = inventory::print(&shelves, &self.interfaces, &self.zone);
                         format!("{} has {has}; {FLOW_TIME_HINT}", store.display())
                     }),
                 Err(_) => format!("{} is empty by now", store.display()),
@@ -119,6 +120,12 @@ impl FlowQuery {
         };
         format!("no {which} {}; {place}", self.zone.interval_in_words(self.from, self.to))
     }
+}
+
+/// The advice for a filter that has the name of a file in it.
+pub fn file_hint(words: &[&str]) -> Option<String> {
+    let file = words.iter().find(|word| Path::new(word).is_file())?;
+    Some(format!("{file} is a file: use -r {file} in place of --store"))
 }
 
 /// The plan of sums, if groups or totals are wanted.

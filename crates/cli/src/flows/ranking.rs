@@ -237,6 +237,11 @@ pub fn columns(report: &Aggregation, names: &Names) -> Vec<TableColumn> {
     fields.chain(measures).chain([share]).collect()
 }
 
+/// The advice for a ranking of single flows.
+pub fn advice_to_group() -> String {
+    format!("each line is a flow; for sums add --group, as in --group src,dport; fields: {}", Field::WORDS)
+}
+
 /// A text with the number of shown groups and the totals of all groups.
 pub fn summary(report: &Aggregation, zone: &Zone) -> String {
     let sums = report.measures.iter().zip(&report.totals).map(|(m, n)| match m {
@@ -245,7 +250,8 @@ pub fn summary(report: &Aggregation, zone: &Zone) -> String {
     });
     let sums: Vec<String> = sums.collect();
     let (shown, all) = (show_count(report.lines.len() as u64), show_count(report.groups));
-    format!("{shown} of {all} groups; of all: {}", sums.join(", "))
+    let what = if report.fields.contains(&Field::Flow) { "flows" } else { "groups" };
+    format!("{shown} of {all} {what}; of all: {}", sums.join(", "))
 }
 
 fn quoted(text: &str) -> String {

@@ -62,6 +62,7 @@ pub fn packets(args: &FlowsArgs, asked: &FlowQuery) -> Result<Outcome, Failure> 
         interface: if args.store.is_some() { args.interface.clone() } else { Vec::new() },
         write: args.write.clone(),
         format: None,
+        overwrite: args.overwrite,
         flow: None,
         count: args.count,
         json: args.json,

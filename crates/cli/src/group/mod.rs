@@ -5,6 +5,7 @@ pub mod show;
 use crate::listen;
 use crate::listen::ListenArgs;
 use crate::outcome::{self, Failure, Outcome};
+use crate::overwrite::OverwriteArgs;
 use crate::signals;
 use base::units;
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
@@ -195,6 +196,8 @@ struct JoinArgs {
     /// Write nanosecond pcap to a file, or to standard output with -
     #[arg(short = 'w', long, value_name = "FILE", conflicts_with = "print")]
     write: Option<PathBuf>,
+    #[command(flatten)]
+    overwrite: OverwriteArgs,
     /// Print one line per packet
     #[arg(long)]
     print: bool,
@@ -330,6 +333,7 @@ fn join(a: &JoinArgs) -> Result<Outcome, Failure> {
         socket: None,
         write: a.write.clone(),
         format: None,
+        overwrite: a.overwrite,
         print: a.print,
         // The engine applies the filter of this member, so that non-matching packets take no space in its ring.
         filter: None,
@@ -456,6 +460,6 @@ impl SourceArgs {
     fn text(&self) -> Result<Option<String>, Failure> {
         let Some(path) = &self.file else { return Ok(self.program.clone()) };
         let text = std::fs::read_to_string(path);
-        text.map(Some).map_err(|e| Failure::Said(format!("{}: {e}", path.display())))
+        text.map(Some).map_err(|e| Failure::unreadable(path, &e))
     }
 }

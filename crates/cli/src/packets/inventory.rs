@@ -2,8 +2,10 @@
 //! messages for queries without result or with unknown interfaces.
 
 use crate::outcome::Failure;
+use crate::zone::Zone;
 use base::Timestamp;
 use columns::DataFileKind;
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use store::catalogue::{self, Entry, Hours};
@@ -21,6 +23,28 @@ pub struct InterfaceInventory {
 }
 
 impl InterfaceInventory {
+    /// The times of the first and of the last packet; `None` without packet files. The first comes from file names, the
+    /// last from the index of the last file of each queue, or from the name of a file without index. It lists hour
+    /// directories, so it is used only for messages.
+    pub fn packets(&self) -> Option<(Timestamp, Timestamp)> {
+        let first = self.oldest()?;
+        let mut hours = Hours::back(&self.folder, Timestamp::MAX);
+        while let Ok(Some(hour)) = hours.next() {
+            let listing = hour.list().unwrap_or_default();
+            let mut last_of_queue = BTreeMap::new();
+            for entry in listing.sealed.iter().chain(&listing.unfinished) {
+                let newest = last_of_queue.entry(entry.queue).or_insert(entry);
+                if entry.start >= newest.start {
+                    *newest = entry;
+                }
+            }
+            if let Some(last) = last_of_queue.values().map(|entry| last_packet(entry)).max() {
+                return Some((first, last.max(first)));
+            }
+        }
+        None
+    }
+
     /// The start of the first and of the last file; `None` if there are only directories. It lists hour directories, so
     /// it is used only for messages.
     pub fn files(&self) -> Option<(Timestamp, Timestamp)> {
@@ -60,12 +84,15 @@ pub fn inventories(store: &Path) -> Result<Vec<InterfaceInventory>, Failure> {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
             return Err(say("there is no such folder; name the --store that `netgrain record` writes"));
         }
+        Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => {
+            return Err(say("no permission to list this folder; run as the owner of the store, or as root"));
+        }
         Err(e) if e.kind() == std::io::ErrorKind::NotADirectory => {
             return Err(say(
-                "not a folder but a file; ask it with -r, or name the --store that `netgrain record` writes",
+                "a file, not a folder; use -r for a capture, or name the --store that `netgrain record` writes",
             ));
         }
-        Err(e) => return Err(say(&format!("{e}; reading a store needs the right to read its folders"))),
+        Err(e) => return Err(say(&sys::advice::unreadable(&e))),
     };
     drop(entries);
     let names = catalogue::interfaces(store).map_err(|e| say(&e.to_string()))?;
@@ -111,12 +138,21 @@ pub fn missing(store: &Path, shelves: &[InterfaceInventory], kind: DataFileKind,
     ))
 }
 
-/// `eth1 (files from … to …), eth2 (…)`.
-pub fn print(shelves: &[InterfaceInventory], asked: &[String]) -> String {
+/// The time of the last packet of a file, or the start of the file if it has no index that can be read.
+fn last_packet(entry: &Entry) -> Timestamp {
+    let summary = entry.index.as_ref().and_then(|path| {
+        let index = std::fs::File::open(path).ok()?;
+        index::Reader::begin(&index).ok()?.summary().stamps
+    });
+    summary.map_or(entry.start, |(_, last)| last)
+}
+
+/// `eth1 (packets from … to …), eth2 (…)`.
+pub fn print(shelves: &[InterfaceInventory], asked: &[String], zone: &Zone) -> String {
     let wanted = |s: &&InterfaceInventory| asked.is_empty() || asked.contains(&s.interface);
-    listed(shelves.iter().filter(wanted).map(|s| match s.files() {
-        Some((first, last)) => format!("{} (files begin {first} to {last})", s.interface),
-        None => format!("{} (no files)", s.interface),
+    listed(shelves.iter().filter(wanted).map(|s| match s.packets() {
+        Some((first, last)) => format!("{} (packets {})", s.interface, zone.interval_in_words(first, last)),
+        None => format!("{} (no packet files)", s.interface),
     }))
 }
 
@@ -166,7 +202,7 @@ mod tests {
         assert!(refused("eth2").ends_with("did you mean eth1?"), "{}", refused("eth2"));
         assert!(refused("wlan0").ends_with("it has eth1, uplink"), "{}", refused("wlan0"));
         check(dir.path(), &found, &["uplink".to_owned()]).expect("it is there");
-        assert_eq!(print(&found, &[]), "eth1 (no files), uplink (no files)");
+        assert_eq!(print(&found, &[], &Zone::Utc), "eth1 (no packet files), uplink (no packet files)");
     }
 
     #[test]

@@ -13,6 +13,7 @@ pub mod target;
 use crate::flows;
 use crate::interval::Interval;
 use crate::outcome::{Failure, Outcome};
+use crate::overwrite::OverwriteArgs;
 use crate::signals;
 use crate::style::ColorArgs;
 use ::query::{Batch, FlowPackets, FoundPacket, Origin, QuerySource, Results};
@@ -62,6 +63,8 @@ pub struct PacketsArgs {
     /// Its format [default: as FILE ends: .pcap, .pcapng; otherwise pcapng]
     #[arg(long, value_enum, requires = "write")]
     pub format: Option<CaptureFormat>,
+    #[command(flatten)]
+    pub overwrite: OverwriteArgs,
     /// Only packets of this flow, by the id that `netgrain flows` shows
     #[arg(long, value_name = "ID", value_parser = crate::flows::id, conflicts_with_all = ["read", "follow"])]
     pub flow: Option<u64>,

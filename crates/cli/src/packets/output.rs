@@ -4,7 +4,7 @@ use super::background_writer::BackgroundWriter;
 use super::capture_file::{CaptureFile, losses};
 use super::frame::Packet;
 use super::query::PacketQuery;
-use super::target::Target;
+use super::target::{ProtectedPaths, Target};
 use super::{CaptureFormat, PacketsArgs};
 use crate::outcome::{Failure, versioned};
 use crate::style::Paint;
@@ -52,7 +52,9 @@ impl PacketOutput {
                     }
                 }
                 let format = CaptureFormat::of(args.format, path)?;
-                let (target, sink) = Target::open(path, args.follow, args.store.as_deref(), &read)?;
+                let protected =
+                    ProtectedPaths { store: args.store.as_deref(), files: &read, force: args.overwrite.force };
+                let (target, sink) = Target::open(path, args.follow, protected)?;
                 let file =
                     CaptureFile::begin(format, BackgroundWriter::new(sink), &asked.in_words(), args.store.is_some());
                 let file = file.map_err(|e| target.broken(&e, 0))?;

@@ -1,6 +1,7 @@
 //! Translates the command line into a packet query: source, time, filter.
 
 use super::{PacketsArgs, inventory};
+use crate::flows;
 use crate::outcome::Failure;
 use crate::zone::Zone;
 use base::Timestamp;
@@ -35,7 +36,12 @@ impl PacketQuery {
     pub fn of(args: &PacketsArgs, now: Timestamp) -> Result<Self, Failure> {
         let (files, words, hint) = files_and_words(args);
         let filter = Filter::parse(&words.join(" ")).map_err(|e| {
-            if hint.is_empty() { Failure::filter(&e) } else { Failure::Said(format!("filter: {e}{hint}")) }
+            if hint.is_empty() {
+                let of_file = args.store.as_ref().and_then(|_| flows::file_hint(&words));
+                Failure::filter(&e).with(of_file.as_deref())
+            } else {
+                Failure::Said(format!("filter: {e}{hint}"))
+            }
         })?;
         let (from, to) = args.when.interval(now, args.follow)?;
         let place = match &args.store {
@@ -111,7 +117,9 @@ impl PacketQuery {
     pub fn no_match_advice(&self) -> String {
         let there = match &self.place {
             QuerySource::Store(store) => match inventory::inventories(store) {
-                Ok(shelves) => format!("{} has {}", store.display(), inventory::print(&shelves, &self.interfaces)),
+                Ok(shelves) => {
+                    format!("{} has {}", store.display(), inventory::print(&shelves, &self.interfaces, &self.zone))
+                }
                 Err(_) => format!("{} is empty by now", store.display()),
             },
             QuerySource::Files(files) => match &files[..] {

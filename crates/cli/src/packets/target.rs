@@ -2,10 +2,59 @@
 //! that no partial result is published. The output of `--follow`, a device and a pipe are written in place.
 
 use crate::outcome::Failure;
+use crate::overwrite;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+/// The files that an output must not overwrite.
+#[derive(Clone, Copy, Default)]
+pub struct ProtectedPaths<'a> {
+    /// The queried store.
+    pub store: Option<&'a Path>,
+    /// The files that are read.
+    pub files: &'a [PathBuf],
+    /// False: any other existing regular file too.
+    pub force: bool,
+}
+
+impl ProtectedPaths<'_> {
+    /// Refuses an output before the query starts, so that the refusal costs no work.
+    pub fn check(&self, path: &Path) -> Result<(), Failure> {
+        if overwrite::is_stdout(path) {
+            return Ok(());
+        }
+        let say = |what: String| Failure::Said(format!("{}: {what}", path.display()));
+        if path.file_name().is_none() {
+            return Err(say("not the name of a file".into()));
+        }
+        let place = folder(path)
+            .canonicalize()
+            .map_err(|e| say(format!("{}; the folder must exist", sys::advice::cause(&e))))?;
+        if let Some(store) = self.store.and_then(|s| s.canonicalize().ok())
+            && (place.starts_with(&store) || path.canonicalize().is_ok_and(|there| there.starts_with(&store)))
+        {
+            return Err(say("it lies in the store; write it anywhere else".into()));
+        }
+        // Compared by inode, because a hard or symbolic link leads to the same bytes.
+        let identity = |path: &Path| std::fs::metadata(path).ok().map(|m| (m.dev(), m.ino()));
+        if let Some(there) = identity(path)
+            && self.files.iter().any(|f| identity(f) == Some(there))
+        {
+            return Err(say("it is being read; write to another file".into()));
+        }
+        overwrite::check(path, self.force).map_err(Failure::say)
+    }
+}
+
+/// The folder of a file.
+fn folder(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    }
+}
 
 /// The destination of the bytes.
 #[derive(Debug)]
@@ -19,47 +68,33 @@ pub enum Target {
 }
 
 impl Target {
-    /// Opens the output. Refuses a path in the queried store and a file that is read.
+    /// Opens the output, unless it is one of the protected paths. In place with `follow`.
     pub fn open(
         path: &Path,
         follow: bool,
-        store: Option<&Path>,
-        files: &[PathBuf],
+        protected: ProtectedPaths<'_>,
     ) -> Result<(Self, Box<dyn Write + Send>), Failure> {
-        if path == Path::new("-") {
+        protected.check(path)?;
+        if overwrite::is_stdout(path) {
             return Ok((Self::Pipe, Box::new(io::stdout())));
         }
         let say = |what: String| Failure::Said(format!("{}: {what}", path.display()));
-        let Some(name) = path.file_name() else { return Err(say("not the name of a file".into())) };
-        let folder = match path.parent() {
-            Some(folder) if folder != Path::new("") => folder,
-            _ => Path::new("."),
-        };
-        let place = folder.canonicalize().map_err(|e| say(format!("{e}; the folder must exist")))?;
-        if let Some(store) = store.and_then(|s| s.canonicalize().ok())
-            && (place.starts_with(&store) || path.canonicalize().is_ok_and(|there| there.starts_with(&store)))
-        {
-            return Err(say("it lies in the store; write it anywhere else".into()));
-        }
-        // Compared by inode, because a hard or symbolic link leads to the same bytes.
-        let identity = |path: &Path| std::fs::metadata(path).ok().map(|m| (m.dev(), m.ino()));
-        if let Some(there) = identity(path)
-            && files.iter().any(|f| identity(f) == Some(there))
-        {
-            return Err(say("it is being read; write to another file".into()));
-        }
         let regular = std::fs::metadata(path).map_or(true, |m| m.is_file());
         if follow || !regular {
             let new = path.symlink_metadata().is_err();
-            let file =
-                File::options().write(true).create(true).truncate(true).open(path).map_err(|e| say(e.to_string()))?;
+            let file = File::options()
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .open(path)
+                .map_err(|e| say(sys::advice::uncreatable(&e)))?;
             return Ok((Self::InPlace { path: path.to_owned(), new }, Box::new(file)));
         }
         let mut hidden = std::ffi::OsString::from(".");
-        hidden.push(name);
+        hidden.push(path.file_name().unwrap_or_default());
         hidden.push(format!(".{}.partial", std::process::id()));
-        let hidden = folder.join(hidden);
-        let file = sys::nofollow::create_anew(&hidden).map_err(|e| say(e.to_string()))?;
+        let hidden = folder(path).join(hidden);
+        let file = sys::nofollow::create_anew(&hidden).map_err(|e| say(sys::advice::uncreatable(&e)))?;
         Ok((Self::Renamed(path.to_owned(), hidden), Box::new(file)))
     }
 
@@ -140,7 +175,7 @@ mod tests {
         std::fs::write(&victim, "precious").expect("a file");
         let hidden = dir.join(format!(".out.pcap.{}.partial", std::process::id()));
         std::os::unix::fs::symlink(&victim, &hidden).expect("a link");
-        let opened = Target::open(&dir.join("out.pcap"), false, None, &[]);
+        let opened = Target::open(&dir.join("out.pcap"), false, ProtectedPaths::default());
         let Ok((target, mut file)) = opened else { panic!("it cannot be opened") };
         file.write_all(b"answer").expect("room");
         drop(file);

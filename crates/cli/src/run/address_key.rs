@@ -105,7 +105,8 @@ fn keep(folder: &Path, key: u64, replace: bool) -> Result<u64, Failure> {
     // The secret is the first file written into a store, so an unwritable store is reported here.
     nofollow::create_folders(folder).map_err(|e| {
         let store = folder.parent().unwrap_or(folder).display();
-        Failure::Said(format!("{store}: cannot record there: {e}; name a folder on a writable volume with --store"))
+        let cause = sys::advice::cause(&e);
+        Failure::Said(format!("{store}: cannot record there: {cause}; name a folder on a writable volume with --store"))
     })?;
     let (path, whole) = (folder.join(METER_KEY), folder.join(format!("{METER_KEY}.{}", std::process::id())));
     let written = write(&whole, key).and_then(|()| {

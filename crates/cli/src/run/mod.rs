@@ -152,6 +152,9 @@ pub fn run(args: &RunArgs) -> Result<Outcome, Failure> {
         (None, true) => Pace::Replay { stop: Arc::clone(&stop) },
         (None, false) => Pace::Live,
     };
+    for warning in plans.iter().filter_map(crate::replay_overlap::warning) {
+        sys::say!("netgrain: {warning}");
+    }
     // All captures are created before the first starts, because a group may have packets of several.
     let mut made = Vec::new();
     for (number, plan) in plans.iter().enumerate() {

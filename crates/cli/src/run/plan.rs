@@ -19,6 +19,10 @@ use std::time::Duration;
 /// # Errors
 /// The contradiction, with the name of its key.
 pub fn plans(args: &RunArgs, config: &Config) -> Result<Vec<Plan>, Failure> {
+    let has_source = !args.read.is_empty() || args.sim.is_some() || !config.capture.interfaces.is_empty();
+    if !has_source {
+        return say(NO_SOURCE);
+    }
     check(config)?;
     let sources = sources(args, config)?;
     let labels: Vec<String> = sources.iter().map(SourcePlan::label).collect();
@@ -78,6 +82,10 @@ fn say<T>(text: &str) -> Result<T, Failure> {
     Err(Failure::Said(text.to_owned()))
 }
 
+/// The sources with an example of each.
+const NO_SOURCE: &str = "no source of packets: add an interface (-i eth1), a capture file (-r monday.pcap) or a simulation \
+    (--sim 60,packets=1000); see netgrain run --help";
+
 fn check(config: &Config) -> Result<(), Failure> {
     if let Some(first) = config::contradictions(config).into_iter().next() {
         return Err(Failure::Said(first.text));
@@ -86,7 +94,7 @@ fn check(config: &Config) -> Result<(), Failure> {
     let kept = config.store.dir.is_some() && (packets.record || flow.record || config.series.record);
     let sent = !config.export.targets.is_empty() && (flow.record || config.series.record);
     if !kept && !sent && config.status.metrics.is_none() && config.group.is_empty() {
-        let how = "name a folder with --store, a collector with --export, or --metrics";
+        let how = "add --store DIR for a store, --export udp:HOST for a collector, or --metrics 127.0.0.1:9100";
         return Err(Failure::Said(format!("nothing would be kept: {how}")));
     }
     Ok(())
@@ -105,9 +113,6 @@ fn sources(args: &RunArgs, config: &Config) -> Result<Vec<SourcePlan>, Failure> 
         return Ok(vec![SourcePlan::Sim { spec, start: None, name: args.name.clone() }]);
     }
     let capture = &config.capture;
-    if capture.interfaces.is_empty() {
-        return say("no source: name interfaces with -i, or capture files with -r; netgrain run --help has examples");
-    }
     let queues = capture.queues.map(|n| u16::try_from(n.0).unwrap_or(u16::MAX));
     let one = |name: &String| port(name, capture.source, capture.dedicated, queues, capture.busy_poll);
     capture.interfaces.iter().map(one).collect()

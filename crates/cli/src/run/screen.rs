@@ -2,6 +2,7 @@
 
 use base::units::{show_bytes, show_count, show_si};
 use engine::{MeterReport, Report, TunnelReport};
+use flow::EndReason;
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write};
 
@@ -134,7 +135,7 @@ pub fn data_types(m: &MeterReport) -> String {
         let _ = writeln!(out, "{}", tunnels(&m.tunnels));
     }
     for (end, n) in &m.records {
-        let _ = writeln!(out, "records for {end}: {}", show_count(*n));
+        let _ = writeln!(out, "records with flow end reason {end}: {}{}", show_count(*n), meaning(end));
     }
     for (odd, n) in &m.decode_errors {
         let _ = writeln!(out, "odd: {odd} {}", show_count(*n));
@@ -147,6 +148,17 @@ pub fn data_types(m: &MeterReport) -> String {
     }
     let _ = writeln!(out, "processor time: meter {:.2} s", m.cpu_millis as f64 / 1e3);
     out
+}
+
+/// The meaning of a flow end reason that is not in its name.
+fn meaning(reason: &str) -> &'static str {
+    match EndReason::ALL.into_iter().find(|end| end.name() == reason) {
+        Some(EndReason::ForcedEnd) => " (ended before their time, because the run or the capture file ended)",
+        Some(EndReason::LackOfResources) => {
+            " (ended before their time, because the flow table was full: set flow.capacity higher)"
+        }
+        _ => "",
+    }
 }
 
 /// Packets that were lost before capture, by the sequence numbers of tunnels.
@@ -179,6 +191,19 @@ mod tests {
         assert!(!data_types(&MeterReport::default()).contains("tunnels"));
     }
     use engine::SinkReport;
+
+    #[test]
+    fn records_that_ended_before_their_time_are_shown_with_the_reason() {
+        let records = [("forced_end", 3), ("idle_timeout", 4), ("lack_of_resources", 5)].into();
+        let said = data_types(&MeterReport { records, ..MeterReport::default() });
+        for line in [
+            "records with flow end reason forced_end: 3 (ended before their time, because the run or the capture file ended)",
+            "records with flow end reason idle_timeout: 4",
+            "flow end reason lack_of_resources: 5 (ended before their time, because the flow table was full: set",
+        ] {
+            assert!(said.lines().any(|l| l.contains(line)), "{said}");
+        }
+    }
 
     #[test]
     fn what_is_not_in_every_data_type_is_said_and_what_is_in_all_takes_no_line() {

@@ -84,7 +84,7 @@ fn parquet(path: &Path, remarks: &mut Vec<String>) -> Result<(Vec<Row>, Names), 
 }
 
 fn messages(path: &Path, remarks: &mut Vec<String>) -> Result<(Vec<Row>, Names), Failure> {
-    let file = File::open(path).map_err(|e| Failure::Said(format!("{}: {e}", path.display())))?;
+    let file = File::open(path).map_err(|e| Failure::unreadable(path, &e))?;
     let mut reader = Reader::new(BufReader::new(file), PEN);
     let (mut rows, mut names) = (Vec::new(), Names::default());
     loop {

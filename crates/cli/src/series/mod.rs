@@ -14,8 +14,10 @@ mod table;
 use crate::flows::{self, LegacyFormat};
 use crate::interval::{self, Interval};
 use crate::outcome::{Failure, Outcome};
+use crate::overwrite::OverwriteArgs;
 use crate::packets::background_writer::BackgroundWriter;
 use crate::packets::inventory;
+use crate::packets::target::ProtectedPaths;
 use crate::signals;
 use crate::style::{ColorArgs, WidthArgs};
 use base::Timestamp;
@@ -80,6 +82,8 @@ pub struct SeriesArgs {
     /// Write the seconds into a Parquet file
     #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "csv", "format", "fields", "step", "live"])]
     pub parquet: Option<PathBuf>,
+    #[command(flatten)]
+    pub overwrite: OverwriteArgs,
     /// The lines of M3OMon: legacy, one for each second, of all interfaces that are asked
     #[arg(long, value_enum, value_name = "FORMAT", conflicts_with_all = ["json", "csv", "fields", "step", "words"])]
     pub format: Option<LegacyFormat>,
@@ -160,10 +164,18 @@ impl Step {
 /// Runs the verb. `No` if nothing was found, or if a part could not be read.
 pub fn run(args: &SeriesArgs) -> Result<Outcome, Failure> {
     if !args.fields.is_empty() && !args.json && !args.csv {
-        return Err(Failure::Said("--fields: with --json or --csv; the table has fields of its own".into()));
+        return Err(Failure::Said("--fields needs --json or --csv: the table has fixed columns".into()));
     }
     let (from, to) = args.when.interval(interval::now(), args.live)?;
     let place = place(args)?;
+    let files = match &place {
+        RowSource::Files(files, _) => &files[..],
+        _ => &[],
+    };
+    let protected = ProtectedPaths { store: args.store.as_deref(), files, force: args.overwrite.force };
+    if let Some(path) = &args.parquet {
+        protected.check(path)?;
+    }
     if let Some(store) = &args.store
         && let Some(remark) = query::lower_priority(&query::QuerySource::Store(store.clone()), query::Background::Batch)
     {
@@ -177,10 +189,7 @@ pub fn run(args: &SeriesArgs) -> Result<Outcome, Failure> {
     let mut rows = Rows::open(args, &place, (from, to), signals::stop_flag())?;
     let first = rows.next()?;
     let found = match (args.step.of_many(), &args.parquet) {
-        (_, Some(path)) => {
-            let asked = crate::parquet::ProtectedPaths { store: args.store.as_deref(), files: &args.read };
-            parquet::write(path, asked, first, &mut rows)?
-        }
+        (_, Some(path)) => parquet::write(path, protected, first, &mut rows)?,
         (None, _) if args.format == Some(LegacyFormat::Legacy) => legacy(first, &mut rows)?,
         (None, _) => seconds(args, filtered, first, &mut rows)?,
         (Some(step), _) => steps(args, filtered, step, first, &mut rows)?,
@@ -221,7 +230,8 @@ fn place(args: &SeriesArgs) -> Result<RowSource, Failure> {
         let group = args.from_multicast.ok_or_else(|| Failure::Said("name a --store, or --from-multicast".into()))?;
         return Ok(RowSource::Network(group, args.multicast_interface.clone()));
     };
-    let filter = filter(&args.words.join(" "))?;
+    let words: Vec<&str> = args.words.iter().map(String::as_str).collect();
+    let filter = filter(&words.join(" ")).map_err(|e| e.with(flows::file_hint(&words).as_deref()))?;
     inventory::check(store, &inventory::inventories(store)?, &args.interface)?;
     Ok(if filter.is_empty() { RowSource::Store(store.clone()) } else { RowSource::Packets(store.clone(), filter) })
 }
@@ -235,7 +245,7 @@ fn no_match_advice(args: &SeriesArgs, place: &RowSource, from: Timestamp, to: Ti
     let interval = args.when.tz.zone.interval_in_words(from, to);
     let there = |store: &PathBuf| {
         let there = inventory::inventories(store)
-            .map(|shelves| inventory::print(&shelves, &args.interface))
+            .map(|shelves| inventory::print(&shelves, &args.interface, &args.when.tz.zone))
             .unwrap_or_default();
         format!("{} has {there}", store.display())
     };
@@ -254,7 +264,7 @@ fn no_match_advice(args: &SeriesArgs, place: &RowSource, from: Timestamp, to: Ti
 fn seconds(args: &SeriesArgs, filtered: bool, mut next: Option<Row>, rows: &mut Rows) -> Result<u64, Failure> {
     let mut out = Output::<Row>::begin(args, filtered)?;
     while let Some(row) = next {
-        out.write(&row, row, 1, rows.names())?;
+        out.write(&row, row, 1, 1, rows.names())?;
         next = rows.next()?;
     }
     out.finish(rows.names())
@@ -284,12 +294,12 @@ fn steps(
     let mut out = Output::<Rollup>::begin(args, filtered)?;
     while let Some(row) = next {
         if let Some(rollup) = roller.push(&row) {
-            out.write(&rollup, rollup.sum, step.seconds(), rows.names())?;
+            out.write(&rollup, rollup.sum, step.seconds(), rollup.seconds, rows.names())?;
         }
         next = rows.next()?;
     }
     for rollup in roller.finish() {
-        out.write(&rollup, rollup.sum, step.seconds(), rows.names())?;
+        out.write(&rollup, rollup.sum, step.seconds(), rollup.seconds, rows.names())?;
     }
     out.finish(rows.names())
 }

@@ -86,8 +86,8 @@ impl<T: table::LineSubject> Output<T> {
         })
     }
 
-    /// Writes one row or step; `row` has its time, `step` its duration in seconds.
-    pub fn write(&mut self, what: &T, row: Row, step: u64, names: &Names) -> Result<(), Failure> {
+    /// Writes one row or step; `row` has its time, `step` its duration and `known` its known seconds.
+    pub fn write(&mut self, what: &T, row: Row, step: u64, known: u64, names: &Names) -> Result<(), Failure> {
         self.step = step;
         let gap = self.gaps.before(&row, step);
         if let Some(gap) = gap {
@@ -98,8 +98,8 @@ impl<T: table::LineSubject> Output<T> {
                 let header = if self.printed == 0 { format!("{}\n", lines.header()) } else { String::new() };
                 let line = lines.line(what, row.second, names, self.filtered);
                 out.write_all(format!("{header}{line}\n").as_bytes())?;
-                let bits = row.total.bytes as f64 * 8.0 / step as f64;
-                self.sparklines.entry((row.interface, row.direction)).or_default().push(row.second, bits);
+                let sparkline = self.sparklines.entry((row.interface, row.direction)).or_default();
+                sparkline.push(row.second, bit_rate(&row, known));
             }
             Form::Objects(out) | Form::Csv(out) => {
                 for (number, name) in names.all().iter().skip(self.named) {
@@ -156,6 +156,11 @@ impl<T: table::LineSubject> Output<T> {
     }
 }
 
+/// Bits per second over the seconds of which something is known.
+fn bit_rate(row: &Row, known: u64) -> f64 {
+    row.total.bytes as f64 * 8.0 / known.max(1) as f64
+}
+
 /// The sparklines of a terminal over one time axis.
 struct Drawing<'a> {
     sparklines: &'a BTreeMap<(u16, Direction), Sparkline>,
@@ -187,5 +192,22 @@ impl Drawing<'_> {
     fn zone_in_words(&self) -> String {
         let second = self.sparklines.values().filter_map(Sparkline::first).min().unwrap_or_default();
         self.zone.show_date(base::Timestamp::from_secs_nanos(second, 0)).chars().take(NAME).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use series::{RollupBuilder, Step, Volume};
+
+    #[test]
+    fn the_rate_of_a_step_is_over_its_known_seconds() {
+        let mut roller = RollupBuilder::new(Step::Minute);
+        for second in 60..70 {
+            let row = Row { second, total: Volume { packets: 1, bytes: 1000 }, ..Row::default() };
+            assert_eq!(roller.push(&row), None);
+        }
+        let minute = roller.finish()[0];
+        assert_eq!(bit_rate(&minute.sum, minute.seconds), 8000.0);
     }
 }

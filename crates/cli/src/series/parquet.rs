@@ -2,14 +2,15 @@
 
 use super::source::Rows;
 use crate::outcome::Failure;
-use crate::parquet::{self, ProtectedPaths};
+use crate::packets::target::ProtectedPaths;
+use crate::parquet;
 use series::Row;
 use std::cell::RefCell;
 use std::path::Path;
 
 /// Writes `first` and all following rows; returns their number.
-pub fn write(path: &Path, asked: ProtectedPaths<'_>, first: Option<Row>, rows: &mut Rows) -> Result<u64, Failure> {
-    parquet::write(path, asked, "rows", |out| {
+pub fn write(path: &Path, protected: ProtectedPaths<'_>, first: Option<Row>, rows: &mut Rows) -> Result<u64, Failure> {
+    parquet::write(path, protected, "rows", |out| {
         let (mut first, mut failed, mut found) = (first, None, 0);
         let rows = RefCell::new(rows);
         let mut next = || {

@@ -43,7 +43,6 @@ const SECONDS: [Column; 11] = [
 
 /// The steps by which lines become shorter on a narrow terminal, least important columns first: sources, SYNs, new
 /// flows, active flows, peaks, then the columns that distinguish the rows of several interfaces.
-/// of several interfaces apart.
 const SECONDS_STEPS: [Step; 8] = [
     Step::Narrow(TIME),
     Step::Drop(9),
@@ -69,16 +68,17 @@ const STEPS: [Column; 11] = [
     column("lost", 9),
 ];
 
-/// As [`SECONDS_STEPS`]: new flows, peaks, percentiles, the greatest second, the number of known seconds.
+/// As [`SECONDS_STEPS`]: new flows, peaks, percentiles, the greatest second, then the columns that distinguish
+/// interfaces. The number of known seconds is last, because the rates are over these seconds.
 const STEPS_STEPS: [Step; 8] = [
     Step::Narrow(TIME),
     Step::Drop(9),
     Step::Drop(8),
     Step::Drop(6),
     Step::Drop(7),
-    Step::Drop(3),
     Step::Drop(2),
     Step::Drop(1),
+    Step::Drop(3),
 ];
 
 /// The subject of a line: a second or a step.
@@ -223,4 +223,17 @@ fn flows(count: u64, filtered: bool) -> String {
 fn lost(row: &Row) -> Cell {
     let lost = row.ledger.lost_total();
     (show_count(lost), (lost > 0).then_some(StylePart::Bad))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_narrow_table_of_steps_has_the_number_of_known_seconds() {
+        for room in [60, 80] {
+            let header = Lines::new::<Rollup>(Some(room), Paint(false), &Zone::Utc).header();
+            assert!(header.contains("known") && header.contains("bits/s: mean"), "{room}: {header}");
+        }
+    }
 }

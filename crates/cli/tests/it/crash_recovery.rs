@@ -4,14 +4,14 @@ use crate::common;
 
 use base::Prng;
 use checker::{Defect, Options, check};
-use common::{Running, arg, netgrain, run, until, walk};
+use common::{Running, arg, netgrain, run, signal, until, walk};
 use index::Reader;
 use query::{Query, QuerySource};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use testkit::TempDir;
 
 /// Kills in one run of the test.
@@ -62,10 +62,10 @@ fn published(store: &Path) -> Vec<PathBuf> {
 }
 
 /// Every published file is whole: its index says so, it ends where the index says, its records are as many as the index
-/// counts, and all frames of all files are there, once, in order, with their own checksum right. How many files.
+/// counts, and all frames of all files are there unless an index counts them as lost, once, in order, with their own checksum right. How many files.
 fn assert_whole(store: &Path, note: &str) -> usize {
     let files = published(store);
-    let mut without_index = 0;
+    let (mut without_index, mut lost) = (0, 0);
     for path in &files {
         let shown = path.display();
         let mut records = 0;
@@ -82,11 +82,15 @@ fn assert_whole(store: &Path, note: &str) -> usize {
         assert!(index.is_sealed(), "{note}: {shown}");
         assert_eq!(index.summary().bytes, path.metadata().expect("the file").len(), "{note}: {shown}");
         assert_eq!((index.summary().tally.stored, index.summary().tally.residue()), (records, 0), "{note}: {shown}");
+        lost += index.summary().tally.lost_total();
     }
     assert!(without_index <= 1, "{note}: {without_index} files without an index");
     if !files.is_empty() {
         let report = check(&files, Options::default()).unwrap_or_else(|e| panic!("{note}: {e}"));
-        assert!(Defect::ALL.iter().all(|defect| report.count(*defect) == 0), "{note}: {report}");
+        // A busy machine may lose packets, which the index of their file counts.
+        let is_told = |defect| defect == Defect::Missing && (without_index > 0 || report.count(defect) <= lost);
+        let sound = Defect::ALL.iter().all(|defect| report.count(*defect) == 0 || is_told(*defect));
+        assert!(sound, "{note}: {lost} lost: {report}");
     }
     files.len()
 }
@@ -103,7 +107,10 @@ fn a_hundred_kills_leave_every_published_file_whole_and_the_store_free_for_the_n
         let bounded = round % 2 == 1;
         let more: &[&str] = if bounded { &["--max-size", "8MiB", "--quiet"] } else { &["--quiet"] };
         let (mut running, _err) = Running::start(&mut record(&store, more));
-        std::thread::sleep(Duration::from_millis(prng.below(if bounded { 700 } else { 250 })));
+        // The moment is random from the first packets on, and in most rounds from the first published files on.
+        let (wanted, pause) = (prng.below(3), prng.below(if bounded { 500 } else { 130 }));
+        until("files are published", || published(&store).len() as u64 >= wanted);
+        std::thread::sleep(Duration::from_millis(pause));
         running.0.kill().expect("SIGKILL");
         running.0.wait().expect("its end");
         let note = format!("round {round}");
@@ -130,12 +137,14 @@ fn what_was_said_to_be_stored_two_seconds_before_a_kill_is_there_after_the_next_
         let mut lines = BufReader::new(running.0.stdout.take().expect("caught")).lines();
         // One report a second. The recorder writes out what it has once a second as well, so that two reports later
         // what the first one said has had its second, and one more to get to the disk.
-        let stored: Vec<u64> = (0..3)
-            .map(|_| {
-                let line = lines.next().expect("a report").expect("text");
-                common::objects(&line)[0]["live"]["stored"].as_u64().expect("a count")
-            })
-            .collect();
+        let mut stored = || {
+            let line = lines.next().expect("a report").expect("text");
+            common::objects(&line)[0]["live"]["stored"].as_u64().expect("a count")
+        };
+        let (first, begun) = (stored(), Instant::now());
+        let stored = [first, stored(), stored()];
+        // On a busy machine a late report comes close to the next.
+        std::thread::sleep(Duration::from_secs(2).saturating_sub(begun.elapsed()));
         std::thread::sleep(Duration::from_millis(prng.below(500)));
         running.0.kill().expect("SIGKILL");
         running.0.wait().expect("its end");
@@ -151,11 +160,10 @@ fn what_was_said_to_be_stored_two_seconds_before_a_kill_is_there_after_the_next_
 fn questions_during_rotation_and_retention_get_every_packet_that_is_left_once() {
     let dir = TempDir::new("asked");
     let store = dir.join("store");
-    let (running, err) = Running::start(&mut record(&store, &["--max-size", "12MiB", "--duration", "6s", "--json"]));
+    let (running, err) = Running::start(&mut record(&store, &["--max-size", "12MiB", "--json"]));
     until("a file is published", || !published(&store).is_empty());
-    let (mut answers, mut firsts) = (0, BTreeSet::new());
-    let mut child = running;
-    while child.0.try_wait().expect("its state").is_none() {
+    let (mut answers, mut firsts, mut gaps) = (0, BTreeSet::new(), BTreeMap::new());
+    until("answers begin at several packets", || {
         // What is in the ring only is another's test.
         let question = Query { live: false, ..Query::default() };
         let mut answer = query::run(&QuerySource::Store(store.clone()), question).unwrap_or_else(|e| panic!("{e}"));
@@ -164,6 +172,7 @@ fn questions_during_rotation_and_retention_get_every_packet_that_is_left_once() 
             let number = found.data[SEQUENCE].iter().fold(0, |n, byte| n << 8 | u64::from(*byte));
             match last {
                 None => drop(firsts.insert(number)),
+                Some(last) if number > last + 1 => drop(gaps.insert(last, number - last - 1)),
                 Some(last) => assert_eq!(number, last + 1, "answer {answers}"),
             }
             last = Some(number);
@@ -176,11 +185,14 @@ fn questions_during_rotation_and_retention_get_every_packet_that_is_left_once() 
         // While one question follows the other at once, the hour is held and nothing of it goes.
         drop(answer);
         std::thread::sleep(Duration::from_millis(60));
-    }
-    let said = child.end(err);
-    assert_eq!(said.status, Some(0), "{said:?}");
+        firsts.len() > 2 && answers > 20
+    });
+    signal(&running.0, "INT");
+    let said = running.end(err);
+    let lost = common::lost_in_report(&said);
     let last = common::objects(&said.out).pop().expect("a report");
     let removed = last["retention"]["removed"]["files"].as_u64().expect("a count");
     assert!(removed > 0 && firsts.len() > 1, "{removed} files removed, answers begin at {firsts:?}");
-    assert_eq!(last["report"]["lost_total"], 0);
+    let missed: u64 = gaps.values().sum();
+    assert!(missed <= lost, "{missed} packets are in no answer, {lost} were lost: {gaps:?}");
 }

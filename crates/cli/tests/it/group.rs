@@ -2,7 +2,7 @@
 
 use crate::common;
 
-use common::{Running, arg, ignores_hangup, netgrain, objects, run, signal, until};
+use common::{Running, arg, ignores_hangup, netgrain, objects, run, signal, until, until_filtered};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -29,6 +29,7 @@ impl Engine {
         let _ = std::fs::remove_file(&groups);
         let (running, err) = Running::start(&mut netgrain(&[&args[..], more].concat()));
         until("the door of its groups", || groups.exists());
+        until_filtered(&running.0);
         Self { running, _err: err, groups }
     }
 
@@ -61,6 +62,7 @@ impl Worker {
         let mut line = String::new();
         BufReader::new(child.stderr.as_mut().expect("caught")).read_line(&mut line).expect("text");
         assert!(line.contains("place"), "{line}");
+        until_filtered(&child);
         Self { running: Running(child), path }
     }
 
@@ -227,8 +229,7 @@ fn a_program_of_the_language_forwards_through_a_port_and_steers() {
         (&books["passed"], &books["forwarded"], &books["counters"]["5"]),
         (&total.into(), &total.into(), &total.into())
     );
-    let mut heard = far.all(std::time::Duration::from_millis(300));
-    heard.retain(|f| f.len() == 64);
+    let heard = far.at_least(sent.len(), std::time::Duration::from_millis(300), |frame| frame.len() == 64);
     assert_eq!(heard.len(), sent.len());
     assert!(heard == sent, "byte for byte, in order");
     let parts: Vec<_> = workers.into_iter().map(Worker::end).collect();
@@ -354,11 +355,14 @@ fn a_file_that_cannot_be_written_costs_no_seat_and_a_refused_seat_costs_no_file(
     let (old, new) = (dir.join("old.pcap"), dir.join("new.pcap"));
     std::fs::write(&old, "a capture").expect("written");
     for path in [&old, &new] {
-        assert_eq!(engine.group("join", &["nosuch", "-w", arg(path)]).status, Some(2));
+        assert_eq!(engine.group("join", &["nosuch", "-w", arg(path), "--force"]).status, Some(2));
     }
     assert_eq!(std::fs::read_to_string(&old).expect("still there"), "a capture");
     assert!(!new.exists());
-    let heard = engine.group("join", &["g", "-w", arg(&old), "--duration", "10ms"]);
+    let kept = engine.group("join", &["g", "-w", arg(&old), "--duration", "10ms"]);
+    assert!(kept.status == Some(2) && kept.err.contains("old.pcap exists: --force replaces it"), "{kept:?}");
+    assert_eq!(std::fs::read_to_string(&old).expect("still there"), "a capture");
+    let heard = engine.group("join", &["g", "-w", arg(&old), "--duration", "10ms", "--force"]);
     assert_eq!(heard.status, Some(0), "{heard:?}");
     assert_eq!(std::fs::read(&old).expect("written").len(), 24, "a header, and nothing of what was there");
 }

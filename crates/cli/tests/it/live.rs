@@ -76,6 +76,11 @@ fn what_is_sent_is_recorded_and_a_listener_pipes_the_same_to_tcpdump() {
     }
 }
 
+/// The bytes of so many frames in a capture, without its file header.
+fn bytes_of(count: u32) -> usize {
+    frames(count).iter().map(|frame| 16 + frame.len()).sum()
+}
+
 #[test]
 fn ports_of_one_name_in_two_namespaces_are_recorded_and_listened_to_each() {
     let test = "ports_of_one_name_in_two_namespaces_are_recorded_and_listened_to_each";
@@ -98,21 +103,20 @@ fn ports_of_one_name_in_two_namespaces_are_recorded_and_listened_to_each() {
                 let mut out = listener.0.stdout.take().expect("caught");
                 out.read_exact(&mut [0; 24]).expect("a header");
                 RawSender::new(&a).send(&frames(count));
-                let mut first = [0; 16];
-                out.read_exact(&mut first).expect("a packet");
+                let mut first = vec![0; bytes_of(count)];
+                out.read_exact(&mut first).expect("the packets");
                 both.wait();
                 signal(&running.0, "INT");
                 let said = running.end(err);
                 assert_eq!(said.status, Some(0), "{said:?}");
                 let mut rest = Vec::new();
-                out.read_to_end(&mut rest).expect("the other packets");
+                out.read_to_end(&mut rest).expect("no other packets");
                 rest.len() + first.len()
             })
         };
         [1, 3].map(start).map(|thread| thread.join().expect("no panic"))
     });
-    let bytes = |count: u32| frames(count).iter().map(|frame| 16 + frame.len()).sum::<usize>();
-    assert_eq!(heard, [bytes(1), bytes(3)], "each hears the packets of its own namespace");
+    assert_eq!(heard, [bytes_of(1), bytes_of(3)], "each hears the packets of its own namespace");
 }
 
 #[test]
@@ -158,9 +162,10 @@ fn the_generator_the_recorder_and_the_checker_agree_over_a_wire() {
     }
     let dir = TempDir::new("wire");
     let store = dir.join("store");
-    let recorder = Recorder::start(&b, &store, &dir.join("s"), &["--json", "--dedicated", "--filter", "udp"]);
+    let mut recorder = Recorder::start(&b, &store, &dir.join("s"), &["--json", "--dedicated", "--filter", "udp"]);
     let made = run(&["gen", "-i", "va", "imix,flows=1k", "--packets", "20k", "--rate", "40kpps", "--json"]);
     assert_eq!(made.status, Some(0), "{made:?}");
+    recorder.running.read_reports_until("all frames are counted", |live| live["offered"] == 20_000);
     let said = recorder.interrupt();
     let objects = objects(&said.out);
     let report = &objects.last().expect("a report")["report"];
@@ -180,12 +185,27 @@ fn the_live_demo_is_complete_and_leaves_nothing_behind() {
     let dir = TempDir::new("demo");
     let sockets = || walk(Path::new("/run/netgrain")).into_iter().filter(|p| arg(p).contains("ng-demo")).count();
     let before = sockets();
-    let mut command = netgrain(&["demo", "--duration", "3s", "--rate", "5kpps", "--json"]);
-    let said = say(command.env("TMPDIR", dir.path()));
-    assert_eq!(said.status, Some(0), "{said:?}");
-    let report = &objects(&said.out)[0];
-    assert_eq!(report["report"]["interface"], "ng-demo1");
-    common::is_a_whole_walk(report);
-    assert!(walk(dir.path()).is_empty() && sockets() == before);
+    // A busy machine may lose packets: then the demo counts them and fails, and runs again.
+    let is_complete = (0..5).any(|_| {
+        let mut command = netgrain(&["demo", "--duration", "3s", "--rate", "5kpps", "--json"]);
+        let said = say(command.env("TMPDIR", dir.path()));
+        let demo = &objects(&said.out)[0];
+        let report = &demo["report"];
+        assert_eq!(report["interface"], "ng-demo1");
+        assert!(walk(dir.path()).is_empty() && sockets() == before);
+        let number = |value: &serde_json::Value| value.as_u64().unwrap_or_else(|| panic!("no number: {said:?}"));
+        let (sent, lost) = (number(&demo["sent"]["sent"]) + number(&demo["scanned"]), number(&report["lost_total"]));
+        if lost == 0 {
+            assert_eq!(said.status, Some(0), "{said:?}");
+            common::is_a_whole_walk(demo);
+            return true;
+        }
+        assert_eq!((said.status, number(&report["offered"])), (Some(1), sent), "{said:?}");
+        assert_eq!((number(&report["stored"]) + lost, &report["residue"]), (sent, &0.into()), "{said:?}");
+        false
+    });
+    if !is_complete {
+        testkit::skip(test, "this machine is so busy that each of five demos lost packets");
+    }
     assert!(sandbox.netlink().link("ng-demo0").is_err(), "it is not in our network either");
 }

@@ -8,6 +8,7 @@ mod crash_recovery;
 mod disorder;
 mod doctor;
 mod examples_live;
+mod filtered_calls;
 mod flows;
 mod flows_to_packets;
 mod forwarding_loops_live;

@@ -5,7 +5,8 @@ use crate::common;
 use common::{Said, arg, objects, run, say};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 use testkit::{Sandbox, TempDir};
 
 /// A control group of so many bytes, which goes with the value.
@@ -101,6 +102,40 @@ fn a_small_capture_is_replayed_into_all_data_types_in_little_memory() {
     let again = dir.join("again");
     let said = group.run(&["run", "-r", arg(&file), "--store", arg(&again), "-q"]);
     assert_eq!(said.status, Some(0), "{said:?}");
+}
+
+/// The most anonymous memory (`RssAnon` of proc_pid_status(5)) of the binary in KiB, sampled until it ends. The shared
+/// ring, whose size depends on that of the file, is not part of it.
+fn most_anonymous_kib(args: &[&str]) -> u64 {
+    let mut child = common::netgrain(args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+    let path = format!("/proc/{}/status", child.id());
+    let mut most = 0;
+    let status = loop {
+        // A process that has ended and was not waited for has no such line.
+        let text = fs::read_to_string(&path).unwrap_or_default();
+        let kib = text.lines().find_map(|l| l.strip_prefix("RssAnon:")?.split_whitespace().next()?.parse::<u64>().ok());
+        most = most.max(kib.unwrap_or(0));
+        if let Some(status) = child.try_wait().expect("a status") {
+            break status;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    };
+    assert!(status.success(), "{args:?}: {status}");
+    most
+}
+
+#[test]
+fn the_anonymous_memory_of_a_replay_stays_small_however_many_seconds_the_capture_has() {
+    const PACKETS: u64 = 60_000;
+    let dir = TempDir::new("memory-slow-capture");
+    let file = dir.join("slow.pcap");
+    let made = run(&["gen", "-w", arg(&file), &format!("60,flows={PACKETS},rate=0.5pps,packets={PACKETS}")]);
+    assert_eq!(made.status, Some(0), "{made:?}");
+    for (verb, most) in [("record", 16 << 10), ("run", 40 << 10)] {
+        let store = dir.join(verb);
+        let kib = most_anonymous_kib(&[verb, "-r", arg(&file), "--store", arg(&store), "-q"]);
+        assert!((1..most).contains(&kib), "{verb}: {kib} KiB for {PACKETS} packets in twice as many seconds");
+    }
 }
 
 #[test]

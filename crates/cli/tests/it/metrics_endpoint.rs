@@ -2,7 +2,7 @@
 
 use crate::common;
 
-use common::{Running, arg, netgrain, objects, signal, until};
+use common::{Running, arg, netgrain, objects, signal, until, until_filtered};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{ChildStderr, Command};
@@ -53,6 +53,7 @@ fn a_thousand_half_open_requests_and_few_descriptors_cost_neither_a_packet_nor_a
     recorder.args(["--segment", "8MiB", "--metrics", "127.0.0.1:0", "--json"]);
     let (running, mut err) = Running::start(&mut recorder);
     let address = address(&mut err);
+    until_filtered(&running.0);
     let half_open = |_| {
         let mut stream = TcpStream::connect(address).expect("a connection");
         // A connection for which there is no room may be closed while this is sent.

@@ -3,7 +3,7 @@
 
 use crate::common;
 
-use common::{PATIENCE, Running, Said, arg, netgrain, objects, run, signal};
+use common::{PATIENCE, Running, Said, arg, netgrain, objects, run, signal, until_filtered};
 use std::collections::BTreeSet;
 use std::io::BufRead;
 use std::process::{Child, Command, Stdio};
@@ -100,12 +100,14 @@ fn flows_and_rows_of_a_run_are_heard_on_another_machine_by_several_subscribers()
     let (all, some) = (hear("flows", 128, &["--limit", "200"]), hear("flows", 128, &["--limit", "20", "udp"]));
     let mut series = hear("series", 129, &[]);
     listens(&elsewhere, 3);
+    [&all, &some, &series].into_iter().for_each(|subscriber| until_filtered(&subscriber.0));
     let dir = TempDir::new(test);
     let (store, target) = (dir.join("store"), format!("multicast:{},ttl=1", here.name));
     let args = ["run", "--sim", "imix,flows=400,rate=4kpps", "--store", arg(&store), "--export", &target];
     let sets =
         ["capture.ring=8MiB", "flow.idle_timeout=1s", "flow.active_timeout=1s"].map(|set| ["--set", set]).concat();
     let (running, err) = Running::start(&mut netgrain(&[&args[..], &sets[..], &["--quiet"]].concat()));
+    until_filtered(&running.0);
     let rows: Vec<serde_json::Value> = {
         let out = std::io::BufReader::new(series.0.stdout.take().expect("caught"));
         out.lines().take(2).map(|line| serde_json::from_str(&line.expect("text")).expect("an object")).collect()

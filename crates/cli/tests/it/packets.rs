@@ -21,11 +21,11 @@ fn refused(said: &Said, names: &str, advice: &str) {
     );
 }
 
-/// A store of so many simulated packets.
+/// A store of so many simulated packets. All of them fit into the ring, so a busy machine loses none.
 fn store(dir: &TempDir, packets: u64, more: &[&str]) -> PathBuf {
     let store = dir.join("store");
     let spec = format!("imix,flows=50,rate=100kpps,packets={packets}");
-    let args = ["record", "--sim", &spec, "--ring", "16MiB", "--store", arg(&store), "-q"];
+    let args = ["record", "--sim", &spec, "--ring", "32MiB", "--store", arg(&store), "-q"];
     let said = run(&[&args, more].concat());
     assert_eq!(said.status, Some(0), "{said:?}");
     store
@@ -43,7 +43,7 @@ fn object(text: &str) -> serde_json::Value {
 fn what_cannot_be_asked_is_named_with_advice() {
     let dir = TempDir::new("packets-refused");
     let none = dir.join("none");
-    refused(&run(&["packets"]), "--store <DIR>", "see netgrain packets --help");
+    refused(&run(&["packets"]), "add --store <DIR> for a store, or -r <FILE>", "see netgrain packets --help");
     refused(&packets(&none, &[]), arg(&none), "name the --store");
     refused(&packets(dir.path(), &[]), "nothing has been recorded", "name the --store");
     let store = store(&dir, 100, &[]);
@@ -72,6 +72,71 @@ fn what_cannot_be_asked_is_named_with_advice() {
 }
 
 #[test]
+fn every_verb_replaces_an_existing_file_only_with_force() {
+    let dir = TempDir::new("packets-force");
+    let (frames, out) = (dir.join("frames.pcap"), dir.join("out.pcap"));
+    assert_eq!(run(&["gen", "-w", arg(&frames), "imix", "--packets", "100"]).status, Some(0));
+    let (frames, file) = (arg(&frames), arg(&out));
+    for command in [
+        &["gen", "--packets", "10", "-w"][..],
+        &["packets", "-r", frames, "-w"],
+        &["flows", "-r", frames, "--packets", "-w"],
+        &["flows", "-r", frames, "--parquet"],
+        &["flows", "-r", frames, "--top", "1", "--parquet"],
+        &["flows", "-r", frames, "--format", "legacy", "--payload"],
+        &["series", "-r", frames, "--parquet"],
+        &["convert", frames, "-w"],
+    ] {
+        let of = |more: &[&str]| run(&[command, more].concat());
+        std::fs::write(&out, "precious").expect("a file");
+        refused(&of(&[file]), "out.pcap exists", "--force");
+        assert_eq!(std::fs::read(&out).expect("the file"), b"precious", "{command:?}");
+        let said = of(&[file, "--force"]);
+        assert_eq!(said.status, Some(0), "{command:?}: {said:?}");
+        assert_ne!(std::fs::read(&out).expect("the file"), b"precious", "{command:?}");
+        let said = of(&["/dev/null"]);
+        assert_eq!(said.status, Some(0), "{command:?}: {said:?}");
+    }
+}
+
+#[test]
+fn the_names_of_standard_output_are_standard_output() {
+    let dir = TempDir::new("packets-stdout");
+    let frames = dir.join("frames.pcap");
+    assert_eq!(run(&["gen", "-w", arg(&frames), "60", "--packets", "10"]).status, Some(0));
+    for name in ["-", "/dev/stdout", "/dev/fd/1"] {
+        for command in [&["packets", "-r", arg(&frames)][..], &["gen", "--packets", "10"]] {
+            let out = dir.join("out.pcap");
+            let file = std::fs::File::create(&out).expect("a file");
+            let mut netgrain = netgrain(&[command, &["-w", name]].concat());
+            let status = netgrain.current_dir(dir.path()).stdout(file).status().expect("it runs");
+            assert!(status.success(), "{command:?} -w {name}");
+            let read = run(&["packets", "-r", arg(&out), "--count"]);
+            assert!(read.status == Some(0) && read.out.starts_with("10 packets"), "{command:?} -w {name}: {read:?}");
+        }
+    }
+    assert_eq!(std::fs::read_dir(dir.path()).expect("a folder").count(), 2, "a file of another name");
+}
+
+#[test]
+fn an_empty_file_among_captures_is_named_and_the_others_are_written() {
+    let dir = TempDir::new("packets-empty-file");
+    let (one, none, two) = (dir.join("a.pcap"), dir.join("b.pcap"), dir.join("c.pcap"));
+    for path in [&one, &two] {
+        assert_eq!(run(&["gen", "-w", arg(path), "60", "--packets", "10"]).status, Some(0));
+    }
+    std::fs::write(&none, "").expect("a file");
+    let out = dir.join("out.pcapng");
+    let said = run(&["packets", "-r", arg(&one), arg(&none), arg(&two), "-w", arg(&out)]);
+    assert_eq!(said.status, Some(1), "{said:?}");
+    assert!(said.err.contains("b.pcap: ") && said.err.contains("the file is empty"), "{}", said.err);
+    let read = run(&["packets", "-r", arg(&out), "--count"]);
+    assert!(read.out.starts_with("20 packets"), "{read:?}");
+    refused(&run(&["packets", "-r", arg(&none)]), "b.pcap", "the file is empty");
+    refused(&run(&["packets", "-r", arg(&none), arg(&none), "--count"]), "b.pcap", "the file is empty");
+}
+
+#[test]
 fn nothing_found_is_a_no_that_says_what_there_is() {
     let dir = TempDir::new("packets-none");
     let store = store(&dir, 100, &[]);
@@ -85,9 +150,10 @@ fn nothing_found_is_a_no_that_says_what_there_is() {
     assert_eq!((wrote.status, &object(&wrote.out)["file"]), (Some(1), &serde_json::Value::Null), "{wrote:?}");
     assert_eq!(std::fs::read_dir(dir.path()).expect("a folder").count(), 1, "something is left behind");
     std::fs::write(&out, "a good file").expect("a file");
-    assert_eq!(none(&[]).status, Some(1));
+    refused(&none(&[]), "out.pcapng exists", "--force");
+    assert_eq!(none(&["--force"]).status, Some(1));
     assert_eq!(std::fs::read(&out).expect("the file"), b"a good file");
-    for part in ["no packets of `tcp`", "2001-01-01T00:00:00", "has sim (files begin 20"] {
+    for part in ["no packets of `tcp`", "2001-01-01T00:00:00", "has sim (packets from 20"] {
         assert!(said.err.contains(part), "{part}: {}", said.err);
     }
 }
@@ -192,6 +258,7 @@ fn follow_gives_packets_as_they_come_and_ctrl_c_ends_it_with_a_summary() {
     let mut follower = netgrain(&["packets", "--store", arg(&store), "--follow", "--json"]);
     let mut follower = Running(follower.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts"));
     let mut lines = BufReader::new(follower.0.stdout.take().expect("a pipe")).lines();
+    common::until_filtered(&follower.0);
     let (begun, mut seen, mut before) = (Instant::now(), 0, String::new());
     while seen < 2500 {
         assert!(begun.elapsed() < PATIENCE, "only {seen} packets came");
@@ -290,7 +357,7 @@ fn what_a_pcap_cannot_tell_is_said() {
     }
     let alone = run(&["packets", "-r", arg(&one), "-w", arg(&out)]);
     assert!(alone.status == Some(0) && !alone.err.contains("pcapng does"), "{alone:?}");
-    let both = run(&["packets", "-r", arg(&one), arg(&two), "-w", arg(&out)]);
+    let both = run(&["packets", "-r", arg(&one), arg(&two), "-w", arg(&out), "--force"]);
     assert!(both.status == Some(0) && both.err.contains("which of the 2 interfaces"), "{both:?}");
     let mut lossy = pcap::ng::Writer::new(Vec::new(), "a test", "").expect("a buffer");
     let number = lossy.interface("eth0", 1).expect("a buffer");
@@ -299,7 +366,7 @@ fn what_a_pcap_cannot_tell_is_said() {
         lossy.packet(number, base::Timestamp::from_nanos(5), 60, &[0; 60], options).expect("a buffer");
     }
     std::fs::write(&one, lossy.finish().expect("a buffer")).expect("a file");
-    let lost = run(&["packets", "-r", arg(&one), "-w", arg(&out)]);
+    let lost = run(&["packets", "-r", arg(&one), "-w", arg(&out), "--force"]);
     assert!(lost.status == Some(0) && lost.err.contains("the 7 packets lost between them"), "{lost:?}");
 }
 
@@ -372,7 +439,7 @@ fn an_answer_that_failed_does_not_take_the_place_of_a_good_file() {
     // Raw IP instead of Ethernet.
     patch(&two, 20, &101u32.to_le_bytes());
     std::fs::write(&out, "a good file").expect("a file");
-    let said = run(&["packets", "-r", arg(&one), arg(&two), "--format", "pcap", "-w", arg(&out)]);
+    let said = run(&["packets", "-r", arg(&one), arg(&two), "--format", "pcap", "-w", arg(&out), "--force"]);
     assert_eq!(said.status, Some(2), "{said:?}");
     assert!(said.err.contains("do not fit one pcap") && !said.err.contains("make room"), "{}", said.err);
     assert_eq!(std::fs::read(&out).expect("the file"), b"a good file");

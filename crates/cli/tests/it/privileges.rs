@@ -71,6 +71,7 @@ impl Heard {
 /// report.
 fn through_a_flap(
     sandbox: &Sandbox,
+    store: &Path,
     (mut recorder, err): (Running, impl BufRead + Send + 'static),
     check: impl Fn(&Child),
 ) -> String {
@@ -78,12 +79,13 @@ fn through_a_flap(
     check(&recorder.0);
     let index = sandbox.netlink().link("va").expect("a port").index;
     RawSender::new(&testkit::Port { name: "va".into(), index }).send(&frames(100));
-    until("the first frames are recorded", || heard.has(" 0 lost"));
+    until("the first frames are recorded", || common::stored_packets(store) == 100);
     sandbox.netlink().delete_link(index).expect("it goes");
     until("it has seen the port go", || heard.has("vb went away"));
     let (a, _b) = sandbox.veth("va", "vb");
     until("it has the port back", || heard.has("vb is back"));
     RawSender::new(&a).send(&frames(100));
+    until("the frames after it are recorded", || common::stored_packets(store) == 200);
     check(&recorder.0);
     signal(&recorder.0, "INT");
     let mut out = String::new();
@@ -103,7 +105,7 @@ fn a_recorder_keeps_what_a_port_that_comes_back_takes_and_nothing_else() {
         let args =
             ["record", "-i", "vb", "--store", arg(&store), "--socket", "none", "--ring", "8MiB", "--source-kind", kind];
         let check = |child: &Child| holds(child, CAPTURE.with(CAPTURE_OPTIONAL), 0);
-        let out = through_a_flap(&sandbox, Running::start(&mut netgrain(&args)), check);
+        let out = through_a_flap(&sandbox, &store, Running::start(&mut netgrain(&args)), check);
         let stored = out.lines().find_map(|l| l.trim().strip_prefix("stored")).expect("a count");
         assert!(stored.trim().starts_with("200 "), "{kind}: {out}");
         let mut netlink = sandbox.netlink();
@@ -128,7 +130,7 @@ fn another_user_records_what_root_began() {
     assert!(unknown.status == Some(2) && unknown.err.contains("/etc/passwd"), "{unknown:?}");
 
     let check = |child: &Child| holds(child, CAPTURE.with(CAPTURE_OPTIONAL), NOBODY);
-    through_a_flap(&sandbox, Running::start(&mut netgrain(&args)), check);
+    through_a_flap(&sandbox, &store, Running::start(&mut netgrain(&args)), check);
     let files = walk(&store);
     assert!(files.len() >= 2, "{files:?}");
     assert!(files.iter().all(|f| std::fs::metadata(f).expect("a file").uid() == NOBODY), "{files:?}");
@@ -249,7 +251,7 @@ fn a_recorder_of_root_follows_no_link_that_somebody_has_laid() {
     let year = year.expect("a year");
     std::fs::remove_dir_all(&year).expect("the year");
     std::os::unix::fs::symlink(&outside, &year).expect("a link");
-    let said = run(&[&record[..], &["--duration", "3s"]].concat());
+    let said = run(&record);
     assert!(said.status != Some(0) && said.out.contains("a symbolic link is on this path"), "{said:?}");
     assert_eq!(walk(&outside), std::slice::from_ref(&victim), "nothing was made there");
     assert_eq!(std::fs::read_to_string(&victim).expect("the file"), "untouched");

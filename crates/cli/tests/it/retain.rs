@@ -4,7 +4,9 @@ use crate::common;
 
 use base::Timestamp;
 use common::{Running, Said, arg, netgrain, objects, run, signal, until, walk};
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use store::{Hold, names};
 use testkit::TempDir;
 
@@ -137,15 +139,13 @@ fn the_last_word_of_a_recorder_counts_what_it_left() {
     let said = run(&[
         "record",
         "--sim",
-        "60,rate=1kpps",
+        "60,rate=1kpps,packets=300",
         "--ring",
         "8MiB",
         "--store",
         arg(&at),
         "--segment",
         "8MiB",
-        "--duration",
-        "300ms",
         "--max-size",
         "32MiB",
         "--json",
@@ -225,11 +225,11 @@ fn the_report_is_the_last_line_and_counts_every_file_that_went() {
 fn a_recorder_that_is_quiet_still_says_which_files_went_and_what_a_crash_left() {
     let dir = TempDir::new("retain-quiet");
     let at = dir.join("store");
-    let record = |more: &[&str]| {
-        let args = ["record", "--sim", "60,rate=1kpps", "--ring", "8MiB", "--store", arg(&at), "--segment", "8MiB"];
-        run(&[&args[..], &["--duration", "2500ms", "-q"], more].concat())
+    let record = |sim: &str, more: &[&str]| {
+        let args = ["record", "--sim", sim, "--ring", "8MiB", "--store", arg(&at), "--segment", "8MiB", "-q"];
+        netgrain(&[&args[..], more].concat())
     };
-    assert_eq!(record(&[]).status, Some(0));
+    assert_eq!(common::say(&mut record("60,packets=100", &[])).status, Some(0));
     let packets = walk(&at).into_iter().find(|p| p.extension().is_some_and(|e| e == "pcap")).expect("a file");
     let interface = packets.strip_prefix(&at).expect("in the store").iter().next().expect("a folder");
     // Somebody has more there than is to be kept; and the file is one that a killed recorder left.
@@ -239,7 +239,14 @@ fn a_recorder_that_is_quiet_still_says_which_files_went_and_what_a_crash_left() 
         let path = packets.with_extension(ending);
         std::fs::rename(&path, path.with_file_name(names::hidden(stem, ending))).expect("hidden");
     }
-    let said = record(&["--max-size", "32MiB"]);
+    let mut recorder = record("60,rate=1kpps", &["--max-size", "32MiB"]);
+    let mut recorder = Running(recorder.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts"));
+    let err = BufReader::new(recorder.0.stderr.take().expect("caught"));
+    until("a file has gone", || !files[0].exists());
+    // Lines each second would come now.
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    signal(&recorder.0, "INT");
+    let said = recorder.end(err);
     assert_eq!(said.status, Some(0), "{said:?}");
     let gone = files.iter().take_while(|path| !path.exists()).count();
     assert!(gone > 0, "{said:?}");

@@ -37,6 +37,24 @@ fn report_that(said: &Said, status: i32) -> serde_json::Value {
 }
 
 #[test]
+fn a_capture_that_is_in_the_store_already_is_named_and_added() {
+    let dir = TempDir::new("run-again");
+    let (file, store) = (generated(&dir, "1000"), dir.join("store"));
+    let replay = |more: &[&str]| {
+        let said = run(&[&["run", "-r", arg(&file), "--store", arg(&store), "-q"], more, &RING[..]].concat());
+        assert_eq!(said.status, Some(0), "{said:?}");
+        said.err.contains("has packets of this time already")
+    };
+    assert!(!replay(&[]), "the store is empty");
+    assert!(replay(&[]) && replay(&[]));
+    assert!(!replay(&["--name", "other"]), "another interface has no packets");
+    let counted = run(&["packets", "--store", arg(&store), "-i", "frames.pcap", "--count"]);
+    assert!(counted.out.starts_with("3 000 packets"), "{counted:?}");
+    let said = run(&["record", "-r", arg(&file), "--store", arg(&store), "-q", "--ring", "8MiB"]);
+    assert!(said.err.contains("name another --store") && said.err.contains("--name"), "{said:?}");
+}
+
+#[test]
 fn each_interface_of_a_capture_is_a_port_with_records_and_rows_of_its_own() {
     let dir = TempDir::new("run-two-ports");
     let file = generated(&dir, "3000");
@@ -167,7 +185,7 @@ fn what_cannot_be_run_is_said_in_one_line() {
     let store = dir.join("store");
     let here = ["--store", arg(&store)];
     for (args, part) in [
-        (&["run"][..], "nothing would be kept"),
+        (&["run"][..], "(-i eth1)"),
         (&[&["run"], &here[..]].concat(), "no source"),
         (&[&["run", "--sim", "60", "--set", "flow.idle_timeout"], &here[..]].concat(), "KEY=VALUE"),
         (
@@ -448,7 +466,8 @@ fn a_hangup_changes_what_can_change_names_what_cannot_and_a_wrong_file_changes_n
     let line = said(&mut err, "configuration read again");
     assert!(line.contains("changed flow.max_age, export.targets"), "{line}");
     assert!(line.contains("only the next start changes capture.ring"), "{line}");
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    // All 50 flows have begun.
+    until("a thousand packets are stored", || common::stored_packets(&store) > 1000);
     signal(&running.0, "INT");
     let report = report(&running.end(err));
     let sinks = report["meter"]["sinks"].as_array().expect("sinks");
@@ -491,6 +510,7 @@ fn an_interrupt_ends_the_waiting_for_a_dead_collector_in_order() {
     let mut command = netgrain(&[&args[..], &RING[..]].concat());
     let (running, err) = Running::start(&mut command);
     // Flow records are made at the end of the file; by then it waits, or it will find that nobody wants it to.
+    until("packets are stored", || common::stored_packets(&store) > 0);
     std::thread::sleep(std::time::Duration::from_secs(2));
     signal(&running.0, "INT");
     let report = report_that(&running.end(err), 1);
@@ -505,7 +525,7 @@ fn a_hangup_lets_collectors_that_stay_alone_and_waits_for_none_that_goes() {
     let stays = format!("file:{}", arg(&sent));
     let write = |targets: &[&str]| {
         let text =
-            format!("[capture]\nring = \"8MiB\"\n[flow]\nidle_timeout = \"1s\"\n[export]\ntargets = {targets:?}\n");
+            format!("[capture]\nring = \"64MiB\"\n[flow]\nidle_timeout = \"1s\"\n[export]\ntargets = {targets:?}\n");
         std::fs::write(&config, text).expect("a file");
     };
     write(&[&stays, &dead]);
@@ -551,10 +571,10 @@ fn a_port_is_watched_at_every_data_type_until_an_interrupt() {
     let (a, b) = sandbox.veth("wa", "wb");
     let store = dir.join("store");
     let args = ["run", "-i", &b.name, "--store", arg(&store), "--set", "listen.socket=none", "--json"];
-    let (running, err) = Running::start(&mut netgrain(&[&args[..], &RING[..]].concat()));
+    let (mut running, err) = Running::start(&mut netgrain(&[&args[..], &RING[..]].concat()));
     let frames: Vec<Vec<u8>> = (0..1000u32).map(udp).collect();
     RawSender::new(&a).send(&frames);
-    std::thread::sleep(std::time::Duration::from_millis(500));
+    running.read_reports_until("all frames are counted", |live| live["offered"] == 1000);
     signal(&running.0, "INT");
     let report = report(&running.end(err));
     assert_eq!((&report["stored"], &report["meter"]["started"]), (&1000.into(), &20.into()));

@@ -2,7 +2,7 @@
 
 use crate::common;
 
-use common::{PATIENCE, Running, arg, netgrain, signal};
+use common::{PATIENCE, Running, arg, netgrain, signal, until, walk};
 use std::collections::BTreeSet;
 use std::io::BufRead;
 use std::os::linux::net::SocketAddrExt;
@@ -57,7 +57,9 @@ fn without_a_watchdog_none_is_fed_and_a_manager_that_has_gone_disturbs_nobody() 
     let socket = UnixDatagram::bind(&path).expect("bind");
     socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     let store = dir.join("store");
-    let args = ["record", "--sim", "60,rate=1kpps", "--ring", "8MiB", "--store", arg(&store), "-q", "--duration", "2s"];
+    // Two thousand packets take two seconds: the state is sent at least once.
+    let sim = "60,rate=1kpps,packets=2k";
+    let args = ["record", "--sim", sim, "--ring", "8MiB", "--store", arg(&store), "-q"];
     let mut command = netgrain(&args);
     command.env("NOTIFY_SOCKET", &path).env_remove("WATCHDOG_USEC");
     let (recorder, err) = Running::start(&mut command);
@@ -287,7 +289,8 @@ fn every_system_call_of_a_recorder_is_one_that_the_unit_lets_through() {
         let (verb, kind) = (words.next().expect("a verb"), words.next().expect("a kind"));
         let trace = dir.join(case);
         strace.args(["-f", "-qq", "-e", "signal=none", "-o", arg(&trace), env!("CARGO_BIN_EXE_netgrain")]);
-        let (store, socket) = (dir.join("store"), format!("listen.socket={}", dir.join("s").display()));
+        let store = dir.join(format!("store of {case}"));
+        let socket = format!("listen.socket={}", dir.join("s").display());
         strace.args([
             verb,
             "-i",
@@ -305,30 +308,33 @@ fn every_system_call_of_a_recorder_is_one_that_the_unit_lets_through() {
             _ => strace.args(["--socket", &socket["listen.socket=".len()..], "--ring", "8MiB", "--rotate", "1s"]),
         };
         strace.args(more);
-        if !exchanges {
-            strace.args(["--duration", "3s"]);
-        }
         let (recorder, mut err) = Running::start(&mut strace);
         let mut exchanged = String::new();
         let frames = vec![vec![0x5a; 600]; 100];
+        let tracer = recorder.0.id();
+        let children = std::fs::read_to_string(format!("/proc/{tracer}/task/{tracer}/children")).expect("proc");
+        let traced = children.split(' ').next().expect("a child");
+        let kill = |signal: &str| {
+            let kill = format!("kill -{signal} {traced}");
+            assert!(std::process::Command::new("sh").args(["-c", &kill]).status().expect("sh").success());
+        };
+        let wire = testkit::RawSender::new(&a);
         if exchanges {
             std::fs::write(&file, "main = tcp >-> steer_flow\n").expect("another");
-            let tracer = recorder.0.id();
-            let children = std::fs::read_to_string(format!("/proc/{tracer}/task/{tracer}/children")).expect("proc");
-            let traced = children.split(' ').next().expect("a child");
-            let kill = |signal: &str| {
-                let kill = format!("kill -{signal} {traced}");
-                assert!(std::process::Command::new("sh").args(["-c", &kill]).status().expect("sh").success());
-            };
             kill("HUP");
             while !exchanged.contains("generation 2") {
                 assert!(err.read_line(&mut exchanged).expect("text") > 0, "it ended too early: {exchanged}");
             }
-            testkit::RawSender::new(&a).send(&frames);
-            kill("TERM");
+            wire.send(&frames);
         } else {
-            testkit::RawSender::new(&a).send(&frames);
+            wire.send(&frames);
+            // The calls of writing and of publishing are in the trace, too. Single frames: the traced recorder is slow.
+            until("a file is published", || {
+                wire.send(&frames[..1]);
+                walk(&store).iter().any(|path| path.extension().is_some_and(|e| e == "pcap"))
+            });
         }
+        kill("TERM");
         let said = recorder.end(err);
         assert_eq!(said.status, Some(0), "{said:?}");
         assert_eq!(exchanged.contains("generation 2"), exchanges, "{said:?}");

@@ -97,6 +97,15 @@ fn an_interface_is_called_an_interface() {
 }
 
 #[test]
+fn completions_into_a_closed_pipe_end_quietly() {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let mut command = netgrain(&["completions", "bash"]);
+    let done = command.stdout(writer).stderr(std::process::Stdio::piped()).output().expect("it starts");
+    assert_eq!((done.status.code(), String::from_utf8_lossy(&done.stderr).as_ref()), (Some(0), ""));
+}
+
+#[test]
 fn completions_and_man_pages_come_from_the_same_table() {
     let dir = TempDir::new("man");
     assert_eq!(run(&["man", arg(dir.path())]).status, Some(0));
@@ -307,4 +316,109 @@ fn an_address_of_metrics_is_refused_with_its_right_form_before_anything_is_recor
         refused(&said, "metrics", "write 127.0.0.1:80");
     }
     assert!(common::walk(dir.path()).is_empty());
+}
+
+#[test]
+fn a_query_outside_of_the_time_of_the_store_says_what_the_store_holds() {
+    let dir = TempDir::new("outside");
+    let (store, capture) = (dir.join("store"), dir.join("x.pcap"));
+    assert_eq!(run(&["gen", "-w", arg(&capture), "60", "--packets", "10"]).status, Some(0));
+    assert_eq!(run(&["run", "-r", arg(&capture), "--store", arg(&store), "-q"]).status, Some(0));
+    let times: Vec<String> = common::objects(&run(&["packets", "-r", arg(&capture), "--json"]).out)
+        .iter()
+        .map(|packet| packet["time"].as_str().expect("a time").to_owned())
+        .collect();
+    let (first, last) = (times.first().expect("a packet"), times.last().expect("a packet"));
+    for verb in ["packets", "flows", "series"] {
+        let said = run(&[verb, "--store", arg(&store), "--from", "2001-01-01", "--to", "2001-01-02"]);
+        assert_eq!(said.status, Some(1), "{said:?}");
+        assert!(said.err.contains(&format!("(packets from {first} to {last})")), "{}", said.err);
+    }
+}
+
+#[test]
+fn a_file_without_its_option_is_answered_with_the_option() {
+    let dir = TempDir::new("file-as-filter");
+    let (store, capture) = (dir.join("store"), dir.join("x.pcap"));
+    assert_eq!(run(&["gen", "-w", arg(&capture), "60", "--packets", "10"]).status, Some(0));
+    assert_eq!(run(&["run", "-r", arg(&capture), "--store", arg(&store), "-q"]).status, Some(0));
+    let (is_file, advice) = (format!("{} is a file", arg(&capture)), format!("use -r {}", arg(&capture)));
+    for verb in ["packets", "flows", "series"] {
+        refused(&run(&[verb, arg(&capture)]), &is_file, &advice);
+        refused(&run(&[verb, "--store", arg(&store), arg(&capture)]), &is_file, &advice);
+        refused(&run(&[verb, arg(&store)]), "is a folder", &format!("use --store {}", arg(&store)));
+        refused(&run(&[verb, "no-such.pcap"]), "there is no file no-such.pcap", "use -r no-such.pcap");
+    }
+    refused(&run(&["record", "-r", arg(&capture)]), "--store <DIR>", "the folder that gets the packet files");
+    refused(&run(&["verify", "-r", arg(&capture)]), "netgrain verify has no option '-r'", "netgrain verify FILE");
+}
+
+#[test]
+fn a_ranking_of_flows_says_how_to_sum_by_other_fields() {
+    let dir = TempDir::new("top-flows");
+    let capture = dir.join("x.pcap");
+    assert_eq!(run(&["gen", "-w", arg(&capture), "60", "--packets", "10"]).status, Some(0));
+    let top = run(&["flows", "-r", arg(&capture), "--top", "3"]);
+    assert!(
+        top.err.contains(" flows; of all: ") && top.err.contains("add --group, as in --group src,dport"),
+        "{top:?}"
+    );
+    assert!(top.err.contains("fields: src, dst, host"), "{top:?}");
+    let grouped = run(&["flows", "-r", arg(&capture), "--top", "3", "--group", "src"]);
+    assert!(grouped.err.contains(" groups; of all: ") && !grouped.err.contains("add --group"), "{grouped:?}");
+}
+
+#[test]
+fn a_run_without_a_source_names_every_source_with_an_example() {
+    let dir = TempDir::new("no-source");
+    let store = dir.join("store");
+    for args in [&["run"][..], &["run", "--store", arg(&store)]] {
+        let said = run(args);
+        refused(&said, "no source of packets", "(-i eth1)");
+        refused(&said, "(-r monday.pcap)", "(--sim 60,packets=1000)");
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_named_with_the_cause_in_words() {
+    const NOBODY: u32 = 65_534;
+    // Unlike the folder of the build, every user may enter this folder.
+    let dir = std::env::temp_dir().join(format!("netgrain-unreadable-{}", std::process::id()));
+    std::fs::create_dir_all(dir.join("folder")).expect("a folder");
+    let (program, capture) = (dir.join("netgrain"), dir.join("secret.pcap"));
+    std::fs::copy(env!("CARGO_BIN_EXE_netgrain"), &program).expect("a copy");
+    assert_eq!(run(&["gen", "-w", arg(&capture), "60", "--packets", "10"]).status, Some(0));
+    let mode = |path: &Path, bits| std::fs::set_permissions(path, std::fs::Permissions::from_mode(bits)).expect("set");
+    mode(&dir, 0o755);
+    mode(&capture, 0o600);
+    mode(&dir.join("folder"), 0o700);
+    let is_root = std::fs::metadata("/proc/self").is_ok_and(|me| std::os::unix::fs::MetadataExt::uid(&me) == 0);
+    let said = |args: &[&str]| {
+        let mut command = std::process::Command::new(&program);
+        if is_root {
+            command.uid(NOBODY).gid(NOBODY);
+        }
+        say(command.args(args).current_dir(&dir))
+    };
+    let mut answers = Vec::new();
+    for verb in [&["packets", "-r"][..], &["flows", "-r"], &["series", "-r"], &["check"], &["lang", "check"]] {
+        answers.push((said(&[verb, &["nosuch"]].concat()), "nosuch", "there is no such file or folder"));
+        if is_root {
+            answers.push((said(&[verb, &["secret.pcap"]].concat()), "secret.pcap", "no permission"));
+        }
+    }
+    for verb in [&["packets", "-r"][..], &["flows", "-r"], &["series", "-r"], &["lang", "check"]] {
+        answers.push((run(&[verb, &[arg(&dir)]].concat()), arg(&dir), "a folder"));
+    }
+    if is_root {
+        for verb in ["packets", "flows", "series"] {
+            answers.push((said(&[verb, "--store", "folder"]), "folder", "run as the owner of the store"));
+        }
+        answers.push((said(&["packets", "-r", "/dev/null", "-w", "out.pcap"]), "out.pcap", "no permission to write"));
+    }
+    std::fs::remove_dir_all(&dir).expect("clean up");
+    for (said, path, cause) in answers {
+        refused(&said, path, cause);
+        assert!(!said.err.contains("os error"), "{said:?}");
+    }
 }

@@ -32,6 +32,10 @@ const SETTLE_TIME: Duration = Duration::from_secs(3600);
 /// name.
 const REPLAYED: Duration = Duration::from_secs(86_400);
 
+/// Least time by the clock between two ticks of a replay that pass rows on to the disk: rows are on disk within a second
+/// whatever the speed of the replay.
+const PASSED_ON_EVERY: Duration = Duration::from_millis(250);
+
 /// The most threads that seal one file of a replay together.
 const SEALING_MOST: usize = 4;
 
@@ -59,6 +63,9 @@ impl StoreSink {
         if patient {
             // A replay of weeks has few records and rows per hour, and each file costs one or two syncs.
             (config.flows_every, config.series_every) = (REPLAYED, REPLAYED);
+            // Each second of packet time is a tick. With a batch per tick, a replay of a slow capture held tens of MiB of
+            // batches of a single row.
+            config.hand_over_pause = PASSED_ON_EVERY;
             // A replay ends only after its last files are sealed, so several threads seal them.
             config.hands = sys::cpu::allowed().len().clamp(1, SEALING_MOST);
         }

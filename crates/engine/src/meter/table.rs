@@ -3,6 +3,7 @@
 //! The shard threads do not read the ring: a slow thread would keep the producer from overwriting it. Each gets batches
 //! with copies of the bytes that a flow table reads of a packet, some hundred bytes each. At the begin of each second
 //! the meter waits for all threads and merges their records in an order that does not depend on the number of threads.
+//! A second of silence costs no wait: with its reply, each thread names the first second in which a record may be due.
 //! So the result is that of one thread (`netgrain_flow::ShardMerger`), and counts read between two packets are exact at
 //! that moment.
 
@@ -133,6 +134,12 @@ pub struct ShardThreads {
     payload: usize,
     /// True if the threads got work since they last replied.
     busy: bool,
+    /// The first second in which a thread without work may make a record, as of its last reply.
+    next_due: Option<u64>,
+    /// The last second begun, if the threads do not have it yet.
+    passed: Option<Timestamp>,
+    /// The number of times that the meter waited for the threads.
+    waits: u64,
 }
 
 /// A shard thread, as the meter sees it.
@@ -162,6 +169,8 @@ struct Answer {
     made: ShardMerger,
     counts: Counts,
     cpu: Duration,
+    /// See [`Meter::next_due`].
+    next_due: Option<u64>,
 }
 
 /// Packets with copies of the bytes that a flow table reads.
@@ -191,13 +200,16 @@ impl ShardThreads {
             cpu: Duration::ZERO,
             payload: config.payload.into(),
             busy: false,
+            next_due: None,
+            passed: None,
+            waits: 0,
         })
     }
 
     fn push(&mut self, packets: &[Packet<'_>], sink: &mut dyn Sink) {
         for packet in packets {
             self.tick(packet.ts, sink);
-            self.busy = true;
+            self.work_follows();
             let hand = &mut self.threads[self.router.shard(packet)];
             hand.batch.push(packet, self.payload);
             if hand.batch.packets.len() == BATCH {
@@ -207,22 +219,45 @@ impl ShardThreads {
     }
 
     fn tick(&mut self, now: Timestamp, sink: &mut dyn Sink) {
+        let before = self.router.now();
         if !self.router.second(now) {
             return;
         }
-        if self.busy || self.counts.active > 0 {
+        // A clock that is set back ends all flows.
+        let is_back = before.is_some_and(|before| now.secs() < before);
+        if is_back {
+            self.pass();
+        }
+        if self.busy || is_back || self.next_due.is_some_and(|due| due <= now.secs()) {
+            self.passed = None;
             return self.gather(|| Job::Tick(now), sink);
         }
-        // Empty tables make no records, and the clock may jump over an hour: the meter does not wait for replies.
-        self.threads.iter().for_each(|hand| hand.send_job(Job::Pass(now)));
+        self.passed = Some(now);
+    }
+
+    /// Sends the second begun to the threads, which take it before later work.
+    fn pass(&mut self) {
+        if let Some(now) = self.passed.take() {
+            self.threads.iter().for_each(|hand| hand.send_job(Job::Pass(now)));
+        }
+    }
+
+    /// Called before the threads get work.
+    #[inline]
+    fn work_follows(&mut self) {
+        if !self.busy {
+            self.busy = true;
+            self.pass();
+        }
     }
 
     fn finish(&mut self, sink: &mut dyn Sink) {
+        self.pass();
         self.gather(|| Job::Finish, sink);
     }
 
     fn lost(&mut self, second: u64, packets: u64) {
-        self.busy = true;
+        self.work_follows();
         for hand in &mut self.threads {
             hand.send();
             hand.send_job(Job::Lost(second, packets));
@@ -242,11 +277,13 @@ impl ShardThreads {
             hand.send_job(job());
         }
         let mut made = Vec::with_capacity(self.threads.len());
-        (self.counts, self.cpu) = (Counts::default(), Duration::ZERO);
+        (self.counts, self.cpu, self.next_due) = (Counts::default(), Duration::ZERO, None);
+        self.waits += 1;
         for hand in &self.threads {
             let answer = hand.answers.recv().unwrap_or_else(|_| gone());
             self.counts = self.counts.and(&answer.counts);
             self.cpu += answer.cpu;
+            self.next_due = [self.next_due, answer.next_due].into_iter().flatten().min();
             made.push(answer.made);
         }
         self.busy = false;
@@ -320,14 +357,15 @@ fn work(mut meter: Meter<MemoryHints>, todo: &Receiver<Job>, answer: &Sender<Ans
             Job::Count => {
                 // Records made so far wait for the end of their second, which puts them in order.
                 let (made, counts, cpu) = (ShardMerger::default(), meter.counts(), sys::cpu::thread_time());
-                let _ = answer.send(Answer { made, counts, cpu });
+                let _ = answer.send(Answer { made, counts, cpu, next_due: meter.next_due() });
                 continue;
             }
             Job::Tick(now) => meter.tick(now, &mut made),
             Job::Finish => meter.finish(&mut made),
         }
         let made = std::mem::take(&mut made);
-        let _ = answer.send(Answer { made, counts: meter.counts(), cpu: sys::cpu::thread_time() });
+        let (counts, cpu, next_due) = (meter.counts(), sys::cpu::thread_time(), meter.next_due());
+        let _ = answer.send(Answer { made, counts, cpu, next_due });
     }
 }
 
@@ -364,5 +402,48 @@ impl Batch {
     fn clear(&mut self) {
         self.packets.clear();
         self.bytes.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::Prng;
+    use flow::Record;
+    use wire::build::Frame;
+
+    /// One packet of a random flow after each silence, and a tick in each second of the silence, as in a slow capture.
+    fn metered(table: &mut Table, silences: impl Iterator<Item = u64>) -> Vec<Record> {
+        let (mut prng, mut second, mut records) = (Prng::new(7), 1_000_000, Vec::new());
+        for silence in silences {
+            for _ in 0..silence {
+                second += 1;
+                table.tick(Timestamp::from_secs_nanos(second, 0), &mut records);
+            }
+            let mut room = [0; 100];
+            let port = 1000 + prng.below(5) as u16;
+            let frame = Frame::udp4([10, 0, 0, 1], port, [10, 0, 0, 2], 53).payload(b"hello").write(&mut room);
+            let data: &[u8] = frame.expect("room");
+            let decoded = Decoded::of(data, data.len() as u32, 1);
+            let ts = Timestamp::from_secs_nanos(second, 5);
+            let (wire_len, position) = (data.len() as u32, Packet::NOWHERE);
+            table.push(&[Packet { ts, wire_len, data, decoded: &decoded, position, queue: 0 }], &mut records);
+        }
+        table.finish(&mut records);
+        records
+    }
+
+    #[test]
+    fn seconds_of_silence_cost_no_wait_for_the_shards_and_change_no_record() {
+        let config = Config { capacity: 1000, ..Config::default() };
+        let silences = || (0..200).map(|i| [1, 2, 30, 50][i % 4]);
+        let mut one = Table::new(&config, 0, 1).expect("no thread is needed");
+        let expected = metered(&mut one, silences());
+        let mut many = Table::new(&config, 0, 2).expect("two threads");
+        assert_eq!(metered(&mut many, silences()), expected);
+        assert!(expected.len() > 50, "flows end in the silence: {}", expected.len());
+        let Table::Threads(threads) = many else { panic!("two shards have threads") };
+        // One wait at the end of the second of each packet; some more when the deadline of a flow is inspected.
+        assert!(threads.waits < 3 * 200, "{} waits for 200 packets in {} s", threads.waits, silences().sum::<u64>());
     }
 }

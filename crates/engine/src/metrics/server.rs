@@ -3,7 +3,11 @@
 //! Any host that reaches the address may connect, and the process records packets beside the server. All resources that
 //! a client can take therefore have a limit: connections, file descriptors ([`sys::limits::is_available_to_clients`]),
 //! bytes of a request's head, and time. If all connections are taken, the server closes the longest-waiting connection
-//! that has not sent a complete request, so connections that never send a request do not block a scrape.
+//! that has not sent a complete request, or else the one whose response has waited longest for its reader, so neither
+//! connections that never send a request nor those that never read a response block a scrape.
+//!
+//! A connection that is closed before the end of its response is reset: otherwise the kernel would keep the unsent rest
+//! for minutes.
 
 use super::exposition_of;
 use crate::status::Report;
@@ -16,11 +20,11 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::future::{Future as _, poll_fn};
+use std::future::{Future as _, poll_fn, ready};
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
 use std::thread;
@@ -29,7 +33,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, LocalSet, spawn_local, yield_now};
-use tokio::time::timeout;
+use tokio::time::{Timeout, timeout};
 
 /// The most connections at a time.
 const CONNECTIONS_MAX: usize = 64;
@@ -43,6 +47,9 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a connection may last, from its first byte to the last byte of the response.
 const VISIT_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// How long a response may wait for its client while all connections are taken and a further client waits.
+const READ_GRACE: Duration = Duration::from_secs(1);
 
 /// The most bytes of a request's head.
 const HEAD_MAX: usize = 16 << 10;
@@ -87,10 +94,14 @@ impl MetricsServer {
     pub fn start_for_all(address: &str, reports: impl Fn() -> Vec<Report> + Send + 'static) -> io::Result<Self> {
         // The usual limit of 1024 is meant for programs that use select(2).
         sys::limits::raise_open_files(OPEN_FILES);
-        Self::serve(StdListener::bind(address)?, reports)
+        Self::serve(StdListener::bind(address)?, Limits::default(), reports)
     }
 
-    fn serve(listener: StdListener, reports: impl Fn() -> Vec<Report> + Send + 'static) -> io::Result<Self> {
+    fn serve(
+        listener: StdListener,
+        limits: Limits,
+        reports: impl Fn() -> Vec<Report> + Send + 'static,
+    ) -> io::Result<Self> {
         let address = listener.local_addr()?;
         listener.set_nonblocking(true)?;
         let runtime = runtime()?;
@@ -103,9 +114,9 @@ impl MetricsServer {
                 sys::limits::open_files()
             )));
         }
-        let most = room.min(CONNECTIONS_MAX);
+        let limits = Limits { connections: room.min(limits.connections), ..limits };
         let (stop, stopped) = oneshot::channel();
-        let work = move || keep_serving(Some((runtime, listener)), address, stopped, most, Rc::new(reports));
+        let work = move || keep_serving(Some((runtime, listener)), address, stopped, limits, Rc::new(reports));
         let thread = thread::Builder::new().name("metrics".into()).spawn(work)?;
         Ok(Self { address, stop: Some(stop), thread: Some(thread) })
     }
@@ -129,6 +140,20 @@ fn runtime() -> io::Result<Runtime> {
     Builder::new_current_thread().enable_io().enable_time().build()
 }
 
+/// What clients may take.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    connections: usize,
+    /// See [`VISIT_TIMEOUT`].
+    visit: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { connections: CONNECTIONS_MAX, visit: VISIT_TIMEOUT }
+    }
+}
+
 /// The reason why [`accept`] ended.
 enum End {
     Stopped,
@@ -144,7 +169,7 @@ fn keep_serving(
     mut ready: Option<(Runtime, StdListener)>,
     address: SocketAddr,
     mut stop: Stop,
-    most: usize,
+    limits: Limits,
     reports: Rc<Reports>,
 ) {
     let mut reported: Option<(String, Instant)> = None;
@@ -152,7 +177,7 @@ fn keep_serving(
         let again = || io::Result::Ok((runtime()?, StdListener::bind(address)?));
         let why = match ready.take().map_or_else(again, Ok) {
             Ok((runtime, listener)) => {
-                let round = || LocalSet::new().block_on(&runtime, accept(listener, &mut stop, most, &reports));
+                let round = || LocalSet::new().block_on(&runtime, accept(listener, &mut stop, limits, &reports));
                 match catch_unwind(AssertUnwindSafe(round)) {
                     Ok(Ok(End::Stopped)) => return,
                     Ok(Ok(End::Failed(e)) | Err(e)) => e.to_string(),
@@ -175,12 +200,14 @@ fn keep_serving(
 
 /// One connection.
 struct Connection {
-    /// True once the request is complete.
-    has_request: Rc<Cell<bool>>,
+    /// When the request was complete.
+    requested: Rc<Cell<Option<Instant>>>,
+    /// Dropping it ends the task.
+    displace: oneshot::Sender<Infallible>,
     task: JoinHandle<()>,
 }
 
-async fn accept(listener: StdListener, stop: &mut Stop, most: usize, reports: &Rc<Reports>) -> io::Result<End> {
+async fn accept(listener: StdListener, stop: &mut Stop, limits: Limits, reports: &Rc<Reports>) -> io::Result<End> {
     listener.set_nonblocking(true)?;
     let listener = TcpListener::from_std(listener)?;
     let mut clients: VecDeque<Connection> = VecDeque::new();
@@ -202,7 +229,7 @@ async fn accept(listener: StdListener, stop: &mut Stop, most: usize, reports: &R
             }
         };
         clients.retain(|client| !client.task.is_finished());
-        let is_full = clients.len() >= most;
+        let is_full = clients.len() >= limits.connections;
         let has_number = sys::limits::is_available_to_clients(&stream);
         let made_room = (is_full || !has_number) && close_one(&mut clients).await;
         // The closed connection has freed a descriptor number below the limit for clients; this connection's number was
@@ -213,22 +240,28 @@ async fn accept(listener: StdListener, stop: &mut Stop, most: usize, reports: &R
             let _ = stream.try_write(FULL);
             continue;
         }
-        let has_asked = Rc::new(Cell::new(false));
-        let visit = spawn_local(visit(stream, Rc::clone(&has_asked), Rc::clone(reports)));
-        clients.push_back(Connection { has_request: has_asked, task: visit });
+        let requested = Rc::new(Cell::new(None));
+        let (displace, displaced) = oneshot::channel();
+        let end = timeout(limits.visit, displaced);
+        let task = spawn_local(visit(stream, end, Rc::clone(&requested), Rc::clone(reports)));
+        clients.push_back(Connection { requested, displace, task });
         // A request that has already arrived is answered before a further connection can displace this one.
         yield_now().await;
     }
 }
 
-/// Closes the longest-waiting connection that has not sent a whole request; false if there is none.
+/// Closes the longest-waiting connection that has not sent a whole request, or else the one whose response has waited
+/// longest, from [`READ_GRACE`] on; false if there is none.
 async fn close_one(clients: &mut VecDeque<Connection>) -> bool {
-    let Some(index) = clients.iter().position(|client| !client.has_request.get()) else { return false };
-    if let Some(client) = clients.remove(index) {
-        client.task.abort();
-        // The descriptor is closed when the task has ended.
-        let _ = client.task.await;
-    }
+    let silent = clients.iter().position(|client| client.requested.get().is_none());
+    let unread = || {
+        let waits = clients.iter().enumerate().filter_map(|(index, client)| Some((client.requested.get()?, index)));
+        waits.min().filter(|(requested, _)| requested.elapsed() >= READ_GRACE).map(|(_, index)| index)
+    };
+    let Some(client) = silent.or_else(unread).and_then(|index| clients.remove(index)) else { return false };
+    drop(client.displace);
+    // The descriptor is closed when the task has ended.
+    let _ = client.task.await;
     true
 }
 
@@ -244,21 +277,32 @@ fn is_final(e: &io::Error) -> bool {
     matches!(e.raw_os_error(), Some(9 | 22 | 88 | 95))
 }
 
-async fn visit(stream: TcpStream, has_asked: Rc<Cell<bool>>, reports: Rc<Reports>) {
+async fn visit(
+    stream: TcpStream,
+    end: Timeout<oneshot::Receiver<Infallible>>,
+    requested: Rc<Cell<Option<Instant>>>,
+    reports: Rc<Reports>,
+) {
     let service = service_fn(|request| {
-        has_asked.set(true);
-        let answer = answer(&request, &*reports);
-        async { Ok::<_, Infallible>(answer) }
+        requested.set(Some(Instant::now()));
+        ready(Ok::<_, Infallible>(answer(&request, &*reports)))
     });
-    let connection = http1::Builder::new()
+    let mut connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
         .keep_alive(false)
         .max_buf_size(HEAD_MAX)
         .max_headers(FIELDS_MAX)
         .serve_connection(TokioIo::new(stream), service);
-    // A client that has closed or is too slow gets no response.
-    let _ = timeout(VISIT_TIMEOUT, connection).await;
+    let mut end = pin!(end);
+    let is_done = poll_fn(|context| {
+        // A client that has closed gets no response.
+        let done = Pin::new(&mut connection).poll(context).map(|_| true);
+        if done.is_ready() { done } else { end.as_mut().poll(context).map(|_| false) }
+    });
+    if !is_done.await {
+        let _ = connection.into_parts().io.into_inner().set_zero_linger();
+    }
 }
 
 fn answer(request: &Request<Incoming>, reports: &Reports) -> Response<String> {
@@ -349,6 +393,61 @@ mod tests {
         drip.join().expect("its connection is gone");
     }
 
+    /// Bytes of a page that is larger than the send buffer and the receive buffer of a loopback connection, so that the server
+    /// must wait for the client to read.
+    const PAGE: usize = 6 << 20;
+
+    fn server_of_large_pages(limits: Limits) -> MetricsServer {
+        let listener = StdListener::bind("127.0.0.1:0").expect("an address");
+        let of = |len: usize| vec![Report { interface: "x".repeat(len), ..Report::default() }];
+        // Each line of the page names the interface.
+        let lines = (exposition_of(&of(1000)).len() - exposition_of(&of(0)).len()) / 1000;
+        let report = move || of(PAGE / lines + 1);
+        MetricsServer::serve(listener, limits, report).expect("a server")
+    }
+
+    /// A client that sends a whole request and does not read.
+    fn request_without_reading(address: SocketAddr) -> StdStream {
+        let mut stream = StdStream::connect(address).expect("a connection");
+        // A client for which no connection is free may be closed before it has sent its request.
+        let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: test\r\n\r\n");
+        stream
+    }
+
+    fn until(what: &str, mut done: impl FnMut() -> bool) {
+        let begun = Instant::now();
+        while !done() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "waited in vain: {what}");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    #[test]
+    fn a_response_that_its_client_does_not_read_is_given_up_with_a_reset() {
+        let server = server_of_large_pages(Limits { visit: Duration::from_millis(500), ..Limits::default() });
+        let stream = request_without_reading(server.address());
+        until("the connection is reset", || {
+            stream.take_error().expect("a socket").is_some_and(|e| e.kind() == io::ErrorKind::ConnectionReset)
+        });
+    }
+
+    #[test]
+    fn clients_that_do_not_read_their_responses_keep_no_scrape_out() {
+        // In this test no connection ends by its time.
+        let limits = Limits { connections: 6, visit: Duration::from_secs(3600) };
+        let server = server_of_large_pages(limits);
+        let address = server.address();
+        let streams: Vec<_> = (0..3 * limits.connections).map(|_| request_without_reading(address)).collect();
+        for _ in 0..3 {
+            until("a scrape among clients that do not read", || {
+                let text = scrape(address).unwrap_or_default();
+                text.starts_with("HTTP/1.1 200") && text.len() > PAGE
+            });
+        }
+        drop(streams);
+        assert!(scrape(address).expect("an answer").starts_with("HTTP/1.1 200"));
+    }
+
     #[test]
     fn what_is_no_scrape_gets_an_answer_that_says_so() {
         let address = server();
@@ -380,7 +479,7 @@ mod tests {
     fn a_listening_socket_that_fails_is_replaced() {
         let listener = StdListener::bind("127.0.0.1:0").expect("an address");
         let same = listener.try_clone().expect("a descriptor");
-        let server = MetricsServer::serve(listener, || vec![Report::default()]).expect("a server");
+        let server = MetricsServer::serve(listener, Limits::default(), || vec![Report::default()]).expect("a server");
         assert!(scrape(server.address()).expect("an answer").starts_with("HTTP/1.1 200"));
         // accept(2) fails from now on.
         StdStream::from(OwnedFd::from(same)).shutdown(Shutdown::Both).expect("a socket that listens");

@@ -158,9 +158,9 @@ fn a_volume_that_others_fill_and_empty_costs_the_oldest_files_and_no_packet() {
     }
 }
 
-/// 4 MB/s into files of 2 MiB.
+/// 4 MB/s into files of 2 MiB. The ring holds sixteen seconds, in which retention makes room on a busy machine, too.
 fn recording(store: &Path) -> Plan {
-    Plan { segment: 2 << 20, ..plan(sim("1000,rate=4kpps,truth"), store) }
+    Plan { ring: Some(64 << 20), segment: 2 << 20, ..plan(sim("1000,rate=4kpps,truth"), store) }
 }
 
 #[test]

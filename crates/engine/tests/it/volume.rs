@@ -4,10 +4,9 @@
 use crate::common;
 
 use base::Cause;
-use common::{Volume, end, plan, sim, start, stop, until, walk};
+use common::{Volume, plan, sim, start, stop, until, walk};
 use netgrain_engine::{Capture, EngineError, Plan};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 use testkit::TempDir;
 
 fn trouble(capture: &Capture) -> Option<String> {
@@ -60,8 +59,10 @@ fn a_volume_full_to_the_end_costs_exactly_what_is_said_and_the_end_comes() {
     // Short packets use up the descriptors of the ring before its bytes: not even the end finds room then.
     let source = sim("60,rate=150kpps,truth");
     let wanted = plan(source, &volume.store());
-    let plan = Plan { duration: Some(Duration::from_secs(3)), segment: 2 << 20, ..wanted };
-    let ended = end(start(&plan), &plan);
+    let plan = Plan { segment: 2 << 20, ..wanted };
+    let capture = start(&plan);
+    until("the ring is full", || capture.report().lost_by_reader.contains_key("recorder"));
+    let ended = stop(capture, &plan);
     assert!(ended.outcome.is_ok(), "{:?}", ended.outcome);
     let disk = ended.lost(Cause::Disk);
     assert!(disk > 0 && ended.lost(Cause::RingFull) > 0, "{:?}", ended.report.counts);

@@ -10,8 +10,8 @@ type Part = (&'static str, fn(&Rollup) -> &Row, &'static str);
 
 const PARTS: [Part; 4] = [
     ("sum", |rollup| &rollup.sum, "sum over the known seconds of"),
-    ("min", |rollup| &rollup.min, "least second of"),
-    ("max", |rollup| &rollup.max, "greatest second of"),
+    ("min", |rollup| &rollup.min, "minimum over the known seconds of"),
+    ("max", |rollup| &rollup.max, "maximum over the known seconds of"),
     ("p95", |rollup| &rollup.p95, "95th percentile (nearest rank) over the known seconds of"),
 ];
 
@@ -21,10 +21,10 @@ impl FieldTable for Row {
     fn fields() -> &'static [Field<Self>] {
         static ALL: LazyLock<Vec<Field<Row>>> = LazyLock::new(|| {
             let mut all = vec![
-                Field::new("second", "s", "since 1970 (UTC)", |row: &Row| Value::Number(row.second)),
-                Field::new("time", "", "the same as a date", |row: &Row| time(row.second)),
-                Field::new("interface", "", "which interface", |row: &Row| Value::Interface(row.interface)),
-                Field::new("direction", "", "`in` or `out`, as the host sees it", |row: &Row| {
+                Field::new("second", "s", "the second, since 1970 (UTC)", |row: &Row| Value::Number(row.second)),
+                Field::new("time", "", "the same as text (RFC 3339)", |row: &Row| time(row.second)),
+                Field::new("interface", "", "name of the interface", |row: &Row| Value::Interface(row.interface)),
+                Field::new("direction", "", "`in` or `out`, seen from the host", |row: &Row| {
                     Value::Word(row.direction.name())
                 }),
             ];
@@ -45,20 +45,20 @@ impl FieldTable for Rollup {
     fn fields() -> &'static [Field<Self>] {
         static ALL: LazyLock<Vec<Field<Rollup>>> = LazyLock::new(|| {
             let mut all = vec![
-                Field::new("second", "s", "in which it begins, since 1970 (UTC)", |rollup: &Rollup| {
+                Field::new("second", "s", "first second of the step, since 1970 (UTC)", |rollup: &Rollup| {
                     Value::Number(rollup.start())
                 }),
-                Field::new("time", "", "the same as a date", |rollup: &Rollup| time(rollup.start())),
-                Field::new("interface", "", "which interface", |rollup: &Rollup| {
+                Field::new("time", "", "the same as text (RFC 3339)", |rollup: &Rollup| time(rollup.start())),
+                Field::new("interface", "", "name of the interface", |rollup: &Rollup| {
                     Value::Interface(rollup.sum.interface)
                 }),
-                Field::new("direction", "", "`in` or `out`, as the host sees it", |rollup: &Rollup| {
+                Field::new("direction", "", "`in` or `out`, seen from the host", |rollup: &Rollup| {
                     Value::Word(rollup.sum.direction.name())
                 }),
-                Field::new("step", "", "how long it is: `1min`, `5min` or `1h`", |rollup: &Rollup| {
+                Field::new("step", "", "length of the step: `1min`, `5min` or `1h`", |rollup: &Rollup| {
                     Value::Word(rollup.step.name())
                 }),
-                Field::new("seconds", "s", "of which something is known", |rollup: &Rollup| {
+                Field::new("seconds", "s", "known seconds of the step", |rollup: &Rollup| {
                     Value::Number(rollup.seconds)
                 }),
             ];

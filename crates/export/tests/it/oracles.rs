@@ -98,12 +98,21 @@ pub fn nfdump(test: &str, send: impl FnOnce(SocketAddr), arguments: &[&str]) -> 
     let mut collector = Collector(collector);
     // It listens once the kernel lists the port.
     let listens = || std::fs::read_to_string("/proc/thread-self/net/udp").is_ok_and(|t| t.contains(":270B"));
-    let patience = Instant::now() + Duration::from_secs(20);
+    let patience = Instant::now() + Duration::from_secs(120);
     while !listens() && Instant::now() < patience {
         std::thread::sleep(Duration::from_millis(10));
     }
     assert!(listens(), "nfcapd has not begun to listen");
     send(([127, 0, 0, 1], port).into());
+    // The line of its socket shows the bytes that wait there.
+    let has_read = || {
+        let sockets = std::fs::read_to_string("/proc/thread-self/net/udp").expect("sockets");
+        sockets.lines().any(|line| line.contains(":270B ") && line.contains(":00000000 00:"))
+    };
+    while !has_read() && Instant::now() < patience {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(has_read(), "nfcapd has not read what was sent");
     std::thread::sleep(Duration::from_millis(300));
     // It writes what it has when it is told to end.
     let ended = Command::new("kill").args(["-TERM", &collector.0.id().to_string()]).status().expect("kill");

@@ -169,7 +169,8 @@ fn a_swap_that_is_not_carried_out_yet_says_so() {
     let registry = &engine.registry;
     let swapped = |program| registry.swap(ROOT, "slow", Some(program)).expect("sound");
     registry.create(ROOT, &create("slow", "copy", Policy::Shared)).expect("created");
-    assert_eq!(swapped("sleep 100").unresponsive, []);
+    // On a busy machine, a dispatcher without packets may be late, too.
+    until("a dispatcher without packets takes it", || swapped("sleep 100").unresponsive.is_empty());
     engine.flow(true);
     until("a batch is being judged", || engine.pushed() > 10);
     // A packet takes longer than anybody waits here, and an order is carried out between two batches.
@@ -242,7 +243,7 @@ fn a_dispatcher_that_stands_still_or_failed_is_told_of_and_its_numbers_are_not_f
     until("packets flow", || engine.pushed() > 1000);
     engine.flow(false);
     until("all are judged", || view().counts.received == engine.pushed());
-    assert_eq!(view().unresponsive, []);
+    until("nothing is late", || view().unresponsive.is_empty());
     let before = engine.pushed();
     registry.swap(ROOT, "a", Some("sleep 100")).expect("sound");
     engine.flow(true);
@@ -295,11 +296,11 @@ fn who_loads_a_program_is_told_of_each_queue_that_does_not_take_it() {
     ask(&on_1("slow", "sleep 10"));
     engine.flow(true);
     let mut answer = Response::default();
-    until("it stands still", || {
+    // On a busy machine, the other queue may be late for a moment.
+    until("it alone stands still", || {
         answer = ask(&swap("mark 2"));
-        answer.late > 0
+        (reported(&answer), answer.late) == (vec![(1, DispatcherState::Late)], 1)
     });
-    assert_eq!((reported(&answer), answer.late), (vec![(1, DispatcherState::Late)], 1));
     assert!(
         answer.unresponsive[0].to_string().starts_with("queue 1 of p0: its dispatcher has not carried this out for")
     );
@@ -310,7 +311,10 @@ fn who_loads_a_program_is_told_of_each_queue_that_does_not_take_it() {
     ask(&on_1("bad", "panic"));
     engine.flow(true);
     until("it has failed", || reported(&ask(&swap("mark 5"))) == [(1, DispatcherState::Failed)]);
-    let answer = ask(&swap("mark 6"));
+    until("the other queue takes the program in time", || {
+        answer = ask(&swap("mark 6"));
+        answer.late == 0
+    });
     assert_eq!((reported(&answer), answer.late, answer.ok), (vec![(1, DispatcherState::Failed)], 0, true));
     assert!(answer.unresponsive[0].why.contains("nobody judges its packets any more"), "{answer:?}");
     assert_eq!(ask(&Request::Program { group: "g".into() }).program.as_deref(), Some("mark 6"));

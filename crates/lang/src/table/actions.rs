@@ -45,98 +45,100 @@ fn transport<'a>(version: Option<u8>, protocols: &'static [u8], header: u32) -> 
 }
 
 pub const FILTERS: &[Function] = &[
-    row!("unit"["nop"], "Act", &[], "Passes; what is composed with it is unchanged.", |_| act(ActionTerm::Unit)),
-    row!("filter"["filter'"], "Pred -> Act", DROP, "Passes what the predicate holds for.", |g| filter(g.pred(0)?)),
-    row!("bpf", "Text -> Act", DROP, "Passes what this filter of tcpdump matches: `bpf \"tcp port 80\"`.", |g| filter(
-        g.filter(0)?
+    row!("unit"["nop"], "Act", &[], "Passes every packet without effect.", |_| act(ActionTerm::Unit)),
+    row!("filter"["filter'"], "Pred -> Act", DROP, "Passes packets for which the predicate holds.", |g| filter(
+        g.pred(0)?
     )),
-    row!("ip", "Act", DROP, "Passes IP of either version.", |_| filter(Pred::Ip(None))),
+    row!("bpf", "Text -> Act", DROP, "Passes packets that match this filter of tcpdump: `bpf \"tcp port 80\"`.", |g| {
+        filter(g.filter(0)?)
+    }),
+    row!("ip", "Act", DROP, "Passes IPv4 and IPv6.", |_| filter(Pred::Ip(None))),
     row!("ip4", "Act", DROP, "Passes IPv4.", |_| filter(Pred::Ip(Some(4)))),
     row!("ip6", "Act", DROP, "Passes IPv6.", |_| filter(Pred::Ip(Some(6)))),
-    row!("tcp", "Act", DROP, "Passes TCP with a whole header.", |_| transport(None, &[6], TCP_HEADER)),
-    row!("udp", "Act", DROP, "Passes UDP with a whole header.", |_| transport(None, &[17], UDP_HEADER)),
+    row!("tcp", "Act", DROP, "Passes TCP with a complete header.", |_| transport(None, &[6], TCP_HEADER)),
+    row!("udp", "Act", DROP, "Passes UDP with a complete header.", |_| transport(None, &[17], UDP_HEADER)),
     row!("icmp", "Act", DROP, "Passes ICMP and ICMPv6.", |_| transport(None, &[1, 58], ICMP_HEADER)),
     row!("tcp6", "Act", DROP, "Passes TCP over IPv6.", |_| transport(Some(6), &[6], TCP_HEADER)),
     row!("udp6", "Act", DROP, "Passes UDP over IPv6.", |_| transport(Some(6), &[17], UDP_HEADER)),
     row!("icmp6", "Act", DROP, "Passes ICMPv6.", |_| transport(Some(6), &[58], ICMP_HEADER)),
     row!("flow", "Act", DROP, "Passes TCP and UDP.", |_| transport(None, &[6, 17], UDP_HEADER)),
-    row!("vlan", "Act", DROP, "Passes tagged frames.", |_| filter(Pred::Vlan(vec![]))),
-    row!("no_frag", "Act", DROP, "Drops every fragment.", |_| filter(not(Pred::Fragment(true, true)))),
-    row!("no_more_frag", "Act", DROP, "Drops fragments but the first of a datagram.", |_| filter(not(Pred::Fragment(
+    row!("vlan", "Act", DROP, "Passes frames with a VLAN tag.", |_| filter(Pred::Vlan(vec![]))),
+    row!("no_frag", "Act", DROP, "Drops all fragments.", |_| filter(not(Pred::Fragment(true, true)))),
+    row!("no_more_frag", "Act", DROP, "Drops later fragments of a datagram.", |_| filter(not(Pred::Fragment(
         false, true
     )))),
-    row!("port", "Int -> Act", DROP, "Passes TCP, UDP and SCTP with this port at either end.", |g| port(
+    row!("port", "Int -> Act", DROP, "Passes TCP, UDP and SCTP with this source or destination port.", |g| port(
         Endpoint::Any,
         g.number(0, 65_535)?
     )),
-    row!("src_port", "Int -> Act", DROP, "The same of the sender.", |g| port(Endpoint::Src, g.number(0, 65_535)?)),
-    row!("dst_port", "Int -> Act", DROP, "The same of the receiver.", |g| port(Endpoint::Dst, g.number(0, 65_535)?)),
-    row!("addr"["host"], "Net -> Act", DROP, "Passes IP with an address in the network at either end.", |g| filter(
-        Pred::Address(Endpoint::Any, vec![g.net(0)?])
-    )),
-    row!("src_addr", "Net -> Act", DROP, "The same of the sender.", |g| filter(Pred::Address(
+    row!("src_port", "Int -> Act", DROP, "Passes TCP, UDP and SCTP with this source port.", |g| port(
         Endpoint::Src,
-        vec![g.net(0)?]
-    ))),
-    row!("dst_addr", "Net -> Act", DROP, "The same of the receiver.", |g| filter(Pred::Address(
+        g.number(0, 65_535)?
+    )),
+    row!("dst_port", "Int -> Act", DROP, "Passes TCP, UDP and SCTP with this destination port.", |g| port(
         Endpoint::Dst,
-        vec![g.net(0)?]
-    ))),
-    row!("l3_proto", "Int -> Act", DROP, "Passes this ethertype.", |g| filter(Pred::EtherType(
+        g.number(0, 65_535)?
+    )),
+    row!("addr"["host"], "Net -> Act", DROP, "Passes IP with a source or destination address in this network.", |g| {
+        filter(Pred::Address(Endpoint::Any, vec![g.net(0)?]))
+    }),
+    row!("src_addr", "Net -> Act", DROP, "Passes IP with a source address in this network.", |g| filter(
+        Pred::Address(Endpoint::Src, vec![g.net(0)?])
+    )),
+    row!("dst_addr", "Net -> Act", DROP, "Passes IP with a destination address in this network.", |g| filter(
+        Pred::Address(Endpoint::Dst, vec![g.net(0)?])
+    )),
+    row!("l3_proto", "Int -> Act", DROP, "Passes frames with this ethertype.", |g| filter(Pred::EtherType(
         g.number(0, 65_535)? as u16
     ))),
-    row!("l4_proto", "Int -> Act", DROP, "Passes this protocol above IP.", |g| filter(Pred::Protocol(
+    row!("l4_proto", "Int -> Act", DROP, "Passes packets with this protocol above IP.", |g| filter(Pred::Protocol(
         g.number(0, 255)? as u8
     ))),
-    row!("vlan_id_filter", "[Int] -> Act", DROP, "Passes tags with one of these ids; -1 stands for any.", |g| filter(
-        super::predicates::vlan_ids(g.list(0)?)?
-    )),
+    row!("vlan_id_filter", "[Int] -> Act", DROP, "Passes frames with one of these VLAN ids; -1 means any id.", |g| {
+        filter(super::predicates::vlan_ids(g.list(0)?)?)
+    }),
     row!(
         "bloom_filter",
         "Int -> [Net] -> Int -> Act",
         DROP,
-        "Passes addresses of this list, of which so many bits count. The set is exact: the size is not needed.",
+        "Passes packets with a source or destination address in this list; the last number is the prefix length that is compared. The set is exact; the first number, the size, is ignored.",
         |g| filter(super::predicates::bloom(Endpoint::Any, g)?)
     ),
-    row!("bloom_src_filter", "Int -> [Net] -> Int -> Act", DROP, "The same of the sender.", |g| filter(
+    row!("bloom_src_filter", "Int -> [Net] -> Int -> Act", DROP, "The same for the source address.", |g| filter(
         super::predicates::bloom(Endpoint::Src, g)?
     )),
-    row!("bloom_dst_filter", "Int -> [Net] -> Int -> Act", DROP, "The same of the receiver.", |g| filter(
+    row!("bloom_dst_filter", "Int -> [Net] -> Int -> Act", DROP, "The same for the destination address.", |g| filter(
         super::predicates::bloom(Endpoint::Dst, g)?
     )),
-    row!("mac_broadcast", "Act", DROP, "Passes frames from or to everybody on the link.", |_| filter(Pred::Mac {
-        end: Endpoint::Any,
-        broadcast: true
-    })),
-    row!("mac_multicast", "Act", DROP, "Passes frames from or to a group of the link.", |_| filter(Pred::Mac {
-        end: Endpoint::Any,
-        broadcast: false
-    })),
-    row!("ip_broadcast", "Act", DROP, "Passes 255.255.255.255.", |_| filter(super::predicates::ip_broadcast())),
-    row!(
-        "ip_multicast",
-        "Act",
-        DROP,
-        "Passes 224.0.0.0/4 and ff00::/8.",
-        |_| filter(super::predicates::ip_multicast())
-    ),
+    row!("mac_broadcast", "Act", DROP, "Passes frames with a broadcast link address as source or destination.", |_| {
+        filter(Pred::Mac { end: Endpoint::Any, broadcast: true })
+    }),
+    row!("mac_multicast", "Act", DROP, "Passes frames with a multicast link address as source or destination.", |_| {
+        filter(Pred::Mac { end: Endpoint::Any, broadcast: false })
+    }),
+    row!("ip_broadcast", "Act", DROP, "Passes packets with the address 255.255.255.255.", |_| filter(
+        super::predicates::ip_broadcast()
+    )),
+    row!("ip_multicast", "Act", DROP, "Passes packets with an address in 224.0.0.0/4 or ff00::/8.", |_| filter(
+        super::predicates::ip_multicast()
+    )),
     row!(
         "ip_host",
         "Act",
         &[Effect::Drop, Effect::Local],
-        "Passes what has an address of the interface it came from.",
+        "Passes packets with an address of the interface on which they arrived.",
         |_| { filter(Pred::Host(Endpoint::Any)) }
     ),
     row!(
         "incoming_host",
         "Act",
         &[Effect::Drop, Effect::Local],
-        "The same, and what is for everybody or a group of the link.",
+        "The same, and frames with a broadcast or multicast link address as destination.",
         |_| filter(super::predicates::incoming_host())
     ),
-    row!("rtp", "Act", DROP, "Passes what looks like RTP.", |_| filter(Pred::Voip(Voip::Rtp))),
-    row!("rtcp", "Act", DROP, "Passes what looks like RTCP.", |_| filter(Pred::Voip(Voip::Rtcp))),
-    row!("sip", "Act", DROP, "Passes SIP by its ports.", |_| filter(Pred::Voip(Voip::Sip))),
+    row!("rtp", "Act", DROP, "Passes packets that look like RTP.", |_| filter(Pred::Voip(Voip::Rtp))),
+    row!("rtcp", "Act", DROP, "Passes packets that look like RTCP.", |_| filter(Pred::Voip(Voip::Rtcp))),
+    row!("sip", "Act", DROP, "Passes SIP, recognised by its ports.", |_| filter(Pred::Voip(Voip::Sip))),
     row!("voip", "Act", DROP, "Passes SIP, RTP and RTCP.", |_| filter(super::predicates::voip())),
     row!("gtp", "Act", DROP, "Passes GTP, control and user plane.", |_| filter(Pred::Gtp(Gtp::Any))),
     row!("gtp_cp", "Act", DROP, "Passes the control plane of GTP.", |_| filter(Pred::Gtp(Gtp::Control))),
@@ -158,24 +160,28 @@ pub const CONTROL: &[Function] = &[
         "conditional"["conditional'"],
         "Pred -> Act -> Act -> Act",
         &[],
-        "The first action where the predicate holds, else the second; also written `if … then … else`.",
+        "The first action if the predicate holds, else the second; also written `if … then … else`.",
         |g| act(ActionTerm::If(g.pred(0)?, g.act(1)?.into(), g.act(2)?.into()))
     ),
-    row!("when"["when'"], "Pred -> Act -> Act", &[], "The action where the predicate holds; else passes.", |g| act(
-        ActionTerm::If(g.pred(0)?, g.act(1)?.into(), ActionTerm::Unit.into())
-    )),
+    row!(
+        "when"["when'"],
+        "Pred -> Act -> Act",
+        &[],
+        "The action if the predicate holds; else the packet passes.",
+        |g| act(ActionTerm::If(g.pred(0)?, g.act(1)?.into(), ActionTerm::Unit.into()))
+    ),
     row!(
         "unless"["unless'"],
         "Pred -> Act -> Act",
         &[],
-        "The action where the predicate does not hold; else passes.",
+        "The action if the predicate does not hold; else the packet passes.",
         |g| act(ActionTerm::If(g.pred(0)?, ActionTerm::Unit.into(), g.act(1)?.into()))
     ),
     row!(
         "case_of",
         "Prop -> [Arm] -> Act",
         &[],
-        "The arm for the property's value: `case_of p $ with [0 ~> drop, 1 ~> kernel]`; passes where there is none.",
+        "The arm with the value of the property: `case_of p $ with [0 ~> drop, 1 ~> kernel]`; without such an arm the packet passes.",
         |g| {
             let arms = g.list(1)?;
             if arms.is_empty() {
@@ -197,70 +203,81 @@ pub const CONTROL: &[Function] = &[
         "sequence",
         "Act -> Act -> Act",
         &[],
-        "The second action on what the first passes; written `>->`, or as lines of a `do`.",
+        "The second action, on packets that the first passes; written `>->`, or as lines of a `do`.",
         |g| act(g.act(0)?.then("", g.act(1)?, ""))
     ),
     row!(
         "inv",
         "Act -> Act",
         &[Effect::Drop, Effect::Fanout],
-        "Delivers a copy of what the action drops, drops what it passes.",
+        "Delivers a copy of the packets that the action drops, and drops the packets that it passes.",
         |g| act(ActionTerm::Inv(g.act(0)?.into()))
     ),
     row!(
         "par",
         "Act -> Act -> Act",
         &[Effect::Fanout, Effect::Classes],
-        "The first of the actions that does not drop. Whom to deliver to is as before when the next one is tried; marks, counts and copies made before stay.",
+        "The first of the actions that does not drop. Kind, classes and hashes are reset before the next action is tried; marks, counts and copies made before remain.",
         |g| par(g, 2)
     ),
-    row!("par3", "Act -> Act -> Act -> Act", &[Effect::Fanout, Effect::Classes], "The same with three.", |g| par(g, 3)),
-    row!("par4", "Act -> Act -> Act -> Act -> Act", &[Effect::Fanout, Effect::Classes], "With four.", |g| par(g, 4)),
-    row!("par5", "Act -> Act -> Act -> Act -> Act -> Act", &[Effect::Fanout, Effect::Classes], "With five.", |g| par(
-        g, 5
-    )),
+    row!("par3", "Act -> Act -> Act -> Act", &[Effect::Fanout, Effect::Classes], "The same with three actions.", |g| {
+        par(g, 3)
+    }),
+    row!(
+        "par4",
+        "Act -> Act -> Act -> Act -> Act",
+        &[Effect::Fanout, Effect::Classes],
+        "The same with four actions.",
+        |g| par(g, 4)
+    ),
+    row!(
+        "par5",
+        "Act -> Act -> Act -> Act -> Act -> Act",
+        &[Effect::Fanout, Effect::Classes],
+        "The same with five actions.",
+        |g| par(g, 5)
+    ),
     row!(
         "par6",
         "Act -> Act -> Act -> Act -> Act -> Act -> Act",
         &[Effect::Fanout, Effect::Classes],
-        "With six.",
+        "The same with six actions.",
         |g| par(g, 6)
     ),
     row!(
         "par7",
         "Act -> Act -> Act -> Act -> Act -> Act -> Act -> Act",
         &[Effect::Fanout, Effect::Classes],
-        "With seven.",
+        "The same with seven actions.",
         |g| par(g, 7)
     ),
     row!(
         "par8",
         "Act -> Act -> Act -> Act -> Act -> Act -> Act -> Act -> Act",
         &[Effect::Fanout, Effect::Classes],
-        "With eight.",
+        "The same with eight actions.",
         |g| par(g, 8)
     ),
     row!(
         "shift",
         "Act -> Act",
         TUNNEL,
-        "The action on the innermost IP packet of a tunnel; drops what has no tunnel, or fewer than there are `shift`s inside one another.",
+        "The action on the innermost IP packet of a tunnel; drops packets with fewer tunnels than nested `shift`s.",
         |g| act(ActionTerm::Within(INNER, g.act(0)?.into()))
     ),
     row!(
         "outer",
         "Act -> Act",
         &[],
-        "The action on the outermost IP packet, also where hashes and keys go by the innermost.",
+        "The action on the outermost IP packet; hashes and keys in the action use the outermost packet too.",
         |g| act(ActionTerm::Within(PacketScope::Outside, g.act(0)?.into()))
     ),
-    row!("src", "Act -> Act", &[], "The action with questions about \"either end\" asked of the sender's.", |g| act(
+    row!("src", "Act -> Act", &[], "The action, where tests of both ends test the source only.", |g| act(
         ActionTerm::Within(PacketScope::Src, g.act(0)?.into())
     )),
-    row!("dst", "Act -> Act", &[], "The same of the receiver's.", |g| act(ActionTerm::Within(
-        PacketScope::Dst,
-        g.act(0)?.into()
-    ))),
+    row!("dst", "Act -> Act", &[], "The action, where tests of both ends test the destination only.", |g| act(
+        ActionTerm::Within(PacketScope::Dst, g.act(0)?.into())
+    )),
 ];
 
 /// The class `management`: no member can join it, so no program may select it.
@@ -283,10 +300,10 @@ pub const DELIVERY: &[Function] = &[
         "broadcast",
         "Act",
         &[Effect::Fanout, Effect::Classes],
-        "To all members of all classes but 63, that of controllers.",
+        "To all members of all classes except 63, the class of controllers.",
         |_| act(ActionTerm::Broadcast)
     ),
-    row!("drop"["drop'"], "Act", DROP, "To nobody. What was done before is not undone.", |_| act(ActionTerm::Drop)),
+    row!("drop"["drop'"], "Act", DROP, "To no member. Earlier effects remain.", |_| act(ActionTerm::Drop)),
     row!("classify"["class'"], "Int -> Act", &[Effect::Classes], "To the members of this class, 0 to 62.", |g| act(
         ActionTerm::Classify(class(g)?)
     )),
@@ -294,7 +311,7 @@ pub const DELIVERY: &[Function] = &[
         "deliver",
         "Int -> Act",
         &[Effect::Fanout, Effect::Classes],
-        "A copy to each member of this class, 0 to 62, whatever was chosen before.",
+        "A copy to each member of this class, 0 to 62, whatever the verdict.",
         |g| {
             let class = class(g)?;
             // The broadcast discards an earlier choice of members.
@@ -305,33 +322,30 @@ pub const DELIVERY: &[Function] = &[
         "dispatch"["class_steering"],
         "Int -> Act",
         &[Effect::Drop, Effect::Fanout, Effect::Classes, Effect::Tunnel, Effect::Datagram],
-        "To one of the members of this class, by the hash of `steer_flow`; a steering behind it takes another hash. Drops what is not IP.",
+        "To one of the members of this class, by the hash of `steer_flow`; a later steering sets another hash. Drops packets that are not IP.",
         |g| seq([ActionTerm::Classify(class(g)?), ActionTerm::Steer(Steering::Flow)])
     ),
-    row!("kernel", "Act", STACK, "A copy to the stack of this host.", |_| act(ActionTerm::Kernel)),
-    row!("detour"["forward_kernel"], "Act", STACK_DROP, "To the stack of this host, and to nobody else.", |_| seq([
-        ActionTerm::Kernel,
-        ActionTerm::Drop
-    ])),
-    row!("kernel_if", "Pred -> Act", STACK, "A copy to the stack where the predicate holds.", |g| act(ActionTerm::If(
-        g.pred(0)?,
-        ActionTerm::Kernel.into(),
-        ActionTerm::Unit.into()
-    ))),
+    row!("kernel", "Act", STACK, "A copy to the network stack of this host.", |_| act(ActionTerm::Kernel)),
+    row!("detour"["forward_kernel"], "Act", STACK_DROP, "To the network stack of this host, and to no member.", |_| {
+        seq([ActionTerm::Kernel, ActionTerm::Drop])
+    }),
+    row!("kernel_if", "Pred -> Act", STACK, "A copy to the network stack if the predicate holds.", |g| act(
+        ActionTerm::If(g.pred(0)?, ActionTerm::Kernel.into(), ActionTerm::Unit.into())
+    )),
     row!(
         "detour_if",
         "Pred -> Act",
         STACK_DROP,
-        "To the stack and to nobody else where the predicate holds; else passes.",
+        "To the network stack and to no member if the predicate holds; else the packet passes.",
         |g| {
             let steps = [ActionTerm::Kernel, ActionTerm::Drop].map(|a| (String::new(), a)).to_vec();
             act(ActionTerm::If(g.pred(0)?, ActionTerm::Seq(steps).into(), ActionTerm::Unit.into()))
         }
     ),
-    row!("forward"["forwardIO"], "Device -> Act", SEND, "A copy out of the device: `forward \"eth1\"`.", |g| act(
-        ActionTerm::Forward(g.device(0)?)
-    )),
-    row!("bridge", "Device -> Act", SEND_DROP, "Out of the device, and to nobody else.", |g| seq([
+    row!("forward"["forwardIO"], "Device -> Act", SEND, "A copy to this egress interface: `forward \"eth1\"`.", |g| {
+        act(ActionTerm::Forward(g.device(0)?))
+    }),
+    row!("bridge", "Device -> Act", SEND_DROP, "To this egress interface, and to no member.", |g| seq([
         ActionTerm::Forward(g.device(0)?),
         ActionTerm::Drop
     ])),
@@ -339,14 +353,14 @@ pub const DELIVERY: &[Function] = &[
         "tee",
         "Device -> Pred -> Act",
         SEND_DROP,
-        "A copy out of the device; then passes what the predicate holds for.",
+        "A copy to this egress interface; then passes packets for which the predicate holds.",
         |g| seq([ActionTerm::Forward(g.device(0)?), ActionTerm::Filter(g.pred(1)?)])
     ),
     row!(
         "tap",
         "Device -> Pred -> Act",
         SEND_DROP,
-        "Passes what the predicate holds for; the rest goes out of the device.",
+        "Passes packets for which the predicate holds; all other packets go to this egress interface.",
         |g| {
             let steps = [ActionTerm::Forward(g.device(0)?), ActionTerm::Drop].map(|a| (String::new(), a)).to_vec();
             act(ActionTerm::If(g.pred(1)?, ActionTerm::Unit.into(), ActionTerm::Seq(steps).into()))
@@ -356,7 +370,7 @@ pub const DELIVERY: &[Function] = &[
         "link",
         "[Device] -> Act",
         &[Effect::Forward, Effect::Local],
-        "A copy out of each device but the one it came from.",
+        "A copy to each of these interfaces except the one on which the packet arrived.",
         |g| {
             let names = g.list(0)?.iter().map(|v| match v {
                 Value::Text(name) => device(name),
@@ -374,41 +388,42 @@ fn count<'a>(counter: u64, by: i64) -> Result<Value<'a>, String> {
 const LAST_COUNTER: u64 = COUNTERS as u64 - 1;
 
 pub const LOGGING: &[Function] = &[
-    row!("log_msg", "Text -> Act", &[Effect::Log], "Writes this text, at a bounded rate.", |g| act(ActionTerm::Log(
+    row!("log_msg", "Text -> Act", &[Effect::Log], "Logs this text, with a limited rate.", |g| act(ActionTerm::Log(
         LogItem::Text(g.text(0)?)
     ))),
-    row!("log_buff", "Act", &[Effect::Log], "Writes the first bytes of the packet.", |_| act(ActionTerm::Log(
+    row!("log_buff", "Act", &[Effect::Log], "Logs the first bytes of the packet.", |_| act(ActionTerm::Log(
         LogItem::Of(Log::Buffer)
     ))),
-    row!("log_packet", "Act", &[Effect::Log], "Writes a line about the packet.", |_| act(ActionTerm::Log(
-        LogItem::Of(Log::Packet)
-    ))),
-    row!("trace", "Act", &[Effect::Log], "Writes what the program has decided so far.", |_| act(ActionTerm::Log(
-        LogItem::Of(Log::Trace)
-    ))),
-    row!("mark", "Int -> Act", &[Effect::Mark], "Marks the packet; the mark stays with it.", |g| act(
+    row!("log_packet", "Act", &[Effect::Log], "Logs a line about the packet.", |_| act(ActionTerm::Log(LogItem::Of(
+        Log::Packet
+    )))),
+    row!("trace", "Act", &[Effect::Log], "Logs the verdict so far.", |_| act(ActionTerm::Log(LogItem::Of(Log::Trace)))),
+    row!("mark", "Int -> Act", &[Effect::Mark], "Sets the mark of the packet, which its descriptor carries.", |g| act(
         ActionTerm::Mark(g.number(0, u32::MAX.into())? as u32)
     )),
     row!(
         "put_state",
         "Int -> Act",
         &[Effect::Mark],
-        "A number for the steps that follow; it does not stay with the packet.",
+        "Sets a number for later stages; the descriptor does not carry it.",
         |g| act(ActionTerm::State(g.number(0, u32::MAX.into())? as u32))
     ),
-    row!("inc", "Int -> Act", &[Effect::Count], "Counter 0 to 63 of the group goes up by one.", |g| count(
+    row!("inc", "Int -> Act", &[Effect::Count], "Adds one to counter 0 to 63 of the group.", |g| count(
         g.number(0, LAST_COUNTER)?,
         1
     )),
-    row!("dec", "Int -> Act", &[Effect::Count], "It goes down by one.", |g| count(g.number(0, LAST_COUNTER)?, -1)),
-    row!("counter", "Int -> Counter", &[], "A counter of the group, to be given a name.", |g| Ok(Value::Counter(
+    row!("dec", "Int -> Act", &[Effect::Count], "Subtracts one from the counter.", |g| count(
+        g.number(0, LAST_COUNTER)?,
+        -1
+    )),
+    row!("counter", "Int -> Counter", &[], "A counter of the group, for a binding.", |g| Ok(Value::Counter(
         g.number(0, LAST_COUNTER)? as u8
     ))),
     row!(
         "modifyCounter"["modify_counter"],
         "Int -> Change -> Act",
         &[Effect::Count],
-        "The counter changes: `modifyCounter c (+1)`.",
+        "Changes the counter: `modifyCounter c (+1)`.",
         |g| count(g.number(0, LAST_COUNTER)?, g.change(1)?)
     ),
 ];

@@ -83,11 +83,11 @@ fn ethertype<'a>(ethertype: u16) -> Result<Value<'a>, String> {
 const NONE: &[Effect] = &[];
 
 pub const PREDICATES: &[Function] = &[
-    row!("is_ip", "Pred", NONE, "IP of either version.", |_| pred(Pred::Ip(None))),
+    row!("is_ip", "Pred", NONE, "IPv4 or IPv6.", |_| pred(Pred::Ip(None))),
     row!("is_ip4", "Pred", NONE, "IPv4.", |_| pred(Pred::Ip(Some(4)))),
     row!("is_ip6", "Pred", NONE, "IPv6.", |_| pred(Pred::Ip(Some(6)))),
-    row!("is_tcp", "Pred", NONE, "TCP with a whole header.", |_| transport(None, &[6], TCP_HEADER)),
-    row!("is_udp", "Pred", NONE, "UDP with a whole header.", |_| transport(None, &[17], UDP_HEADER)),
+    row!("is_tcp", "Pred", NONE, "TCP with a complete header.", |_| transport(None, &[6], TCP_HEADER)),
+    row!("is_udp", "Pred", NONE, "UDP with a complete header.", |_| transport(None, &[17], UDP_HEADER)),
     row!("is_icmp", "Pred", NONE, "ICMP or ICMPv6.", |_| transport(None, &[1, 58], ICMP_HEADER)),
     row!("is_tcp6", "Pred", NONE, "TCP over IPv6.", |_| transport(Some(6), &[6], TCP_HEADER)),
     row!("is_udp6", "Pred", NONE, "UDP over IPv6.", |_| transport(Some(6), &[17], UDP_HEADER)),
@@ -95,51 +95,56 @@ pub const PREDICATES: &[Function] = &[
     row!("is_flow", "Pred", NONE, "TCP or UDP.", |_| transport(None, &[6, 17], UDP_HEADER)),
     row!("is_frag", "Pred", NONE, "A fragment.", |_| pred(Pred::Fragment(true, true))),
     row!("is_first_frag", "Pred", NONE, "The first fragment of a datagram.", |_| pred(Pred::Fragment(true, false))),
-    row!("is_more_frag", "Pred", NONE, "A fragment that is not the first.", |_| pred(Pred::Fragment(false, true))),
-    row!("is_l3_proto", "Int -> Pred", NONE, "This ethertype.", |g| pred(Pred::EtherType(g.number(0, 65_535)? as u16))),
-    row!("is_l4_proto", "Int -> Pred", NONE, "This protocol above IP.", |g| pred(Pred::Protocol(
+    row!("is_more_frag", "Pred", NONE, "A later fragment.", |_| pred(Pred::Fragment(false, true))),
+    row!("is_l3_proto", "Int -> Pred", NONE, "The packet has this ethertype.", |g| pred(Pred::EtherType(
+        g.number(0, 65_535)? as u16
+    ))),
+    row!("is_l4_proto", "Int -> Pred", NONE, "The packet has this protocol above IP.", |g| pred(Pred::Protocol(
         g.number(0, 255)? as u8
     ))),
-    row!("has_port", "Int -> Pred", NONE, "TCP, UDP or SCTP with this port at either end.", |g| port(Endpoint::Any, g)),
-    row!("has_src_port", "Int -> Pred", NONE, "The same of the sender.", |g| port(Endpoint::Src, g)),
-    row!("has_dst_port", "Int -> Pred", NONE, "The same of the receiver.", |g| port(Endpoint::Dst, g)),
-    row!("has_port_range", "Int -> Int -> Pred", NONE, "A port between these at either end.", |g| pred(Pred::Port(
+    row!("has_port", "Int -> Pred", NONE, "TCP, UDP or SCTP with this source or destination port.", |g| port(
         Endpoint::Any,
-        g.number(0, 65_535)? as u16,
-        g.number(1, 65_535)? as u16
-    ))),
+        g
+    )),
+    row!("has_src_port", "Int -> Pred", NONE, "TCP, UDP or SCTP with this source port.", |g| port(Endpoint::Src, g)),
+    row!("has_dst_port", "Int -> Pred", NONE, "TCP, UDP or SCTP with this destination port.", |g| port(
+        Endpoint::Dst,
+        g
+    )),
+    row!("has_port_range", "Int -> Int -> Pred", NONE, "The source or destination port is in this range.", |g| pred(
+        Pred::Port(Endpoint::Any, g.number(0, 65_535)? as u16, g.number(1, 65_535)? as u16)
+    )),
     row!(
         "flow_port",
         "Int -> Pred",
         &[Effect::Tunnel, Effect::Datagram],
-        "A flow with this port at either end, as keys know it: of the innermost packet, and of later fragments as of their first.",
+        "The flow has this source or destination port, as in keys: of the innermost packet, and for later fragments that of their first fragment.",
         |g| match g.number(0, 65_535)? {
             0 => Err("no flow has port 0; write 1 to 65535".into()),
             port => pred(Pred::FlowPort(Endpoint::Any, port as u16)),
         }
     ),
-    row!("has_addr", "Net -> Pred", NONE, "An address in this network at either end.", |g| pred(Pred::Address(
-        Endpoint::Any,
-        vec![g.net(0)?]
-    ))),
-    row!("has_src_addr", "Net -> Pred", NONE, "The same of the sender.", |g| pred(Pred::Address(
+    row!("has_addr", "Net -> Pred", NONE, "The source or destination address is in this network.", |g| pred(
+        Pred::Address(Endpoint::Any, vec![g.net(0)?])
+    )),
+    row!("has_src_addr", "Net -> Pred", NONE, "The source address is in this network.", |g| pred(Pred::Address(
         Endpoint::Src,
         vec![g.net(0)?]
     ))),
-    row!("has_dst_addr", "Net -> Pred", NONE, "The same of the receiver.", |g| pred(Pred::Address(
+    row!("has_dst_addr", "Net -> Pred", NONE, "The destination address is in this network.", |g| pred(Pred::Address(
         Endpoint::Dst,
         vec![g.net(0)?]
     ))),
-    row!("has_addr_in", "[Net] -> Pred", NONE, "An address in one of these networks at either end.", |g| {
+    row!("has_addr_in", "[Net] -> Pred", NONE, "The source or destination address is in one of these networks.", |g| {
         let nets =
             g.list(0)?.iter().map(|v| if let Value::Net(n) = v { Ok(*n) } else { Err("takes networks".to_owned()) });
         pred(Pred::Address(Endpoint::Any, nets.collect::<Result<_, _>>()?))
     }),
-    row!("has_vlan", "Pred", NONE, "A VLAN tag.", |_| pred(Pred::Vlan(vec![]))),
+    row!("has_vlan", "Pred", NONE, "The frame has a VLAN tag.", |_| pred(Pred::Vlan(vec![]))),
     row!("has_vid", "Int -> Pred", NONE, "The outermost tag has this id.", |g| pred(Pred::Vlan(vec![
         g.number(0, 4095)? as u16
     ]))),
-    row!("vlan_id", "[Int] -> Pred", NONE, "The outermost tag has one of these ids; -1 stands for any.", |g| pred(
+    row!("vlan_id", "[Int] -> Pred", NONE, "The outermost tag has one of these ids; -1 means any id.", |g| pred(
         vlan_ids(g.list(0)?)?
     )),
     row!("has_mark", "Int -> Pred", NONE, "The packet has this mark.", |g| pred(Pred::Compare(
@@ -147,7 +152,7 @@ pub const PREDICATES: &[Function] = &[
         Cmp::Eq,
         g.number(0, u32::MAX.into())?
     ))),
-    row!("has_state", "Int -> Pred", NONE, "`put_state` has put this number.", |g| pred(Pred::Compare(
+    row!("has_state", "Int -> Pred", NONE, "`put_state` has set this number.", |g| pred(Pred::Compare(
         Prop::State,
         Cmp::Eq,
         g.number(0, u32::MAX.into())?
@@ -156,51 +161,71 @@ pub const PREDICATES: &[Function] = &[
         "bloom",
         "Int -> [Net] -> Int -> Pred",
         NONE,
-        "An address of this list, of which so many bits count, at either end. The set is exact: the size is not needed.",
+        "The source or destination address is in this list; the last number is the prefix length that is compared. The set is exact; the first number, the size, is ignored.",
         |g| pred(bloom(Endpoint::Any, g)?)
     ),
-    row!("bloom_src", "Int -> [Net] -> Int -> Pred", NONE, "The same of the sender.", |g| pred(bloom(
+    row!("bloom_src", "Int -> [Net] -> Int -> Pred", NONE, "The same for the source address.", |g| pred(bloom(
         Endpoint::Src,
         g
     )?)),
-    row!("bloom_dst", "Int -> [Net] -> Int -> Pred", NONE, "The same of the receiver.", |g| pred(bloom(
+    row!("bloom_dst", "Int -> [Net] -> Int -> Pred", NONE, "The same for the destination address.", |g| pred(bloom(
         Endpoint::Dst,
         g
     )?)),
-    row!("is_broadcast", "Pred", NONE, "From or to everybody on the link.", |_| pred(Pred::Mac {
-        end: Endpoint::Any,
-        broadcast: true
-    })),
-    row!("is_multicast", "Pred", NONE, "From or to a group of the link.", |_| pred(Pred::Mac {
-        end: Endpoint::Any,
-        broadcast: false
-    })),
-    row!("is_ip_broadcast", "Pred", NONE, "255.255.255.255 at either end.", |_| pred(ip_broadcast())),
-    row!("is_ip_multicast", "Pred", NONE, "224.0.0.0/4 or ff00::/8 at either end.", |_| pred(ip_multicast())),
-    row!("is_ip_host", "Pred", &[Effect::Local], "An address of the interface it came from at either end.", |_| pred(
-        Pred::Host(Endpoint::Any)
+    row!("is_broadcast", "Pred", NONE, "The source or destination link address is the broadcast address.", |_| pred(
+        Pred::Mac { end: Endpoint::Any, broadcast: true }
     )),
-    row!("is_incoming_host", "Pred", &[Effect::Local], "The same, or for everybody or a group of the link.", |_| pred(
-        incoming_host()
+    row!("is_multicast", "Pred", NONE, "The source or destination link address is a multicast address.", |_| pred(
+        Pred::Mac { end: Endpoint::Any, broadcast: false }
     )),
-    row!("is_incoming", "Pred", NONE, "It arrived at the interface.", |_| pred(Pred::Not(Pred::Outgoing.into()))),
+    row!("is_ip_broadcast", "Pred", NONE, "The source or destination address is 255.255.255.255.", |_| pred(
+        ip_broadcast()
+    )),
+    row!(
+        "is_ip_multicast",
+        "Pred",
+        NONE,
+        "The source or destination address is in 224.0.0.0/4 or ff00::/8.",
+        |_| pred(ip_multicast())
+    ),
+    row!(
+        "is_ip_host",
+        "Pred",
+        &[Effect::Local],
+        "The source or destination address is an address of the interface on which the packet arrived.",
+        |_| pred(Pred::Host(Endpoint::Any))
+    ),
+    row!(
+        "is_incoming_host",
+        "Pred",
+        &[Effect::Local],
+        "The same, or the destination link address is a broadcast or multicast address.",
+        |_| pred(incoming_host())
+    ),
+    row!("is_incoming", "Pred", NONE, "The packet arrived at the interface.", |_| pred(Pred::Not(
+        Pred::Outgoing.into()
+    ))),
     row!(
         "is_outgoing",
         "Pred",
         NONE,
-        "This host sent it through the interface. A program that asks neither forwards only what arrived.",
+        "This host sent the packet through the interface. A program with neither `is_incoming` nor `is_outgoing` forwards only packets that arrived.",
         |_| pred(Pred::Outgoing)
     ),
-    row!("is_rtp", "Pred", NONE, "Looks like RTP.", |_| pred(Pred::Voip(Voip::Rtp))),
-    row!("is_rtcp", "Pred", NONE, "Looks like RTCP.", |_| pred(Pred::Voip(Voip::Rtcp))),
-    row!("is_sip", "Pred", NONE, "SIP by its ports.", |_| pred(Pred::Voip(Voip::Sip))),
+    row!("is_rtp", "Pred", NONE, "The packet looks like RTP.", |_| pred(Pred::Voip(Voip::Rtp))),
+    row!("is_rtcp", "Pred", NONE, "The packet looks like RTCP.", |_| pred(Pred::Voip(Voip::Rtcp))),
+    row!("is_sip", "Pred", NONE, "SIP, recognised by its ports.", |_| pred(Pred::Voip(Voip::Sip))),
     row!("is_voip", "Pred", NONE, "SIP, RTP or RTCP.", |_| pred(voip())),
     row!("is_gtp", "Pred", NONE, "GTP.", |_| pred(Pred::Gtp(Gtp::Any))),
     row!("is_gtp_cp", "Pred", NONE, "The control plane of GTP.", |_| pred(Pred::Gtp(Gtp::Control))),
     row!("is_gtp_up", "Pred", NONE, "The user plane of GTP.", |_| pred(Pred::Gtp(Gtp::User))),
-    row!("matches", "Text -> Pred", NONE, "This filter of tcpdump matches: `matches \"tcp port 80\"`.", |g| pred(
-        g.filter(0)?
-    )),
+    row!(
+        "matches",
+        "Text -> Pred",
+        NONE,
+        "The packet matches this filter of tcpdump: `matches \"tcp port 80\"`.",
+        |g| pred(g.filter(0)?)
+    ),
     row!("is_eth_pup", "Pred", NONE, "Ethertype 0x0200.", |_| ethertype(0x0200)),
     row!("is_eth_sprite", "Pred", NONE, "Ethertype 0x0500.", |_| ethertype(0x0500)),
     row!("is_eth_ip", "Pred", NONE, "Ethertype 0x0800.", |_| ethertype(0x0800)),
@@ -208,23 +233,23 @@ pub const PREDICATES: &[Function] = &[
     row!("is_eth_revarp", "Pred", NONE, "Ethertype 0x8035.", |_| ethertype(0x8035)),
     row!("is_eth_at", "Pred", NONE, "Ethertype 0x809b.", |_| ethertype(0x809b)),
     row!("is_eth_aarp", "Pred", NONE, "Ethertype 0x80f3.", |_| ethertype(0x80f3)),
-    row!("is_eth_vlan", "Pred", NONE, "A VLAN tag.", |_| pred(Pred::Vlan(vec![]))),
+    row!("is_eth_vlan", "Pred", NONE, "The frame has a VLAN tag.", |_| pred(Pred::Vlan(vec![]))),
     row!("is_eth_ipx", "Pred", NONE, "Ethertype 0x8137.", |_| ethertype(0x8137)),
     row!("is_eth_ipv6", "Pred", NONE, "Ethertype 0x86dd.", |_| ethertype(0x86dd)),
     row!("is_eth_loopback", "Pred", NONE, "Ethertype 0x9000.", |_| ethertype(0x9000)),
 ];
 
 pub const COMBINATORS: &[Function] = &[
-    row!("not", "Pred -> Pred", NONE, "The opposite.", |g| pred(Pred::Not(g.pred(0)?.into()))),
-    row!("and", "Pred -> Pred -> Pred", NONE, "Both; written `.&&.`.", |g| pred(Pred::And(
+    row!("not", "Pred -> Pred", NONE, "The predicate does not hold.", |g| pred(Pred::Not(g.pred(0)?.into()))),
+    row!("and", "Pred -> Pred -> Pred", NONE, "Both predicates hold; written `.&&.`.", |g| pred(Pred::And(
         g.pred(0)?.into(),
         g.pred(1)?.into()
     ))),
-    row!("or", "Pred -> Pred -> Pred", NONE, "At least one; written `.||.`.", |g| pred(Pred::Or(
+    row!("or", "Pred -> Pred -> Pred", NONE, "At least one predicate holds; written `.||.`.", |g| pred(Pred::Or(
         g.pred(0)?.into(),
         g.pred(1)?.into()
     ))),
-    row!("xor", "Pred -> Pred -> Pred", NONE, "Exactly one; written `.^^.`.", |g| pred(Pred::Xor(
+    row!("xor", "Pred -> Pred -> Pred", NONE, "Exactly one predicate holds; written `.^^.`.", |g| pred(Pred::Xor(
         g.pred(0)?.into(),
         g.pred(1)?.into()
     ))),
@@ -238,45 +263,46 @@ fn prop<'a>(p: Prop) -> Result<Value<'a>, String> {
     Ok(Value::Prop(p))
 }
 
-pub const PROPERTIES: &[Function] = &[
-    row!("ip_tos", "Prop", NONE, "Type of service; traffic class of IPv6.", |_| header(HeaderField::IpTos)),
-    row!("ip_tot_len", "Prop", NONE, "Bytes of the IP packet, header included.", |_| header(HeaderField::IpTotalLen)),
-    row!("ip_id", "Prop", NONE, "Identification of IPv4.", |_| header(HeaderField::IpId)),
-    row!("ip_frag", "Prop", NONE, "Flags and offset of a fragment of IPv4, as they stand there.", |_| header(
-        HeaderField::IpFragment
-    )),
-    row!("ip_ttl", "Prop", NONE, "Time to live; hop limit of IPv6.", |_| header(HeaderField::IpTtl)),
-    row!("ip_proto", "Prop", NONE, "The protocol above IP.", |_| header(HeaderField::IpProtocol)),
-    row!("eth_type", "Prop", NONE, "The ethertype under all tags.", |_| header(HeaderField::EtherType)),
-    row!("tcp_source", "Prop", NONE, "The sender's port of TCP.", |_| header(HeaderField::SrcPort(true))),
-    row!("tcp_dest", "Prop", NONE, "The receiver's port of TCP.", |_| header(HeaderField::DstPort(true))),
-    row!("tcp_hdrlen", "Prop", NONE, "Bytes of the header of TCP.", |_| header(HeaderField::TcpHeaderLen)),
-    row!("tcp_flags", "Prop", NONE, "Flags of TCP: 1 FIN, 2 SYN, 4 RST, 8 PSH, 16 ACK, 32 URG.", |_| header(
-        HeaderField::TcpFlags
-    )),
-    row!("tcp_window", "Prop", NONE, "Window of TCP.", |_| header(HeaderField::TcpWindow)),
-    row!("udp_source", "Prop", NONE, "The sender's port of UDP.", |_| header(HeaderField::SrcPort(false))),
-    row!("udp_dest", "Prop", NONE, "The receiver's port of UDP.", |_| header(HeaderField::DstPort(false))),
-    row!("udp_len", "Prop", NONE, "Bytes of the datagram of UDP.", |_| header(HeaderField::UdpLen)),
-    row!("icmp_type", "Prop", NONE, "Type of ICMP or ICMPv6.", |_| header(HeaderField::IcmpType)),
-    row!("icmp_code", "Prop", NONE, "Its code.", |_| header(HeaderField::IcmpCode)),
-    row!("pkt_len", "Prop", NONE, "Bytes on the wire.", |_| prop(Prop::Length)),
-    row!("vid", "Prop", NONE, "The id of the outermost VLAN tag.", |_| prop(Prop::VlanId)),
-    row!("get_mark", "Prop", NONE, "The packet's mark.", |_| prop(Prop::Mark)),
-    row!("get_state", "Prop", NONE, "What `put_state` has put; 0 before.", |_| prop(Prop::State)),
-    row!(
-        "field",
-        "Int -> Int -> Prop",
-        NONE,
-        "Bytes of the frame: offset from its start, and how many (1 to 8).",
-        |g| prop(Prop::Bytes(g.number(0, 65_535)? as u32, super::steering::size(g, 1, 8)?))
-    ),
-    row!("bits", "Prop -> Int -> Prop", NONE, "The property with only these bits.", |g| prop(Prop::Op(
-        g.prop(0)?.into(),
-        Op::And,
-        g.number(1, i64::MAX as u64)?
-    ))),
-];
+pub const PROPERTIES: &[Function] =
+    &[
+        row!("ip_tos", "Prop", NONE, "Type of service; traffic class of IPv6.", |_| header(HeaderField::IpTos)),
+        row!("ip_tot_len", "Prop", NONE, "Bytes of the IP packet including its header.", |_| header(
+            HeaderField::IpTotalLen
+        )),
+        row!("ip_id", "Prop", NONE, "Identification of IPv4.", |_| header(HeaderField::IpId)),
+        row!("ip_frag", "Prop", NONE, "Flags and fragment offset of IPv4, as in the header.", |_| header(
+            HeaderField::IpFragment
+        )),
+        row!("ip_ttl", "Prop", NONE, "Time to live; hop limit of IPv6.", |_| header(HeaderField::IpTtl)),
+        row!("ip_proto", "Prop", NONE, "The protocol above IP.", |_| header(HeaderField::IpProtocol)),
+        row!("eth_type", "Prop", NONE, "The ethertype after all tags.", |_| header(HeaderField::EtherType)),
+        row!("tcp_source", "Prop", NONE, "The source port of TCP.", |_| header(HeaderField::SrcPort(true))),
+        row!("tcp_dest", "Prop", NONE, "The destination port of TCP.", |_| header(HeaderField::DstPort(true))),
+        row!("tcp_hdrlen", "Prop", NONE, "Bytes of the TCP header.", |_| header(HeaderField::TcpHeaderLen)),
+        row!("tcp_flags", "Prop", NONE, "TCP flags: 1 FIN, 2 SYN, 4 RST, 8 PSH, 16 ACK, 32 URG.", |_| header(
+            HeaderField::TcpFlags
+        )),
+        row!("tcp_window", "Prop", NONE, "The window of TCP.", |_| header(HeaderField::TcpWindow)),
+        row!("udp_source", "Prop", NONE, "The source port of UDP.", |_| header(HeaderField::SrcPort(false))),
+        row!("udp_dest", "Prop", NONE, "The destination port of UDP.", |_| header(HeaderField::DstPort(false))),
+        row!("udp_len", "Prop", NONE, "Bytes of the UDP datagram.", |_| header(HeaderField::UdpLen)),
+        row!("icmp_type", "Prop", NONE, "Type of ICMP or ICMPv6.", |_| header(HeaderField::IcmpType)),
+        row!("icmp_code", "Prop", NONE, "Code of ICMP or ICMPv6.", |_| header(HeaderField::IcmpCode)),
+        row!("pkt_len", "Prop", NONE, "Bytes on the wire.", |_| prop(Prop::Length)),
+        row!("vid", "Prop", NONE, "The id of the outermost VLAN tag.", |_| prop(Prop::VlanId)),
+        row!("get_mark", "Prop", NONE, "The mark of the packet.", |_| prop(Prop::Mark)),
+        row!("get_state", "Prop", NONE, "The number that `put_state` has set; initially 0.", |_| prop(Prop::State)),
+        row!(
+            "field",
+            "Int -> Int -> Prop",
+            NONE,
+            "Bytes of the frame: offset from its start, and number of bytes (1 to 8).",
+            |g| prop(Prop::Bytes(g.number(0, 65_535)? as u32, super::steering::size(g, 1, 8)?))
+        ),
+        row!("bits", "Prop -> Int -> Prop", NONE, "The bitwise AND of the property and this number.", |g| prop(
+            Prop::Op(g.prop(0)?.into(), Op::And, g.number(1, i64::MAX as u64)?)
+        )),
+    ];
 
 fn compare<'a>(g: &Arguments<'_, 'a>, cmp: Cmp) -> Result<Value<'a>, String> {
     pred(Pred::Compare(g.prop(0)?, cmp, g.number(1, i64::MAX as u64)?))
@@ -287,7 +313,7 @@ pub const COMPARATORS: &[Function] = &[
         "less",
         "Prop -> Int -> Pred",
         NONE,
-        "`p .< n`. A packet without the property holds for no comparison.",
+        "`p .< n`. No comparison holds for a packet without the property.",
         |g| compare(g, Cmp::Lt)
     ),
     row!("less_eq", "Prop -> Int -> Pred", NONE, "`p .<= n`", |g| compare(g, Cmp::Le)),
@@ -295,6 +321,6 @@ pub const COMPARATORS: &[Function] = &[
     row!("not_equal", "Prop -> Int -> Pred", NONE, "`p ./= n`", |g| compare(g, Cmp::Ne)),
     row!("greater", "Prop -> Int -> Pred", NONE, "`p .> n`", |g| compare(g, Cmp::Gt)),
     row!("greater_eq", "Prop -> Int -> Pred", NONE, "`p .>= n`", |g| compare(g, Cmp::Ge)),
-    row!("any_bit", "Prop -> Int -> Pred", NONE, "One of these bits is set.", |g| compare(g, Cmp::AnyBit)),
+    row!("any_bit", "Prop -> Int -> Pred", NONE, "At least one of these bits is set.", |g| compare(g, Cmp::AnyBit)),
     row!("all_bit", "Prop -> Int -> Pred", NONE, "All of these bits are set.", |g| compare(g, Cmp::AllBits)),
 ];

@@ -46,7 +46,7 @@ pub const FLOWS: &[Function] = &[
         "flow_map",
         "Int -> Key -> Map",
         NONE,
-        "A table with a number per flow, told apart by the key. It has the name of its binding, else this number; 1,048,576 flows, without an end.",
+        "A table with a number for each flow; the key defines the flow. Its name is that of its binding, else this number. Default: 1,048,576 flows without expiry.",
         |g| {
             let (n, key) = (g.number(0, 63)?, g.key(1)?);
             if key.is_empty() {
@@ -60,7 +60,7 @@ pub const FLOWS: &[Function] = &[
         "up_to",
         "Int -> Map -> Map",
         NONE,
-        "The map with room for so many flows; when it is full, new flows are refused and counted.",
+        "Limits the map to this number of flows; a full map refuses new flows and counts them.",
         |g| {
             let Ok(n @ 1..) = g.number(0, MAX_CAPACITY.into()) else {
                 return Err(format!("a map holds 1 to {MAX_CAPACITY} flows"));
@@ -72,7 +72,7 @@ pub const FLOWS: &[Function] = &[
         "idle_after",
         "Int -> Map -> Map",
         NONE,
-        "The map forgets a flow that was not touched for so many milliseconds.",
+        "Removes a flow from the map after so many milliseconds without a packet.",
         |g| {
             let ms = milliseconds(g)?;
             changed(&g.map(1)?, |m| m.expiry = Expiry::Idle(ms * MS))
@@ -82,7 +82,7 @@ pub const FLOWS: &[Function] = &[
         "for_ms",
         "Int -> Map -> Map",
         NONE,
-        "The map forgets a flow so many milliseconds after its first packet: what it counts, it counts per interval.",
+        "Removes a flow from the map so many milliseconds after its first packet, so that its number is one per interval.",
         |g| {
             let ms = milliseconds(g)?;
             changed(&g.map(1)?, |m| m.expiry = Expiry::Lifetime(ms * MS))
@@ -92,23 +92,29 @@ pub const FLOWS: &[Function] = &[
         "get_fstate",
         "Map -> Prop",
         READ,
-        "The flow's number; 0 for a flow without entry. As a predicate: it is not 0.",
+        "The number of the flow; 0 for a flow without an entry. As a predicate: it is not 0.",
         |g| Ok(Value::Prop(Prop::Flow(g.map(0)?)))
     ),
     row!("has_fstate", "Map -> Pred", READ, "The flow has an entry.", |g| Ok(Value::Pred(Pred::Known(g.map(0)?)))),
-    row!("set_fstate", "Map -> Int -> Act", WRITE, "The flow's number becomes this.", |g| Ok(Value::Act(
+    row!("set_fstate", "Map -> Int -> Act", WRITE, "Sets the number of the flow.", |g| Ok(Value::Act(
         ActionTerm::Put(g.map(0)?, g.number(1, i64::MAX as u64)?)
     ))),
-    row!("incr_fstate", "Map -> Act", WRITE, "The flow's number goes up by one.", |g| add(g, 1)),
-    row!("decr_fstate", "Map -> Act", WRITE, "It goes down by one.", |g| add(g, u64::MAX)),
-    row!("add_fstate", "Map -> Int -> Act", WRITE, "It goes up by this.", |g| add(g, g.number(1, i64::MAX as u64)?)),
-    row!("modify_fstate", "Map -> Change -> Act", WRITE, "It changes: `modify_fstate m (+1)`.", |g| add(
+    row!("incr_fstate", "Map -> Act", WRITE, "Adds one to the number of the flow.", |g| add(g, 1)),
+    row!("decr_fstate", "Map -> Act", WRITE, "Subtracts one from the number of the flow.", |g| add(g, u64::MAX)),
+    row!("add_fstate", "Map -> Int -> Act", WRITE, "Adds this to the number of the flow.", |g| add(
         g,
-        g.change(1)? as u64
+        g.number(1, i64::MAX as u64)?
     )),
-    row!("clear_fstate", "Map -> Act", WRITE, "The flow is forgotten.", |g| Ok(Value::Act(ActionTerm::Forget(
-        g.map(0)?
-    )))),
+    row!(
+        "modify_fstate",
+        "Map -> Change -> Act",
+        WRITE,
+        "Changes the number of the flow: `modify_fstate m (+1)`.",
+        |g| add(g, g.change(1)? as u64)
+    ),
+    row!("clear_fstate", "Map -> Act", WRITE, "Removes the entry of the flow.", |g| Ok(Value::Act(
+        ActionTerm::Forget(g.map(0)?)
+    ))),
 ];
 
 fn key<'a>(fields: &[Field]) -> Result<Value<'a>, String> {
@@ -119,30 +125,32 @@ pub const KEYS: &[Function] = &[
     row!("key_5tuple"["TUPLE_5"], "Key", NONE, "Addresses, ports and protocol.", |_| Ok(Value::Key(Key::FIVE_TUPLE))),
     row!("key_3tuple"["TUPLE_3"], "Key", NONE, "Addresses and protocol.", |_| Ok(Value::Key(Key::THREE_TUPLE))),
     row!("key_eth_type"["ETH_TYPE"], "Key", NONE, "The ethertype.", |_| key(&[Field::EthType])),
-    row!("key_eth_src"["ETH_SRC"], "Key", NONE, "The sender's link address.", |_| key(&[Field::EthSrc])),
-    row!("key_eth_dst"["ETH_DST"], "Key", NONE, "The receiver's link address.", |_| key(&[Field::EthDst])),
+    row!("key_eth_src"["ETH_SRC"], "Key", NONE, "The source link address.", |_| key(&[Field::EthSrc])),
+    row!("key_eth_dst"["ETH_DST"], "Key", NONE, "The destination link address.", |_| key(&[Field::EthDst])),
     row!("key_vlan"["VLAN_ID"], "Key", NONE, "The VLAN id; 0 without a tag.", |_| key(&[Field::Vlan])),
-    row!("key_ip_src"["IP_SRC"], "Key", NONE, "The sender's address.", |_| key(&[Field::IpSrc])),
-    row!("key_ip_dst"["IP_DST"], "Key", NONE, "The receiver's address.", |_| key(&[Field::IpDst])),
+    row!("key_ip_src"["IP_SRC"], "Key", NONE, "The source address.", |_| key(&[Field::IpSrc])),
+    row!("key_ip_dst"["IP_DST"], "Key", NONE, "The destination address.", |_| key(&[Field::IpDst])),
     row!("key_ip_proto" ["IP_PROTO", "PROTOCOL"], "Key", NONE, "The protocol above IP.", |_| key(&[Field::IpProto])),
-    row!("key_ip_ecn"["IP_ECN"], "Key", NONE, "The bits of congestion.", |_| key(&[Field::IpEcn])),
-    row!("key_ip_dscp"["IP_DSCP"], "Key", NONE, "Differentiated services.", |_| key(&[Field::IpDscp])),
-    row!("key_src_port"["SRC_PORT"], "Key", NONE, "The sender's port; 0 where there is none.", |_| key(&[
+    row!("key_ip_ecn"["IP_ECN"], "Key", NONE, "The ECN bits.", |_| key(&[Field::IpEcn])),
+    row!("key_ip_dscp"["IP_DSCP"], "Key", NONE, "The DSCP.", |_| key(&[Field::IpDscp])),
+    row!("key_src_port"["SRC_PORT"], "Key", NONE, "The source port; 0 if the packet has none.", |_| key(&[
         Field::SrcPort
     ])),
-    row!("key_dst_port"["DST_PORT"], "Key", NONE, "The receiver's port; 0 where there is none.", |_| key(&[
+    row!("key_dst_port"["DST_PORT"], "Key", NONE, "The destination port; 0 if the packet has none.", |_| key(&[
         Field::DstPort
     ])),
-    row!("key_icmp_type"["ICMP_TYPE"], "Key", NONE, "Type of ICMP; 0 where there is none.", |_| key(&[
+    row!("key_icmp_type"["ICMP_TYPE"], "Key", NONE, "Type of ICMP; 0 for other protocols.", |_| key(&[
         Field::IcmpType
     ])),
-    row!("key_icmp_code"["ICMP_CODE"], "Key", NONE, "Its code.", |_| key(&[Field::IcmpCode])),
-    row!("key_with", "Key -> Key -> Key", NONE, "The fields of both; written `<>`.", |g| Ok(Value::Key(
+    row!("key_icmp_code"["ICMP_CODE"], "Key", NONE, "Code of ICMP; 0 for other protocols.", |_| key(&[
+        Field::IcmpCode
+    ])),
+    row!("key_with", "Key -> Key -> Key", NONE, "The fields of both keys; written `<>`.", |g| Ok(Value::Key(
         g.key(0)?.with(g.key(1)?)
     ))),
-    row!("both_ways"["symmetric"], "Key -> Key", NONE, "The key, the same for both directions.", |g| Ok(Value::Key(
-        g.key(0)?.both_ways()
-    ))),
+    row!("both_ways"["symmetric"], "Key -> Key", NONE, "The key with the same value in both directions.", |g| Ok(
+        Value::Key(g.key(0)?.both_ways())
+    )),
 ];
 
 /// Number of hash functions of the Bloom filters whose sizes the three functions below compute.
@@ -161,20 +169,20 @@ pub const BLOOM: &[Function] = &[
         "CIDR"["IPv4"],
         "Net -> Net",
         NONE,
-        "The address or network itself, as programs for PFQ name it: `CIDR (\"10.0.0.0\", 8)`.",
+        "The address or network itself, for programs written for PFQ: `CIDR (\"10.0.0.0\", 8)`.",
         |g| Ok(Value::Net(g.net(0)?))
     ),
     row!(
         "bloomCalcM",
         "Int -> Chance -> Int",
         NONE,
-        "Bits for so many hosts at this chance of a wrong yes: `0.001`, or a whole number of millionths. Sets are exact here; these are for programs that compute with them.",
+        "Bits for so many hosts at this probability of a false positive: `0.001`, or a whole number of millionths. Sets are exact in this language; these functions are for programs that compute with the sizes.",
         |g| {
             let (n, p) = (g.number(0, 1 << 40)? as f64, g.chance(1)?);
             whole((-HASHES * n / (1.0 - p.powf(1.0 / HASHES)).ln()).ceil())
         }
     ),
-    row!("bloomCalcN", "Int -> Chance -> Int", NONE, "Hosts for so many bits at this chance.", |g| {
+    row!("bloomCalcN", "Int -> Chance -> Int", NONE, "Hosts for so many bits at this probability.", |g| {
         let (m, p) = (g.number(0, 1 << 40)? as f64, g.chance(1)?);
         whole((-m * (1.0 - p.powf(1.0 / HASHES)).ln() / HASHES).ceil())
     }),
@@ -182,7 +190,7 @@ pub const BLOOM: &[Function] = &[
         "bloomCalcP",
         "Int -> Int -> Int",
         NONE,
-        "The chance, in millionths, for so many hosts in so many bits.",
+        "The probability, in millionths, for so many hosts in so many bits.",
         |g| {
             let (n, m) = (g.number(0, 1 << 40)? as f64, g.number(1, 1 << 40)? as f64);
             whole(((1.0 - (1.0 - 1.0 / m).powf(HASHES * n)).powf(HASHES) * MILLION).round())

@@ -14,7 +14,7 @@ use base::Timestamp;
 use capture::Capture;
 use plan::Plan;
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Bytes of packets, over all files together, that the query may keep from files that it had to read completely.
 const SPARE_BYTES: usize = 64 << 20;
@@ -23,14 +23,22 @@ const SPARE_BYTES: usize = 64 << 20;
 /// because only reading finds their first packet.
 ///
 /// # Errors
-/// If one of the files cannot be read.
+/// If one of the files cannot be read, or all of them are empty. An empty file beside others is a damage.
 pub fn supply(files: &[PathBuf], book: &mut QueryContext) -> Result<Box<dyn CursorSource>, QueryError> {
     // First check all names: the query reports an unreadable file before it spends time on the others.
-    let mut captures = Vec::new();
+    let (mut captures, mut empty) = (Vec::new(), Vec::new());
     for path in files {
         let named = indexes::named(path)?;
-        Capture::open(named.as_deref().unwrap_or(path))?;
-        captures.push((named.unwrap_or_else(|| path.clone()), path));
+        match Capture::open(named.as_deref().unwrap_or(path)) {
+            Ok(_) => captures.push((named.unwrap_or_else(|| path.clone()), path)),
+            // A capture program that was killed before its first write leaves an empty file beside good ones.
+            Err(e) if is_empty(path) => empty.push(e),
+            Err(e) => return Err(e),
+        }
+    }
+    match (captures.is_empty(), empty.is_empty()) {
+        (true, false) => return Err(empty.remove(0)),
+        _ => empty.iter().for_each(|e| book.damage(e.to_string())),
     }
     let mut room = SPARE_BYTES;
     let mut plans = Vec::new();
@@ -62,6 +70,11 @@ pub fn supply(files: &[PathBuf], book: &mut QueryContext) -> Result<Box<dyn Curs
     }
     plans.sort_by_key(|(number, plan)| std::cmp::Reverse((plan.first(), *number)));
     Ok(Box::new(Files(plans)))
+}
+
+/// True for a regular file of 0 bytes.
+fn is_empty(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|about| about.is_file() && about.len() == 0)
 }
 
 /// Plans, the latest first, so that `pop` gives the earliest.

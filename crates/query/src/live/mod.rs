@@ -26,7 +26,7 @@ use std::path::Path;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 use store::catalogue::Entry;
 use store::{Claimant, names};
-use tail::{Tail, TailBegin, TailEnd};
+use tail::{FollowedRecorder, Tail, TailBegin, TailEnd, TailLimit, TailSource};
 
 /// How long a query waits for the next file, and for the first file of a recording; and how often it looks for the
 /// file.
@@ -73,11 +73,10 @@ pub fn cursors(
         let (written, left): (Vec<UnfinishedFile>, Vec<UnfinishedFile>) =
             files.into_iter().partition(|f| f.is_of_a_recorder);
         for UnfinishedFile { file, .. } in left {
-            let until = TailEnd { file: file.first_pos(), pos: file.first_pos().saturating_add(file.vouched()) };
-            let mut tail = Tail::new(folder, queue, need.clone(), None, TailBegin::of(book.query.from));
-            tail.until(Some(until));
-            tail.begin(file, false, book);
-            out.push(((rank, queue), Box::new(tail)));
+            let end = TailEnd { file: file.first_pos(), pos: file.first_pos().saturating_add(file.vouched()) };
+            let source = TailSource { folder: folder.to_owned(), queue, need: need.clone(), ring_reader: None };
+            let (begin, limit) = (TailBegin::of(book.query.from), TailLimit::Position(end));
+            out.push(((rank, queue), Box::new(Tail::of_file(source, begin, limit, (file, false), book))));
         }
         if let Some(holder) = &holder {
             let tail = tail(folder, queue, holder, written, seen.ears.remove(&queue), book);
@@ -233,26 +232,22 @@ fn tail(
             .last()
             .map_or(TailEnd { file: 0, pos: 0 }, |seen| TailEnd { file: seen.file.first_pos(), pos: end(seen) }),
     };
-    let (from, follow) = (book.query.from, book.query.follow);
-    // A query from now on gets all packets that arrive, whatever their timestamps; a query from an earlier time goes by
-    // timestamps.
+    let (begin, limit) = match book.query.follow {
+        true => (begin_of_follow(book.query.from, until), TailLimit::Recorder(FollowedRecorder::new(holder.clone()))),
+        false => (TailBegin::of(book.query.from), TailLimit::Position(until)),
+    };
+    let source = TailSource { folder: folder.to_owned(), queue, need: book.query.filter.need(), ring_reader: ears };
+    match written.into_iter().next() {
+        Some(first) => Tail::of_file(source, begin, limit, (first.file, first.read_by_others), book),
+        None => Tail::of_ring(source, begin, limit, book),
+    }
+}
+
+/// The begin of a query that follows. A query from now on gets all packets that arrive, whatever their timestamps; a
+/// query from an earlier time goes by timestamps. `published` is the end of the packets published before the query.
+fn begin_of_follow(from: Timestamp, published: TailEnd) -> TailBegin {
     let now = sys::clock::realtime();
     let is_now = (now.before(NOW)..=now).contains(&from);
-    let begin = match follow {
-        true => {
-            let arriving = if is_now { Timestamp::ZERO } else { from };
-            TailBegin { from, arriving, behind: Some(until), begun: false }
-        }
-        false => TailBegin::of(from),
-    };
-    let mut tail = Tail::new(folder, queue, book.query.filter.need(), ears, begin);
-    match follow {
-        true => tail.follow(Some(holder.clone())),
-        false => tail.until(Some(until)),
-    }
-    match written.into_iter().next() {
-        Some(first) => tail.begin(first.file, first.read_by_others, book),
-        None => tail.listen(book),
-    }
-    tail
+    let arriving = if is_now { Timestamp::ZERO } else { from };
+    TailBegin { from, arriving, behind: Some(published), begun: false }
 }

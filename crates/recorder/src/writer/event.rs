@@ -1,4 +1,4 @@
-//! The events that the writing machine reports to users, and its retry times when the volume refuses.
+//! The events that the writing machine reports to users.
 
 use crate::cutter::OutOfOrderCounts;
 use base::Timestamp;
@@ -6,12 +6,6 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
-
-/// Pause before the first retry of a refused operation; each further pause is twice as long.
-const FIRST_PAUSE: Duration = Duration::from_millis(10);
-
-/// The longest pause.
-const MAX_PAUSE: Duration = Duration::from_secs(1);
 
 /// An event for users. Its text is one line.
 #[derive(Debug)]
@@ -106,35 +100,5 @@ impl fmt::Display for Event {
             ),
             Self::Warning(text) => f.write_str(text),
         }
-    }
-}
-
-/// A failure of the volume: of writing and opening, or of sealing one file.
-pub(super) struct VolumeFailure {
-    /// The kind of the first error.
-    pub kind: io::ErrorKind,
-    /// Time of the first error.
-    pub since: Duration,
-    /// Time of the next retry.
-    pub retry_at: Duration,
-    pause: Duration,
-}
-
-impl VolumeFailure {
-    pub fn new(kind: io::ErrorKind, now: Duration) -> Self {
-        Self { kind, since: now, retry_at: now + FIRST_PAUSE, pause: FIRST_PAUSE }
-    }
-
-    /// Registers another error. Errors during a running pause do not lengthen it.
-    pub fn again(&mut self, now: Duration) {
-        if now >= self.retry_at {
-            self.pause = (2 * self.pause).min(MAX_PAUSE);
-            self.retry_at = now + self.pause;
-        }
-    }
-
-    /// True if the failed operation must not be retried yet.
-    pub fn pauses(&self, now: Duration) -> bool {
-        now < self.retry_at
     }
 }

@@ -1,11 +1,12 @@
 //! A packet file and its index while they are written.
 //!
 //! The growing index on disk is always up to date for queries and recovery. The data for the sealed index stays in
-//! memory: at most 1 % of the size of the packet file.
+//! memory: at most 1 % of the size of the packet file, and the encoded ledger rows, about 5 bytes for each second with
+//! packets. These rows are the only part of a recording that grows with its seconds; each file begins anew.
 
 use super::checkpoint::Checkpoint;
-use super::event::VolumeFailure;
 use super::seal::Step;
+use super::volume::VolumeFailure;
 use crate::cutter::{Cut, Part};
 use base::{Cause, Row, Tally, Timestamp};
 use index::{self, Builder, Entry, Growing, Header, IndexWrite, Rows, Sealing, Sets, SubBlocks};

@@ -1,6 +1,7 @@
 //! Ends a recording whose volume still refuses writes when the grace period after the stop has passed.
 
 use super::file::as_lost;
+use super::run_state::Losses;
 use super::seal::Step;
 use super::{Event, Writer};
 use crate::cutter::{Job, Part};
@@ -13,22 +14,22 @@ use store::out_of_order;
 
 impl<D: Device> Writer<D> {
     pub(super) fn consider_giving_up(&mut self, now: Duration) {
-        let (Some(stopped), Some(trouble), false) = (self.stopping, &self.trouble, self.given_up) else { return };
-        let patience = stopped.max(trouble.since) + self.config.grace;
+        let (Some(stopped), Some(failure)) = (self.run.grace_begin(), &self.volume.failure) else { return };
+        let patience = stopped.max(failure.since) + self.config.grace;
         // Writes at the device read the ring's memory, so they must complete before that memory is released. A device
         // that fails to report completions is the exception, because waiting would never end: the kernel keeps the
         // pages that it still reads, and the producer was stopped before and writes nothing more into them.
-        if now < patience || self.reap_failing_since.is_none() && self.flights.iter().any(Flight::is_flying) {
+        if now < patience || !self.volume.is_mute() && self.flights.iter().any(Flight::is_flying) {
             return;
         }
-        self.given_up = true;
-        if self.reap_failing_since.is_some() {
+        self.run = std::mem::take(&mut self.run).give_up();
+        if self.volume.is_mute() {
             self.leave_all_hidden();
         }
         // This failure ends in `Event::GaveUp`, not in `Event::Recovered`.
-        self.trouble = None;
+        self.volume.failure = None;
         if self.failures().next().is_none() {
-            self.troubled_since = None;
+            self.volume.troubled_since = None;
         }
         self.drop_next();
         for flight in std::mem::take(&mut self.flights) {
@@ -36,8 +37,9 @@ impl<D: Device> Writer<D> {
                 self.lose(part);
             }
             // A file that ends before the first loss is complete, so it is published as usual.
+            let is_complete = self.run.losses().is_some_and(|losses| losses.rows.is_empty());
             match (flight.close, self.files.iter_mut().find(|f| Some(f.data) == flight.file)) {
-                (Some((len, end)), Some(file)) if self.lost.is_empty() && file.is_open() => file.begin_seal(len, end),
+                (Some((len, end)), Some(file)) if is_complete && file.is_open() => file.begin_seal(len, end),
                 _ => {}
             }
             self.release(flight.release);
@@ -72,20 +74,17 @@ impl<D: Device> Writer<D> {
     }
 
     fn lose(&mut self, part: &Part) {
-        self.unwritten += part.new_rows.total().stored;
-        let lost = part.new_rows.map(as_lost);
-        self.totals.ledger.merge(&lost);
-        self.lost.merge(&lost);
+        let Some(losses) = self.run.losses() else { return };
+        self.totals.ledger.merge(&losses.add(part));
     }
 
     /// When all losses are known, closes the files that were cut short; the first of them records all losses in its
     /// index.
     pub(super) fn finish_if_given_up(&mut self) {
-        if !self.given_up || !self.ended || !self.queue.is_empty() {
+        if !self.queue.is_empty() {
             return;
         }
-        let mut lost = std::mem::take(&mut self.lost);
-        let mut packets = std::mem::take(&mut self.unwritten);
+        let Some(Losses { rows: mut lost, mut packets }) = self.run.take_final_losses() else { return };
         let mut i = 0;
         while i < self.files.len() {
             if !matches!(self.files[i].step, Step::Cut) {
@@ -119,7 +118,7 @@ impl<D: Device> Writer<D> {
         let _ = self.device.remove(&file.hidden_data);
         let _ = self.device.remove(&file.hidden_index);
         if let Some(stem) = &file.has_marker {
-            let root = self.root();
+            let root = self.config.folder();
             let _ = out_of_order::take_back(&mut self.device, &root, stem, None);
         }
     }

@@ -5,8 +5,8 @@
 //! index, recovery finds all packets that were counted as stored. The growing index stays until the packet file is
 //! renamed, so recovery can complete an interrupted publication from it.
 
-use super::event::VolumeFailure;
 use super::file::OpenFile;
+use super::volume::VolumeFailure;
 use super::{Event, Writer};
 use index;
 use std::io;
@@ -95,11 +95,11 @@ impl<D: Device> Writer<D> {
         let what = if named { "sync the folder of" } else { "publish" };
         let since = file.trouble.as_ref().map_or(now, |t| t.since);
         // A published file does not wait for the stop: each such file would hold descriptors.
-        let from = if named { Some(since) } else { self.stopping.map(|stopped| stopped.max(since)) };
+        let from = if named { Some(since) } else { self.run.grace_begin().map(|stopped| stopped.max(since)) };
         let hopeless = error.kind() == io::ErrorKind::NotFound
-            || self.given_up
+            || self.run.has_given_up()
             || from.is_some_and(|from| now >= from + self.config.grace)
-            || named && self.unsynced_reported;
+            || named && self.volume.is_unsynced_reported;
         match (hopeless, named) {
             (true, true) => self.go_on_unsynced(i, &error),
             (true, false) => {
@@ -125,7 +125,7 @@ impl<D: Device> Writer<D> {
     fn go_on_unsynced(&mut self, i: usize, error: &io::Error) {
         self.files[i].step = Step::Done;
         self.files[i].trouble = None;
-        if !std::mem::replace(&mut self.unsynced_reported, true) {
+        if !std::mem::replace(&mut self.volume.is_unsynced_reported, true) {
             let folder = self.files[i].folder.display();
             let remark = format!(
                 "{folder}: cannot sync this folder: {error}; its files have their names and content, but a power failure \
@@ -138,7 +138,7 @@ impl<D: Device> Writer<D> {
 
     /// Takes one step of one file; false if the file must wait.
     fn seal_step(&mut self, i: usize) -> io::Result<bool> {
-        let (token, root) = (self.new_token(), self.root());
+        let (token, root) = (self.new_token(), self.config.folder());
         let (file, device) = (&mut self.files[i], &mut self.device);
         file.step = match file.step {
             // Truncation comes first: it frees preallocated space that the sealed index may need.
@@ -219,7 +219,7 @@ impl<D: Device> Writer<D> {
                 match result {
                     Ok(()) => {
                         (file.step, file.trouble) = (Step::Done, None);
-                        self.unsynced_reported = false;
+                        self.volume.is_unsynced_reported = false;
                     }
                     // A file system without sync of directories (some network and FUSE file systems) keeps names safe
                     // itself.

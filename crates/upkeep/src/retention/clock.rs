@@ -25,20 +25,9 @@ pub struct ClockReading {
 pub(super) struct ClockMonitor {
     last: Option<ClockReading>,
     since: Duration,
-    trusted: bool,
 }
 
 impl ClockMonitor {
-    /// Trusts the clock from now on, whatever it shows.
-    pub fn trust(&mut self) {
-        self.trusted = true;
-    }
-
-    /// True if [`ClockMonitor::trust`] was called.
-    pub fn is_trusted(&self) -> bool {
-        self.trusted
-    }
-
     /// Compares the clocks; true if the period in step restarted at this moment.
     pub fn see(&mut self, at: ClockReading) -> bool {
         let before = (self.last.is_some(), self.since);
@@ -54,9 +43,81 @@ impl ClockMonitor {
         before != (true, self.since)
     }
 
-    /// True if the age rule may apply.
+    /// True if the clock has run in step for [`STEADY`].
     pub fn is_steady(&self, at: ClockReading) -> bool {
-        self.trusted || at.up >= self.since + STEADY
+        at.up >= self.since + STEADY
+    }
+}
+
+/// The clock of the age rule.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct AgeClock {
+    monitor: ClockMonitor,
+    trust: ClockTrust,
+    /// True if the clock of this machine is synchronised.
+    pub is_synchronised: bool,
+}
+
+/// The reason for which the age rule trusts the clock, if it does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum ClockTrust {
+    /// A person started the worker: whatever the clock shows.
+    ByPerson,
+    /// Running in step is enough: the clock is synchronised, or not all files from before the start were too old.
+    #[default]
+    InStep,
+    /// The clock is compared with the begin of the newest file when it began to run in step.
+    Doubted { newest: Timestamp },
+}
+
+/// The finding of [`AgeClock::check`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ClockFinding {
+    /// No reason to doubt the clock.
+    Plausible,
+    /// The clock runs in step but is not synchronised, and all files from before the start are too old.
+    AllTooOld,
+}
+
+impl AgeClock {
+    /// Trusts the clock from now on, whatever it shows.
+    pub fn trust(&mut self) {
+        self.trust = ClockTrust::ByPerson;
+    }
+
+    /// Compares the clocks; `newest` is the begin of the newest file by this clock.
+    pub fn see(&mut self, at: ClockReading, newest: impl FnOnce() -> Option<Timestamp>) {
+        if self.monitor.see(at) && self.trust != ClockTrust::ByPerson {
+            self.trust = newest().map_or(ClockTrust::InStep, |newest| ClockTrust::Doubted { newest });
+        }
+    }
+
+    /// Decides whether a clock that has run in step is plausible for files of this greatest age.
+    pub fn check(&mut self, at: ClockReading, age: Duration) -> ClockFinding {
+        match self.trust {
+            ClockTrust::Doubted { newest } if self.is_steady(at) => {
+                if !self.is_synchronised && newest < at.now.before(age) {
+                    return ClockFinding::AllTooOld;
+                }
+                self.trust = ClockTrust::InStep;
+                ClockFinding::Plausible
+            }
+            _ => ClockFinding::Plausible,
+        }
+    }
+
+    /// True if the age rule may apply to files of this greatest age.
+    pub fn allows(&self, at: ClockReading, age: Duration) -> bool {
+        self.is_steady(at)
+            && match self.trust {
+                ClockTrust::ByPerson | ClockTrust::InStep => true,
+                ClockTrust::Doubted { newest } => newest >= at.now.before(age),
+            }
+    }
+
+    /// True if the clock has run in step for long enough, or a person trusts it.
+    fn is_steady(&self, at: ClockReading) -> bool {
+        self.trust == ClockTrust::ByPerson || self.monitor.is_steady(at)
     }
 }
 
@@ -78,5 +139,31 @@ mod tests {
         }
         steady.see(at(1_001_202, 1207));
         assert!(steady.is_steady(at(1_001_202, 1207)));
+    }
+
+    #[test]
+    fn a_clock_by_which_all_files_are_too_old_is_doubted_until_it_is_synchronised() {
+        let (age, mut clock) = (Duration::from_secs(1000), AgeClock::default());
+        let at = |up| ClockReading { now: Timestamp::from_secs_nanos(1_000_000 + up, 0), up: Duration::from_secs(up) };
+        let newest = Timestamp::from_secs_nanos(900_000, 0);
+        clock.see(at(0), || Some(newest));
+        assert_eq!(clock.check(at(0), age), ClockFinding::Plausible, "not in step for long enough to be judged");
+        assert!(!clock.allows(at(0), age));
+        clock.see(at(600), || panic!("the clock did not step"));
+        assert_eq!(clock.check(at(600), age), ClockFinding::AllTooOld);
+        assert!(!clock.allows(at(600), age) && clock.allows(at(600), Duration::from_secs(200_000)));
+        clock.is_synchronised = true;
+        assert_eq!(clock.check(at(600), age), ClockFinding::Plausible);
+        assert!(clock.allows(at(600), age));
+    }
+
+    #[test]
+    fn a_clock_that_a_person_trusts_is_never_doubted() {
+        let (age, mut clock) = (Duration::from_secs(1000), AgeClock::default());
+        clock.trust();
+        let at = ClockReading { now: Timestamp::from_secs_nanos(1_000_000, 0), up: Duration::ZERO };
+        clock.see(at, || Some(Timestamp::ZERO));
+        assert_eq!(clock.check(at, age), ClockFinding::Plausible);
+        assert!(clock.allows(at, age));
     }
 }

@@ -48,15 +48,15 @@ const UNUSUAL: bool = false;
 
 /// Names and descriptions, in the order of the error numbers.
 static TABLE: [Entry; DecodeError::COUNT] = [
-    entry(DecodeError::LinkUnknown, UNUSUAL, "link_unknown", "the link type of the capture is not understood"),
+    entry(DecodeError::LinkUnknown, UNUSUAL, "link_unknown", "the link type of the capture is not supported"),
     entry(
         DecodeError::LinkShort,
         MALFORMED,
         "link_short",
-        "the frame, or what a tunnel carries, ends inside a link header, tag, label or IP header",
+        "the frame, or the payload of a tunnel, ends inside a link header, tag, label or IP header",
     ),
-    entry(DecodeError::TagsTooMany, UNUSUAL, "tags_too_many", "more VLAN tags than are looked through (8)"),
-    entry(DecodeError::LabelsTooMany, UNUSUAL, "labels_too_many", "more MPLS labels than are looked through (16)"),
+    entry(DecodeError::TagsTooMany, UNUSUAL, "tags_too_many", "more VLAN tags than the decoder parses (8)"),
+    entry(DecodeError::LabelsTooMany, UNUSUAL, "labels_too_many", "more MPLS labels than the decoder parses (16)"),
     entry(
         DecodeError::PppoeHeader,
         MALFORMED,
@@ -67,26 +67,26 @@ static TABLE: [Entry; DecodeError::COUNT] = [
         DecodeError::IpVersion,
         MALFORMED,
         "ip_version",
-        "an IP header of another version than what is around it says",
+        "an IP header of another version than the enclosing header says",
     ),
-    entry(DecodeError::IpHeader, MALFORMED, "ip_header", "an IPv4 header that says it is shorter than 20 bytes"),
+    entry(DecodeError::IpHeader, MALFORMED, "ip_header", "an IPv4 header with a header length below 20 bytes"),
     entry(
         DecodeError::IpLength,
         MALFORMED,
         "ip_length",
-        "an IP packet that is shorter than its header or longer than what is around it",
+        "an IP packet that is shorter than its header or longer than the enclosing packet",
     ),
     entry(
         DecodeError::ExtensionLength,
         MALFORMED,
         "extension_length",
-        "an IPv6 extension header that reaches beyond its packet",
+        "an IPv6 extension header that is longer than its packet",
     ),
     entry(
         DecodeError::ExtensionsTooMany,
         UNUSUAL,
         "extensions_too_many",
-        "more IPv6 extension headers than are walked (8)",
+        "more IPv6 extension headers than the decoder parses (8)",
     ),
     entry(
         DecodeError::TransportShort,
@@ -100,37 +100,27 @@ static TABLE: [Entry; DecodeError::COUNT] = [
         "transport_length",
         "a TCP or UDP header whose length contradicts its packet",
     ),
-    entry(DecodeError::Cut, UNUSUAL, "cut", "the captured bytes end before the headers do"),
-    entry(
-        DecodeError::TunnelHeader,
-        UNUSUAL,
-        "tunnel_header",
-        "a GRE or ERSPAN header of a kind that is not looked through",
-    ),
-    entry(DecodeError::TunnelNotIp, UNUSUAL, "tunnel_not_ip", "a tunnel that carries something else than IP"),
+    entry(DecodeError::Cut, UNUSUAL, "cut", "the captured bytes end within the headers"),
+    entry(DecodeError::TunnelHeader, UNUSUAL, "tunnel_header", "a GRE or ERSPAN header of an unsupported kind"),
+    entry(DecodeError::TunnelNotIp, UNUSUAL, "tunnel_not_ip", "a tunnel whose payload is not IP"),
     entry(
         DecodeError::TunnelImplausible,
         UNUSUAL,
         "tunnel_implausible",
-        "UDP on the port of a tunnel that does not look like it",
+        "UDP on the port of a tunnel without a plausible tunnel header",
     ),
     entry(
         DecodeError::TunnelFragment,
         UNUSUAL,
         "tunnel_fragment",
-        "a part of a fragmented tunnel packet, which is not looked into",
+        "a fragment of a tunnel packet, whose payload is not decoded",
     ),
-    entry(
-        DecodeError::TunnelsTooMany,
-        UNUSUAL,
-        "tunnels_too_many",
-        "more tunnels in each other than are looked into (4)",
-    ),
+    entry(DecodeError::TunnelsTooMany, UNUSUAL, "tunnels_too_many", "more nested tunnels than the decoder enters (4)"),
     entry(
         DecodeError::FragmentOrphan,
         UNUSUAL,
         "fragment_orphan",
-        "a later fragment whose first was not seen before it: without ports",
+        "a later fragment whose first fragment was not seen before it: without ports",
     ),
 ];
 

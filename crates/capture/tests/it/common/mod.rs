@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use testkit::Port;
 
 /// Long enough for anything that is on its way; a test that waits it out fails, it does not pass.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(120);
 pub const WAIT: Duration = Duration::from_millis(20);
 
 /// How much a source may hold while nobody reads.

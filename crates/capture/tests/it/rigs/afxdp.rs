@@ -20,7 +20,7 @@ impl crate::conformance::Rig for Rig {
         let sandbox = Sandbox::new(test)?;
         let (a, b) = sandbox.veth("a", "b");
         // Until the kernel has noticed the carrier, what a port is given to send is dropped.
-        let (mut netlink, until) = (sandbox.netlink(), Instant::now() + Duration::from_secs(20));
+        let (mut netlink, until) = (sandbox.netlink(), Instant::now() + Duration::from_secs(120));
         while ![&a, &b].iter().all(|p| netlink.link_by_index(p.index).expect("port").operstate == OPERATIONAL) {
             assert!(Instant::now() < until, "the ports come up");
             std::thread::sleep(Duration::from_millis(1));

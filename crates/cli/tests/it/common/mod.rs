@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// A test that waits this long has failed; nothing is asserted about how long things take.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What a run left behind.
 #[derive(Debug)]
@@ -65,6 +65,15 @@ pub fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
+/// Waits until every thread of the process has its filter of system calls. From then on, the debug binary aborts at a
+/// call that is in no list (`sys::seccomp`).
+pub fn until_filtered(child: &Child) {
+    until("every thread has a filter of system calls", || {
+        let threads = sys::privilege::of_threads(child.id());
+        !threads.is_empty() && threads.iter().all(|thread| thread.calls_filtered)
+    });
+}
+
 /// A process that is killed if the test ends before it.
 pub struct Running(pub Child);
 
@@ -84,6 +93,25 @@ impl Running {
             said.push_str(&line);
         }
         (Self(child), err)
+    }
+
+    /// Reads the reports that `record --json` and `run --json` print each second, until one of them satisfies
+    /// `is_reached`. Reports that were read are not in the output that [`Self::end`] returns.
+    pub fn read_reports_until(&mut self, what: &str, is_reached: impl Fn(&serde_json::Value) -> bool) {
+        let (begun, out) = (Instant::now(), self.0.stdout.as_mut().expect("caught"));
+        loop {
+            // Byte by byte: a buffer would keep bytes of the next report.
+            let (mut line, mut byte) = (Vec::new(), [0]);
+            while byte != [b'\n'] {
+                out.read_exact(&mut byte).unwrap_or_else(|e| panic!("waited in vain: {what}: {e}"));
+                line.push(byte[0]);
+            }
+            let report = objects(std::str::from_utf8(&line).expect("text")).remove(0);
+            if is_reached(&report["live"]) {
+                return;
+            }
+            assert!(begun.elapsed() < PATIENCE, "waited in vain: {what}: {report}");
+        }
     }
 
     /// Waits for the end.
@@ -115,6 +143,26 @@ pub fn objects(out: &str) -> Vec<serde_json::Value> {
         other => panic!("{other:?}: {line}"),
     };
     out.lines().map(object).collect()
+}
+
+/// The number of lost packets in the final report of `record --json`. The ledger closes, and the exit status says
+/// whether packets were lost: a busy machine may lose some, but all of them are counted.
+#[track_caller]
+pub fn lost_in_report(said: &Said) -> u64 {
+    let last = objects(&said.out).pop().expect("a report");
+    let report = &last["report"];
+    let number = |key: &str| report[key].as_u64().unwrap_or_else(|| panic!("no {key}: {last}"));
+    let lost = number("lost_total");
+    assert_eq!(report["residue"], 0, "{last}");
+    assert_eq!(number("offered"), number("stored") + number("filtered") + lost, "{last}");
+    assert_eq!(said.status, Some(i32::from(lost > 0)), "{said:?}");
+    lost
+}
+
+/// The number of packets that a query finds in a store; 0 if the store has none yet.
+pub fn stored_packets(store: &Path) -> u64 {
+    let said = run(&["packets", "--store", arg(store), "--count", "--json"]);
+    objects(&said.out).pop().and_then(|counted| counted["packets"].as_u64()).unwrap_or(0)
 }
 
 /// What `demo --json` says of itself: every data type has every packet, and the walk found who was sent.

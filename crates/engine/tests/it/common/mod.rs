@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use testkit::TempDir;
 
 /// A test that waits this long has failed; nothing is asserted about how long things take.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Small enough for many tests side by side, and small enough to be filled.
 pub const RING: u64 = 8 << 20;

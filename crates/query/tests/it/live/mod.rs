@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use testkit::{ChildTest, RawSender, Sandbox, TempDir, VethOptions};
 
 /// A test that waits this long has failed; nothing is asserted about how long things take.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Set for a process that only records: store and socket.
 const STORE: &str = "NETGRAIN_TEST_STORE";
@@ -120,6 +120,9 @@ fn every_packet_is_found_once_up_to_the_moment_of_the_question() {
         let context = format!("after {:?}", begun.elapsed());
         assert_whole(&found, before, &answer.warnings(), &context);
         from_ring += answer.cost().from_ring;
+        // A block that grew since the query began may count packets behind the end of the query.
+        let counted = answer.tally(0).stored;
+        assert!(counted >= found.len() as u64, "{context}: {} packets found, {counted} counted", found.len());
         assert_eq!(answer.warnings(), [""; 0], "{context}");
         assert!(answer.is_complete(), "{context}: a file in work is no damage");
         std::thread::sleep(Duration::from_millis(200));
@@ -137,7 +140,8 @@ fn what_the_ring_still_has_is_not_read_from_the_disk_and_survives_damage_there()
     let store = dir.join("store");
     let ring = Some(64 << 20);
     let socket = socket(dir.join("s"));
-    let plan = Plan { socket, ring, rotate: None, segment: 64 << 20, ..sim("300,rate=20kpps,truth", &store) };
+    // The ring holds the packets of forty seconds: a busy machine has indexed two blocks by then.
+    let plan = Plan { socket, ring, rotate: None, segment: 64 << 20, ..sim("300,rate=5kpps,truth", &store) };
     let capture = start(&plan);
     let indexed = |answer: &Results| answer.cost().blocks_read;
     until("two blocks of its first file are indexed", || {
@@ -211,7 +215,8 @@ fn a_socket_that_refuses_and_one_that_has_gone_cost_a_remark_and_the_last_second
     let store = dir.join("store");
     let plan = Plan { socket: socket(dir.join("s")), ..sim("300,rate=5kpps,truth", &store) };
     let capture = start(&plan);
-    until("it is recording", || stored(&capture) > 10_000);
+    let on_disk = || numbers(&mut begin(&store, Query { live: false, ..Query::default() })).len();
+    until("a thousand packets are on disk", || stored(&capture) > 1000 && on_disk() >= 1000);
     std::fs::remove_file(dir.join("s")).expect("a socket");
     let mut answer = begin(&store, Query::default());
     let found = numbers(&mut answer);
@@ -322,20 +327,25 @@ fn a_follow_ends_with_a_killed_recorder_and_has_everything_that_it_published() {
     let store = dir.path().to_owned();
     let mut recorder = recorder_process(&store);
     until("it records", || !numbers(&mut begin(&store, Query::default())).is_empty());
+    let on_disk = || numbers(&mut begin(&store, Query { live: false, ..Query::default() })).len() as u64;
+    let mut written = 0;
     let (found, remarks) = std::thread::scope(|scope| {
         let follower = scope.spawn(|| follow(&store, Query::default()));
         std::thread::sleep(Duration::from_millis(2300));
+        until("a second of packets is on disk", || {
+            written = on_disk();
+            written >= 20_000
+        });
         recorder.kill();
         follower.join().expect("an answer")
     });
-    assert_whole(&found, 20_000, &remarks, "followed");
+    assert_whole(&found, written, &remarks, "followed");
     assert!(remarks.iter().any(|r| r.contains("has ended")), "{remarks:?}");
     // What it has left behind is read as far as it goes, and is the beginning of the same.
     let mut answer = begin(&store, Query::default());
     let left = numbers(&mut answer);
-    assert_whole(&left, 1, &answer.warnings(), "left behind");
+    assert_whole(&left, written, &answer.warnings(), "left behind: no more than was not written yet is missing");
     assert!(left.len() <= found.len(), "{} on disk, {} followed", left.len(), found.len());
-    assert!(found.len() - left.len() < 40_000, "no more than the last second is missing");
     // And there is nothing to follow any more.
     let (again, remarks) = follow(&store, Query::default());
     assert_eq!(again.len(), left.len());
@@ -357,7 +367,6 @@ fn a_follow_ends_when_its_interval_does_and_when_it_is_told_to() {
         assert!(found.ts <= to && found.ts >= last);
         last = found.ts;
     }
-    assert!(to.since(last) < Duration::from_millis(500), "to the end of the interval: {last} of {to}");
     // Nothing matches, so nothing comes; it ends all the same.
     let stop_it = Arc::new(AtomicBool::new(false));
     let filter = Filter::parse("host 203.0.113.77").expect("a filter");
@@ -369,6 +378,12 @@ fn a_follow_ends_when_its_interval_does_and_when_it_is_told_to() {
         assert!(follower.join().expect("an answer").is_empty());
     });
     stop(capture);
+    let mut answer = begin(&store, Query { to, ..Query::default() });
+    let mut end = Timestamp::ZERO;
+    while let Some(found) = answer.next().expect("a packet") {
+        end = found.ts;
+    }
+    assert_eq!(last, end, "to the end of the interval, {to}");
 }
 
 #[test]

@@ -1,0 +1,70 @@
+//! The warning that a replayed capture is perhaps in the store already. A store does not refuse packets of a time that it
+//! has: a later part of the same capture, or another capture point under the same name, is a legitimate addition.
+
+use crate::convert::open::open;
+use base::Timestamp;
+use base::units::show_count;
+use engine::{Plan, SourcePlan};
+use query::{Query, QuerySource};
+use std::path::Path;
+use std::time::Duration;
+use store::names::interface_folder;
+
+/// The time from the first packet on in which stored packets are looked for: the duration of a row.
+const SECOND: Duration = Duration::from_secs(1);
+
+/// The most packets that are counted.
+const MAX_COUNT: u64 = 1_000_000;
+
+/// Returns a warning if the store has packets of this interface in the first second of the capture file to replay.
+/// `None` for other sources, and for standard input, which can be read only once.
+pub fn warning(plan: &Plan) -> Option<String> {
+    let store = &plan.store.as_ref()?.dir;
+    let path = match &plan.source {
+        SourcePlan::File { path, .. } => path,
+        SourcePlan::Files { paths, .. } => paths.first()?,
+        SourcePlan::Interface(_) | SourcePlan::Sim { .. } => return None,
+    };
+    let interface = plan.source.label();
+    if path == Path::new("-") || !interface_folder(store, &interface).exists() {
+        return None;
+    }
+    let first = first_packet(path, &plan.source)?;
+    let question = Query {
+        from: first,
+        to: first.after(SECOND - Duration::from_nanos(1)),
+        interfaces: vec![interface.clone()],
+        live: false,
+        ..Query::default()
+    };
+    // Errors of the store are reported where the store is written.
+    let mut stored = query::run(&QuerySource::Store(store.clone()), question).ok()?;
+    let mut packets = 0;
+    while packets < MAX_COUNT && matches!(stored.next(), Ok(Some(_))) {
+        packets += 1;
+    }
+    (packets > 0).then(|| {
+        format!(
+            "{}: {} has packets of this time already, {} of {interface} in the second from {first} on; this run adds its \
+             packets to them, so that each packet of the same capture is there twice: name another --store, or another \
+             --name for another capture point",
+            path.display(),
+            store.display(),
+            show_count(packets)
+        )
+    })
+}
+
+/// The timestamp of the first packet. `None` if there is none, or if the file cannot be read, which the replay reports.
+fn first_packet(path: &Path, source: &SourcePlan) -> Option<Timestamp> {
+    let format = match source {
+        SourcePlan::File { options, .. } | SourcePlan::Files { options, .. } => options.format,
+        SourcePlan::Interface(_) | SourcePlan::Sim { .. } => None,
+    };
+    let bytes = open(path).ok()?;
+    let mut reader = match format {
+        Some(format) => pcap::Reader::open_as(bytes, format).ok()?,
+        None => pcap::Reader::open(bytes).ok()?,
+    };
+    reader.next().ok()??.ts
+}

@@ -1,0 +1,226 @@
+//! The text of an error in the arguments: one line with the mistake, a correction, and the help of the verb that was
+//! typed. The text comes from the kind and the context of clap's error.
+
+use crate::verbs::Netgrain;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Arg, Command, CommandFactory};
+use std::path::Path;
+
+/// The error in one line; `words` are the arguments behind the name of the program.
+pub fn message(e: &clap::Error, words: &[String]) -> String {
+    let mut netgrain = Netgrain::command();
+    netgrain.build();
+    let verb = typed_verb(&netgrain, words);
+    let text = match e.kind() {
+        ErrorKind::MissingRequiredArgument => missing(e, &verb),
+        ErrorKind::UnknownArgument => unknown(e, &netgrain, &verb),
+        ErrorKind::InvalidSubcommand => no_verb(e, &verb),
+        ErrorKind::InvalidValue if text_of(e, ContextKind::InvalidValue).is_some_and(|v| v.is_empty()) => {
+            text_of(e, ContextKind::InvalidArg).map(|arg| format!("'{arg}' needs a value"))
+        }
+        ErrorKind::InvalidValue => not_a_choice(e),
+        ErrorKind::ArgumentConflict => conflict(e),
+        _ => None,
+    };
+    format!("{}; see {} --help", text.unwrap_or_else(|| plain(e)), verb.path)
+}
+
+/// The verb on the command line, or the program if no verb was recognized.
+struct TypedVerb<'a> {
+    command: &'a Command,
+    /// `netgrain VERB`.
+    path: String,
+    /// The words behind the verb.
+    rest: &'a [String],
+}
+
+fn typed_verb<'a>(netgrain: &'a Command, words: &'a [String]) -> TypedVerb<'a> {
+    let mut typed = TypedVerb { command: netgrain, path: "netgrain".into(), rest: words };
+    while let Some((word, rest)) = typed.rest.split_first()
+        && let Some(inner) = typed.command.find_subcommand(word)
+    {
+        typed = TypedVerb { command: inner, path: format!("{} {}", typed.path, inner.get_name()), rest };
+    }
+    typed
+}
+
+fn text_of(e: &clap::Error, kind: ContextKind) -> Option<String> {
+    match e.get(kind)? {
+        ContextValue::String(text) => Some(text.clone()),
+        ContextValue::Strings(all) => Some(all.join(" ")),
+        _ => None,
+    }
+}
+
+fn values_of(e: &clap::Error, kind: ContextKind) -> Vec<String> {
+    match e.get(kind) {
+        Some(ContextValue::Strings(all)) => all.clone(),
+        Some(ContextValue::String(text)) => vec![text.clone()],
+        _ => Vec::new(),
+    }
+}
+
+/// clap's own text in one line.
+fn plain(e: &clap::Error) -> String {
+    let text = e.render().to_string();
+    let lines = text.lines().map(str::trim).filter(|l| !l.is_empty());
+    let said: Vec<_> = lines.take_while(|l| !l.starts_with("Usage:") && !l.starts_with("For more")).collect();
+    said.join(" ").replace(" tip: ", "; ").trim_start_matches("error: ").to_owned()
+}
+
+fn missing(e: &clap::Error, verb: &TypedVerb<'_>) -> Option<String> {
+    let wanted = values_of(e, ContextKind::InvalidArg);
+    let is_query = ["packets", "flows", "series"].contains(&verb.command.get_name());
+    if !is_query || !wanted.iter().any(|arg| arg.starts_with("--store")) {
+        let several = if wanted.len() == 1 { "argument is" } else { "arguments are" };
+        let advice = match (verb.command.get_name(), &wanted[..]) {
+            ("record", [store]) if store.starts_with("--store") => {
+                " (the folder that gets the packet files, as in --store /data)"
+            }
+            _ => "",
+        };
+        return Some(format!("a required {several} missing: {}{advice}", wanted.join(" ")));
+    }
+    if let Some(file) = verb.rest.iter().find(|word| !word.starts_with('-') && Path::new(word).is_file()) {
+        return Some(format!("{file} is a file: use -r {file}"));
+    }
+    if let Some(folder) = verb.rest.iter().find(|word| !word.starts_with('-') && Path::new(word).is_dir()) {
+        return Some(format!(
+            "{folder} is a folder: use --store {folder} if it is a store, or -r with the files in it"
+        ));
+    }
+    let file = verb.rest.iter().find(|word| !word.starts_with('-') && is_named_as_capture(word));
+    if let Some(file) = file {
+        return Some(format!("there is no file {file}: check the path, then use -r {file}"));
+    }
+    Some("a source is missing: add --store <DIR> for a store, or -r <FILE> for files".into())
+}
+
+/// True if the word ends as the name of a capture does.
+fn is_named_as_capture(word: &str) -> bool {
+    let word = word.trim_end_matches(".gz").trim_end_matches(".zst");
+    [".pcap", ".pcapng", ".cap", ".raw", ".ipfix", ".parquet"].iter().any(|end| word.ends_with(end))
+}
+
+fn unknown(e: &clap::Error, netgrain: &Command, verb: &TypedVerb<'_>) -> Option<String> {
+    let given = text_of(e, ContextKind::InvalidArg)?;
+    if !given.starts_with('-') {
+        return Some(format!("'{given}' is one argument too many"));
+    }
+    let text = format!("{} has no option '{given}'", verb.path);
+    if let Some(similar) = text_of(e, ContextKind::SuggestedArg) {
+        return Some(format!("{text}; did you mean '{similar}'?"));
+    }
+    let takes_paths = verb.command.get_positionals().any(|arg| ["PATH", "FILE"].contains(&value_name(arg)));
+    if takes_paths && ["-r", "--read"].contains(&given.as_str()) {
+        return Some(format!("{text}; name the files without it, as in {} FILE", verb.path));
+    }
+    let others: Vec<&str> = netgrain
+        .get_subcommands()
+        .filter(|other| !other.is_hide_set() && other.get_name() != verb.command.get_name())
+        .filter(|other| other.get_arguments().any(|arg| is_named(arg, &given)))
+        .map(Command::get_name)
+        .collect();
+    Some(match &others[..] {
+        [] => text,
+        [one] => format!("{text}; it is an option of netgrain {one}"),
+        some => format!("{text}; it is an option of the verbs {}", some.join(", ")),
+    })
+}
+
+fn value_name(arg: &Arg) -> &str {
+    arg.get_value_names().and_then(|names| names.first()).map_or("", |name| name.as_str())
+}
+
+fn is_named(arg: &Arg, given: &str) -> bool {
+    let long = given.strip_prefix("--").map(|long| long.split_once('=').map_or(long, |(name, _)| name));
+    match long {
+        Some(long) => arg.get_long() == Some(long),
+        None => arg.get_short() == given.chars().nth(1),
+    }
+}
+
+fn no_verb(e: &clap::Error, verb: &TypedVerb<'_>) -> Option<String> {
+    let given = text_of(e, ContextKind::InvalidSubcommand)?;
+    let text = format!("'{given}' is not a verb of {}", verb.path);
+    let similar = values_of(e, ContextKind::SuggestedSubcommand);
+    if !similar.is_empty() {
+        return Some(format!("{text}; did you mean '{}'?", similar.join("' or '")));
+    }
+    if Path::new(&given).is_file() {
+        return Some(format!("{text} but a file: use netgrain packets -r {given}, or flows or series for packets"));
+    }
+    let verbs = verb.command.get_subcommands().filter(|inner| !inner.is_hide_set() && inner.get_name() != "help");
+    let verbs: Vec<&str> = verbs.map(Command::get_name).collect();
+    Some(format!("{text}; the verbs are {}", verbs.join(", ")))
+}
+
+fn not_a_choice(e: &clap::Error) -> Option<String> {
+    let (arg, value) = (text_of(e, ContextKind::InvalidArg)?, text_of(e, ContextKind::InvalidValue)?);
+    let text = format!("'{value}' is not a value of '{arg}'");
+    let choices = values_of(e, ContextKind::ValidValue);
+    let text = if choices.is_empty() { text } else { format!("{text}; write one of {}", choices.join(", ")) };
+    Some(match text_of(e, ContextKind::SuggestedValue) {
+        Some(similar) => format!("{text}; did you mean '{similar}'?"),
+        None => text,
+    })
+}
+
+fn conflict(e: &clap::Error) -> Option<String> {
+    let given = text_of(e, ContextKind::InvalidArg)?;
+    let others = values_of(e, ContextKind::PriorArg);
+    if others.is_empty() || others == [given.clone()] {
+        return Some(format!("'{given}' cannot be used twice; write it once"));
+    }
+    let others: Vec<String> = others.iter().map(|other| format!("'{other}'")).collect();
+    Some(format!("'{given}' cannot be used with {}; leave one of them out", others.join(" and ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    fn said(line: &str) -> String {
+        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        let all = ["netgrain".to_owned()].into_iter().chain(words.iter().cloned());
+        let e = Netgrain::try_parse_from(all).map(drop).expect_err("it is refused");
+        message(&e, &words)
+    }
+
+    #[test]
+    fn the_help_of_the_verb_that_was_typed_is_named() {
+        for (line, help) in [
+            ("packets -r", "see netgrain packets --help"),
+            ("flows --store S --top", "see netgrain flows --help"),
+            ("flows --store S --group foo", "see netgrain flows --help"),
+            ("record -r x.pcap", "see netgrain record --help"),
+            ("verify -r x.pcap", "see netgrain verify --help"),
+            ("run --sim 60 --source-kind pcap", "see netgrain run --help"),
+            ("group create x --colour", "see netgrain group create --help"),
+            ("recrod", "see netgrain --help"),
+        ] {
+            assert!(said(line).ends_with(&format!("; {help}")), "{line}: {}", said(line));
+        }
+    }
+
+    #[test]
+    fn an_option_of_another_verb_is_named_with_the_verb() {
+        assert!(
+            said("retain --parquet x").contains("an option of the verbs flows, series"),
+            "{}",
+            said("retain --parquet x")
+        );
+        assert!(said("verify -r x").contains("as in netgrain verify FILE"), "{}", said("verify -r x"));
+        assert!(said("flows --store S --stoer x").contains("did you mean '--store'?"));
+    }
+
+    #[test]
+    fn a_query_without_a_source_is_answered_with_the_two_sources() {
+        for verb in ["packets", "flows", "series"] {
+            assert!(said(verb).contains("add --store <DIR> for a store, or -r <FILE>"), "{}", said(verb));
+            let file = said(&format!("{verb} no-such.pcap"));
+            assert!(file.contains("there is no file no-such.pcap: check the path, then use -r no-such.pcap"), "{file}");
+        }
+    }
+}

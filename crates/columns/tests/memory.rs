@@ -1,0 +1,46 @@
+//! The memory of a writer does not grow with the seconds of a replay: allocations are counted, so this is a program of
+//! its own with a single test.
+
+use base::Timestamp;
+use netgrain_columns::{Config, Writer};
+use series::Row;
+use std::time::Duration;
+use testkit::{Counting, TempDir};
+
+#[global_allocator]
+static COUNTING: Counting = Counting::new();
+
+/// The most bytes that a replay takes for so many seconds, of which each is a tick, before the files are sealed.
+fn peak(seconds: u64) -> usize {
+    let dir = TempDir::new("columns-memory");
+    let day = Duration::from_secs(86_400);
+    let config = Config {
+        series_every: day,
+        wait_when_full: true,
+        // Longer than the test: the writer passes on only full batches.
+        hand_over_pause: Duration::from_secs(3600),
+        ..Config::new(dir.path(), "eth1")
+    };
+    let before = COUNTING.begin();
+    let mut writer = Writer::new(config).expect("threads");
+    for i in 0..seconds {
+        // All in the same day, so that no file is sealed.
+        let second = 1_789_948_800 + i;
+        let mut row = Row { second, ..Row::default() };
+        row.total.packets = i % 7;
+        row.total.bytes = 60 * (i % 7);
+        writer.row(&row);
+        writer.tick(Timestamp::from_secs_nanos(second + 1, 0));
+    }
+    let most = COUNTING.most_since(before);
+    let (counts, events) = writer.finish();
+    assert_eq!((counts.sealed, events.len()), (seconds, 1), "{events:?}");
+    most
+}
+
+#[test]
+fn a_replay_takes_a_few_batches_of_many_rows_and_not_a_batch_for_each_second() {
+    let (few, many) = (peak(2_000), peak(80_000));
+    // A batch of a single row takes 300 bytes: 24 MB if none of them is synced yet.
+    assert!(many < few + (4 << 20), "{many} bytes for 80,000 seconds, {few} for 2,000");
+}

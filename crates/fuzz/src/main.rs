@@ -1,0 +1,45 @@
+//! Runs a target under libFuzzer; `cargo xtask fuzz TARGET` builds this program and starts it. `NETGRAIN_FUZZ_TARGET`
+//! names the target, and `NETGRAIN_FUZZ_SEEDS` a folder into which the seeds are written first.
+#![cfg_attr(fuzzing, no_main)]
+
+#[cfg(fuzzing)]
+mod guided {
+    use netgrain_fuzz::{TARGETS, Target};
+    use std::sync::OnceLock;
+
+    static CHOSEN: OnceLock<Target> = OnceLock::new();
+
+    fn choose() -> Target {
+        let name = std::env::var("NETGRAIN_FUZZ_TARGET").unwrap_or_default();
+        let Some(target) = netgrain_fuzz::target(&name) else {
+            let names: Vec<&str> = TARGETS.iter().map(|target| target.name).collect();
+            eprintln!("there is no target {name:?}; there are {}", names.join(", "));
+            std::process::exit(2);
+        };
+        if let Some(folder) = std::env::var_os("NETGRAIN_FUZZ_SEEDS").map(std::path::PathBuf::from) {
+            for (number, seed) in (target.seeds)().iter().enumerate() {
+                let path = folder.join(format!("seed-{number}"));
+                std::fs::write(&path, seed).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+            }
+        }
+        *target
+    }
+
+    libfuzzer_sys::fuzz_target!(
+        init: {
+            let _ = CHOSEN.set(choose());
+            // The hook of libfuzzer-sys aborts at each panic, also at those that a reader catches and reports as
+            // damage. A panic that leaves the target ends the process all the same.
+            let _ = std::panic::take_hook();
+        },
+        |bytes: &[u8]| if let Some(target) = CHOSEN.get() {
+            (target.run)(bytes);
+        }
+    );
+}
+
+#[cfg(not(fuzzing))]
+fn main() {
+    eprintln!("this build has no libFuzzer; run `cargo xtask fuzz TARGET`");
+    std::process::exit(2);
+}

@@ -1,0 +1,158 @@
+//! Journals and Parquet files of flow records and rows. What a Parquet file has without any error is the same after it
+//! was written and read again.
+//!
+//! ```text
+//! bit 0: leave the checksums as they are; bit 1: rows in place of flow records | the file
+//! ```
+
+use crate::Target;
+use crate::targets::{repair, u32_at, u64_at};
+use base::{Prng, Timestamp};
+use columns::{
+    Config, Query, Writer, flows, judge_journal, read_flows, read_series, series, write_flows, write_series,
+};
+use flow::Record;
+use flow::sample::any_record;
+use series::Row;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use store::names;
+use testkit::TempDir;
+
+pub const JOURNAL: Target =
+    Target { name: "journal", run: run_journal, seeds: journal_seeds, rounds: 600, memory: 64 << 20 };
+pub const PARQUET: Target =
+    Target { name: "parquet", run: run_parquet, seeds: parquet_seeds, rounds: 60, memory: 64 << 20 };
+
+/// Bytes of the header of a journal and of the header of a batch.
+const HEADER: usize = 24;
+const HEAD: usize = 20;
+
+thread_local! {
+    /// Inputs of this thread become files here.
+    static FOLDER: TempDir = TempDir::new("fuzz-columns");
+}
+
+/// Calls `work` with a path of this name at which these bytes lie.
+fn with_file(name: &str, bytes: &[u8], work: impl FnOnce(&Path, &Path)) {
+    FOLDER.with(|folder| {
+        let interface = names::interface_folder(folder.path(), "eth1");
+        fs::create_dir_all(&interface).expect("a folder");
+        let path = interface.join(name);
+        fs::write(&path, bytes).expect("a file");
+        work(folder.path(), &path);
+        fs::remove_file(&path).expect("the file");
+    });
+}
+
+fn run_journal(bytes: &[u8]) {
+    let Some((&mode, bytes)) = bytes.split_first() else { return };
+    let mut bytes = bytes.to_vec();
+    if mode & 1 == 0 {
+        repair_journal(&mut bytes);
+    }
+    let kind = if mode & 2 == 0 { "flows" } else { "series" };
+    with_file(&format!("20261121T104000.000000000Z.{kind}.partial"), &bytes, |store, path| {
+        drop(judge_journal(path).expect("a file that can be read"));
+        let query = Query::new(store);
+        if mode & 2 == 0 {
+            let records: Vec<Record> = flows(&query).expect("a store").collect();
+            assert!(records.is_sorted_by_key(|r| (r.first(), r.id)), "{records:?}");
+        } else {
+            let rows: Vec<Row> = series(&query).expect("a store").collect();
+            assert!(rows.is_sorted_by_key(|row| row.second), "{rows:?}");
+        }
+    });
+}
+
+fn repair_journal(bytes: &mut [u8]) -> Option<()> {
+    repair(bytes, 0..HEADER);
+    let (id, mut at) = (u64_at(bytes, 12)? as u64, HEADER);
+    while at + HEAD <= bytes.len() {
+        let length = u32_at(bytes, at)?.min(bytes.len() - at - HEAD);
+        let batch = &mut bytes[at..at + HEAD + length];
+        let content = crc32c::crc32c(&batch[HEAD..]);
+        batch[..4].copy_from_slice(&(length as u32).to_le_bytes());
+        batch[8..12].copy_from_slice(&content.to_le_bytes());
+        let check = [&batch[..16], &id.to_le_bytes(), &(at as u64).to_le_bytes()].concat();
+        batch[16..20].copy_from_slice(&crc32c::crc32c(&check).to_le_bytes());
+        at += HEAD + length;
+    }
+    Some(())
+}
+
+fn run_parquet(bytes: &[u8]) {
+    let Some((&mode, bytes)) = bytes.split_first() else { return };
+    with_file("input.parquet", bytes, |_, path| {
+        if mode & 2 == 0 {
+            let Ok(file) = read_flows(path) else { return };
+            let names = file.names().to_vec();
+            let Ok(records) = file.collect::<Result<Vec<Record>, _>>() else { return };
+            let mut written = Vec::new();
+            write_flows(&mut written, &mut records.iter().cloned(), &|| names.clone()).expect("memory");
+            fs::write(path, &written).expect("a file");
+            let again: Vec<Record> = read_flows(path).expect("our file").map(|r| r.expect("our record")).collect();
+            assert_eq!(again, records);
+        } else {
+            let Ok(file) = read_series(path) else { return };
+            let Ok(rows) = file.collect::<Result<Vec<Row>, _>>() else { return };
+            let mut written = Vec::new();
+            write_series(&mut written, &mut rows.iter().cloned(), &Vec::new).expect("memory");
+            fs::write(path, &written).expect("a file");
+            let again: Vec<Row> = read_series(path).expect("our file").map(|r| r.expect("our row")).collect();
+            assert_eq!(again.len(), rows.len());
+        }
+    });
+}
+
+fn records() -> Vec<Record> {
+    let mut prng = Prng::new(13);
+    (0..6).map(|_| any_record(&mut prng)).collect()
+}
+
+fn rows() -> Vec<Row> {
+    (0..6).map(|i| Row { second: 1_795_305_600 + i, interface: 1, syn: i, ..Row::default() }).collect()
+}
+
+/// The journals that a writer leaves if its process dies.
+fn journal_seeds() -> Vec<Vec<u8>> {
+    let store = TempDir::new("fuzz-journal");
+    let mut writer =
+        Writer::new(Config { wait_when_full: true, ..Config::new(store.path(), "eth1") }).expect("threads");
+    for (i, (record, row)) in records().iter().zip(rows()).enumerate() {
+        writer.record(record);
+        writer.row(&row);
+        writer.tick(Timestamp::from_nanos(i as u64 * 1_000_000_000));
+    }
+    drop(writer);
+    ["flows", "series"].iter().zip([0, 2]).map(|(kind, mode)| [&[mode], &left(&store, kind)[..]].concat()).collect()
+}
+
+/// The journal of this kind, as soon as no process has it locked.
+fn left(store: &TempDir, kind: &str) -> Vec<u8> {
+    let folder = names::interface_folder(store.path(), "eth1");
+    let find = || {
+        let paths = fs::read_dir(&folder).ok()?.flatten().map(|entry| entry.path());
+        let mut journals = paths.filter(|path| path.to_string_lossy().ends_with(&format!(".{kind}.partial")));
+        journals.next().filter(|path| fs::File::open(path).is_ok_and(|file| file.try_lock().is_ok()))
+    };
+    let wait = || std::thread::sleep(Duration::from_millis(5));
+    let found: Option<PathBuf> = (0..10_000).find_map(|_| {
+        find().or_else(|| {
+            wait();
+            None
+        })
+    });
+    fs::read(found.unwrap_or_else(|| panic!("{}: no journal of {kind}", folder.display()))).expect("a journal")
+}
+
+fn parquet_seeds() -> Vec<Vec<u8>> {
+    let names = || vec![(1, "eth1".to_owned())];
+    let (mut of_flows, mut of_rows) = (vec![0], vec![2]);
+    let mut records = records();
+    records.sort_by_key(|r| (r.first(), r.id));
+    write_flows(&mut of_flows, &mut records.into_iter(), &names).expect("memory");
+    write_series(&mut of_rows, &mut rows().into_iter(), &names).expect("memory");
+    vec![of_flows, of_rows]
+}

@@ -1,0 +1,58 @@
+//! Configuration files. A file without errors is the same configuration after it was printed and read again.
+
+use crate::Target;
+use crate::targets::text_of;
+use config::Config;
+use std::path::Path;
+
+pub const TARGET: Target = Target { name: "configuration", run, seeds, rounds: 1500, memory: 32 << 20 };
+
+/// A folder that does not exist, so that no program is read from a file of the machine.
+const FOLDER: &str = "/proc/0/none";
+
+fn run(bytes: &[u8]) {
+    let text = text_of(bytes);
+    let mut config = Config::default();
+    if let Err(errors) = config::read(text, Path::new(FOLDER), &mut config) {
+        assert!(!errors.is_empty());
+        let lines = 1 + text.bytes().filter(|b| *b == b'\n').count();
+        assert!(errors.iter().all(|e| e.line <= lines && !e.to_string().contains('\n')), "{errors:?}");
+        return;
+    }
+    drop(config::contradictions(&config));
+    let printed = config::dump(&config);
+    let mut again = Config::default();
+    if let Err(errors) = config::read(&printed, Path::new(FOLDER), &mut again) {
+        panic!("{errors:?} in {printed}");
+    }
+    assert_eq!(again, config);
+}
+
+fn seeds() -> Vec<Vec<u8>> {
+    let usual = Config::default();
+    let dump = config::dump(&usual);
+    let mut seeds: Vec<Vec<u8>> = vec![
+        b"[capture]\ninterfaces = [\"eth0\", \"eth1\"]\nsnaplen = 128\n\n[flow]\nidle_timeout = \"15s\"\n".to_vec(),
+        b"[[group]]\nname = \"web\"\nprogram = \"main = tcp >-> steer_flow\"\npolicy = \"shared\"\nfold = true\n\
+          interfaces = [\"eth0\"]\nmembers = [\"interface:eth1,weight=2\", \"file:/tmp/a.pcap,most=1GiB,class=x\"]\n"
+            .to_vec(),
+    ];
+    // One seed for each section: short, with all of its keys and without the comments.
+    let lines: Vec<&str> = dump.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).collect();
+    seeds.extend(sections(&lines));
+    seeds
+}
+
+fn sections(lines: &[&str]) -> Vec<Vec<u8>> {
+    let mut sections: Vec<Vec<u8>> = Vec::new();
+    for line in lines {
+        if line.starts_with('[') {
+            sections.push(Vec::new());
+        }
+        if let Some(section) = sections.last_mut() {
+            section.extend(line.as_bytes());
+            section.push(b'\n');
+        }
+    }
+    sections
+}

@@ -1,0 +1,67 @@
+//! A stream of IPFIX messages, divided by the lengths in their headers. A flow record that an encoder takes whole is
+//! the same after it was encoded and decoded again.
+
+use crate::Target;
+use base::{Prng, Timestamp};
+use export::ipfix::{Decoder, Encoder, Item};
+use export::{Config, Encode, Fields};
+use flow::Record;
+use series::Row;
+
+pub const TARGET: Target = Target { name: "ipfix", run, seeds, rounds: 3000, memory: 64 << 20 };
+
+fn run(bytes: &[u8]) {
+    let (mut decoder, mut rest, mut records) = (Decoder::default(), bytes, 0);
+    while let Some(length) = rest.get(2..4) {
+        let length = usize::from(u16::from_be_bytes([length[0], length[1]])).clamp(4, rest.len());
+        let (message, tail) = rest.split_at(length);
+        rest = tail;
+        let taken = decoder.message(message, &mut |item| {
+            records += 1;
+            drop(format!("{item:?}"));
+        });
+        if let Err(e) = taken {
+            assert!(!e.to_string().is_empty());
+        }
+    }
+    assert!(records <= bytes.len(), "{records} items in {} bytes", bytes.len());
+}
+
+fn messages(fields: Fields) -> Vec<u8> {
+    let now = Timestamp::from_secs_nanos(1_795_305_600, 0);
+    let mut prng = Prng::new(11);
+    let mut encoder = Encoder::new(Config { fields, ..Config::default() });
+    let mut stream = Vec::new();
+    let mut out = |message: export::encode::Message<'_>| stream.extend_from_slice(message.bytes);
+    encoder.interface(1, "eth1");
+    for second in 0..4 {
+        encoder.record(&any_record(&mut prng), now, &mut out).expect("it fits");
+        let row = Row { second: 1_795_305_600 + second, interface: 1, syn: second, ..Row::default() };
+        encoder.row(&row, now, &mut out).expect("it fits");
+    }
+    encoder.flush(now, &mut out);
+    stream
+}
+
+fn any_record(prng: &mut Prng) -> Record {
+    flow::sample::any_record(prng)
+}
+
+fn seeds() -> Vec<Vec<u8>> {
+    // Checked here, so that the seeds stay valid when the format changes.
+    let is_flow = |item: &Item| matches!(item, Item::Flow(_));
+    [Fields::Full, Fields::Standard]
+        .map(|fields| {
+            let stream = messages(fields);
+            let (mut decoder, mut flows) = (Decoder::default(), 0);
+            let mut rest = &stream[..];
+            while let Some(length) = rest.get(2..4) {
+                let (message, tail) = rest.split_at(usize::from(u16::from_be_bytes([length[0], length[1]])));
+                decoder.message(message, &mut |item| flows += usize::from(is_flow(&item))).expect("our message");
+                rest = tail;
+            }
+            assert!(flows >= 4, "{flows} records");
+            stream
+        })
+        .to_vec()
+}

@@ -1,0 +1,50 @@
+//! Short texts: times, sizes, rates and targets of the command line, and names of files in a store, one in each line.
+//! A text that was read has a shown form, which is read as the same value.
+
+use crate::Target;
+use crate::targets::{text_of, texts};
+use base::units::{parse_age, parse_bytes, parse_count, parse_rate, parse_span};
+use base::{TimeSpec, Timestamp};
+use store::OutOfOrderMarkers;
+use store::catalogue::parse_stem;
+use store::names::stem;
+
+pub const TARGET: Target = Target { name: "words", run, seeds, rounds: 12_000, memory: 4 << 20 };
+
+const NOW: Timestamp = Timestamp::from_secs_nanos(1_795_305_600, 0);
+
+fn run(bytes: &[u8]) {
+    let text = text_of(bytes);
+    drop(OutOfOrderMarkers::of(text.lines()));
+    for word in text.lines() {
+        drop((parse_bytes(word), parse_count(word), parse_rate(word), parse_age(word), parse_span(word)));
+        if let Ok(time) = TimeSpec::parse(word) {
+            let time = time.at(NOW, None);
+            // A later year than 9999 is shown and not read.
+            if time.civil().0 <= 9999 {
+                assert_eq!(Timestamp::parse(&time.to_string(), NOW).ok(), Some(time), "{word:?}");
+            }
+        }
+        if let Some((start, queue, copy)) = parse_stem(word) {
+            let shown = [Some(queue), None].map(|queue| stem(start, queue, copy));
+            assert!(shown.iter().any(|shown| shown == word), "{word:?} is shown as {shown:?}");
+        }
+        if let Ok(target) = word.parse::<export::Target>() {
+            assert_eq!(target.to_string().parse().as_ref(), Ok(&target), "{word:?}");
+        }
+        if let Ok(mac) = word.parse::<wire::MacAddr>() {
+            assert_eq!(mac.to_string().parse().ok(), Some(mac), "{word:?}");
+        }
+    }
+}
+
+fn seeds() -> Vec<Vec<u8>> {
+    texts(&[
+        "2026-11-21T10:42:00.123456789Z\n10:40:30.5\n-1h30min\n2026-11-21 11:42+01:00\n1795257720250\n+5s",
+        "512MiB\n2G\n200GB\n1.5k\n10Mbit/s\n14.88Mpps\n90d\n1h30min\n100us",
+        "20261121T104000.000000000Z\n20261121T104000.000000000Z-q3\n20261121T104000.000000000Z-q3_2",
+        "20261121T104000.000000000Z~20261121T104000.000000000Z-20261121T104100.000000000Z",
+        "udp:10.0.0.1:4739\ntcp:[2001:db8::1]:9\nmulticast:eth0:4739,ttl=3\nfile:/tmp/a.ipfix\nudp:collector",
+        "02:00:00:00:00:01\n02-00-00-00-00-01\n0200.0000.0001",
+    ])
+}

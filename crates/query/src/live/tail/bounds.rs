@@ -1,0 +1,135 @@
+//! The two ends of a live tail: the begin that applies to each packet, and the position or the recorder that ends the
+//! query.
+
+use super::followed::FollowedRecorder;
+use base::Timestamp;
+use std::time::Duration;
+
+/// A packet older than the query by more than this was not in flight when the query began: the clock was set back
+/// since.
+const ON_ITS_WAY: Duration = Duration::from_secs(5);
+
+/// The end of a query that does not follow: a position in a file that begins at `file` or later.
+#[derive(Clone, Copy, Debug)]
+pub struct TailEnd {
+    /// First position of the file.
+    pub file: u64,
+    /// The position.
+    pub pos: u64,
+}
+
+impl TailEnd {
+    pub(super) fn is_reached(self, file: u64, pos: u64) -> bool {
+        file >= self.file && pos >= self.pos
+    }
+}
+
+/// The event that ends a live tail.
+pub enum TailLimit {
+    /// The query does not follow and ends at this position.
+    Position(TailEnd),
+    /// The query follows this recorder until it ends.
+    Recorder(FollowedRecorder),
+}
+
+impl TailLimit {
+    /// True if the query ends before this stream position of a file that begins at `file`.
+    pub(super) fn is_reached(&self, file: u64, pos: u64) -> bool {
+        matches!(self, Self::Position(end) if end.is_reached(file, pos))
+    }
+
+    /// True if the query ends in a file that begins after `file`.
+    pub(super) fn is_in_later_file(&self, file: u64) -> bool {
+        matches!(self, Self::Position(end) if file < end.file)
+    }
+
+    /// The recorder that the query follows.
+    pub(super) fn followed(&mut self) -> Option<&mut FollowedRecorder> {
+        match self {
+            Self::Position(_) => None,
+            Self::Recorder(recorder) => Some(recorder),
+        }
+    }
+
+    /// The recorder that the query follows, as long as it has not ended.
+    pub(super) fn running(&mut self) -> Option<&mut FollowedRecorder> {
+        self.followed().filter(|recorder| !recorder.has_ended())
+    }
+}
+
+/// The begin of a query that follows, in two parts. Timestamps select the packets published before the query. Packets
+/// that arrive afterwards count as new whatever their timestamps, because the clock may be set back meanwhile.
+#[derive(Clone, Copy, Debug)]
+pub struct TailBegin {
+    /// The begin for packets published before the query.
+    pub from: Timestamp,
+    /// The begin for packets that arrive; later than zero only if the query begins in the future.
+    pub arriving: Timestamp,
+    /// Packets after this position arrive after the query; `None` if the query does not follow.
+    pub behind: Option<TailEnd>,
+    /// True after the first packet that was not in flight when the query began.
+    pub begun: bool,
+}
+
+impl TailBegin {
+    /// The begin of a query for published packets.
+    pub fn of(from: Timestamp) -> Self {
+        Self { from, arriving: from, behind: None, begun: false }
+    }
+
+    /// The begin that applies to a packet. A packet that is a little older than the query was in flight when the query
+    /// began.
+    pub(super) fn of_packet(&mut self, file: u64, pos: u64, ts: Timestamp) -> Timestamp {
+        let arrives = self.behind.is_some_and(|behind| behind.is_reached(file, pos));
+        self.begun |= arrives && (ts >= self.from || ts < self.from.before(ON_ITS_WAY));
+        self.of_control()
+    }
+
+    /// The begin that applies to a control descriptor of the ring.
+    pub(super) fn of_control(&self) -> Timestamp {
+        if self.begun { self.arriving } else { self.from }
+    }
+
+    /// The begin that applies at a stream position of a file that begins at `file`.
+    pub fn at(&self, file: u64, pos: u64) -> Timestamp {
+        match self.behind.is_some_and(|behind| behind.is_reached(file, pos)) {
+            true => self.arriving,
+            false => self.from,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_arrives_behind_the_question_is_asked_for_whatever_its_stamp_says() {
+        let at = |secs: u64| Timestamp::from_secs_nanos(secs, 0);
+        let published = TailEnd { file: 50, pos: 100 };
+        let begin = TailBegin { from: at(90), arriving: Timestamp::ZERO, behind: Some(published), begun: false };
+        for (file, pos, from) in [(0, 99, 90), (50, 99, 90), (50, 100, 0), (60, 400, 0), (0, 400, 90)] {
+            assert_eq!(begin.at(file, pos), at(from), "{file} {pos}");
+        }
+        // A packet in flight, the first that is not, and a clock set back by little; or by much before any packet
+        // arrives.
+        for (ts, pos, from) in [(88, 100, 90), (89, 110, 90), (90, 120, 0), (88, 130, 0)] {
+            let mut begin = TailBegin { begun: pos > 120, ..begin };
+            assert_eq!(begin.of_packet(50, pos, at(ts)), at(from), "{ts} at {pos}");
+        }
+        for (ts, pos, from) in [(10, 99, 90), (10, 100, 0)] {
+            let mut begin = begin;
+            assert_eq!(begin.of_packet(50, pos, at(ts)), at(from), "{ts} at {pos}");
+        }
+        assert_eq!(TailBegin::of(at(90)).of_packet(60, 400, at(10)), at(90), "what does not follow");
+    }
+
+    #[test]
+    fn a_position_limits_its_own_file_and_later_files_but_no_earlier_file() {
+        let limit = TailLimit::Position(TailEnd { file: 50, pos: 100 });
+        for (file, pos, is_reached) in [(0, 400, false), (50, 99, false), (50, 100, true), (60, 99, false)] {
+            assert_eq!(limit.is_reached(file, pos), is_reached, "{file} {pos}");
+        }
+        assert!(limit.is_in_later_file(49) && !limit.is_in_later_file(50));
+    }
+}

@@ -1,0 +1,185 @@
+//! The next packet file: created in advance under a name without a time, so that rotation does not wait for the file
+//! system, and moved to its hour directory when its segment begins.
+
+use super::file::OpenFile;
+use super::{Event, Writer};
+use crate::{chain, future_files};
+use base::Timestamp;
+use index::Header;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+use store::device::{Content, Device, FileId, Op};
+use store::names;
+
+/// The next packet file.
+#[derive(Default)]
+pub(super) struct NextFile {
+    state: NextState,
+    /// The number in the name of the next file.
+    number: u32,
+}
+
+/// The state of the next file.
+#[derive(Default)]
+enum NextState {
+    /// It does not exist.
+    #[default]
+    None,
+    /// The device preallocates it, with this token.
+    Allocating { file: FileId, path: PathBuf, token: u64 },
+    /// It can be moved to its hour directory.
+    Ready { file: FileId, path: PathBuf },
+}
+
+impl NextFile {
+    /// True if the device preallocates the file.
+    pub fn is_allocating(&self) -> bool {
+        matches!(self.state, NextState::Allocating { .. })
+    }
+}
+
+impl NextState {
+    /// The state after the completion with this token, and the file if the token belongs to it.
+    fn allocated(self, done: u64) -> (Self, Option<FileId>) {
+        match self {
+            Self::Allocating { file, path, token } if token == done => (Self::Ready { file, path }, Some(file)),
+            other => (other, None),
+        }
+    }
+}
+
+impl<D: Device> Writer<D> {
+    /// Processes the end of a preallocation; false if the token does not belong to it.
+    pub(super) fn allocated(&mut self, token: u64, is_ok: bool) -> bool {
+        let (state, file) = std::mem::take(&mut self.next.state).allocated(token);
+        self.next.state = state;
+        let Some(file) = file else { return false };
+        if !is_ok {
+            // A volume that cannot preallocate still accepts writes; the truncation frees a partial preallocation.
+            let _ = self.device.truncate(file, 0);
+        }
+        true
+    }
+
+    /// Creates the next file under a temporary name without a time, unless it exists.
+    pub(super) fn prepare(&mut self) -> io::Result<()> {
+        if !matches!(self.next.state, NextState::None) {
+            return Ok(());
+        }
+        let root = self.config.folder();
+        self.device.create_folder(&root)?;
+        let name = names::prepared(self.config.header.queue, self.next.number, self.config.format.suffix());
+        let path = root.join(name);
+        self.next.number += 1;
+        let file = self.device.create(&path, Content::Packets)?;
+        self.next.state = if self.config.allocate == 0 {
+            NextState::Ready { file, path }
+        } else {
+            let token = self.new_token();
+            match self.device.start(file, Op::Allocate(self.config.allocate), token) {
+                Ok(()) => NextState::Allocating { file, path, token },
+                // As above: the file is written without preallocation.
+                Err(_) => NextState::Ready { file, path },
+            }
+        };
+        Ok(())
+    }
+
+    /// Opens the file of a segment; false if the caller must retry.
+    pub(super) fn open(&mut self, pos: u64, start: Timestamp, now: Duration) -> bool {
+        let root = self.config.folder();
+        match self.prepare() {
+            Ok(()) => {}
+            // A killed recorder left a file of this name: the next copy number is tried at once.
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return self.open(pos, start, now),
+            Err(e) => {
+                self.fail("create a file in", root, e, now);
+                return false;
+            }
+        }
+        if start < self.begun.latest && matches!(self.next.state, NextState::Ready { .. }) {
+            self.prepare_next();
+        }
+        let NextState::Ready { file, path } = &self.next.state else {
+            // The failure ends only when the file is in its hour directory.
+            self.volume.is_blocked = true;
+            return false;
+        };
+        let header = Header { first_pos: pos, start, ..self.config.header.clone() };
+        let queue = (self.config.queues > 1).then_some(header.queue);
+        let folder = names::hour_folder(&root, start);
+        let note = (start < self.begun.latest).then_some(&*root);
+        let suffix = self.config.format.suffix();
+        match OpenFile::place(&mut self.device, (*file, path), &folder, &header, queue, suffix, note) {
+            Ok(open) => {
+                if !std::mem::replace(&mut self.begun.has_file, true)
+                    && let Some(path) = chain::covering(&self.config, start)
+                {
+                    self.events.push(Event::TimeOverlap { path, start });
+                }
+                self.files.push(open);
+                self.next.state = NextState::None;
+                if let Some(heartbeat) = &self.config.offered_page {
+                    heartbeat.file(start, pos, self.begun.offered);
+                }
+                true
+            }
+            Err(error) => {
+                if error.kind() == io::ErrorKind::NotFound {
+                    // Another process removed the prepared file or the hour directory: the retry creates both again.
+                    self.drop_next();
+                }
+                self.fail("create a file in", folder, error, now);
+                false
+            }
+        }
+    }
+
+    /// Runs when the next file begins before the end of an in-order file. If the clock was ahead when those files were
+    /// recorded, they get markers instead, so that later files need none. What fails now is retried at the next file.
+    fn prepare_next(&mut self) {
+        let Some(wall) = self.config.wall.map(|ask| ask()) else { return };
+        let root = self.config.folder();
+        if self.begun.latest <= wall.is_trusted() || !future_files::is_right(&root, &wall) {
+            return;
+        }
+        let is_ahead = |file: &&mut OpenFile| file.is_in_order() && file.latest > wall.is_trusted() && !file.is_named();
+        let mut unnamed = self.files.iter_mut().filter(is_ahead);
+        let (device, config) = (&mut self.device, &self.config);
+        let noted = unnamed
+            .try_for_each(|file| file.write_marker(device, &root))
+            .and_then(|()| future_files::note(device, config, &wall));
+        let Ok(found) = noted else { return };
+        // The store has the state of published files; for files not yet published it may miss packets under way, so
+        // this run's own state counts.
+        let ours = self.files.iter().filter(|file| file.is_in_order() && !file.is_named()).map(|file| file.latest);
+        self.begun.latest = ours.fold(found.reached, Timestamp::max);
+        self.events.extend(found.warning(&root, &wall).map(Event::Warning));
+    }
+
+    /// Removes the file that was created in advance.
+    pub(super) fn drop_next(&mut self) {
+        if let NextState::Ready { file, path } | NextState::Allocating { file, path, .. } =
+            std::mem::take(&mut self.next.state)
+        {
+            self.device.close(file);
+            let _ = self.device.remove(&path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_completion_of_its_own_preallocation_makes_a_file_ready() {
+        let allocating = NextState::Allocating { file: FileId(3), path: PathBuf::from("next"), token: 7 };
+        let (state, file) = allocating.allocated(6);
+        assert!(file.is_none() && matches!(state, NextState::Allocating { .. }));
+        let (state, file) = state.allocated(7);
+        assert!(file == Some(FileId(3)) && matches!(state, NextState::Ready { .. }));
+        assert!(state.allocated(7).1.is_none(), "once");
+    }
+}

@@ -1,0 +1,138 @@
+//! The course of a run of the writing machine: from the first job to the end of the stream, with or without the volume.
+
+use crate::cutter::Part;
+use crate::writer::file::as_lost;
+use index::Rows;
+use std::time::Duration;
+
+/// The state of the run.
+#[derive(Debug, Default)]
+pub(super) enum RunState {
+    /// Jobs come, and a refusing volume is retried without limit.
+    #[default]
+    Recording,
+    /// The recorder was stopped at this moment, or the stream has ended: a refusing volume is retried for the grace
+    /// period.
+    Stopping { since: Duration, stream: Stream },
+    /// The grace period is over: no packet is written any more.
+    GivenUp { stream: Stream, losses: Losses },
+}
+
+/// The state of the stream of jobs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Stream {
+    /// More jobs may come.
+    #[default]
+    Open,
+    /// The last job has come.
+    Ended,
+}
+
+/// The parts that will never be written.
+#[derive(Debug, Default)]
+pub(super) struct Losses {
+    /// Their ledger rows, as losses.
+    pub rows: Rows,
+    /// Their packets.
+    pub packets: u64,
+}
+
+impl RunState {
+    /// The state after the recorder was stopped.
+    pub fn stop(self, now: Duration) -> Self {
+        match self {
+            Self::Recording => Self::Stopping { since: now, stream: Stream::Open },
+            stopped => stopped,
+        }
+    }
+
+    /// The state after the end of the stream, which also stops the recorder.
+    pub fn end(self, now: Duration) -> Self {
+        match self {
+            Self::Recording => Self::Stopping { since: now, stream: Stream::Ended },
+            Self::Stopping { since, .. } => Self::Stopping { since, stream: Stream::Ended },
+            Self::GivenUp { losses, .. } => Self::GivenUp { stream: Stream::Ended, losses },
+        }
+    }
+
+    /// The state after the grace period.
+    pub fn give_up(self) -> Self {
+        match self {
+            Self::Recording => Self::GivenUp { stream: Stream::Open, losses: Losses::default() },
+            Self::Stopping { stream, .. } => Self::GivenUp { stream, losses: Losses::default() },
+            given_up @ Self::GivenUp { .. } => given_up,
+        }
+    }
+
+    /// True after the end of the stream.
+    pub fn has_ended(&self) -> bool {
+        matches!(self, Self::Stopping { stream, .. } | Self::GivenUp { stream, .. } if *stream == Stream::Ended)
+    }
+
+    /// True after the grace period.
+    pub fn has_given_up(&self) -> bool {
+        matches!(self, Self::GivenUp { .. })
+    }
+
+    /// The begin of the grace period, while it runs.
+    pub fn grace_begin(&self) -> Option<Duration> {
+        match self {
+            Self::Stopping { since, .. } => Some(*since),
+            Self::Recording | Self::GivenUp { .. } => None,
+        }
+    }
+
+    /// The losses after giving up.
+    pub fn losses(&mut self) -> Option<&mut Losses> {
+        match self {
+            Self::GivenUp { losses, .. } => Some(losses),
+            Self::Recording | Self::Stopping { .. } => None,
+        }
+    }
+
+    /// Takes all losses, once no job can add to them.
+    pub fn take_final_losses(&mut self) -> Option<Losses> {
+        match self {
+            Self::GivenUp { stream: Stream::Ended, losses } => Some(std::mem::take(losses)),
+            _ => None,
+        }
+    }
+}
+
+impl Losses {
+    /// Adds a part; returns its ledger rows as losses.
+    pub fn add(&mut self, part: &Part) -> Rows {
+        self.packets += part.new_rows.total().stored;
+        let lost = part.new_rows.map(as_lost);
+        self.rows.merge(&lost);
+        lost
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Duration = Duration::from_secs(5);
+
+    #[test]
+    fn the_grace_period_begins_with_the_first_stop_and_the_end_of_the_stream_is_a_stop() {
+        let state = RunState::default().stop(NOW).stop(2 * NOW).end(3 * NOW);
+        assert_eq!((state.grace_begin(), state.has_ended()), (Some(NOW), true));
+        let state = RunState::default().end(NOW);
+        assert_eq!((state.grace_begin(), state.has_ended(), state.has_given_up()), (Some(NOW), true, false));
+    }
+
+    #[test]
+    fn losses_are_final_when_the_recorder_has_given_up_and_the_stream_has_ended() {
+        let mut state = RunState::default().stop(NOW);
+        assert!(state.losses().is_none());
+        state = state.give_up();
+        assert_eq!((state.has_given_up(), state.has_ended(), state.grace_begin()), (true, false, None));
+        state.losses().expect("losses").packets = 3;
+        assert!(state.take_final_losses().is_none(), "more jobs may come");
+        state = state.end(2 * NOW).give_up();
+        assert_eq!(state.take_final_losses().map(|losses| losses.packets), Some(3));
+        assert_eq!(state.take_final_losses().map(|losses| losses.packets), Some(0), "taken once");
+    }
+}

@@ -1,0 +1,148 @@
+//! The failures of the volume, their retries and their reports.
+//!
+//! A failure of writing or opening delays all writes ([`VolumeState`]); a failure of sealing delays only its own file
+//! and is kept there. Users get one event at the begin of a failure and one when no failure is left.
+
+use super::flight::State;
+use super::{Event, Writer};
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+use store::device::{Device, is_full};
+
+/// Pause before the first retry of a refused operation; each further pause is twice as long.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+
+/// The longest pause.
+const MAX_PAUSE: Duration = Duration::from_secs(1);
+
+/// A failure of the volume: of writing and opening, or of sealing one file.
+pub(super) struct VolumeFailure {
+    /// The kind of the first error.
+    pub kind: io::ErrorKind,
+    /// Time of the first error.
+    pub since: Duration,
+    /// Time of the next retry.
+    pub retry_at: Duration,
+    pause: Duration,
+}
+
+impl VolumeFailure {
+    pub fn new(kind: io::ErrorKind, now: Duration) -> Self {
+        Self { kind, since: now, retry_at: now + FIRST_PAUSE, pause: FIRST_PAUSE }
+    }
+
+    /// Registers another error. Errors during a running pause do not lengthen it.
+    pub fn again(&mut self, now: Duration) {
+        if now >= self.retry_at {
+            self.pause = (2 * self.pause).min(MAX_PAUSE);
+            self.retry_at = now + self.pause;
+        }
+    }
+
+    /// True if the failed operation must not be retried yet.
+    pub fn pauses(&self, now: Duration) -> bool {
+        now < self.retry_at
+    }
+}
+
+/// The state of the volume, as seen by writing and opening.
+#[derive(Default)]
+pub(super) struct VolumeState {
+    /// The failure of writing or opening, if the volume refuses.
+    pub failure: Option<VolumeFailure>,
+    /// Begin of the first unresolved failure, for the event that reports its end.
+    pub troubled_since: Option<Duration>,
+    pub completions: Completions,
+    /// An operation failed in this step.
+    pub is_blocked: bool,
+    /// The warning that directories cannot be synced was reported.
+    pub is_unsynced_reported: bool,
+}
+
+/// The reports of the device about its operations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Completions {
+    /// The device reports completions.
+    #[default]
+    Reported,
+    /// The last attempt to get completions failed.
+    Failing,
+}
+
+impl VolumeState {
+    /// True if a refusing volume gets no new write now.
+    pub fn pauses(&self, now: Duration) -> bool {
+        self.failure.as_ref().is_some_and(|failure| failure.pauses(now))
+    }
+
+    /// True if the device fails to report completions.
+    pub fn is_mute(&self) -> bool {
+        self.completions == Completions::Failing
+    }
+}
+
+impl<D: Device> Writer<D> {
+    pub(super) fn failures(&self) -> impl Iterator<Item = &VolumeFailure> {
+        self.volume.failure.iter().chain(self.files.iter().filter_map(|f| f.trouble.as_ref()))
+    }
+
+    /// Registers a failure of writing or opening.
+    pub(super) fn fail(&mut self, what: &'static str, path: PathBuf, error: io::Error, now: Duration) {
+        self.volume.is_blocked = true;
+        if is_full(&error) {
+            self.drop_next();
+        }
+        match &mut self.volume.failure {
+            Some(failure) => failure.again(now),
+            None => {
+                let failure = VolumeFailure::new(error.kind(), now);
+                self.report_failure(what, path, error, now);
+                self.volume.failure = Some(failure);
+            }
+        }
+    }
+
+    /// Reports one event per failure: a full volume refuses many operations for the same reason.
+    pub(super) fn report_failure(&mut self, what: &'static str, path: PathBuf, error: io::Error, now: Duration) {
+        self.volume.troubled_since.get_or_insert(now);
+        if !self.failures().any(|t| t.kind == error.kind()) {
+            self.events.push(Event::Trouble { what, path, advice: sys::advice::to_write(&error), error });
+        }
+    }
+
+    /// Ends the failure of writing if no operation failed in this step and none waits for its retry.
+    pub(super) fn consider_recovered(&mut self) {
+        let retried = self.flights.iter().flat_map(|f| &f.pieces).any(|p| p.tried && p.state != State::Done);
+        if !self.volume.is_blocked && !retried {
+            self.volume.failure = None;
+        }
+    }
+
+    /// Reports that the volume takes writes again.
+    pub(super) fn report_recovery(&mut self, now: Duration) {
+        if self.failures().next().is_none()
+            && let Some(since) = self.volume.troubled_since.take()
+        {
+            self.events.push(Event::Recovered { after: now.saturating_sub(since) });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_the_longest_and_errors_within_a_pause_do_not_lengthen_it() {
+        let mut failure = VolumeFailure::new(io::ErrorKind::Other, Duration::ZERO);
+        failure.again(FIRST_PAUSE / 2);
+        assert!(failure.pauses(FIRST_PAUSE / 2) && !failure.pauses(FIRST_PAUSE));
+        let mut now = FIRST_PAUSE;
+        for pause in [2, 4, 8, 16, 32, 64, 100, 100] {
+            failure.again(now);
+            assert_eq!(failure.retry_at, now + pause * FIRST_PAUSE);
+            now = failure.retry_at;
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! The hours that readers hold, and the waits for them.
+
+use base::Timestamp;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// An hour directory: the index of its interface, and its begin.
+pub(super) type HourOf = (usize, Timestamp);
+
+/// The hours that readers hold or have held.
+#[derive(Debug, Default)]
+pub(super) struct HeldHours {
+    /// The hours found held in this step.
+    now: BTreeSet<HourOf>,
+    known: BTreeMap<HourOf, HeldHour>,
+}
+
+/// An hour that was reported as held.
+#[derive(Debug, Default)]
+struct HeldHour {
+    wait: Wait,
+    /// The wait has once ended with the removal of held files, which was reported.
+    is_overruled: bool,
+}
+
+/// The wait for the readers of an hour.
+#[derive(Debug, Default)]
+enum Wait {
+    /// No reader holds the hour any more.
+    #[default]
+    Over,
+    Since(Duration),
+}
+
+/// The result of [`HeldHours::hold_back`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct HeldSince {
+    /// How long the worker has waited for the hour.
+    pub waited: Duration,
+    /// True if the hour was not reported before.
+    pub is_new: bool,
+}
+
+impl HeldHours {
+    /// Begins a search for files that may go.
+    pub fn begin_search(&mut self) {
+        self.now.clear();
+    }
+
+    /// The number of hours found held in this step.
+    pub fn count(&self) -> usize {
+        self.now.len()
+    }
+
+    /// Records that a reader holds this hour.
+    pub fn hold_back(&mut self, hour: HourOf, up: Duration) -> HeldSince {
+        self.now.insert(hour);
+        let is_new = !self.known.contains_key(&hour);
+        let wait = &mut self.known.entry(hour).or_default().wait;
+        if let Wait::Over = wait {
+            *wait = Wait::Since(up);
+        }
+        let waited = if let Wait::Since(since) = *wait { up.saturating_sub(since) } else { Duration::ZERO };
+        HeldSince { waited, is_new }
+    }
+
+    /// Records that no reader holds this hour.
+    pub fn release(&mut self, hour: HourOf) {
+        if let Some(held) = self.known.get_mut(&hour) {
+            held.wait = Wait::Over;
+        }
+    }
+
+    /// Records that files of a held hour are removed; true for the first time.
+    pub fn overrule(&mut self, hour: HourOf) -> bool {
+        !std::mem::replace(&mut self.known.entry(hour).or_default().is_overruled, true)
+    }
+
+    /// Forgets the hours whose directories have gone.
+    pub fn retain(&mut self, is_there: impl Fn(&HourOf) -> bool) {
+        self.known.retain(|hour, _| is_there(hour));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: HourOf = (0, Timestamp::ZERO);
+
+    fn secs(secs: u64) -> Duration {
+        Duration::from_secs(secs)
+    }
+
+    #[test]
+    fn a_wait_begins_again_after_the_hour_was_free_but_is_reported_once() {
+        let mut held = HeldHours::default();
+        assert_eq!(held.hold_back(HOUR, secs(5)), HeldSince { waited: secs(0), is_new: true });
+        assert_eq!(held.hold_back(HOUR, secs(9)), HeldSince { waited: secs(4), is_new: false });
+        held.release(HOUR);
+        assert_eq!(held.hold_back(HOUR, secs(20)), HeldSince { waited: secs(0), is_new: false });
+        assert!(held.overrule(HOUR) && !held.overrule(HOUR));
+        held.retain(|_| false);
+        assert_eq!(held.hold_back(HOUR, secs(30)), HeldSince { waited: secs(0), is_new: true });
+    }
+
+    #[test]
+    fn the_count_is_that_of_one_search() {
+        let mut held = HeldHours::default();
+        held.hold_back(HOUR, secs(1));
+        held.hold_back((1, Timestamp::ZERO), secs(1));
+        assert_eq!(held.count(), 2);
+        held.begin_search();
+        held.hold_back(HOUR, secs(2));
+        assert_eq!(held.count(), 1);
+    }
+}

@@ -1,0 +1,133 @@
+//! The pace of removals for free space.
+//!
+//! Removed files free no space while a process has them open. Removing on at full speed would empty the store without
+//! effect, so the worker then pauses after each removal. If very little space is free, it removes without a pause as
+//! many bytes as the recorder may need meanwhile, because the recorder itself may be what takes the space.
+
+use std::time::Duration;
+
+/// How long the worker of one interface waits for workers of other interfaces with older files to free space.
+const YIELD: Duration = Duration::from_secs(1);
+
+/// After this many removals in succession that freed no space, the worker waits [`SETTLE_TIME`] after each removal.
+const UNSETTLED: u32 = 3;
+
+/// See [`UNSETTLED`].
+const SETTLE_TIME: Duration = Duration::from_secs(1);
+
+/// The pressure of the rule for free space.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct SpacePressure {
+    state: PressureState,
+    /// Bytes removed without effect since the last pause.
+    unsettled_bytes: u64,
+    /// The end of the pause.
+    not_before: Duration,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum PressureState {
+    /// The rule is met.
+    #[default]
+    Enough,
+    /// Too little space is free, since this moment; `unsettled` removals in succession freed no space.
+    Short { since: Duration, unsettled: u32 },
+}
+
+/// The finding after a removal.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Removal {
+    /// Bytes that the removed files took.
+    pub room: u64,
+    /// True if the volume shows that at least half of them are free.
+    pub is_effective: bool,
+    /// True if very little space is free.
+    pub is_pressing: bool,
+    /// Bytes that the recorder may need within a second.
+    pub ahead: u64,
+}
+
+impl SpacePressure {
+    /// Registers whether too little space is free.
+    pub fn see(&mut self, is_short: bool, up: Duration) {
+        self.state = match (is_short, self.state) {
+            (false, _) => PressureState::Enough,
+            (true, PressureState::Enough) => PressureState::Short { since: up, unsettled: 0 },
+            (true, short @ PressureState::Short { .. }) => short,
+        };
+    }
+
+    /// True if no pause delays the next removal.
+    pub fn allows(&self, up: Duration) -> bool {
+        up >= self.not_before
+    }
+
+    /// True as long as workers with older files go first.
+    pub fn yields(&self, up: Duration) -> bool {
+        matches!(self.state, PressureState::Short { since, .. } if up < since + YIELD)
+    }
+
+    /// Registers a removal; true if the worker goes more slowly because removals have no effect.
+    pub fn removed(&mut self, removal: Removal, up: Duration) -> bool {
+        let PressureState::Short { unsettled, .. } = &mut self.state else { return false };
+        if removal.is_effective {
+            (*unsettled, self.unsettled_bytes) = (0, 0);
+            return false;
+        }
+        *unsettled += 1;
+        if *unsettled < UNSETTLED {
+            return false;
+        }
+        self.unsettled_bytes += removal.room;
+        if !removal.is_pressing || self.unsettled_bytes >= removal.ahead {
+            self.not_before = up + SETTLE_TIME;
+            self.unsettled_bytes = 0;
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const IN_VAIN: Removal = Removal { room: 10, is_effective: false, is_pressing: false, ahead: 25 };
+
+    fn short() -> SpacePressure {
+        let mut pressure = SpacePressure::default();
+        pressure.see(true, Duration::ZERO);
+        pressure
+    }
+
+    #[test]
+    fn the_third_removal_in_vain_begins_a_pause_and_an_effective_removal_ends_the_count() {
+        let (mut pressure, now) = (short(), Duration::from_secs(5));
+        assert!(!pressure.removed(IN_VAIN, now) && !pressure.removed(IN_VAIN, now));
+        assert!(!pressure.removed(Removal { is_effective: true, ..IN_VAIN }, now));
+        assert!(!pressure.removed(IN_VAIN, now) && !pressure.removed(IN_VAIN, now) && pressure.allows(now));
+        assert!(pressure.removed(IN_VAIN, now));
+        assert!(!pressure.allows(now) && pressure.allows(now + SETTLE_TIME));
+    }
+
+    #[test]
+    fn with_very_little_space_the_pause_begins_after_the_bytes_that_the_recorder_needs() {
+        let (mut pressure, now) = (short(), Duration::from_secs(5));
+        let pressing = Removal { is_pressing: true, ..IN_VAIN };
+        for removals in 1..=4 {
+            pressure.removed(pressing, now);
+            assert!(pressure.allows(now), "after {removals} removals, of which {} count", removals - 2);
+        }
+        assert!(pressure.removed(pressing, now) && !pressure.allows(now), "30 bytes");
+    }
+
+    #[test]
+    fn the_time_for_others_begins_when_space_becomes_short() {
+        let mut pressure = short();
+        assert!(pressure.yields(Duration::ZERO));
+        pressure.see(true, YIELD);
+        assert!(!pressure.yields(YIELD));
+        pressure.see(false, YIELD);
+        pressure.see(true, 2 * YIELD);
+        assert!(pressure.yields(2 * YIELD));
+    }
+}

@@ -1,0 +1,53 @@
+//! Runs a target of `crates/fuzz` under libFuzzer, with the stable compiler: LLVM's pass for coverage is a flag of its
+//! code generation (`-C passes`), which needs no nightly option.
+
+use std::path::Path;
+use std::process::Command;
+
+/// The flags that cargo-fuzz gives for coverage: counters for edges, a table of their addresses, and the operands of
+/// comparisons, from which libFuzzer takes values.
+const COVERAGE: &[&str] = &[
+    "--cfg=fuzzing",
+    "-Cpasses=sancov-module",
+    "-Cllvm-args=-sanitizer-coverage-level=4",
+    "-Cllvm-args=-sanitizer-coverage-inline-8bit-counters",
+    "-Cllvm-args=-sanitizer-coverage-pc-table",
+    "-Cllvm-args=-sanitizer-coverage-trace-compares",
+];
+
+/// Builds the targets with coverage and runs the first of `args`; the others are flags of libFuzzer or inputs to
+/// repeat. Corpus and failed inputs stay in `fuzz/` in the target directory.
+pub fn run(root: &Path, args: &[String]) -> Result<(), String> {
+    let (name, flags) = args.split_first().ok_or("which target? crates/fuzz/src/targets lists them")?;
+    let folder = crate::ci::target(root).join("fuzz");
+    let (corpus, failed) = (folder.join("corpus").join(name), folder.join("failed").join(name));
+    for made in [&corpus, &failed] {
+        std::fs::create_dir_all(made).map_err(|e| format!("{}: {e}", made.display()))?;
+    }
+    // With `--target`, cargo does not apply the flags to build scripts and macros, which could not be linked.
+    let host = host()?;
+    let mut cargo = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
+    cargo
+        .args(["run", "--package", "netgrain-fuzz", "--profile", "fuzz", "--target", &host, "--target-dir"])
+        .arg(&folder);
+    cargo.arg("--").args(["-timeout=20", "-rss_limit_mb=2048", "-print_final_stats=1"]);
+    cargo.arg(format!("-artifact_prefix={}/", failed.display())).args(flags);
+    if flags.iter().all(|flag| flag.starts_with('-')) {
+        cargo.arg(&corpus);
+    }
+    cargo.env("RUSTFLAGS", COVERAGE.join(" ")).env("NETGRAIN_FUZZ_TARGET", name).env("NETGRAIN_FUZZ_SEEDS", &corpus);
+    match cargo.current_dir(root).status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("the run of {name} ended with {status}; failed inputs: {}", failed.display())),
+        Err(e) => Err(format!("cargo does not start: {e}")),
+    }
+}
+
+/// The platform that the compiler runs on.
+fn host() -> Result<String, String> {
+    let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".into());
+    let out = Command::new(&rustc).arg("-vV").output().map_err(|e| format!("{rustc} does not start: {e}"))?;
+    let text = String::from_utf8_lossy(&out.stdout);
+    let host = text.lines().find_map(|line| line.strip_prefix("host: "));
+    host.map(str::to_owned).ok_or(format!("{rustc} -vV names no host"))
+}
