@@ -17,13 +17,22 @@ pub use read::{ConfigError, read, set};
 pub use retention::{KeepFree, MIN_AGE, RetentionRules};
 pub use table::*;
 pub use validate::{FILE, METRICS_FORM, Problem, check_metrics_address, contradictions, contradictions_now};
-pub use value::{Age, Count, IdleOf, Keep, RawValue, Secret, Setting, Size, SourceKind};
+pub use value::{Age, Count, IdleOf, Keep, RawValue, Setting, Size, SourceKind};
 
 use std::fmt::Write as _;
 use std::path::Path;
+use std::time::Duration;
 
 /// A file larger than this is not a configuration.
 const FILE_MAX: u64 = 1 << 20;
+
+impl Flow {
+    /// The longest time after the last packet of a flow until its record is made.
+    pub fn longest_timeout(&self) -> Duration {
+        let protocols = self.protocol_idle_timeouts.iter().map(|of| of.idle);
+        protocols.fold(self.idle_timeout.max(self.close_timeout), Duration::max)
+    }
+}
 
 /// All errors of a file in the order of its lines: parse errors, and the contradictions between the remaining values
 /// for which `run` would refuse the file.

@@ -2,10 +2,11 @@
 //! `docs/reference/configuration.md`, and which keys a reload may change.
 
 use super::groups::Group;
-use super::value::{Age, Count, IdleOf, Keep, RawValue, Secret, Setting, Size, SourceKind};
+use super::value::{Age, Count, IdleOf, Keep, RawValue, Setting, Size, SourceKind};
 use crate::units::{CpuList, Mode};
 use std::path::PathBuf;
 use std::time::Duration;
+use store::MeterKey;
 
 /// When a change takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -197,7 +198,7 @@ sections! {
         record: bool = true, Start;
         /// Secret under which addresses are hashed to be counted; none draws one for each interface and keeps it with
         /// its packets.
-        key: Option<Secret> = None, Start;
+        key: Option<MeterKey> = None, Start;
         /// Let the rows of each interface take at most so much.
         max_size: Option<Size> = None, Reload;
         /// Keep no rows that are older.

@@ -6,8 +6,9 @@ use crate::units::{self, CpuList, Mode};
 use base::units::{parse_age, parse_bytes, parse_span};
 use std::fmt;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
+use store::MeterKey;
+use store::meter_key::NotAKey;
 use upkeep::retention::Free;
 use wire::IpProtocol;
 
@@ -188,34 +189,14 @@ impl Setting for Duration {
     }
 }
 
-/// The secret of the address hash: sixteen hexadecimal digits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Secret(pub u64);
-
-impl FromStr for Secret {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let digits = text.len() == 16 && text.bytes().all(|b| b.is_ascii_hexdigit());
-        let value = digits.then(|| u64::from_str_radix(text, 16).ok()).flatten();
-        value.map(Self).ok_or_else(|| format!("{text:?} is not a secret: sixteen hexadecimal digits"))
-    }
-}
-
-impl fmt::Display for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}", self.0)
-    }
-}
-
-impl Setting for Secret {
+impl Setting for MeterKey {
     const KIND: &'static str = "sixteen hexadecimal digits";
 
     fn read(given: &RawValue) -> Result<Self, String> {
         match given {
             // A flag of digits only is parsed as an integer, which loses leading zeros; the format restores them.
-            RawValue::Whole(n) if *n >= 0 => format!("{n:016}").parse(),
-            other => other.text()?.parse(),
+            RawValue::Whole(n) if *n >= 0 => format!("{n:016}").parse().map_err(|e: NotAKey| e.to_string()),
+            other => other.text()?.parse().map_err(|e: NotAKey| e.to_string()),
         }
     }
 
@@ -403,7 +384,7 @@ mod tests {
             Vec::<IdleOf>::read(&text("udp=10s, icmp")).expect_err("no span"),
             IdleOf::read(&text("upd=10s")).expect_err("no protocol"),
             IdleOf::read(&text("udp=soon")).expect_err("no span"),
-            Secret::read(&text("abc")).expect_err("no secret"),
+            MeterKey::read(&text("abc")).expect_err("no secret"),
         ];
         let right = [
             "true nor false",
@@ -432,10 +413,10 @@ mod tests {
             back(Size(size));
         }
         back(Some(Count(7)));
-        back(Secret(0x12));
+        back(MeterKey(0x12));
         back(IdleOf { protocol: IpProtocol::UDP, idle: Duration::from_millis(1500) });
         back(IdleOf { protocol: IpProtocol(253), idle: Duration::from_secs(120) });
-        back(Some(Secret(u64::MAX)));
+        back(Some(MeterKey(u64::MAX)));
         back(None::<Size>);
         back(Keep(Some(KeepFree::Some(Free::Percent(2.5)))));
         back(Keep(Some(KeepFree::None)));

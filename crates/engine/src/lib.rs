@@ -36,7 +36,7 @@ pub use error::EngineError;
 pub use generator::{Generator, Method, Sent};
 pub use meter::{
     CollectorSink, Destination, MadeOffline, MemoryHints, MeterPlan, MeterReport, OfCapture, Pace, ReadOffline,
-    RowRetention, RowRetentionRules, Sink, SinkReport, StoreSink, TunnelReport, count_packet,
+    RowRetention, RowRetentionRules, Sink, SinkReport, StoreSink, TunnelReport, choose_key, key_of_files,
 };
 pub use metrics::{MetricsServer, exposition};
 pub use network::{another_pair, private_pair};

@@ -4,6 +4,9 @@
 //!
 //! [`run`] starts a [`Query`] on a [`QuerySource`]; [`Results`] lends one packet after the other. These functions are
 //! the Rust API for reading packets by interval and filter, like `getPackets` of M3OMon and the read loop of libpcap.
+//!
+//! Three modules join packets with the other data types: [`FlowPackets`] finds the packets of flow records,
+//! [`SeriesOfPackets`] makes the time series of a filter from packets, and [`SumColumns`] sums flow records by columns.
 #![forbid(unsafe_code)]
 
 mod block;
@@ -14,20 +17,26 @@ mod cursor;
 mod disk;
 mod error;
 mod flow_packets;
+mod flow_sums;
 mod foreign;
+mod inventory;
 mod live;
 mod merge;
 mod priority;
 mod query;
 mod results;
 mod sealed;
+mod series_of_packets;
 
 use context::QueryContext;
 
 pub use cost::Cost;
 pub use error::QueryError;
 pub use flow_packets::FlowPackets;
+pub use flow_sums::{SumColumns, SumError};
 pub use foreign::indexes;
+pub use inventory::InterfaceInventory;
 pub use priority::{Background, lower_priority};
 pub use query::{Query, QuerySource, SeekHint};
 pub use results::{Batch, FoundPacket, Origin, Results, run};
+pub use series_of_packets::{SeriesError, SeriesOfPackets};

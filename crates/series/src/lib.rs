@@ -10,6 +10,7 @@
 mod distinct;
 mod merge;
 mod meter;
+mod packet_input;
 mod quantity;
 mod rollup;
 mod row;
@@ -18,6 +19,7 @@ mod second;
 pub use distinct::{Distinct, address_hash};
 pub use merge::{MergedRows, merge_rows, sum_interfaces};
 pub use meter::{Counts, SeriesMeter};
+pub use packet_input::count_packet;
 pub use quantity::{MergeRule, Quantity, quantities};
 pub use rollup::{Rollup, RollupBuilder, Step};
 pub use row::{Direction, Peak, Row, SIZE_BOUNDS, SIZES, TrafficClass, Volume};

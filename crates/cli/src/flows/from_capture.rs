@@ -3,13 +3,14 @@
 
 use super::names::Names;
 use crate::outcome::Failure;
-use crate::run::{address_key, plan};
+use crate::run::plan;
 use crate::signals;
 use engine::{MadeOffline, MeterPlan, OfCapture, SourcePlan};
 use filter::Filter;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use store::MeterKey;
 
 /// The data type to make from the packets.
 #[derive(Clone, Debug)]
@@ -56,11 +57,7 @@ impl Captures {
     /// Opens the next port, if any.
     fn turn(&mut self) -> Result<(), String> {
         let Some(source) = self.ports.next() else { return Ok(()) };
-        let said = |e: Failure| match e {
-            Failure::Said(text) => text,
-            Failure::ClosedPipe => String::new(),
-        };
-        let key = address_key::of_source(&source).map_err(said)?;
+        let MeterKey(key) = engine::key_of_files(&source).map_err(|e| e.to_string())?;
         let filter = match &self.wanted {
             MeteredKind::Flows => Filter::default(),
             MeteredKind::Rows(filter) => filter.clone(),

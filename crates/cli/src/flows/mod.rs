@@ -10,7 +10,6 @@ pub mod network;
 mod parquet;
 mod query;
 mod ranking;
-mod scan;
 pub mod source;
 mod to_packets;
 pub mod tunnel_hint;

@@ -5,10 +5,10 @@ use super::files::Opened;
 use super::names::Names;
 use super::network::NetworkRecords;
 use super::query::{FlowQuery, RecordSource};
-use super::{scan, too_much};
+use super::too_much;
 use crate::interval;
 use crate::outcome::Failure;
-use crate::run::lateness;
+use ::query::{SumColumns, SumError};
 use aggregate::{Aggregation, Aggregator, Plan, terms};
 use base::Timestamp;
 use columns::{FLOW_LATE, FlowLoop, Query};
@@ -105,13 +105,17 @@ impl<'a> Records<'a> {
         let mut groups = Aggregator::new(plan.clone());
         if let Feed::Store(flows) = &self.feed
             && !self.query.follow
-            && let Some(wanted) = scan::ScanColumns::of(plan, &self.query.of_flows)
+            && let Some(wanted) = SumColumns::of(plan, &self.query.of_flows)
         {
             for (number, name) in flows.interfaces().iter().enumerate() {
                 let of_one = query(self.query, self.query.from, std::slice::from_ref(name));
-                let (looked, remarks) = wanted.add(&of_one, number as u16, self.query, plan, &mut groups)?;
-                self.examined += looked;
-                self.remarks.extend(remarks);
+                let sum = wanted.add(&of_one, number as u16, &self.query.of_flows, plan, &mut groups);
+                let (examined, warnings) = sum.map_err(|e| match e {
+                    SumError::Groups(e) => too_much(e),
+                    SumError::Rows(e) => Failure::say(e),
+                })?;
+                self.examined += examined;
+                self.remarks.extend(warnings);
             }
             return groups.finish().map_err(too_much);
         }
@@ -217,9 +221,9 @@ impl<'a> Records<'a> {
 fn late(asked: &FlowQuery) -> Duration {
     asked.late.unwrap_or_else(|| match asked.store() {
         Some(store) if asked.interfaces.is_empty() => {
-            lateness::of_interfaces(store, &catalogue::interfaces(store).unwrap_or_default())
+            columns::kept_flow_lateness(store, &catalogue::interfaces(store).unwrap_or_default())
         }
-        Some(store) => lateness::of_interfaces(store, &asked.interfaces),
+        Some(store) => columns::kept_flow_lateness(store, &asked.interfaces),
         None => FLOW_LATE,
     })
 }

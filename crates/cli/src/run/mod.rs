@@ -1,8 +1,6 @@
 //! `netgrain run`: records all data types. Packets are recorded as by `record`; in addition a meter makes flow records
 //! and one series row each second, which go to the store and to collectors.
 
-pub mod address_key;
-pub mod lateness;
 pub mod plan;
 mod reload;
 mod screen;
@@ -20,12 +18,13 @@ use crate::values::CpuList;
 use base::units;
 use clap::Args;
 use config::{Config, RawValue, RetentionRules};
-use engine::{Capture, MetricsServer, Observer, Pace, Report, Retention, RowRetention, Second};
+use engine::{Capture, MetricsServer, Observer, Pace, Plan, Report, Retention, RowRetention, Second};
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use store::names;
 
 #[derive(Args)]
 #[command(after_help = "Examples:
@@ -145,7 +144,9 @@ pub fn run(args: &RunArgs) -> Result<Outcome, Failure> {
         socket_group: config.listen.group.as_deref(),
         user: config.status.user.as_deref(),
     })?;
-    address_key::choose_key(&config, &mut plans)?;
+    for plan in &mut plans {
+        engine::choose_key(plan, config.store.dir.as_deref(), config.series.key).map_err(Failure::say)?;
+    }
     let (stop, hangup) = (signals::stop_flag(), signals::hangup_flag());
     let pace = match (&args.sim, config.capture.interfaces.is_empty()) {
         (Some(_), _) => Pace::Simulated,
@@ -162,7 +163,7 @@ pub fn run(args: &RunArgs) -> Result<Outcome, Failure> {
         made.push(Capture::made(plan, &config.store.dir, egresses)?);
     }
     // Written after the interfaces are claimed: a run that is refused must not change the files of another run.
-    lateness::keep(&config, &plans)?;
+    keep_flow_lateness(&config, &plans)?;
     let labels: Vec<String> = plans.iter().map(|plan| plan.source.label()).collect();
     let captures = Capture::together(made, &plan::groups(&config, labels.iter().map(String::as_str)))?;
     let mut ports = Vec::new();
@@ -362,4 +363,19 @@ fn finish(args: &RunArgs, port: &mut Port, report: &Report) -> Result<(), Failur
 #[cfg(test)]
 pub fn with(pairs: &[(&str, &str)]) -> Config {
     config::with(pairs).expect("right")
+}
+
+/// Writes the greatest delay of flow records beside them, for each interface that records flows into the store.
+fn keep_flow_lateness(config: &Config, plans: &[Plan]) -> Result<(), Failure> {
+    let Some(store) = config.store.dir.as_ref().filter(|_| config.flow.record) else { return Ok(()) };
+    let late = columns::flow_lateness(config.flow.longest_timeout());
+    for plan in plans {
+        let label = plan.source.label();
+        columns::keep_flow_lateness(store, &label, late).map_err(|e| {
+            let path = names::interface_folder(store, &label).join(names::FLOW_LATENESS);
+            let cause = sys::advice::uncreatable(&e);
+            Failure::Said(format!("{}: {cause}; the file has the greatest delay of flow records", path.display()))
+        })?;
+    }
+    Ok(())
 }

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// One plan for each interface, or one for files or a simulation. [`super::address_key`] sets the secrets of the
+/// One plan for each interface, or one for files or a simulation. [`engine::choose_key`] sets the secrets of the
 /// meters.
 ///
 /// # Errors

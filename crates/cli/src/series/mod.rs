@@ -3,7 +3,6 @@
 //! as gaps.
 
 mod files;
-mod from_packets;
 mod gaps;
 mod output;
 mod parquet;

@@ -2,7 +2,6 @@
 //! second, interface and direction.
 
 use super::files::SeriesFromFiles;
-use super::from_packets::SeriesFromPackets;
 use super::{DirectionArg, RowSource, SeriesArgs};
 use crate::flows::names::Names;
 use crate::flows::network::NetworkRecords;
@@ -12,6 +11,7 @@ use crate::outcome::Failure;
 use base::Timestamp;
 use columns::{Query, SeriesLoop, Step};
 use export::ipfix::Item;
+use query::SeriesOfPackets;
 use series::{Direction, Row};
 use std::path::Path;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub struct Rows {
 
 enum Feed {
     Store(Box<SeriesLoop>),
-    Packets(Box<SeriesFromPackets>),
+    Packets(Box<SeriesOfPackets>),
     Files(SeriesFromFiles),
     Network(Box<NetworkRecords>),
 }
@@ -55,8 +55,8 @@ impl Rows {
                 Feed::Store(Box::new(rows))
             }
             RowSource::Packets(store, filter) => {
-                let of = SeriesFromPackets::open(store, filter, &args.interface, (from, to), Arc::clone(&stop))?;
-                Feed::Packets(Box::new(of))
+                let of = SeriesOfPackets::open(store, filter, &args.interface, (from, to), Arc::clone(&stop));
+                Feed::Packets(Box::new(of.map_err(Failure::say)?))
             }
             RowSource::Files(files, filter) => Feed::Files(SeriesFromFiles::read(files.clone(), filter)?),
             RowSource::Network(group, via) => Feed::Network(Box::new(NetworkRecords::on(*group, via.as_deref())?)),
@@ -91,7 +91,7 @@ impl Rows {
                     }
                 }
                 Feed::Packets(rows) => {
-                    let row = rows.next();
+                    let row = rows.next().transpose().map_err(Failure::say);
                     self.names.learn(rows.interfaces());
                     return row;
                 }
@@ -127,7 +127,7 @@ impl Rows {
     pub fn warnings(&self) -> Vec<String> {
         match &self.feed {
             Feed::Store(rows) => rows.warnings(),
-            Feed::Packets(rows) => rows.remarks(),
+            Feed::Packets(rows) => rows.warnings(),
             Feed::Files(files) => files.remarks.clone(),
             Feed::Network(heard) => heard.warnings(),
         }

@@ -4,20 +4,20 @@
 //! Invariant (accounting): the meter counts each stored packet as metered or unmetered. Each metered packet is in one
 //! row and, if it is IP, in the records of one flow. A contradiction is reported as a bug.
 
+mod address_key;
 mod collector;
 mod offline;
 mod queue_merge;
 mod report;
-mod series_input;
 mod sink;
 mod store;
 mod table;
 mod work;
 
+pub use address_key::{choose_key, key_of_files};
 pub use collector::{CollectorSink, Destination, Pace};
 pub use offline::{Metered as MadeOffline, OfCapture, Read as ReadOffline};
 pub use report::{MeterReport, SinkReport, TunnelReport};
-pub use series_input::count as count_packet;
 pub use sink::Sink;
 pub use store::{RowRetention, RowRetentionRules, StoreSink};
 pub use table::MemoryHints;

@@ -5,13 +5,12 @@
 
 use super::queue_merge::BATCH;
 use super::report::{MeterReport, TunnelReport};
-use super::series_input::count;
 use super::sink::Sinks;
 use super::table::Table;
 use base::{Tally, Timestamp};
 use flow::Packet;
 use ring::{Control, Desc, flag};
-use series::{Row, SeriesMeter};
+use series::{Row, SeriesMeter, count_packet};
 use std::time::Duration;
 use wire::{DecodeError, Decoded, Fragments, SessionCounts, Sessions};
 
@@ -159,7 +158,7 @@ impl Work {
             self.bytes += u64::from(wire_len);
             if let Some(series_meter) = &mut self.series {
                 let outgoing = desc.flags & flag::OUTGOING != 0;
-                count(series_meter, desc.timestamp(), outgoing, frame, wire_len, decoded, self.key);
+                count_packet(series_meter, desc.timestamp(), outgoing, frame, wire_len, decoded, self.key);
             }
         }
         if let Some(flows) = &mut self.flows {

@@ -1,5 +1,5 @@
 //! The time series of a filter. Rows have no addresses, so the series is made again from the stored packets that match,
-//! by the meter's counter, at the cost of reading these packets. The filter applies to the outermost packet, as in
+//! by the counter of the meter, at the cost of reading these packets. The filter applies to the outermost packet, as in
 //! `netgrain packets`; the counter counts the innermost packet, as the meter does.
 //!
 //! The store's own rows determine which seconds are known, from the oldest packet file on: a second with a row but
@@ -9,21 +9,22 @@
 //!
 //! Packet files do not record the direction of packets: all rows have direction `in`.
 
-use super::source;
-use crate::interval;
-use crate::outcome::Failure;
-use crate::packets::inventory;
-use crate::run::address_key;
+use crate::error::QueryError;
+use crate::inventory::InterfaceInventory;
+use crate::query::{Query, QuerySource};
+use crate::results::{self, FoundPacket, Results};
 use base::Timestamp;
-use columns::{SeriesLoop, Step};
+use columns::{ColumnsError, SeriesLoop, Step};
 use filter::Filter;
-use query::{FoundPacket, Query, QuerySource, Results};
-use series::{Row, SeriesMeter};
+use series::{Row, SeriesMeter, count_packet};
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
+use store::catalogue;
+use store::meter_key::{MeterKey, MeterKeyError};
 use store::names::interface_folder;
 use wire::Decoded;
 
@@ -31,8 +32,8 @@ use wire::Decoded;
 const SECOND: Duration = Duration::from_secs(1);
 
 /// The rows made from packets; see the module.
-pub struct SeriesFromPackets {
-    answer: Results,
+pub struct SeriesOfPackets {
+    packets: Results,
     made: MadeRows,
     /// The store's own rows, and the next of them.
     known: SeriesLoop,
@@ -66,17 +67,20 @@ struct InterfaceSeries {
     since: u64,
 }
 
-impl SeriesFromPackets {
+impl SeriesOfPackets {
     /// Starts the query.
+    ///
+    /// # Errors
+    /// The store cannot be read, or lacks one of the interfaces.
     pub fn open(
         store: &Path,
         filter: &Filter,
         interfaces: &[String],
         (from, to): (Timestamp, Timestamp),
         stop: Arc<AtomicBool>,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, SeriesError> {
         // Extended to whole seconds, because a row covers a whole second.
-        let question = Query {
+        let query = Query {
             from: from.floor_to(SECOND),
             to: to.floor_to(SECOND).after(SECOND - Duration::from_nanos(1)),
             filter: filter.clone(),
@@ -84,14 +88,15 @@ impl SeriesFromPackets {
             stop: Some(stop),
             ..Query::default()
         };
-        let answer = query::run(&QuerySource::Store(store.to_owned()), question).map_err(Failure::say)?;
-        let mut known = SeriesLoop::new(source::query(store, interfaces, from, to));
-        let next_known = next(&mut known)?;
-        let oldest = |shelf: inventory::InterfaceInventory| {
-            Some((interface_folder(store, &shelf.interface), shelf.oldest()?.secs()))
-        };
+        let packets = results::run(&QuerySource::Store(store.to_owned()), query)?;
+        let mut known = SeriesLoop::new(rows_of(store, interfaces, from, to));
+        let next_known = next_row(&mut known)?;
+        let recorded =
+            catalogue::interfaces(store).map_err(|error| QueryError::Io { path: store.to_owned(), error })?;
+        let oldest =
+            |name: &String| Some((interface_folder(store, name), InterfaceInventory::of(store, name).oldest()?.secs()));
         let mut made = MadeRows {
-            oldest: inventory::inventories(store)?.into_iter().filter_map(oldest).collect(),
+            oldest: recorded.iter().filter_map(oldest).collect(),
             store: store.to_owned(),
             names: Vec::new(),
             all_series: Vec::new(),
@@ -100,19 +105,10 @@ impl SeriesFromPackets {
             rows: BTreeMap::new(),
         };
         for name in known.interfaces() {
-            let mut rows = SeriesLoop::new(source::query(store, std::slice::from_ref(name), from, to));
-            made.add(name, next(&mut rows)?.is_some())?;
+            let mut rows = SeriesLoop::new(rows_of(store, std::slice::from_ref(name), from, to));
+            made.add(name, next_row(&mut rows)?.is_some())?;
         }
-        Ok(Self { answer, made, known, next_known, ready: VecDeque::new(), ended: false })
-    }
-
-    /// The next row.
-    pub fn next(&mut self) -> Result<Option<Row>, Failure> {
-        while self.ready.is_empty() && !self.ended {
-            let passed = self.take()?;
-            self.add_row(passed)?;
-        }
-        Ok(self.ready.pop_front())
+        Ok(Self { packets, made, known, next_known, ready: VecDeque::new(), ended: false })
     }
 
     /// True if no packet has matched.
@@ -126,20 +122,20 @@ impl SeriesFromPackets {
     }
 
     /// Warnings about files that could not be read.
-    pub fn remarks(&self) -> Vec<String> {
-        let mut all = self.answer.warnings();
-        for remark in self.known.warnings() {
-            if !all.contains(&remark) {
-                all.push(remark);
+    pub fn warnings(&self) -> Vec<String> {
+        let mut all = self.packets.warnings();
+        for warning in self.known.warnings() {
+            if !all.contains(&warning) {
+                all.push(warning);
             }
         }
         all
     }
 
     /// Counts packets until the first of another second; returns that second, or `None` at the end.
-    fn take(&mut self) -> Result<Option<u64>, Failure> {
+    fn take(&mut self) -> Result<Option<u64>, SeriesError> {
         loop {
-            let Some(found) = self.answer.next().map_err(Failure::say)? else {
+            let Some(found) = self.packets.next()? else {
                 self.ended = true;
                 self.made.pass(None);
                 return Ok(None);
@@ -155,7 +151,7 @@ impl SeriesFromPackets {
                     // The result lends either a packet or the list of origins, so the first packet of each origin is
                     // copied.
                     let (data, found) = (found.data.to_vec(), FoundPacket { data: &[], ..found });
-                    let interface = &self.answer.origins()[found.origin].interface;
+                    let interface = &self.packets.origins()[found.origin].interface;
                     let series_meter = self.made.meet(found.origin, interface)?;
                     series_meter.count(&FoundPacket { data: &data, ..found });
                 }
@@ -167,10 +163,10 @@ impl SeriesFromPackets {
     }
 
     /// Outputs all rows before this second; `None` outputs all.
-    fn add_row(&mut self, before: Option<u64>) -> Result<(), Failure> {
+    fn add_row(&mut self, before: Option<u64>) -> Result<(), SeriesError> {
         let is_due = |second: u64| before.is_none_or(|before| second < before);
         while let Some(known) = self.next_known.take_if(|row| is_due(row.second)) {
-            self.next_known = next(&mut self.known)?;
+            self.next_known = next_row(&mut self.known)?;
             let since = self.made.all_series[usize::from(known.interface)].since;
             if known.direction == series::Direction::In && known.second >= since {
                 let (second, interface) = (known.second, known.interface);
@@ -185,9 +181,23 @@ impl SeriesFromPackets {
     }
 }
 
+impl Iterator for SeriesOfPackets {
+    type Item = Result<Row, SeriesError>;
+
+    /// The next row, in order of time.
+    fn next(&mut self) -> Option<Self::Item> {
+        while self.ready.is_empty() && !self.ended {
+            if let Err(e) = self.take().and_then(|passed| self.add_row(passed)) {
+                return Some(Err(e));
+            }
+        }
+        self.ready.pop_front().map(Ok)
+    }
+}
+
 impl MadeRows {
     /// The series of an origin that is new.
-    fn meet(&mut self, origin: usize, interface: &str) -> Result<&mut InterfaceSeries, Failure> {
+    fn meet(&mut self, origin: usize, interface: &str) -> Result<&mut InterfaceSeries, SeriesError> {
         let folder = |name: &str| interface_folder(&self.store, name);
         let at = match self.names.iter().position(|name| folder(name) == folder(interface)) {
             Some(at) => at,
@@ -197,9 +207,9 @@ impl MadeRows {
         Ok(&mut self.all_series[at])
     }
 
-    fn add(&mut self, interface: &str, is_known: bool) -> Result<usize, Failure> {
+    fn add(&mut self, interface: &str, is_known: bool) -> Result<usize, SeriesError> {
         let number = self.all_series.len();
-        let key = address_key::of_interface(&self.store, interface)?;
+        let MeterKey(key) = MeterKey::of_interface(&self.store, interface)?;
         let since = self.oldest.get(&interface_folder(&self.store, interface)).copied().unwrap_or(u64::MAX);
         self.names.push(interface.to_owned());
         self.all_series.push(InterfaceSeries { counter: SeriesMeter::of_capture(number as u16), key, is_known, since });
@@ -224,13 +234,60 @@ impl InterfaceSeries {
     #[inline]
     fn count(&mut self, found: &FoundPacket<'_>) {
         let decoded = Decoded::of(found.data, found.wire_len, found.link_type);
-        engine::count_packet(&mut self.counter, found.ts, false, found.data, found.wire_len, &decoded, self.key);
+        count_packet(&mut self.counter, found.ts, false, found.data, found.wire_len, &decoded, self.key);
     }
 }
 
-fn next(rows: &mut SeriesLoop) -> Result<Option<Row>, Failure> {
-    match rows.next(interval::now()).map_err(Failure::say)? {
+/// A query for the rows of these interfaces; an empty list means all.
+fn rows_of(store: &Path, interfaces: &[String], from: Timestamp, to: Timestamp) -> columns::Query {
+    columns::Query { interfaces: interfaces.to_vec(), from, to, ..columns::Query::new(store) }
+}
+
+fn next_row(rows: &mut SeriesLoop) -> Result<Option<Row>, SeriesError> {
+    // Only a live loop needs the time.
+    match rows.next(Timestamp::ZERO)? {
         Step::One(row) => Ok(Some(row)),
         Step::Idle | Step::End => Ok(None),
+    }
+}
+
+/// An error that ends the query of a time series from packets.
+#[derive(Debug)]
+pub enum SeriesError {
+    /// The packets cannot be read.
+    Packets(QueryError),
+    /// The rows of the store cannot be read.
+    Rows(ColumnsError),
+    /// The secret key of an interface cannot be read.
+    Key(MeterKeyError),
+}
+
+impl fmt::Display for SeriesError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Packets(e) => e.fmt(f),
+            Self::Rows(e) => e.fmt(f),
+            Self::Key(e) => e.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for SeriesError {}
+
+impl From<QueryError> for SeriesError {
+    fn from(e: QueryError) -> Self {
+        Self::Packets(e)
+    }
+}
+
+impl From<ColumnsError> for SeriesError {
+    fn from(e: ColumnsError) -> Self {
+        Self::Rows(e)
+    }
+}
+
+impl From<MeterKeyError> for SeriesError {
+    fn from(e: MeterKeyError) -> Self {
+        Self::Key(e)
     }
 }

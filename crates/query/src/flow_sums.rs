@@ -1,21 +1,19 @@
 //! Sums over columns without full records: reads from the store only the columns that the plan and the filter need, and
 //! writes each row into one reused record.
 
-use super::query::FlowQuery;
-use super::too_much;
-use crate::outcome::Failure;
 use aggregate::{Aggregator, Field, Measure, Plan, ReportError, terms};
 use base::Timestamp;
-use columns::{Batch, Column, Query};
+use columns::{Batch, Column, ColumnsError, Query};
 use filter::FlowFilter;
 use flow::{DirectionStats, Encapsulation, EndReason, Key, Record, TcpState};
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use wire::{IpProtocol, TunnelKind};
 
-/// The needed columns, in the order in which they are written into the record.
-pub struct ScanColumns(Vec<Column>);
+/// The columns that a plan of sums and a filter need, in the order in which they are written into the record.
+pub struct SumColumns(Vec<Column>);
 
-impl ScanColumns {
+impl SumColumns {
     /// `None` if the columns alone do not suffice.
     pub fn of(plan: &Plan, filter: &FlowFilter) -> Option<Self> {
         use Column as C;
@@ -88,20 +86,24 @@ impl ScanColumns {
         Some(Self(all))
     }
 
-    /// Sums the records of one interface on several threads. Returns the number of examined records and the warnings.
+    /// Adds the records of one interface to `groups`, on several threads. Returns the number of examined records and the
+    /// warnings about files that could not be read.
+    ///
+    /// # Errors
+    /// The store cannot be read, or there are more groups than the limit of the plan.
     pub fn add(
         &self,
         query: &Query,
         interface: u16,
-        asked: &FlowQuery,
+        filter: &FlowFilter,
         plan: &Plan,
         groups: &mut Aggregator,
-    ) -> Result<(u64, Vec<String>), Failure> {
-        let filter = Some(&asked.of_flows).filter(|_| !asked.of_flows.is_empty());
+    ) -> Result<(u64, Vec<String>), SumError> {
+        let filter = Some(filter).filter(|filter| !filter.is_empty());
         let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
         let make =
             || Sum { record: blank(interface), groups: Aggregator::new(plan.clone()), examined: 0, failed: None };
-        let (sums, remarks) = columns::scan_shared(query, &self.0, threads, make, |sum: &mut Sum, batch| {
+        let (sums, warnings) = columns::scan_shared(query, &self.0, threads, make, |sum: &mut Sum, batch| {
             sum.examined += batch.rows() as u64;
             for row in 0..batch.rows() {
                 for (place, column) in self.0.iter().enumerate() {
@@ -111,17 +113,16 @@ impl ScanColumns {
                     sum.failed = sum.groups.add(&sum.record).err();
                 }
             }
-        })
-        .map_err(Failure::say)?;
-        let mut looked = 0;
+        })?;
+        let mut examined = 0;
         for sum in sums {
             if let Some(e) = sum.failed {
-                return Err(too_much(e));
+                return Err(e.into());
             }
-            looked += sum.examined;
-            groups.merge(sum.groups).map_err(too_much)?;
+            examined += sum.examined;
+            groups.merge(sum.groups)?;
         }
-        Ok((looked, remarks))
+        Ok((examined, warnings))
     }
 }
 
@@ -137,10 +138,10 @@ struct Sum {
 }
 
 fn blank(interface: u16) -> Record {
-    let nobody = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+    let unspecified = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
     Record {
         id: 0,
-        key: Key { src: nobody, dst: nobody, src_port: 0, dst_port: 0, protocol: IpProtocol(0) },
+        key: Key { src: unspecified, dst: unspecified, src_port: 0, dst_port: 0, protocol: IpProtocol(0) },
         encapsulation: Encapsulation::default(),
         interface,
         flow_start: Timestamp::ZERO,
@@ -230,4 +231,36 @@ fn state(number: u64) -> TcpState {
     use TcpState as S;
     let all = [S::Midstream, S::SynSent, S::SynReceived, S::Established, S::HalfClosed, S::Closed, S::Reset];
     all.into_iter().find(|state| *state as u64 == number).unwrap_or(S::None)
+}
+
+/// An error that ends a sum.
+#[derive(Debug)]
+pub enum SumError {
+    /// The store cannot be read.
+    Rows(ColumnsError),
+    /// The groups do not fit into the limit of the plan.
+    Groups(ReportError),
+}
+
+impl fmt::Display for SumError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rows(e) => e.fmt(f),
+            Self::Groups(e) => e.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for SumError {}
+
+impl From<ColumnsError> for SumError {
+    fn from(e: ColumnsError) -> Self {
+        Self::Rows(e)
+    }
+}
+
+impl From<ReportError> for SumError {
+    fn from(e: ReportError) -> Self {
+        Self::Groups(e)
+    }
 }

@@ -1,8 +1,10 @@
-//! The input of the time series: from the decoded headers of a packet to the arguments of [`series::SeriesMeter`]. The
+//! The input of the time series: from the decoded headers of a packet to the arguments of [`SeriesMeter::packet`]. The
 //! meter and the code that makes time series of stored packets both use it.
 
+use crate::distinct::address_hash;
+use crate::meter::SeriesMeter;
+use crate::row::{Direction, TrafficClass};
 use base::Timestamp;
-use series::{Direction, SeriesMeter, TrafficClass, address_hash};
 use wire::{Decoded, EtherType, Family, IpProtocol};
 
 /// Offset of the flags in a TCP header (RFC 9293, section 3.1).
@@ -10,7 +12,7 @@ const TCP_FLAGS: usize = 13;
 
 /// Counts a packet in the time series. `decoded` is that of the captured `frame`; addresses are hashed under `key`.
 #[inline]
-pub fn count(
+pub fn count_packet(
     series_meter: &mut SeriesMeter,
     ts: Timestamp,
     outgoing: bool,
