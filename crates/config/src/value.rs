@@ -384,7 +384,7 @@ mod tests {
             Vec::<IdleOf>::read(&text("udp=10s, icmp")).expect_err("no span"),
             IdleOf::read(&text("upd=10s")).expect_err("no protocol"),
             IdleOf::read(&text("udp=soon")).expect_err("no span"),
-            MeterKey::read(&text("abc")).expect_err("no secret"),
+            <MeterKey as Setting>::read(&text("abc")).expect_err("no secret"),
         ];
         let right = [
             "true nor false",

@@ -111,7 +111,7 @@ mod tests {
         assert!(said(inventories(&dir.join("none"))).contains("no such folder"));
         assert!(said(inventories(dir.path())).contains("nothing has been recorded"));
         std::fs::write(dir.join("file"), "x").expect("a file");
-        assert!(said(inventories(&dir.join("file"))).contains("with -r"));
+        assert!(said(inventories(&dir.join("file"))).contains("use -r"));
         for interface in ["eth1", "uplink"] {
             std::fs::create_dir_all(dir.join(interface).join("2026/11/21/10")).expect("folders");
         }

@@ -69,8 +69,8 @@ const STEPS: [Column; 11] = [
 ];
 
 /// As [`SECONDS_STEPS`]: new flows, peaks, percentiles, the greatest second, then the columns that distinguish
-/// interfaces. The number of known seconds is last, because the rates are over these seconds.
-const STEPS_STEPS: [Step; 8] = [
+/// interfaces, then packets/s. The number of known seconds is last, because the rates are over these seconds.
+const STEPS_STEPS: [Step; 9] = [
     Step::Narrow(TIME),
     Step::Drop(9),
     Step::Drop(8),
@@ -78,6 +78,7 @@ const STEPS_STEPS: [Step; 8] = [
     Step::Drop(7),
     Step::Drop(2),
     Step::Drop(1),
+    Step::Drop(4),
     Step::Drop(3),
 ];
 

@@ -38,7 +38,7 @@ fn what_cannot_be_done_is_said_in_one_line_and_leaves_no_file() {
     refused(&convert(&[arg(&file)]), &["--write <OUT>"]);
     refused(&convert(&["-w", arg(&out)]), &["<IN>"]);
     refused(&convert(&["no-such-file", "-w", arg(&out)]), &["no-such-file", "check the path"]);
-    refused(&convert(&[arg(dir.path()), "-w", arg(&out)]), &["a folder is no capture"]);
+    refused(&convert(&[arg(dir.path()), "-w", arg(&out)]), &["a folder, not a capture"]);
     refused(&convert(&["/etc/passwd", "-w", arg(&out)]), &["/etc/passwd", "not a capture"]);
     refused(&convert(&[arg(&file), "-w", arg(&dir.join("no/out.pcap"))]), &["no/out.pcap"]);
     refused(&convert(&[arg(&file), "-w", arg(dir.path())]), &["names a folder"]);

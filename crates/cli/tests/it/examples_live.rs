@@ -102,6 +102,7 @@ fn the_three_commands_of_every_example_do_what_it_says() {
         assert!(create.contains(&format!("examples/groups/{file}")), "{file}: {create}");
         ground.yes(&create);
         let group = create.split_whitespace().nth(5).expect("its name").to_owned();
+        ground.remove_captures();
         let mut member = ground.spawn(&format!("exec {join}"));
         ground.wait_for_members(&group, 1);
         let mut far = RawReader::new(&ground.sink);

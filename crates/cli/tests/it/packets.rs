@@ -325,7 +325,7 @@ fn captures_of_others_are_indexed_asked_checked_and_left_alone() {
     assert_eq!(results(&["--remove", arg(&index)]), (Some(0), vec!["removed".into()]));
     assert_eq!(results(&["--remove", arg(&index)]), (Some(0), vec!["missing".into()]));
     let none = run(&["index", arg(&dir.join("none"))]);
-    assert!(none.status == Some(2) && none.err.contains("none: No such file"), "{none:?}");
+    assert!(none.status == Some(2) && none.err.contains("none: there is no such file"), "{none:?}");
     assert_eq!(common::walk(dir.path()).len(), 2, "something is left behind");
 }
 

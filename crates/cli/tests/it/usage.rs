@@ -304,7 +304,7 @@ fn a_store_without_flow_records_is_told_with_a_way_to_have_them() {
     // A store that has some, and none of what is asked.
     assert_eq!(run(&["run", "--sim", "60,packets=10", "--store", arg(&store), "-q"]).status, Some(0));
     let said = run(&["flows", "--store", arg(&store), "port 1"]);
-    assert!(said.status == Some(1) && said.err.contains("once it has ended"), "{said:?}");
+    assert!(said.status == Some(1) && said.err.contains("once its flow has ended"), "{said:?}");
 }
 
 #[test]

@@ -80,7 +80,7 @@ fn what_cannot_be_searched_is_refused_by_name_with_what_to_do() {
         assert!(refused(dir.join(name)).contains(advice), "{name}");
     }
     assert!(refused(dir.path().to_owned()).contains("--store"));
-    assert!(refused(dir.join("none")).contains("No such file"));
+    assert!(refused(dir.join("none")).contains("no such file"));
 }
 
 #[test]

@@ -83,6 +83,13 @@ impl Ground {
         Running(child)
     }
 
+    /// Removes the files that members of an earlier group wrote, because members replace no existing file.
+    pub fn remove_captures(&self) {
+        let entries = std::fs::read_dir(self.dir.path()).expect("a folder").flatten().map(|entry| entry.path());
+        let captures = entries.filter(|path| path.extension().is_some_and(|ending| ending == "pcap"));
+        captures.for_each(|path| std::fs::remove_file(path).expect("a capture"));
+    }
+
     /// The books of a group, which close.
     pub fn books(&self, group: &str) -> serde_json::Value {
         let said = self.run(&format!("netgrain group stats -i eth1 {group} --json"));
