@@ -231,7 +231,7 @@ fn a_missing_privilege_is_named() {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).expect("open to all");
     }
     let program = dir.join("netgrain");
-    std::fs::copy(env!("CARGO_BIN_EXE_netgrain"), &program).expect("a copy");
+    common::copy_program(&program);
     let as_nobody = |args: &[&str]| {
         let mut command = std::process::Command::new(&program);
         say(command.args(args).uid(NOBODY).gid(NOBODY).current_dir(&dir))
@@ -386,7 +386,7 @@ fn a_file_that_cannot_be_read_is_named_with_the_cause_in_words() {
     let dir = std::env::temp_dir().join(format!("netgrain-unreadable-{}", std::process::id()));
     std::fs::create_dir_all(dir.join("folder")).expect("a folder");
     let (program, capture) = (dir.join("netgrain"), dir.join("secret.pcap"));
-    std::fs::copy(env!("CARGO_BIN_EXE_netgrain"), &program).expect("a copy");
+    common::copy_program(&program);
     assert_eq!(run(&["gen", "-w", arg(&capture), "60", "--packets", "10"]).status, Some(0));
     let mode = |path: &Path, bits| std::fs::set_permissions(path, std::fs::Permissions::from_mode(bits)).expect("set");
     mode(&dir, 0o755);

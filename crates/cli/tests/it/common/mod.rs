@@ -197,6 +197,13 @@ pub fn walk(dir: &Path) -> Vec<PathBuf> {
     out
 }
 
+/// Copies the binary to `to` with a process of its own. With `std::fs::copy`, a child that another test starts at the
+/// same time inherits the descriptor that writes the copy, and running the copy fails with "Text file busy".
+pub fn copy_program(to: &Path) {
+    let status = Command::new("cp").arg(env!("CARGO_BIN_EXE_netgrain")).arg(to).status().expect("cp");
+    assert!(status.success(), "cp to {}: {status}", to.display());
+}
+
 /// A folder where everybody may go, with a copy of the binary and a folder `store`; removed in the end.
 pub struct Open(pub PathBuf);
 
@@ -206,7 +213,7 @@ impl Open {
         let _ = std::fs::remove_dir_all(&dir);
         std::fs::create_dir_all(dir.join("store")).expect("a folder");
         std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o755)).expect("ours");
-        std::fs::copy(env!("CARGO_BIN_EXE_netgrain"), dir.join("netgrain")).expect("a copy");
+        copy_program(&dir.join("netgrain"));
         Self(dir)
     }
 
