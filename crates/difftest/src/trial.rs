@@ -279,9 +279,9 @@ impl Trial {
 /// True if the front end rightly refuses the generated program with this message.
 fn is_to_be_refused(why: &str, link_type: u16) -> bool {
     const RIGHTLY: [&str; 7] = [
-        "flow maps have nothing in common",
-        "goes by the keys of the program's flow maps, and there is none",
-        "is asked about the outermost packet and, elsewhere, about the innermost",
+        "keys of the flow maps have no field in common",
+        "uses the keys of the program's flow maps, and the program has no flow map",
+        "is used for the outermost packet in one place and for the innermost in another",
         "`forward` on one way",
         "more registers",
         // Refusals of tcpdump filters, as in libpcap.

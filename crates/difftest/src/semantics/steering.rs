@@ -32,7 +32,7 @@ enum HashInput {
 pub enum SteeringTarget {
     /// To this member.
     Member(u32),
-    /// All members of all classes except the class of controllers.
+    /// All members of all classes except the class `management`.
     All,
     /// One member, chosen by a hash.
     One(u32),

@@ -122,11 +122,11 @@ fn a_family_of_either_order_is_read_on_loopback() {
 #[test]
 fn frames_of_a_link_that_cannot_be_asked_do_not_match() {
     for (text, link_type, says) in [
-        ("vlan 5", link::LINUX_SLL, "no VLAN tag"),
-        ("not vlan 5", link::RAW_IP, "no VLAN tag"),
-        ("ether host 1:2:3:4:5:6", link::RAW_IP, "no link addresses"),
-        ("inbound", link::NULL, "which way"),
-        ("tcp", 147, "of this link type are not read"),
+        ("vlan 5", link::LINUX_SLL, "VLAN tags are not supported"),
+        ("not vlan 5", link::RAW_IP, "VLAN tags are not supported"),
+        ("ether host 1:2:3:4:5:6", link::RAW_IP, "link addresses are not supported"),
+        ("inbound", link::NULL, "do not contain their direction"),
+        ("tcp", 147, "of this link type are not decoded"),
     ] {
         let error = LinkFilter::parse(text, link_type).unwrap_err().to_string();
         assert!(error.contains(says), "{error}");

@@ -364,10 +364,10 @@ fn tunnel(prng: &mut Prng, n: u32) -> Vec<u8> {
 fn what_is_more_than_a_filter_is_refused_by_name() {
     use netgrain_jit::{Matcher, Refusal};
     for (source, what) in [
-        ("main = ip", "asks for headers that were found"),
+        ("main = ip", "reads results of the header parser"),
         ("main = kernel", "has effects"),
-        ("m = flow_map 0 key_vlan\nmain = incr_fstate m", "asks for headers that were found"),
-        ("main = steer_rss", "asks what the source knows"),
+        ("m = flow_map 0 key_vlan\nmain = incr_fstate m", "reads results of the header parser"),
+        ("main = steer_rss", "reads facts from the capture source"),
     ] {
         let program = lang::compile(source).unwrap_or_else(|e| panic!("{source}: {e:?}")).program;
         let refused = Matcher::of(&program);

@@ -52,8 +52,8 @@ pub fn infer(bindings: &[Binding]) -> Result<Vec<BindingInfo>, Error> {
     }
     if let Some(main) = entry(bindings) {
         if let Some(param) = main.params.get(1) {
-            let what = format!("`{}` takes the packet and nothing else, and `{param}` is more", main.name);
-            return Err(Error::new(main.span.clone(), what).help("a packet is what it begins with: `main = …`"));
+            let what = format!("`{}` takes only the packet as a parameter; `{param}` is one too many", main.name);
+            return Err(Error::new(main.span.clone(), what).help("remove the parameter: `main = …`"));
         }
         let of = infer.known[&main.name].of.clone();
         let of = infer.instance(&of, &mut HashMap::new());
@@ -96,11 +96,11 @@ impl Infer<'_> {
             return Ok(());
         }
         if self.open.contains(&b.name) {
-            return Err(Error::new(b.span.clone(), format!("`{}` needs itself", b.name))
-                .help("programs do not loop; state from packet to packet is kept in a `flow_map`"));
+            return Err(Error::new(b.span.clone(), format!("`{}` refers to itself", b.name))
+                .help("programs have no loops; keep state from packet to packet in a `flow_map`"));
         }
         if self.open.len() >= 100 {
-            return Err(Error::new(b.span.clone(), "more than 100 bindings that need one another in a row"));
+            return Err(Error::new(b.span.clone(), "a chain of more than 100 bindings that refer to one another"));
         }
         self.open.push(b.name.clone());
         let mut scope = Scope::new();
@@ -257,7 +257,7 @@ impl Infer<'_> {
 
     fn expr(&mut self, e: &Expr, scope: &mut Scope, effects: &mut Effects) -> Result<Type, Error> {
         if self.depth >= MAX_DEPTH {
-            return Err(Error::new(e.span.clone(), "expressions and bindings inside one another grow too deep here"));
+            return Err(Error::new(e.span.clone(), "expressions and bindings are nested too deeply here"));
         }
         self.depth += 1;
         let of = self.node(e, scope, effects);
@@ -321,7 +321,7 @@ impl Infer<'_> {
                             let (from, to) = (self.expr(arg, scope, effects)?, self.fresh());
                             let fun = Type::Fun(Box::new(from), Box::new(to.clone()));
                             if !self.unify(&Type::Var(n), &fun) {
-                                let what = format!("{whose} is given to itself here, which has no type");
+                                let what = format!("{whose} is applied to itself here, which has no type");
                                 return Err(Error::new(arg.span.clone(), what));
                             }
                             to
@@ -406,7 +406,7 @@ impl Infer<'_> {
                 if self.unify(&f, &fun) {
                     return Ok(gives);
                 }
-                let what = format!("{} takes nothing more", whose(a));
+                let what = format!("{} takes no further argument", whose(a));
                 return Err(Error::new(at.clone(), what).help("join actions by `>->`"));
             };
             self.want(b, &from, &whose(a), scope, effects)?;
@@ -418,7 +418,7 @@ impl Infer<'_> {
             return Ok(Type::Int);
         }
         let Some(f) = table::operator(op) else {
-            return Err(Error::new(at.clone(), format!("`{op}` is no operator of the language")));
+            return Err(Error::new(at.clone(), format!("`{op}` is not an operator of the language")));
         };
         *effects = effects.with(f.effects());
         let of = f.of();
@@ -438,6 +438,6 @@ impl Infer<'_> {
 }
 
 fn too_large(e: &Expr) -> Error {
-    Error::new(e.span.clone(), "the type of this grows too large")
-        .help("bindings that use one another twice double each time")
+    Error::new(e.span.clone(), "the type of this becomes too large")
+        .help("a binding that uses another binding twice doubles its size")
 }

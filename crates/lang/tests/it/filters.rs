@@ -92,13 +92,13 @@ fn a_program_is_made_for_the_link_of_its_frames() {
     let out = Interpreter::new(&cooked).run(&bytes, &facts, &mut ProgramState::of(&cooked, 0));
     assert_eq!((out.kind, out.mark), (VerdictKind::Copy, 1));
     assert_eq!(cooked.fits_link(link::LINUX_SLL), Ok(()));
-    let said = cooked.fits_link(link::ETHERNET).unwrap_err().to_string();
-    assert!(said.contains("where Linux cooked has") && said.contains("are Ethernet"), "{said}");
+    let message = cooked.fits_link(link::ETHERNET).unwrap_err().to_string();
+    assert!(message.contains("of type Linux cooked") && message.contains("are Ethernet"), "{message}");
     for (text, link_type, says) in [
-        ("main = bpf \"vlan 5\"", link::LINUX_SLL, "no VLAN tag"),
-        ("main = bpf \"ether host 1:2:3:4:5:6\"", link::RAW_IP, "no link addresses"),
-        ("main = bpf \"inbound\"", link::NULL, "which way"),
-        ("main = bpf \"tcp\"", 147, "this link type are not read"),
+        ("main = bpf \"vlan 5\"", link::LINUX_SLL, "VLAN tags are not supported"),
+        ("main = bpf \"ether host 1:2:3:4:5:6\"", link::RAW_IP, "link addresses are not supported"),
+        ("main = bpf \"inbound\"", link::NULL, "do not contain their direction"),
+        ("main = bpf \"tcp\"", 147, "this link type are not decoded"),
         ("main = bpf \"ip6 protochain 6\"", link::ETHERNET, "in a loop"),
         ("main = bpf \"bytes > 5\"", link::ETHERNET, "`netgrain flows`"),
     ] {

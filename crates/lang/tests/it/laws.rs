@@ -194,17 +194,17 @@ fn programs_that_grow_without_end_are_refused_in_time() {
         filters,
     ] {
         let error = compile(&text).expect_err(&text[..60.min(text.len())]);
-        let bounded = ["grows", "inside", "grow too deep", "more than"].iter().any(|word| error.what.contains(word));
+        let bounded = ["becomes too large", "nested", "more than"].iter().any(|word| error.what.contains(word));
         assert!(bounded, "{error:?}");
     }
     assert_eq!(compile(&long).map(|c| c.program.stages.len()).map_err(|e| e.what), Ok(5001));
 }
 
 #[test]
-fn what_is_given_to_itself_has_no_type() {
+fn a_function_applied_to_itself_has_no_type() {
     for text in ["f x = x x\nmain = f unit", "f x = x x\nmain = ip", "main = (\\x -> x x) (\\x -> x x)"] {
         let error = compile(text).expect_err(text);
-        assert!(error.what.contains("given to itself"), "{text}: {error:?}");
+        assert!(error.what.contains("applied to itself"), "{text}: {error:?}");
     }
 }
 

@@ -145,11 +145,11 @@ fn the_packet_may_be_named_anywhere_and_changes_nothing() {
     }
     assert_eq!(world("ttl p = ip_ttl p\nmain p = filter (ttl p .> 9)").sees(tcp(1)).kind, VerdictKind::Copy);
     for (text, says) in [
-        ("main pkt = forward pkt", "`forward` takes a device name here, this is the packet"),
+        ("main pkt = forward pkt", "`forward` takes a device name here, but this is the packet"),
         ("main pkt = pkt", "`main` takes an action here"),
-        ("main a b = ip", "`b` is more"),
-        ("main pkt = when (is_tcp 3) drop", "takes nothing"),
-        ("f p = is_tcp p\nmain = when (f 80) drop", "`f` takes the packet here, this is a number"),
+        ("main a b = ip", "`b` is one too many"),
+        ("main pkt = when (is_tcp 3) drop", "takes no "),
+        ("f p = is_tcp p\nmain = when (f 80) drop", "`f` takes the packet here, but this is a number"),
         ("enif_main pkt = pkt >-> drop", "takes an action here"),
     ] {
         let error = compile(text).unwrap_err().show(text, "x");
@@ -207,12 +207,12 @@ fn fractions_are_chances() {
     let expected = (-16.0 / (1.0_f64 - 0.001_f64.powf(0.25)).ln()).ceil() as u32;
     assert_eq!((mark(0), mark(1)), (expected, expected - 1));
     for (text, says) in [
-        ("main = mark 0.5", "`mark` takes a number here, this is a chance"),
-        ("main = mark (bloomCalcM 4 1.5)", "a chance of 1.5 is none"),
-        ("main = mark (bloomCalcM 4 0)", "a chance of 0 is none"),
-        ("main = addr 10.0.0/8", "`10.0.0` is no number"),
-        ("main = mark 1e", "`1e` is no number"),
-        ("main = mark 1.5x", "`1.5x` is no number"),
+        ("main = mark 0.5", "`mark` takes a number here, but this is a probability"),
+        ("main = mark (bloomCalcM 4 1.5)", "1.5 is not a probability"),
+        ("main = mark (bloomCalcM 4 0)", "0 is not a probability"),
+        ("main = addr 10.0.0/8", "`10.0.0` is not a number"),
+        ("main = mark 1e", "`1e` is not a number"),
+        ("main = mark 1.5x", "`1.5x` is not a number"),
     ] {
         let error = compile(text).unwrap_err().show(text, "x");
         assert!(error.contains(says), "{error}");
@@ -232,8 +232,8 @@ fn a_function_in_backquotes_stands_between_its_values() {
     assert_eq!(syntax::format("main = filter (ip_tos  `any_bit`  3)").unwrap(), "main = filter (ip_tos `any_bit` 3)\n");
     for (text, says) in [
         ("main = filter (ip_tos `any_bt` 3)", "did you mean `any_bit`?"),
-        ("main = filter (ip_tos `3` 3)", "begins the name of a function"),
-        ("main = filter (`any_bit` 3)", "is missing here, there is `any_bit`"),
+        ("main = filter (ip_tos `3` 3)", "between two backquotes"),
+        ("main = filter (`any_bit` 3)", "found `any_bit`"),
     ] {
         let error = compile(text).unwrap_err().show(text, "x");
         assert!(error.contains(says), "{error}");

@@ -383,21 +383,21 @@ fn what_was_written_for_others_is_read() {
 #[test]
 fn errors_show_the_place_the_cause_and_what_to_write() {
     for (text, says, help) in [
-        ("main = forward 3", "`forward` takes a device name here, this is a number", "`forward \"eth1\"`"),
+        ("main = forward 3", "`forward` takes a device name here, but this is a number", "`forward \"eth1\"`"),
         ("main = forward eth1", "`eth1` is not known", "`forward \"eth1\"`"),
-        ("main = when is_tcp forward \"eth1\"", "`when` takes an action here, this is a function", "(forward …)"),
+        ("main = when is_tcp forward \"eth1\"", "`when` takes an action here, but this is a function", "(forward …)"),
         ("main = conditional is_udp mark 42 kernel", "`conditional` takes an action here", "(mark …)"),
         ("main = steer_flw", "`steer_flw` is not known", "did you mean `steer_flow`?"),
-        ("main = is_tcp >-> drop", "takes an action here, this is a predicate", "filter"),
+        ("main = is_tcp >-> drop", "takes an action here, but this is a predicate", "filter"),
         ("main = filter (ip_ttl .< 9 .||. is_tcp)", "takes a", "put each into parentheses"),
-        ("a = b\nb = a\nmain = a", "needs itself", "flow_map"),
+        ("a = b\nb = a\nmain = a", "refers to itself", "flow_map"),
         ("x = drop\n", "there is no `main`", "main = "),
         ("main = classify 64", "64 is out of range", ""),
-        ("main = addr \"10.0.0\"", "no address", "10.0.0.0/8"),
-        ("main = drop drop", "takes nothing", "`>->`"),
+        ("main = addr \"10.0.0\"", "is not an address", "10.0.0.0/8"),
+        ("main = drop drop", "takes no ", "`>->`"),
         ("main = bpf \"prot 80\"", "did you mean `port`?", ""),
-        ("main = if is_tcp then drop", "`else` is missing", "when"),
-        ("main = do\n  x <- drop\n  unit", "is missing here", "not bound"),
+        ("main = if is_tcp then drop", "expected `else`", "when"),
+        ("main = do\n  x <- drop\n  unit", "expected ", "not bound"),
         ("main = \"x", "does not end", "close it"),
         ("main = deliver 3 4", "`deliver` takes 1 value", "`>->`"),
         ("main = let x = 1 in drop", "not part of the language", "binding"),
@@ -408,36 +408,36 @@ fn errors_show_the_place_the_cause_and_what_to_write() {
         (
             "import qualified MyRules as M\nmain = web >-> drop",
             "`web` is not known",
-            "what `MyRules` has must stand in",
+            "copy the definitions of `MyRules`",
         ),
-        ("main = steer_common", "there is none", "`steer_key key_5tuple`"),
+        ("main = steer_common", "the program has no flow map", "`steer_key key_5tuple`"),
         (
             "a = flow_map 0 key_ip_src\nb = flow_map 1 key_vlan\nmain = incr_fstate a >-> incr_fstate b >-> steer_common",
-            "nothing in common: ip_src for a; vlan for b",
-            "of its own",
+            "no field in common: ip_src for a; vlan for b",
+            "a separate program",
         ),
         ("main = steer_field 0 5", "1 to 4 bytes", ""),
         ("m = idle_after 0 (flow_map 0 key_5tuple)\nmain = incr_fstate m", "at once", ""),
         ("m = up_to 0 (flow_map 0 key_5tuple)\nmain = incr_fstate m", "1 to 67108864 flows", ""),
         ("a = drop\na = unit\nmain = a", "bound twice", ""),
-        ("main = case ip_proto of { _ -> drop; 6 -> kernel; _ -> unit }", "never reached, `_` stands before", "last"),
-        ("main = case ip_proto of { 6 -> drop; 0x6 -> kernel }", "never reached, there is one for 6", ""),
+        ("main = case ip_proto of { _ -> drop; 6 -> kernel; _ -> unit }", "never reached: `_` comes before", "last"),
+        ("main = case ip_proto of { 6 -> drop; 0x6 -> kernel }", "never reached: an arm for 6", ""),
         ("main = case ip_proto of { -1 -> drop; _ -> unit }", "no property is negative", ""),
-        ("main = addr 10.0.0.0/33", "`10.0.0.0/33` is no address", "up to 32 bits"),
-        ("main = addr 10.0.0.256", "`10.0.0.256` is no address", "up to 255"),
-        ("main = addr 2001:db8::/129", "`2001:db8::/129` is no address", "128 bits"),
+        ("main = addr 10.0.0.0/33", "`10.0.0.0/33` is neither an address", "up to 32 bits"),
+        ("main = addr 10.0.0.256", "`10.0.0.256` is neither an address", "up to 255"),
+        ("main = addr 2001:db8::/129", "`2001:db8::/129` is neither an address", "128 bits"),
         ("c = counter 0\nmain = modifyCounter c 1", "takes a change", ""),
-        ("main = has_port 80", "`main` takes an action here, this is a predicate", "`filter (…)`"),
-        ("steer tcp port 80", "`=` is missing here", "`main = bpf \"…\" >-> steer_flow`"),
-        ("steer tcp port 80", "`=` is missing here", "for `netgrain group` alone"),
-        ("copy udp", "is missing here", "`main = bpf \"…\"`"),
+        ("main = has_port 80", "`main` takes an action here, but this is a predicate", "`filter (…)`"),
+        ("steer tcp port 80", "expected `=`", "`main = bpf \"…\" >-> steer_flow`"),
+        ("steer tcp port 80", "expected `=`", "only in `netgrain group`"),
+        ("copy udp", "expected `=`", "`main = bpf \"…\"`"),
         ("m = flow_map 0 ip_src\nmain = incr_fstate m", "`ip_src` is not known", "`key_ip_src`"),
         ("m = flow_map 0 ip_proto\nmain = incr_fstate m", "takes a key here", "`key_ip_proto`"),
-        ("main = classify 63", "class 63 is for those who configure", "0 to 62"),
-        ("main = deliver 63", "class 63 is for those who configure", "0 to 62"),
-        ("main = dispatch 63", "class 63 is for those who configure", "0 to 62"),
-        ("main = case ip_proto of\n", "an arm such as `0 -> drop` is missing here", ""),
-        ("main = case ip_proto of {}", "an arm such as `0 -> drop` is missing here", ""),
+        ("main = classify 63", "class 63 is reserved for management", "0 to 62"),
+        ("main = deliver 63", "class 63 is reserved for management", "0 to 62"),
+        ("main = dispatch 63", "class 63 is reserved for management", "0 to 62"),
+        ("main = case ip_proto of\n", "expected an arm such as `0 -> drop`", ""),
+        ("main = case ip_proto of {}", "expected an arm such as `0 -> drop`", ""),
         ("main = case_of ip_proto $ with []", "has no arm", "`[0 ~> drop]`"),
     ] {
         let error = compile(text).expect_err(text);
@@ -464,7 +464,7 @@ fn placement_is_the_longest_run_from_the_start_that_lets_packets_through() {
 #[test]
 fn packets_for_which_the_kernel_cannot_do_it_are_left_and_named() {
     let places = placement(&world("main = ip >-> when is_tcp (forward \"eth1\") >-> steer_flow").program);
-    const STEERED: [&str; 2] = ["packets that may be tunnels", "fragments, whose datagrams are remembered there"];
+    const STEERED: [&str; 2] = ["packets that may be tunnels", "fragments, which user space tracks"];
     let of = |undecided: &[&'static str]| Placement::Kernel { undecided: undecided.to_vec() };
     assert_eq!(places, [of(&[]), of(&["packets that are copied"]), of(&STEERED)]);
 }
