@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_action_survives_as_a_number() {
+    fn actions_round_trip_through_their_code() {
         let logs = [Log::Message(7), Log::Message(u16::MAX), Log::Packet, Log::Buffer, Log::Trace].map(Action::Log);
         for a in logs.into_iter().chain([0, 9, u16::MAX].map(Action::Forward)) {
             assert_eq!(action(code(a)), a);

@@ -75,7 +75,7 @@ impl<'a> Packet<'a> {
 
     /// A packet with complete facts.
     #[inline]
-    pub fn seen(bytes: &'a [u8], facts: Facts) -> Self {
+    pub fn with_facts(bytes: &'a [u8], facts: Facts) -> Self {
         Self { known: ParseDepth::Inner, ..Self::new(bytes, 0, facts) }
     }
 

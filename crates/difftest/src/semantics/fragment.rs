@@ -118,7 +118,7 @@ impl Run<'_> {
         for (part, at) in self.parts(whose) {
             if let Some(datagram) = self.datagram(at, format!("{whose:?}")) {
                 let settled = self.memory.datagrams.ports.find_or_insert(datagram, part, Some(ports), false, now);
-                ports = settled.expect("each says something");
+                ports = settled.expect("the loop runs at least once");
             }
         }
         ports

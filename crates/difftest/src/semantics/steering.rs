@@ -113,7 +113,7 @@ impl Run<'_> {
                 SteeringTarget::One(self.hash(HashInput::Key, &self.key(key.both_ways(), flows, self.ports_of(flows))?))
             }
             Steering::Common => {
-                let key = self.world.common.expect("a program that steers by it has one");
+                let key = self.world.common.expect("a program with `steer_common` has a common key");
                 // The layer that the flow maps use, independent of `sight`.
                 let layer = self.flows_of(ParsedPacket { outside: key.is_outside(), ..ParsedPacket::default() });
                 SteeringTarget::One(self.hash(HashInput::Key, &self.key(key.both_ways(), layer, self.ports_of(layer))?))

@@ -53,10 +53,10 @@ fn observed(act: &ActionTerm, packets: &[Packet]) -> Option<Observed> {
     let names: Vec<String> = program.maps.iter().map(|m| m.name.clone()).collect();
     let world =
         ProgramContext { hash_key: 7, link_type: wire::link::ETHERNET, host: vec![], devices: vec![], common: None };
-    let ready = CompiledCase { program, term: act.clone(), world };
-    let mut execution = Interpreted.load(&ready).expect("the interpreter runs every program");
-    let outcomes = execution.judge(packets).into_iter().map(|seen| seen.outcome).collect();
-    let memory = execution.remembered(packets.last().map_or(0, |p| p.facts.time)).remove(0);
+    let compiled = CompiledCase { program, term: act.clone(), world };
+    let mut execution = Interpreted.load(&compiled).expect("the interpreter runs every program");
+    let outcomes = execution.evaluate(packets).into_iter().map(|seen| seen.outcome).collect();
+    let memory = execution.state(packets.last().map_or(0, |p| p.facts.time)).remove(0);
     let maps = names.into_iter().zip(memory.maps).map(|(name, held)| (name, held.entries));
     Some((outcomes, memory.counters, maps.filter(|m| !m.1.is_empty()).collect()))
 }
