@@ -112,10 +112,10 @@ impl FlowFilter {
     /// ```
     pub fn parse(text: &str) -> Result<Self, FilterError> {
         let expr = parse::parse(text)?;
-        let (mut looks, mut refused) = (RequiredFields::default(), None);
+        let (mut required_fields, mut refused) = (RequiredFields::default(), None);
         if let Some(expr) = &expr {
             expr.each(&mut |leaf| {
-                if let (None, Err(why)) = (&refused, looks.add(leaf)) {
+                if let (None, Err(why)) = (&refused, required_fields.add(leaf)) {
                     refused = Some(FilterError::of(text, leaf.span, why));
                 }
             });
@@ -126,13 +126,13 @@ impl FlowFilter {
                 text: text.trim().to_owned(),
                 need: Some(KeyCondition::of_flows(expr.as_ref())),
                 expr,
-                required_fields: looks,
+                required_fields,
             }),
         }
     }
 
     /// The fields on which the result depends.
-    pub fn looks(&self) -> RequiredFields {
+    pub fn required_fields(&self) -> RequiredFields {
         self.required_fields
     }
 

@@ -22,7 +22,7 @@ use std::net::IpAddr;
 pub fn parse(text: &str) -> Result<Option<Expr>, FilterError> {
     let whole = |e: FilterError| FilterError { text: text.to_owned(), ..e };
     let tokens = tokens(text).map_err(whole)?;
-    let mut p = Parser { tokens: &tokens, next: 0, said: None, any: false, depth: 0, tests: 0 };
+    let mut p = Parser { tokens: &tokens, next: 0, last_qualifiers: None, any: false, depth: 0, tests: 0 };
     if p.peek().text.is_empty() {
         return Ok(None);
     }
@@ -91,7 +91,7 @@ pub(super) struct Parser<'a> {
     tokens: &'a [Token<'a>],
     next: usize,
     /// The qualifiers of the last value.
-    said: Option<Qualifiers>,
+    last_qualifiers: Option<Qualifiers>,
     /// True below `anylink`.
     any: bool,
     depth: usize,
@@ -167,7 +167,7 @@ impl<'a> Parser<'a> {
 
     /// True if a value follows that takes over the last qualifiers. `not` before such a value belongs to it.
     fn begins_value(&self) -> bool {
-        if self.said.is_none() {
+        if self.last_qualifiers.is_none() {
             return false;
         }
         let mut ahead = 0;
@@ -189,7 +189,7 @@ impl<'a> Parser<'a> {
             && GOES_ON.contains(&after.text)
             // A slash after a number may also begin a prefix length; no operator follows a prefix length.
             && (after.text != "/"
-                || self.said.is_none_or(|w| w.kind != Kind::Net)
+                || self.last_qualifiers.is_none_or(|w| w.kind != Kind::Net)
                 || names::number(self.peek_at(ahead + 2).text).is_none()
                 || GOES_ON.contains(&self.peek_at(ahead + 3).text))
     }
@@ -207,12 +207,12 @@ impl<'a> Parser<'a> {
         }
         // Both arithmetic and tests may begin with a parenthesis; arithmetic is tried first, because fewer texts are
         // arithmetic.
-        let (start, said) = (self.next, self.said);
+        let (start, last_qualifiers) = (self.next, self.last_qualifiers);
         if let Some(relation) = self.relation()? {
             let span = self.since(start);
             return Ok(self.leaf(relation, span));
         }
-        (self.next, self.said) = (start, said);
+        (self.next, self.last_qualifiers) = (start, last_qualifiers);
         if self.takes(&["("]) {
             let inner = self.deeper(Self::filter)?;
             self.expect(")")?;
@@ -262,7 +262,7 @@ impl<'a> Parser<'a> {
             return self.bare(first, protocol);
         }
         let (dir, kind) = (dir.unwrap_or(Dir::Either), kind.unwrap_or(Kind::Host));
-        self.said = Some(Qualifiers { protocol, any: self.any, dir, kind });
+        self.last_qualifiers = Some(Qualifiers { protocol, any: self.any, dir, kind });
         self.value_list()
     }
 
@@ -290,7 +290,7 @@ impl<'a> Parser<'a> {
                 first.text
             )));
         }
-        self.said = Some(Qualifiers { protocol, any: self.any, dir: Dir::Either, kind: Kind::Host });
+        self.last_qualifiers = Some(Qualifiers { protocol, any: self.any, dir: Dir::Either, kind: Kind::Host });
         Ok(self.leaf(Primitive::Protocol(name), first.span()))
     }
 
@@ -403,8 +403,12 @@ impl<'a> Parser<'a> {
     }
 
     fn value(&mut self) -> Result<Expr, FilterError> {
-        let words =
-            self.said.unwrap_or(Qualifiers { protocol: None, any: self.any, dir: Dir::Either, kind: Kind::Host });
+        let words = self.last_qualifiers.unwrap_or(Qualifiers {
+            protocol: None,
+            any: self.any,
+            dir: Dir::Either,
+            kind: Kind::Host,
+        });
         let t = self.peek();
         if t.text.is_empty() {
             return Err(t.error("a value is missing, such as `10.0.0.1` or `80`"));

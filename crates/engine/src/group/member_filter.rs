@@ -52,7 +52,7 @@ impl MemberFilter for Slow {
     fn matches(&self, packet: &Packet<'_>) -> bool {
         let (bytes, wire_len) = (packet.bytes, packet.wire_len);
         let outgoing = packet.desc.flags & flag::OUTGOING != 0;
-        self.filter.matches_way(bytes, wire_len, &Headers::of(bytes, wire_len, self.link_type), outgoing)
+        self.filter.matches_direction(bytes, wire_len, &Headers::of(bytes, wire_len, self.link_type), outgoing)
     }
 
     fn text(&self) -> &str {

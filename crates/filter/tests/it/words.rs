@@ -1,4 +1,4 @@
-//! Texts that are no filters: they are refused with what to write instead, and none panics.
+//! Invalid filters are rejected with a correction, and no text causes a panic.
 
 use crate::common::{Packet, joined, tcpdump};
 use crate::libpcap::CORPUS;
@@ -7,12 +7,12 @@ use netgrain_filter::{Filter, FlowFilter, LinkFilter};
 use wire::{Headers, link};
 
 #[test]
-fn random_text_is_refused_and_never_panics() {
-    let seed = testkit::seed("random_text_is_refused_and_never_panics");
+fn random_text_never_panics_the_parser() {
+    let seed = testkit::seed("random_text_never_panics_the_parser");
     let mut prng = Prng::new(seed);
     let words: Vec<&str> =
         CORPUS.lines().flat_map(|f| f.split_whitespace()).chain(["anylink", "bytes", "flags", "10s"]).collect();
-    let mut read = 0;
+    let mut valid = 0;
     for _ in 0..20_000 {
         let mut text = String::new();
         for _ in 0..prng.below(12) {
@@ -26,35 +26,35 @@ fn random_text_is_refused_and_never_panics() {
             }
         }
         if let Ok(filter) = Filter::parse(&text) {
-            read += 1;
+            valid += 1;
             filter.matches(&[0; 60], 60, &Headers::of(&[0; 60], 60, link::ETHERNET));
         }
         if let Err(e) = FlowFilter::parse(&text) {
             assert!(format!("{e:#}").contains('^'), "{e:#}");
         }
     }
-    assert!(read > 100, "only {read} of them were filters");
+    assert!(valid > 100, "only {valid} texts were valid filters");
     let deep = "(".repeat(100_000);
     assert!(Filter::parse(&deep).is_err() && Filter::parse(&"not ".repeat(100_000)).is_err());
 }
 
-/// Expressions of pcap-filter(7) that are refused here, each a line: the expression, whether tcpdump reads or refuses
-/// it of Ethernet or that depends on the names that a machine knows, and a part of the refusal.
+/// Expressions of pcap-filter(7) that netgrain rejects, one per line: the expression; `reads` or `refuses` for the result
+/// of tcpdump on Ethernet, or `depends` if it depends on the names of the host; and a part of netgrain's message.
 /// `docs/reference/filters.md` has the reasons.
 const REFUSED: &str = include_str!("../refused.txt");
 
 #[test]
-fn what_is_refused_of_tcpdumps_language_is_listed_and_tcpdump_does_with_it_what_the_list_says() {
-    let test = "what_is_refused_of_tcpdumps_language_is_listed_and_tcpdump_does_with_it_what_the_list_says";
+fn rejected_tcpdump_expressions_are_listed_with_the_result_of_tcpdump() {
+    let test = "rejected_tcpdump_expressions_are_listed_with_the_result_of_tcpdump";
     let lines = || {
         REFUSED.lines().map(|line| match line.split('\t').collect::<Vec<_>>()[..] {
-            [text, theirs, says] => (text, theirs, says),
+            [text, theirs, message] => (text, theirs, message),
             _ => panic!("three parts, separated by tabs: {line}"),
         })
     };
-    for (text, _, says) in lines() {
+    for (text, _, message) in lines() {
         let refused = Filter::parse(text).expect_err(text).to_string();
-        assert!(refused.contains(says), "{text}: {refused}");
+        assert!(refused.contains(message), "{text}: {refused}");
     }
     if testkit::tool(test, "tcpdump").is_none() {
         return;
@@ -70,8 +70,8 @@ fn what_is_refused_of_tcpdumps_language_is_listed_and_tcpdump_does_with_it_what_
 }
 
 #[test]
-fn refusals_say_what_to_write_instead() {
-    for (text, says) in [
+fn errors_contain_a_correction() {
+    for (text, message) in [
         ("10.0.0.1", "write `host 10.0.0.1`"),
         ("udp port ssh", "it is a service of tcp; write `tcp port ssh`"),
         ("80", "write `port 80`"),
@@ -125,12 +125,12 @@ fn refusals_say_what_to_write_instead() {
         ("established", "write `state established`"),
     ] {
         let error = LinkFilter::parse(text, link::ETHERNET).expect_err(text).to_string();
-        assert!(error.contains(says), "`{text}`: {error}");
+        assert!(error.contains(message), "`{text}`: {error}");
     }
 }
 
 #[test]
-fn notations_of_nfdump_are_answered_with_the_expression_to_write() {
+fn nfdump_notations_are_rejected_with_the_equivalent_filter() {
     for (text, instead) in [
         ("src ip 10.0.0.1", "write `src host 10.0.0.1`"),
         ("dst ip in [10.0.0.1 10.0.0.2]", "write `dst host 10.0.0.1 or dst host 10.0.0.2`"),
@@ -164,7 +164,7 @@ fn notations_of_nfdump_are_answered_with_the_expression_to_write() {
 }
 
 #[test]
-fn a_mark_shows_the_word_in_question() {
+fn an_error_marks_the_word() {
     let error = Filter::parse("tcp and hots 10.0.0.1").unwrap_err();
     assert_eq!(error.to_string(), "`hots` at column 9: did you mean `host`?");
     assert_eq!(
