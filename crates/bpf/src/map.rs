@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arrays_of_plain_values_survive_the_trip() {
+    fn arrays_round_trip_through_bytes() {
         let value = [[1u32, 2], [3, u32::MAX]];
         let bytes = bytes_of(value);
         assert_eq!(bytes.len(), 16);

@@ -139,7 +139,7 @@ impl KernelPrefix {
     pub fn of(program: &Program, stages: usize) -> Result<Self, String> {
         let study = Self::of_some(program, stages)?;
         for stage in 0..stages {
-            study.lets_some_through(program, stage)?;
+            study.decides_some_packets(program, stage)?;
         }
         let cut = study.reached.len();
         let both = program.maps_of(0..cut) & program.maps_of(cut..program.blocks.len());
@@ -178,7 +178,7 @@ impl KernelPrefix {
         Ok(Self { stops, reached })
     }
 
-    fn lets_some_through(&self, program: &Program, stage: usize) -> Result<(), String> {
+    fn decides_some_packets(&self, program: &Program, stage: usize) -> Result<(), String> {
         let blocks = program.blocks_of(stage);
         let end = blocks.end;
         let mut why = None;

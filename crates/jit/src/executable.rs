@@ -152,11 +152,11 @@ impl Executable {
 
     fn new(program: Program, rest: Option<Program>, native: Option<Native>) -> Self {
         // Specialisations may need less parsing than the original program.
-        let sight = match &native {
+        let depth = match &native {
             Some(native) => native.forms.iter().map(|form| form.parse_depth).max(),
             None => std::iter::once(&program).chain(&rest).map(ParseDepth::of).max(),
         };
-        Self { shared: Arc::new(Shared { program, rest, parse_depth: sight.unwrap_or_default(), native }) }
+        Self { shared: Arc::new(Shared { program, rest, parse_depth: depth.unwrap_or_default(), native }) }
     }
 
     /// The program in the IR.

@@ -82,10 +82,10 @@ pub(crate) unsafe extern "C" fn member(set: *const Set, hi: u64, lo: u64) -> u64
 }
 
 /// Parses the headers of a packet.
-pub(crate) unsafe extern "C" fn look(packet: *mut Packet<'_>, sight: u64) {
+pub(crate) unsafe extern "C" fn look(packet: *mut Packet<'_>, depth: u64) {
     // SAFETY: one of the packets that the code was called with, which no other code uses meanwhile.
     let packet = unsafe { &mut *packet };
-    packet.look(if sight == ParseDepth::Inner as u64 { ParseDepth::Inner } else { ParseDepth::Outer });
+    packet.look(if depth == ParseDepth::Inner as u64 { ParseDepth::Inner } else { ParseDepth::Outer });
 }
 
 /// The value that is stored for the datagram of a packet: for steering, or the ports.

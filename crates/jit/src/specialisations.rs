@@ -25,13 +25,13 @@ impl Specialisations {
     /// The specialisations of a verified program.
     pub fn of(program: &Program, start: Start) -> Self {
         let whole = program.simplified(start);
-        let sight = ParseDepth::of(&whole);
+        let depth = ParseDepth::of(&whole);
         let size = whole.blocks.iter().map(|b| b.code.len() + 1).sum::<usize>();
-        let shapes = if sight == ParseDepth::Bytes || size > MAX_INSTRUCTIONS { &[][..] } else { &CommonCase::ALL };
+        let shapes = if depth == ParseDepth::Bytes || size > MAX_INSTRUCTIONS { &[][..] } else { &CommonCase::ALL };
         // The specialisations use the sets and maps of the whole program.
         let of = |shape: CommonCase| Program { sets: vec![], maps: vec![], ..program.simplified_for(shape, start) };
         let plain = shapes.iter().map(|shape| (*shape, of(*shape))).collect();
-        Self { whole, common_case: plain, parse_depth: sight }
+        Self { whole, common_case: plain, parse_depth: depth }
     }
 }
 

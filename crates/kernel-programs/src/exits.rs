@@ -9,8 +9,8 @@ const VERDICT: R = R::R6;
 const OUTCOME: R = R::R7;
 const QUEUE: R = R::R8;
 
-const fn offset_of(fate: PacketOutcome) -> i32 {
-    8 * fate as i32
+const fn offset_of(outcome: PacketOutcome) -> i32 {
+    8 * outcome as i32
 }
 
 impl Emitter<'_> {

@@ -5,9 +5,9 @@
 //! creates its maps in order, binds them to their slots and attaches the program. The other stages run in user space:
 //!
 //! ```text
-//!            ┌─ plain ───► first stages here ─┬─► dropped · out of a device · to the stack
-//! packet ────┤                                └─► user space: the record and how many stages were done ([`Metadata`])
-//!            └─ other ───► user space, undecided: nothing was done
+//!            ┌─ decided ──► first stages here ─┬─► dropped · out of a device · to the stack
+//! packet ────┤                                 └─► user space: the record and the number of stages run ([`Metadata`])
+//!            └─ other ────► user space, undecided: no effects in the kernel
 //! ```
 //! **The kernel decides only packets that it can decide alone.** A packet goes to user space *undecided* in three
 //! cases. First, the packet exceeds the kernel's header parser: more than two VLAN tags or [`EXTENSIONS`] extension

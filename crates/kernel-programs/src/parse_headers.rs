@@ -3,9 +3,9 @@
 //! unused.
 //!
 //! ```text
-//! Ethernet ─ up to two tags ─┬─ IPv4 ─────────────────────────────┬─ transport, if all of its least header is there
+//! Ethernet ─ up to two tags ─┬─ IPv4 ─────────────────────────────┬─ transport, if its minimal header is complete
 //!                            ├─ IPv6 ─ up to three extensions ────┘
-//!                            └─ other: its type, and where it begins
+//!                            └─ other: ethertype and offset
 //! ```
 
 use super::compile::Emitter;

@@ -42,8 +42,8 @@ pub enum SteeringTarget {
 
 impl Run<'_> {
     /// Steers the packet; `None` if the packet lacks the steering input and is dropped.
-    pub(super) fn steering(&mut self, steer: &Steering, sight: ParsedPacket) -> Option<()> {
-        match self.followed(steer, sight)? {
+    pub(super) fn steering(&mut self, steer: &Steering, scope: ParsedPacket) -> Option<()> {
+        match self.followed(steer, scope)? {
             SteeringTarget::Member(member) => (self.kind, self.record.hash) = (VerdictKind::Pick, member),
             SteeringTarget::All => self.broadcast(),
             SteeringTarget::One(hash) => (self.kind, self.record.hash) = (VerdictKind::Steer, hash),
@@ -55,8 +55,8 @@ impl Run<'_> {
     }
 
     /// The destination according to the packet alone, without fragment state.
-    pub(super) fn way(&self, steer: &Steering, sight: ParsedPacket) -> Option<SteeringTarget> {
-        let (flows, asked) = (self.flows_of(sight), self.layer_for(sight));
+    pub(super) fn target(&self, steer: &Steering, scope: ParsedPacket) -> Option<SteeringTarget> {
+        let (flows, asked) = (self.flows_of(scope), self.layer_for(scope));
         let source = &self.packet.facts;
         Some(match *steer {
             Steering::RoundRobin => SteeringTarget::Member(self.number as u32),
@@ -114,7 +114,7 @@ impl Run<'_> {
             }
             Steering::Common => {
                 let key = self.world.common.expect("a program with `steer_common` has a common key");
-                // The layer that the flow maps use, independent of `sight`.
+                // The layer that the flow maps use, independent of `scope`.
                 let layer = self.flows_of(ParsedPacket { outside: key.is_outside(), ..ParsedPacket::default() });
                 SteeringTarget::One(self.hash(HashInput::Key, &self.key(key.both_ways(), layer, self.ports_of(layer))?))
             }
