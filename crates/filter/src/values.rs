@@ -17,7 +17,7 @@ impl Parser<'_> {
         low: u16,
         high: u16,
     ) -> Result<Primitive, FilterError> {
-        let said = match words.protocol {
+        let named = match words.protocol {
             None => None,
             Some("tcp") => Some(6),
             Some("udp") => Some(17),
@@ -26,14 +26,14 @@ impl Parser<'_> {
                 return Err(t.error(format!("`{other}` has no ports; write `{other} and port {}`", t.text)));
             }
         };
-        let of = match (said, of) {
-            (Some(said), Some(of)) if said != of => {
+        let of = match (named, of) {
+            (Some(named), Some(of)) if named != of => {
                 let name = if of == 6 { "tcp" } else { "udp" };
                 return Err(
                     t.error(format!("it is a service of {name}; write `{name} port {}`, or its number", t.text))
                 );
             }
-            (said, of) => said.or(of),
+            (named, of) => named.or(of),
         };
         Ok(Primitive::Ports { of, dir: words.dir, low, high })
     }

@@ -504,7 +504,7 @@ impl Emitter<'_> {
         };
         let call = self.b.ins().call(function, arguments);
         match self.b.inst_results(call).first() {
-            Some(answer) => Ok(*answer),
+            Some(value) => Ok(*value),
             None => Ok(self.number(0)),
         }
     }
@@ -543,9 +543,9 @@ impl Emitter<'_> {
 
 fn signature(module: &dyn Module, host: HostCall) -> ir::Signature {
     let mut signature = module.make_signature();
-    let (arguments, answers) = host.shape();
+    let (arguments, returns_value) = host.shape();
     signature.params.extend(arguments.iter().map(|bits| ir::AbiParam::new(if *bits == 32 { I32 } else { I64 })));
-    if answers {
+    if returns_value {
         signature.returns.push(ir::AbiParam::new(I64));
     }
     signature

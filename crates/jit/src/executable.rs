@@ -100,7 +100,7 @@ impl Executable {
     /// compile time.
     ///
     /// # Errors
-    /// The reason why the program cannot run natively, as a text that tells the user what to do. Unless the program is
+    /// The reason why the program cannot run natively, as a text with advice for the user. Unless the program is
     /// invalid, it can run [`interpreted`](Self::interpreted).
     pub fn native(program: Program, clock: impl Fn() -> Duration) -> Result<Self, Refusal> {
         Self::compiled(program, None, clock)

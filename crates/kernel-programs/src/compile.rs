@@ -270,7 +270,7 @@ fn acts(inst: &Inst) -> bool {
 }
 
 fn reads_inner(program: &Program) -> bool {
-    let asks = |inst: &Inst| {
+    let reads = |inst: &Inst| {
         matches!(
             inst,
             Inst::Fact { layer: Layer::Inner, .. }
@@ -278,7 +278,7 @@ fn reads_inner(program: &Program) -> bool {
                 | Inst::Meta { meta: Meta::Depth | Meta::Part, .. }
         )
     };
-    program.blocks.iter().flat_map(|b| &b.code).any(asks)
+    program.blocks.iter().flat_map(|b| &b.code).any(reads)
 }
 
 /// True if the program uses fragment tracking. Only user space has the tracker, so fragments are undecided from the
@@ -581,7 +581,7 @@ impl<'a> Emitter<'a> {
                     Some(base) if pointers[usize::from(base.0)] => self.pointer(*base),
                     Some(base) => {
                         // The bounds were tested for another register with the same value, but the kernel's verifier
-                        // does not know that both are equal.
+                        // does not recognise that both are equal.
                         self.point(*base, self.exits.drop);
                         self.captured(R::R1, (*offset + u32::from(*width)) as i32, self.exits.drop);
                         R::R1

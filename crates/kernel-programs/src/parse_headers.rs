@@ -124,7 +124,7 @@ impl Emitter<'_> {
         self.asm.mov_reg(R::R5, HEADER);
         self.asm.big_endian(R::R5, 16);
         self.asm.store(Size::H, R::R10, fact::ETHERTYPE, R::R5);
-        // Store and load the offset again: the kernel's verifier then knows only that it is at most 255, so the code
+        // Store and load the offset again: the kernel's verifier then records only that it is at most 255, so the code
         // behind is not verified once for each path to this point.
         self.asm.load(Size::B, LEFT, R::R10, fact::L3);
         self.asm.load(Size::H, R::R5, R::R10, fact::ETHERTYPE);

@@ -270,11 +270,11 @@ impl<'a> Eval<'a> {
     }
 
     /// Converts the value to the wanted type. If the value lacks only the packet as an argument, the packet is applied.
-    fn fitted(&mut self, mut value: Value<'a>, want: &Type, at: &'a Expr) -> Result<Value<'a>, Error> {
-        while want.is_of_packet() && matches!(value, Value::Closure(..)) {
+    fn fitted(&mut self, mut value: Value<'a>, expected: &Type, at: &'a Expr) -> Result<Value<'a>, Error> {
+        while expected.is_of_packet() && matches!(value, Value::Closure(..)) {
             value = self.apply(value, vec![(Value::Packet, at)], at)?;
         }
-        converted(value, want, at)
+        converted(value, expected, at)
     }
 
     fn apply(&mut self, f: Value<'a>, args: Vec<(Value<'a>, &'a Expr)>, e: &'a Expr) -> Result<Value<'a>, Error> {
@@ -325,12 +325,12 @@ impl<'a> Eval<'a> {
             };
             // A function that lacks arguments is returned as it is; a function without missing arguments is applied in
             // the next round.
-            let wants = match &f {
+            let takes_more = match &f {
                 Value::Function(function, given) => given.len() < function.of().parts().0.len(),
                 Value::Closure(params, _, given, _) => given.len() < params.len(),
                 _ => true,
             };
-            if args.len() == 0 && wants {
+            if args.len() == 0 && takes_more {
                 return Ok(f);
             }
         }
@@ -346,8 +346,8 @@ fn too_large(e: &Expr) -> Error {
 pub const MILLION: f64 = 1e6;
 
 /// Converts the value to the wanted type where the language has an implicit conversion.
-fn converted<'a>(value: Value<'a>, want: &Type, at: &Expr) -> Result<Value<'a>, Error> {
-    Ok(match (value, want) {
+fn converted<'a>(value: Value<'a>, expected: &Type, at: &Expr) -> Result<Value<'a>, Error> {
+    Ok(match (value, expected) {
         (Value::Text(text), Type::Net) => Value::Net(Prefix::parse(&text).ok_or_else(|| {
             Error::new(at.span.clone(), format!("{text:?} is not an address or a network"))
                 .help("write `10.0.0.0/8` or `2001:db8::/32`")
@@ -385,9 +385,9 @@ fn measure(act: &ActionTerm, level: usize, words: &mut usize) -> bool {
         ActionTerm::Inv(inner) | ActionTerm::Within(_, inner) => vec![inner],
         _ => vec![],
     };
-    let question =
+    let fits =
         if let ActionTerm::Filter(p) | ActionTerm::If(p, ..) = act { measure_pred(p, level + 1, words) } else { true };
-    question && below.into_iter().all(|a| measure(a, level + 1, words))
+    fits && below.into_iter().all(|a| measure(a, level + 1, words))
 }
 
 fn measure_pred(p: &Pred, level: usize, words: &mut usize) -> bool {

@@ -10,7 +10,7 @@ use base::Prng;
 use ir::Facts;
 use ir::interp::{Action, Execution, Interpreter, ProgramState};
 use ir::{Builder, Cmp, Effect, Expiry, Inst, Map, Operand, Program as Ir, Set, Var, VerdictKind};
-use kernel::{Answer, Kernel, Machine, OPTIONS, USER};
+use kernel::{Kernel, Machine, OPTIONS, RunResult, USER};
 use kernel_programs::{
     EmitOptions, KernelVerdict, Metadata, Object, PacketOutcome, QueueGenerations, Refusal, announce, emit,
 };
@@ -47,21 +47,21 @@ impl<M: Machine> Both<M> {
         if self.sweeps && self.head.maps.iter().any(|m| m.expiry != Expiry::Never) {
             (0..self.head.maps.len()).for_each(|m| drop(self.kernel.entries(&self.head, m, time)));
         }
-        let mut answer = self.kernel.run(frame, time);
+        let mut result = self.kernel.run(frame, time);
         // Packets that carry only the generation carry no metadata after user space has seen the generation.
         let needs_no_metadata =
             self.kernel.object().is_evaluated_again && self.kernel.seen().by_user == OPTIONS.generation;
-        if needs_no_metadata && answer.verdict == USER {
+        if needs_no_metadata && result.verdict == USER {
             let implied = KernelVerdict { generation: OPTIONS.generation, stages: 0, record: Execution::start(0) };
-            assert_eq!(answer.metadata.replace(implied), None, "{}", context());
+            assert_eq!(result.metadata.replace(implied), None, "{}", context());
         }
         let (head, code) = (&self.head, &self.kernel.object().code);
-        let describe = || format!("{}\n{frame:02x?}\n{answer:?}\n{head}\n{code:?}", context());
+        let describe = || format!("{}\n{frame:02x?}\n{result:?}\n{head}\n{code:?}", context());
         self.last = time;
-        if answer.outcome == Some(PacketOutcome::Undecided) {
-            assert_eq!(answer.verdict, USER, "{}", describe());
+        if result.outcome == Some(PacketOutcome::Undecided) {
+            assert_eq!(result.verdict, USER, "{}", describe());
             assert_eq!(
-                answer.metadata.as_ref().map(|h| (h.generation, h.stages)),
+                result.metadata.as_ref().map(|h| (h.generation, h.stages)),
                 Some((OPTIONS.generation, 0)),
                 "{}",
                 describe()
@@ -71,7 +71,7 @@ impl<M: Machine> Both<M> {
         let facts =
             Facts { time, port: OPTIONS.port, ingress: OPTIONS.ingress, ..Facts::of(frame, 0, OPTIONS.link_type) };
         let out = Interpreter::new(&self.head).run(frame, &facts, &mut self.memory);
-        let Answer { verdict, outcome, metadata } = &answer;
+        let RunResult { verdict, outcome, metadata } = &result;
         let expected = match (&out.actions[..], out.kernel, metadata) {
             ([], false, Some(metadata)) => {
                 let object = self.kernel.object();
@@ -428,7 +428,7 @@ fn without_space_for_metadata_packets_are_undecided() {
     vm.has_metadata_space = false;
     let mut bytes = [0; 60];
     let frame = wire::build::Frame::udp4([10, 0, 0, 1], 5353, [10, 0, 0, 2], 53).fill(&mut bytes);
-    assert_eq!(vm.run(frame, 0), Answer { verdict: USER, outcome: Some(PacketOutcome::Undecided), metadata: None });
+    assert_eq!(vm.run(frame, 0), RunResult { verdict: USER, outcome: Some(PacketOutcome::Undecided), metadata: None });
     assert_eq!((vm.counters().0[1], vm.entries(&ir, 0, 0)), (0, vec![]));
     assert_eq!(
         vm.seen(),
@@ -436,7 +436,7 @@ fn without_space_for_metadata_packets_are_undecided() {
         "the queue's generations record the missing metadata"
     );
     vm.has_metadata_space = true;
-    assert_eq!(vm.run(frame, 0), Answer { verdict: DROP, outcome: Some(PacketOutcome::Dropped), metadata: None });
+    assert_eq!(vm.run(frame, 0), RunResult { verdict: DROP, outcome: Some(PacketOutcome::Dropped), metadata: None });
     assert_eq!((vm.counters().0[1], vm.entries(&ir, 0, 0).len()), (1, 1));
 }
 
@@ -468,15 +468,15 @@ fn check_until_seen<M: Machine>(flow: &mut M, full_verdict: &mut M, nothing: &mu
         let announces = [(&mut *flow, &udp, PacketOutcome::User), (&mut *nothing, &malformed, PacketOutcome::User)];
         for (machine, frame, outcome) in announces {
             machine.see(seen);
-            let answer = machine.run(frame, 0);
-            assert_eq!((answer.verdict, answer.outcome), (USER, Some(outcome)));
-            let generation = answer.metadata.map(|h| (h.generation, h.stages));
+            let result = machine.run(frame, 0);
+            assert_eq!((result.verdict, result.outcome), (USER, Some(outcome)));
+            let generation = result.metadata.map(|h| (h.generation, h.stages));
             assert_eq!(generation, (!silent).then_some((OPTIONS.generation, 0)), "{seen}");
         }
         flow.see(seen);
-        let answer = flow.run(&malformed, 0);
+        let result = flow.run(&malformed, 0);
         assert_eq!(
-            (answer.verdict, answer.outcome, answer.metadata.is_none()),
+            (result.verdict, result.outcome, result.metadata.is_none()),
             (USER, Some(PacketOutcome::Undecided), silent)
         );
         // The packets of this program carry the number of stages, so they always carry metadata.
@@ -504,8 +504,8 @@ fn common_packets_take_few_instructions() {
         let frame = frame.fill(&mut bytes);
         let options = EmitOptions { metadata, ..OPTIONS };
         let mut vm = Vm::load(emit(&compiled(text), &options).unwrap_or_else(|e| panic!("{text}: {e}")));
-        let answer = vm.run(frame, 0);
-        assert_eq!(answer.outcome, Some(PacketOutcome::User), "{text}");
+        let result = vm.run(frame, 0);
+        assert_eq!(result.outcome, Some(PacketOutcome::User), "{text}");
         vm.see(OPTIONS.generation);
         assert_eq!(vm.run(frame, 0).outcome, Some(PacketOutcome::User), "{text}");
         assert!(vm.steps <= most, "{text}, {metadata:?}: {} instructions\n{:?}", vm.steps, vm.object.code);

@@ -131,7 +131,7 @@ fn arithmetic_and_jumps_agree_with_rust() {
         let (condition, holds) = TESTS[random.below(TESTS.len() as u64) as usize];
         let program = code(|asm| {
             let no = asm.label();
-            // The values go through memory, so the verifier does not know them and cannot decide the jump.
+            // The values go through memory, so the verifier cannot compute them and decide the jump.
             for (slot, value) in [(-8, a), (-16, b), (-24, c)] {
                 asm.wide(Reg::R1, value);
                 asm.store(Size::Dw, Reg::R10, slot, Reg::R1);
@@ -140,7 +140,7 @@ fn arithmetic_and_jumps_agree_with_rust() {
             asm.load(Size::Dw, Reg::R1, Reg::R10, -8);
             asm.load(Size::Dw, Reg::R2, Reg::R10, -16);
             asm.load(Size::Dw, Reg::R3, Reg::R10, -24);
-            // Shift amounts that the verifier knows must be below 64.
+            // The verifier rejects constant shift amounts above 63.
             if matches!(op, Alu::Shl | Alu::Sar) {
                 asm.alu(Alu::And, Reg::R2, 63);
             }

@@ -12,7 +12,7 @@ use difftest::{
 use ir::Facts;
 use ir::interp::{self, Interpreter, ProgramState};
 use ir::{Expiry, Program, VerdictKind};
-use kernel::{Answer, Kernel, Machine, OPTIONS, USER};
+use kernel::{Kernel, Machine, OPTIONS, RunResult, USER};
 use kernel_programs::{EmitOptions, KernelVerdict, Metadata, Object, PacketOutcome as End, Refusal, emit};
 use vm::Vm;
 
@@ -92,7 +92,7 @@ impl<M: Machine> Running<'_, M> {
             (0..self.compiled.program.maps.len())
                 .for_each(|m| drop(self.machine.entries(&self.compiled.program, m, time)));
         }
-        let Answer { verdict, outcome, metadata } = self.machine.run(&packet.bytes, time);
+        let RunResult { verdict, outcome, metadata } = self.machine.run(&packet.bytes, time);
         let (end, number) = (outcome.expect("an outcome"), self.number);
         let gone = |kernel, done| PacketOutcome { kind: VerdictKind::Drop, record: None, kernel, done };
         let outcome = match end {

@@ -128,16 +128,25 @@ pub fn stages(term: &ActionTerm) -> Vec<&ActionTerm> {
 /// Evaluates stages on a packet; `number` is the packet's sequence number at this worker.
 pub fn run(
     stages: &[&ActionTerm],
-    fate: PacketOutcome,
+    outcome: PacketOutcome,
     packet: &Packet,
     number: u64,
     world: &ProgramContext,
     memory: &mut ProgramState,
 ) -> PacketOutcome {
-    let record = fate.record.unwrap_or(Record { classes: 0, hash: 0, hash2: 0, mark: 0, state: 0 });
+    let record = outcome.record.unwrap_or(Record { classes: 0, hash: 0, hash2: 0, mark: 0, state: 0 });
     let view = View::of(packet, world.link_type);
-    let mut run =
-        Run { view, packet, number, world, memory, kind: fate.kind, record, kernel: fate.kernel, done: fate.done };
+    let mut run = Run {
+        view,
+        packet,
+        number,
+        world,
+        memory,
+        kind: outcome.kind,
+        record,
+        kernel: outcome.kernel,
+        done: outcome.done,
+    };
     let passed = stages.iter().all(|act| run.act(act, ParsedPacket::default()));
     let kind = if passed { run.kind } else { VerdictKind::Drop };
     PacketOutcome { kind, record: Some(run.record), kernel: run.kernel, done: run.done }

@@ -56,7 +56,7 @@ impl Run<'_> {
 
     /// The destination according to the packet alone, without fragment state.
     pub(super) fn target(&self, steer: &Steering, scope: ParsedPacket) -> Option<SteeringTarget> {
-        let (flows, asked) = (self.flows_of(scope), self.layer_for(scope));
+        let (flows, selected) = (self.flows_of(scope), self.layer_for(scope));
         let source = &self.packet.facts;
         Some(match *steer {
             Steering::RoundRobin => SteeringTarget::Member(self.number as u32),
@@ -119,7 +119,7 @@ impl Run<'_> {
                 SteeringTarget::One(self.hash(HashInput::Key, &self.key(key.both_ways(), layer, self.ports_of(layer))?))
             }
             Steering::Rtp(signalling) => {
-                let ip = asked.ip?;
+                let ip = selected.ip?;
                 if self.is_voip(&ip, Voip::Rtp) || self.is_voip(&ip, Voip::Rtcp) {
                     // RTP and RTCP of a call use adjacent ports that differ only in the last bit.
                     let [src, dst] = self.view.ports(&ip)?.map(|port| port / 2);
@@ -134,7 +134,7 @@ impl Run<'_> {
                 }
             }
             Steering::GtpUser(net) => {
-                let ip = asked.ip?;
+                let ip = selected.ip?;
                 if self.is_gtp(&ip, Gtp::Control) {
                     SteeringTarget::All
                 } else if self.is_gtp(&ip, Gtp::User) && self.view.tunnels > 0 {

@@ -176,7 +176,7 @@ fn facts_in_record(layers: [Layer; 2]) -> Program {
     {
         b.set(var, *from);
     }
-    // The same facts in branches: a specialisation that knows them must take the same path.
+    // The same facts in branches: a specialisation with constants for them must take the same path.
     for (fact, values) in [(Fact::Protocol, [6, 17]), (Fact::Family, [4, 6])] {
         for value in values {
             let (is, end) = (b.fact(layers[0], fact), b.label());

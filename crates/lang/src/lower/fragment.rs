@@ -128,7 +128,7 @@ impl Lower {
     ) {
         let FragmentSteering { parts, form, selects, mistakes, .. } = datagram;
         let (number, on) = (self.b.reg(), self.b.label());
-        let [part, ask, known, lost] = [(); 4].map(|()| self.b.label());
+        let [part, lookup, known, lost] = [(); 4].map(|()| self.b.label());
         self.b.jump(end);
         self.b.place(none);
         if self.b.is_live() {
@@ -147,8 +147,8 @@ impl Lower {
         if self.b.is_live() {
             self.if_fragment(parts, part, on);
             self.b.place(part);
-            self.steering_to_number(datagram, number, ask);
-            self.b.place(ask);
+            self.steering_to_number(datagram, number, lookup);
+            self.b.place(lookup);
             let value = number.into();
             self.b.push(Inst::Datagram { to: number, parts, form, value });
             if mistakes {

@@ -63,7 +63,7 @@ impl Lower {
             Pred::FlowPort(end, port) => {
                 let parts = if scope.outside { FragmentScope::Outer } else { FragmentScope::Enclosing };
                 let (src, dst) = self.datagram_ports(scope.flow_layer(), parts);
-                let is = |s: &mut Self, asked, yes, no| s.b.branch(asked, Cmp::Eq, u64::from(*port), yes, no);
+                let is = |s: &mut Self, value, yes, no| s.b.branch(value, Cmp::Eq, u64::from(*port), yes, no);
                 self.ends(*end, scope, src, dst, yes, no, is);
             }
             Pred::Address(end, prefixes) => self.address(*end, prefixes, scope, yes, no),

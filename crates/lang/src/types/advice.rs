@@ -7,10 +7,10 @@ use base::nearest;
 use std::ops::Range;
 
 /// The function that takes an argument, as quoted in messages.
-pub fn whose(f: &Expr) -> String {
+pub fn subject(f: &Expr) -> String {
     match &f.node {
         Node::Name(name) => format!("`{name}`"),
-        Node::Apply(f, _) => whose(f),
+        Node::Apply(f, _) => subject(f),
         _ => "this".to_owned(),
     }
 }
@@ -22,7 +22,7 @@ pub fn binding(op: &str, first: &Expr) -> Option<String> {
     }
     Some(match &first.node {
         Node::Apply(..) => {
-            let f = whose(first);
+            let f = subject(first);
             format!(
                 "{f} takes only the words directly after it as arguments: write `{} (… {op} …)`",
                 f.trim_matches('`')
@@ -65,10 +65,10 @@ pub fn example(f: &Expr) -> Option<String> {
 }
 
 /// The error for an argument behind the last parameter; the function takes `taken` arguments.
-pub fn too_many(whose: &str, of: &Type, taken: usize, arg: &Expr) -> Error {
+pub fn too_many(subject: &str, of: &Type, taken: usize, arg: &Expr) -> Error {
     let what = match taken {
-        0 => format!("{whose} is {}, and takes no argument", of.words()),
-        n => format!("{whose} takes {n} {}; this value is one too many", if n == 1 { "value" } else { "values" }),
+        0 => format!("{subject} is {}, and takes no argument", of.words()),
+        n => format!("{subject} takes {n} {}; this value is one too many", if n == 1 { "value" } else { "values" }),
     };
     Error::new(arg.span.clone(), what).help(match of {
         Type::Pred => "join predicates by `.&&.`, `.||.` or `.^^.`",
@@ -81,25 +81,27 @@ pub fn too_many(whose: &str, of: &Type, taken: usize, arg: &Expr) -> Error {
 }
 
 /// The error for a value of another type than expected.
-pub fn mismatch(e: &Expr, have: &Type, want: &Type, whose: &str) -> Error {
-    let error =
-        Error::new(e.span.clone(), format!("{whose} takes {} here, but this is {}", want.words(), have.words()));
-    match (have, want) {
+pub fn mismatch(e: &Expr, actual: &Type, expected: &Type, subject: &str) -> Error {
+    let error = Error::new(
+        e.span.clone(),
+        format!("{subject} takes {} here, but this is {}", expected.words(), actual.words()),
+    );
+    match (actual, expected) {
         (Type::Pred, Type::Act) => {
             error.help("write `filter (…)` to drop all other packets, or `when (…)` to act on these packets")
         }
-        (Type::Pred, Type::Prop) if whose == "`case`" => error.help("for a predicate write `if … then … else …`"),
+        (Type::Pred, Type::Prop) if subject == "`case`" => error.help("for a predicate write `if … then … else …`"),
         // Only functions of the table have an example; operators and names of the program have none.
         (Type::Prop, Type::Int)
-            if let Some(example) = table::find(whose.trim_matches('`')).and_then(Function::example) =>
+            if let Some(example) = table::find(subject.trim_matches('`')).and_then(Function::example) =>
         {
             error.help(format!("it takes a constant, not a number of the packet: `{example}`"))
         }
         (Type::Prop, Type::Int | Type::Act) => error.help("compare it: `ip_ttl .< 9`"),
         (Type::Int | Type::Net | Type::Prop, Type::Text) => error.help("put the text in quotes"),
-        (_, Type::Device) => error.help(format!("put the name in quotes: `{} \"eth1\"`", whose.trim_matches('`'))),
+        (_, Type::Device) => error.help(format!("put the name in quotes: `{} \"eth1\"`", subject.trim_matches('`'))),
         (Type::Text, Type::Int) => error.help("write numbers without quotes"),
-        (Type::Key, Type::Int) if matches!(whose, "`+`" | "`*`" | "`-`") => error.help("join keys by `<>`"),
+        (Type::Key, Type::Int) if matches!(subject, "`+`" | "`*`" | "`-`") => error.help("join keys by `<>`"),
         (Type::Map, Type::Act) => {
             error.help("bind it to a name, and count in it: `flows = flow_map 0 key_5tuple`, `incr_fstate flows`")
         }
@@ -108,19 +110,23 @@ pub fn mismatch(e: &Expr, have: &Type, want: &Type, whose: &str) -> Error {
             error.help("apply a function to it: `forward \"eth1\"`, `addr 10.0.0.0/8`")
         }
         (Type::List(_), Type::Act) => error.help("join actions by `>->`, or put them on lines of a `do`"),
-        (have, Type::List(of)) if have == &**of || matches!((have, &**of), (Type::Text, Type::Device | Type::Net)) => {
+        (actual, Type::List(of))
+            if actual == &**of || matches!((actual, &**of), (Type::Text, Type::Device | Type::Net)) =>
+        {
             error.help("write it as a list: `[…]`")
         }
         (Type::Fun(..), _) => {
-            let (takes, gives) = have.parts();
+            let (takes, gives) = actual.parts();
             let lacks = takes.iter().map(|t| t.words()).collect::<Vec<_>>().join(" and ");
             match () {
-                () if gives == want && whose == "`main`" => error.help(match example(e) {
+                () if gives == expected && subject == "`main`" => error.help(match example(e) {
                     Some(example) => format!("it still needs {lacks}: `{example}`"),
                     None => format!("it still needs {lacks}"),
                 }),
-                () if gives == want => error.help(format!("give it {lacks} first, and put all of it into parentheses")),
-                () if *gives == Type::Pred && *want == Type::Act => error.help(format!(
+                () if gives == expected => {
+                    error.help(format!("give it {lacks} first, and put all of it into parentheses"))
+                }
+                () if *gives == Type::Pred && *expected == Type::Act => error.help(format!(
                     "it still needs {lacks}; then `filter (…)` drops packets for which it does not hold"
                 )),
                 () => error,

@@ -126,7 +126,7 @@ fn examples_compile_and_have_only_the_declared_effects() {
         // The effects of the wrapper and of the sample arguments are permitted too.
         let wrapped = compiled.bindings.iter().find(|b| b.name == "main").expect("a program").effects;
         let does = compiled.program.effects();
-        assert!(does.within(wrapped), "`{text}` does {does}, the table says {wrapped}");
+        assert!(does.within(wrapped), "`{text}` has the effects {does}; the table declares {wrapped}");
         if *gives == Type::Act && !takes.contains(&&Type::Act) {
             let own = f.effects();
             // `steer_common` requires a map in the program.
@@ -135,7 +135,11 @@ fn examples_compile_and_have_only_the_declared_effects() {
             let given =
                 words.chain(counts).filter_map(find).map(|g| g.effects()).fold(Effects::default(), Effects::with);
             let map = if takes.contains(&&Type::Map) { own } else { Effects::default() };
-            assert!(does.within(own.with(given).with(map)), "`{}` does {does}, the table says {own}", f.name);
+            assert!(
+                does.within(own.with(given).with(map)),
+                "`{}` has the effects {does}; the table declares {own}",
+                f.name
+            );
         }
     }
 }

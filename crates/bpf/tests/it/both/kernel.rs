@@ -34,7 +34,7 @@ pub struct Kernel {
 
 /// The result of a run for one packet.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct RunResult {
     pub verdict: u32,
     pub outcome: Option<PacketOutcome>,
     pub metadata: Option<KernelVerdict>,
@@ -45,7 +45,7 @@ pub trait Machine {
     fn object(&self) -> &Object;
 
     /// Runs one packet.
-    fn run(&mut self, frame: &[u8], time: u64) -> Answer;
+    fn run(&mut self, frame: &[u8], time: u64) -> RunResult;
 
     /// The number of packets with each outcome.
     fn outcomes(&self) -> Vec<u64>;
@@ -144,7 +144,7 @@ impl Machine for Kernel {
         &self.object
     }
 
-    fn run(&mut self, frame: &[u8], time: u64) -> Answer {
+    fn run(&mut self, frame: &[u8], time: u64) -> RunResult {
         if let Some(clock) = self.map(Role::Clock) {
             clock.set(&[0; 4], &time.to_ne_bytes()).expect("a clock");
         }
@@ -163,7 +163,7 @@ impl Machine for Kernel {
         );
         assert_eq!(&out[metadata_bytes..run.bytes_out as usize], frame, "the packet is unchanged");
         let metadata = metadata(&out[..metadata_bytes]);
-        Answer { verdict: run.verdict, outcome: incremented.first().copied(), metadata }
+        RunResult { verdict: run.verdict, outcome: incremented.first().copied(), metadata }
     }
 
     fn outcomes(&self) -> Vec<u64> {

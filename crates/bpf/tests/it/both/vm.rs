@@ -1,7 +1,7 @@
 //! A strict eBPF interpreter (RFC 9669) with maps, which needs no privileges. An access out of bounds, or a read of a
 //! stack byte that was not written, fails the test.
 
-use super::kernel::{Answer, Machine, metadata};
+use super::kernel::{Machine, RunResult, metadata};
 use ir::{COUNTERS, MAX_MAPS, Program as Ir};
 use kernel_programs::{MapKind, MapValue, Object, PacketOutcome, QueueGenerations, Role};
 use netgrain_bpf::Insn;
@@ -94,7 +94,7 @@ impl Machine for Vm {
         &self.object
     }
 
-    fn run(&mut self, frame: &[u8], time: u64) -> Answer {
+    fn run(&mut self, frame: &[u8], time: u64) -> RunResult {
         if let Some(clock) = self.map(Role::Clock) {
             let at = self.maps[clock][&vec![0; 4]];
             self.values[((at >> REGION) - FIRST_VALUE) as usize] = time.to_ne_bytes().to_vec();
@@ -109,7 +109,7 @@ impl Machine for Vm {
         let after = self.outcomes();
         let outcome = PacketOutcome::ALL.into_iter().find(|f| after[*f as usize] != before[*f as usize]);
         assert_eq!(after.iter().sum::<u64>(), before.iter().sum::<u64>() + 1, "each packet has exactly one outcome");
-        Answer { verdict: verdict as u32, outcome, metadata }
+        RunResult { verdict: verdict as u32, outcome, metadata }
     }
 
     fn device(&self) -> Option<u32> {

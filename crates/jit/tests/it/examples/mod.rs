@@ -236,9 +236,9 @@ fn dns_broadcast_sends_all_fragments_of_a_response_to_all() {
     let mut targets = Vec::new();
     for (id, port) in [(1, 53), (2, 5300), (3, 53)] {
         let mut buffer = [0; 3000];
-        let answer = Frame::udp4(resolver, port, host, 40_000).payload(&[b'x'; 2500]);
-        let answer = answer.write(&mut buffer).expect("room").to_vec();
-        let fragments = testkit::fragments(&answer, id, 1480);
+        let response = Frame::udp4(resolver, port, host, 40_000).payload(&[b'x'; 2500]);
+        let response = response.write(&mut buffer).expect("room").to_vec();
+        let fragments = testkit::fragments(&response, id, 1480);
         assert_eq!(fragments.len(), 2, "the response has two fragments with an MTU of 1500");
         // The later fragment of the last response arrives first, before its ports are known; both fragments are
         // steered by addresses.
