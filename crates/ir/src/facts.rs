@@ -26,7 +26,8 @@ pub struct LayerFacts {
     pub fragment: u8,
 }
 
-/// The facts of a packet. The capture source fills in the fields for which it has values; [`Facts::of`] leaves these fields 0.
+/// The facts of a packet. The capture source fills in the fields for which it has values; [`Facts::of`] leaves these
+/// fields 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Facts {

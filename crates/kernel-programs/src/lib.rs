@@ -23,8 +23,8 @@
 //! kernel map atomically ([`Object::flow_maps`]). So a flow with decided and undecided packets has an entry in both
 //! maps. An expired entry counts as absent, but occupies its slot until its key is seen again or until user space
 //! removes it ([`MapValue::expired`]). The engine removes expired entries periodically, so a full map may refuse new
-//! entries for one period longer than the contract of [`ir`] states; the refusals are counted. The counters of the group
-//! are the sums over kernel and user space.
+//! entries for one period longer than the contract of [`ir`] states; the refusals are counted. The counters of the
+//! group are the sums over kernel and user space.
 #![forbid(unsafe_code)]
 
 mod alloc;

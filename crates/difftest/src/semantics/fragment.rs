@@ -53,8 +53,8 @@ struct TrackedDatagram<T> {
 }
 
 impl<T: Copy + PartialEq> FragmentInfo<T> {
-    /// The value for a fragment fragment_scope own value is `own`. With `mistakes`, the first fragment keeps state even without
-    /// a value of its own, since a later fragment may have one.
+    /// The value for a fragment that alone has the value `own`. With `mistakes`, the first fragment keeps state even
+    /// without a value of its own, since a later fragment may have one.
     fn find_or_insert(&mut self, of: Datagram, part: Fragment, own: Option<T>, mistakes: bool, now: u64) -> Option<T> {
         let known = self.0.get_mut(&of).filter(|known| now.abs_diff(known.since) <= TIMEOUT);
         match (part, known, own) {

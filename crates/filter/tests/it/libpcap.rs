@@ -48,8 +48,8 @@ const SERVICES: [&str; 23] = [
     "icmp6",
 ];
 
-/// True if `/etc/services` and `/etc/protocols`, which tcpdump uses, agree with netgrain's names. Tests a few names that
-/// differ between distributions.
+/// True if `/etc/services` and `/etc/protocols`, which tcpdump uses, agree with netgrain's names. Tests a few names
+/// that differ between distributions.
 fn host_names_agree() -> bool {
     let file = |path| std::fs::read_to_string(path).unwrap_or_default();
     let (services, protocols) = (file("/etc/services"), file("/etc/protocols"));

@@ -38,8 +38,9 @@ fn random_text_never_panics_the_parser() {
     assert!(Filter::parse(&deep).is_err() && Filter::parse(&"not ".repeat(100_000)).is_err());
 }
 
-/// Expressions of pcap-filter(7) that netgrain rejects, one per line: the expression; `reads` or `refuses` for the result
-/// of tcpdump on Ethernet, or `depends` if it depends on the names of the host; and a part of netgrain's message.
+/// Expressions of pcap-filter(7) that netgrain rejects, one per line: the expression; `reads` or `refuses` for the
+/// result of tcpdump on Ethernet, or `depends` if it depends on the names of the host; and a part of netgrain's
+/// message.
 /// `docs/reference/filters.md` has the reasons.
 const REFUSED: &str = include_str!("../refused.txt");
 

@@ -3,7 +3,7 @@
 //! ```text
 //! endpoint:  address (2 words, IPv4 in its IPv6 form)   link address   port
 //! symmetric: the lesser endpoint first, compared in this order; only fields whose opposite field is in the key
-//! words:     addresses · link addresses (a word each) · other fields, packed from the low bits into as few words as possible
+//! words:     addresses · link addresses (a word each) · other fields, packed from the low bits into few words
 //! ```
 //! IP fields are missing in packets without IP. Ports and ICMP type and code are 0 in packets without them. In keys of
 //! maps, later fragments have the ports of their first fragment; if a key steers packets, later fragments follow the

@@ -208,7 +208,8 @@ impl Infer<'_> {
         }
     }
 
-    /// True if a value of type `actual` can be used as `expected`, possibly by an implicit conversion; unifies the types.
+    /// True if a value of type `actual` can be used as `expected`, possibly by an implicit conversion; unifies the
+    /// types.
     fn converts_to(&mut self, actual: &Type, expected: &Type) -> bool {
         match (self.resolved(actual), self.resolved(expected)) {
             (Type::Text, Type::Net | Type::Device) | (Type::Prop | Type::Act, Type::Pred) => true,

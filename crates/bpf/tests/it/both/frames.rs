@@ -1,5 +1,5 @@
-//! Random frames for header parsers: tags, labels, options, extension headers, fragments, tunnels; intact, truncated and
-//! corrupted.
+//! Random frames for header parsers: tags, labels, options, extension headers, fragments, tunnels; intact, truncated
+//! and corrupted.
 
 use base::Prng;
 

@@ -20,8 +20,8 @@ pub struct Agreement {
     pub matches: usize,
 }
 
-/// Compares netgrain with tcpdump: both must accept the same filters and select the same packets. Each filter has a flag
-/// that permits libpcap's optimiser. `differs` is true for filters that only one of the two is known to accept.
+/// Compares netgrain with tcpdump: both must accept the same filters and select the same packets. Each filter has a
+/// flag that permits libpcap's optimiser. `differs` is true for filters that only one of the two is known to accept.
 pub fn agree(
     seed: u64,
     packets: &[Packet],

@@ -23,8 +23,8 @@ pub fn joined(packets: &[Packet], link_type: u16) -> Vec<u8> {
     out
 }
 
-/// The numbers of the packets that tcpdump selects, in order; the error is tcpdump's message. With its optimiser, a load
-/// whose value has no effect may be omitted, so a truncated frame without that byte may match.
+/// The numbers of the packets that tcpdump selects, in order; the error is tcpdump's message. The optimiser may omit a
+/// load whose value has no effect, so a truncated frame without that byte may match.
 pub fn tcpdump(file: &Path, filter: &str, optimised: bool) -> Result<Vec<u32>, String> {
     let output = Command::new("tcpdump")
         .arg("-nr")
