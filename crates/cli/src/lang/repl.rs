@@ -1,12 +1,12 @@
 //! `netgrain lang repl`: keeps bindings and explains actions, line by line.
 //!
-//! Input continues on the next line while it is incomplete ([`goes_on`]). Input of several lines also includes
+//! Input continues on the next line while it is incomplete ([`is_incomplete`]). Input of several lines also includes
 //! following indented lines; an empty line or one without indentation ends it. Errors are shown with the lines as
 //! typed.
 
 use super::explain;
 use crate::outcome::{Failure, Outcome};
-use lang::syntax::{goes_on, parse};
+use lang::syntax::{is_incomplete, parse};
 use lang::{Compiled, Error, compile};
 use std::io::{self, BufRead, IsTerminal, Lines, StdinLock, Write};
 
@@ -73,9 +73,9 @@ impl Prompt {
     fn read(&mut self) -> Result<Option<String>, Failure> {
         let Some(mut text) = self.line(">")? else { return Ok(None) };
         let mut has_block = false;
-        while has_block || goes_on(&text) {
+        while has_block || is_incomplete(&text) {
             let Some(line) = self.line("|")? else { break };
-            let open = goes_on(&text);
+            let open = is_incomplete(&text);
             if line.trim().is_empty() {
                 break;
             }
