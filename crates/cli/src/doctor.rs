@@ -13,19 +13,19 @@ use sys::sysfs::Tree;
 #[command(after_help = "Examples:
   netgrain doctor                              the machine, and every physical interface
   netgrain doctor -i eth1 --store /data/store  one interface and the volume its packets will go to
-  netgrain doctor -i eth1 --fix                shows what can be mended, and asks
-  netgrain doctor --undo                       puts everything back that --fix has changed")]
+  netgrain doctor -i eth1 --fix                shows the changes and asks for confirmation
+  netgrain doctor --undo                       undoes all changes of --fix")]
 pub struct DoctorArgs {
-    /// Interface to look at; may be given several times [default: every physical interface]
+    /// Interface to check; repeat for several [default: all physical interfaces]
     #[arg(short = 'i', long, value_name = "IFACE")]
     pub interface: Vec<String>,
-    /// Look at the volume of this store, and write to it for a moment (at most 256 MiB and 2 s; removed)
+    /// Check the volume of this store, with a test file (at most 256 MiB and 2 s; removed afterwards)
     #[arg(long, value_name = "DIR")]
     pub store: Option<PathBuf>,
-    /// The interface will be captured from with --dedicated
+    /// Check for a capture with --dedicated
     #[arg(long)]
     pub dedicated: bool,
-    /// Memory of the ring that it has to fit [default: what `netgrain record` would take]
+    /// Size of the ring that must fit into memory [default: the ring of `netgrain record`]
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     pub ring: Option<u64>,
     /// Only these checks, by name
@@ -34,22 +34,22 @@ pub struct DoctorArgs {
     /// Capture a few frames by AF_XDP on a private pair of interfaces
     #[arg(long = "try")]
     pub trial: bool,
-    /// Mend what can be mended safely and put back; of interfaces, only those named with -i
+    /// Fix settings that can be changed safely and restored; for interfaces, only those named with -i
     #[arg(long, conflicts_with = "undo")]
     pub fix: bool,
-    /// Do not ask before
+    /// Do not ask for confirmation
     #[arg(long, short)]
     pub yes: bool,
-    /// Put back what --fix has changed, the latest change first
+    /// Undo the changes of --fix, the latest change first
     #[arg(long, conflicts_with_all = ["interface", "store", "trial"])]
     pub undo: bool,
-    /// Where it is kept what can be put back
+    /// File with the old values of changed settings, for --undo
     #[arg(long, value_name = "FILE", default_value = "/var/lib/netgrain/doctor-undo.json")]
     pub state: PathBuf,
-    /// What was found of good things, too
+    /// Also print the details of good findings
     #[arg(long, short)]
     pub verbose: bool,
-    /// One JSON object per finding, step and summary (docs/reference/doctor.md)
+    /// Print one JSON object per finding, step and summary (docs/reference/doctor.md)
     #[arg(long)]
     pub json: bool,
 }

@@ -15,24 +15,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
   netgrain index /archive/*.pcap               x.pcap.ngi beside each x.pcap
   netgrain index --into /var/idx /cdrom/*.pcapng
   netgrain packets -r /var/idx/*.ngi 'host 10.1.2.3'
-  netgrain index --check /archive/*.pcap       which of them fit, byte for byte")]
+  netgrain index --check /archive/*.pcap       which captures match their index, byte for byte")]
 pub struct IndexArgs {
     /// Captures: pcap, pcapng, RAW
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
-    /// Put the indexes into this folder instead of beside the captures; ask them with netgrain packets -r
+    /// Write the indexes to this folder instead of beside the captures; query them with netgrain packets -r
     #[arg(long, value_name = "DIR")]
     pub into: Option<PathBuf>,
-    /// Make them anew, also where they fit
+    /// Rebuild indexes that already match their captures
     #[arg(long)]
     pub force: bool,
-    /// Only say which fit, comparing the checksum of every block
+    /// Write nothing; report which captures match their index, by the checksum of every block
     #[arg(long, conflicts_with_all = ["force", "remove"])]
     pub check: bool,
-    /// Remove them
+    /// Remove the indexes
     #[arg(long, conflicts_with = "force")]
     pub remove: bool,
-    /// One JSON object per file
+    /// Print one JSON object per file
     #[arg(long)]
     pub json: bool,
 }

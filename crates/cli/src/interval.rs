@@ -20,16 +20,17 @@ pub fn now() -> Timestamp {
 
 #[derive(Args, Clone, Debug, Default)]
 pub struct Interval {
-    /// The first moment
+    /// First time to include
     #[arg(long, value_name = "TIME", value_parser = TimeSpec::parse, allow_hyphen_values = true)]
     pub from: Option<TimeSpec>,
-    /// The last moment, itself included; +5min counts from --from
+    /// Last time to include; +5min counts from --from
     #[arg(long, value_name = "TIME", value_parser = TimeSpec::parse, allow_hyphen_values = true)]
     pub to: Option<TimeSpec>,
-    /// The minute 10:42, the second 10:42:07, the hour 2026-11-21T10, the day 2026-11-21, instead of --from and --to
+    /// Instead of --from and --to: the minute 10:42, the second 10:42:07, the hour 2026-11-21T10, the day 2026-11-21
     #[arg(long, value_name = "TIME", value_parser = AroundTime::parse, allow_hyphen_values = true, conflicts_with_all = ["from", "to"])]
     pub around: Option<AroundTime>,
-    /// With --around: so far before the beginning of TIME and after it [default of now and -10min: 30s]
+    /// With --around: extend the interval to SPAN before and SPAN after the beginning of TIME [default for now and
+    /// -10min: 30s]
     #[arg(long, value_name = "SPAN", value_parser = units::parse_span, requires = "around")]
     pub within: Option<Duration>,
     #[command(flatten)]
@@ -38,7 +39,7 @@ pub struct Interval {
 
 #[derive(Args, Clone, Debug, Default)]
 pub struct TzArgs {
-    /// The zone of times that are written without one, and of the times in lines and tables: UTC, local, or a name such
+    /// Time zone of arguments without a zone, and of the times in printed lines and tables: UTC, local, or a name such
     /// as Europe/Madrid
     #[arg(long = "tz", value_name = "ZONE", value_parser = Zone::parse, default_value = "UTC")]
     pub zone: Zone,

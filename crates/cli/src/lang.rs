@@ -19,15 +19,15 @@ pub struct LangArgs {
 
 #[derive(Subcommand)]
 pub enum Verb {
-    /// Say whether a program is one; if not, where, why, and what to write instead
+    /// Check a program; report the position and the cause of an error, with advice
     Check(ProgramArgs),
-    /// Show types, effects, where each stage runs and why, and what it costs
+    /// Show types and effects, and for each stage where it runs, why, and its cost
     Explain(ExplainArgs),
-    /// Print a program with tidy spaces
+    /// Format a program
     Fmt(FmtArgs),
-    /// Run a program over a capture and add up what it decides
+    /// Run a program on a capture and count its decisions
     Run(RunArgs),
-    /// Try programs line by line
+    /// Evaluate programs interactively, line by line
     Repl,
     /// Print the reference of all functions, as Markdown
     Functions,
@@ -39,7 +39,7 @@ pub struct TextArgs {
     /// File with the program; - for standard input
     #[arg(value_name = "FILE")]
     pub file: Option<PathBuf>,
-    /// The program itself
+    /// Text of the program
     #[arg(short = 'e', long, value_name = "PROGRAM")]
     pub expression: Option<String>,
 }
@@ -48,7 +48,7 @@ pub struct TextArgs {
 pub struct ProgramArgs {
     #[command(flatten)]
     pub text: TextArgs,
-    /// One JSON object
+    /// Print one JSON object
     #[arg(long)]
     pub json: bool,
 }
@@ -59,7 +59,7 @@ pub struct ProgramArgs {
 pub struct ExplainArgs {
     #[command(flatten)]
     pub program: ProgramArgs,
-    /// Also print the intermediate form
+    /// Also print the intermediate representation
     #[arg(long)]
     pub ir: bool,
 }
@@ -68,7 +68,7 @@ pub struct ExplainArgs {
 pub struct FmtArgs {
     #[command(flatten)]
     pub text: TextArgs,
-    /// Write the file instead of printing it
+    /// Rewrite the file instead of printing the program
     #[arg(long, requires = "file", conflicts_with = "expression")]
     pub write: bool,
 }
@@ -79,10 +79,10 @@ pub struct FmtArgs {
 pub struct RunArgs {
     #[command(flatten)]
     pub program: ProgramArgs,
-    /// Capture to run it over (pcap, pcapng, RAW; .gz and .zst too; - for standard input)
+    /// Capture to run the program on (pcap, pcapng, RAW, also compressed as .gz or .zst; - for standard input)
     #[arg(short = 'r', long = "read", value_name = "CAPTURE")]
     pub read: PathBuf,
-    /// One line per packet too
+    /// Also print one line per packet
     #[arg(long)]
     pub print: bool,
     /// Stop after this many packets

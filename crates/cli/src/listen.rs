@@ -29,14 +29,14 @@ pub struct ListenArgs {
     /// Interface of the engine to attach to
     #[arg(short = 'i', long, value_name = "IFACE", required_unless_present = "socket")]
     pub interface: Option<String>,
-    /// Its socket [default: /run/netgrain/IFACE.sock; in other network namespaces than the machine's first
-    /// IFACE.netns-NUMBER.sock, with the number of `lsns -t net`]
+    /// Ring socket of the engine [default: /run/netgrain/IFACE.sock; in network namespaces other than the initial one
+    /// IFACE.netns-NUMBER.sock, with the number that `lsns -t net` prints]
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
     /// Write a capture to a file, or to standard output with -
     #[arg(short = 'w', long, value_name = "FILE", conflicts_with = "print")]
     pub write: Option<PathBuf>,
-    /// Its format [default: as FILE ends: .pcap, .pcapng; otherwise pcapng]
+    /// Format of the capture [default: by the extension of FILE: .pcap, .pcapng; otherwise pcapng]
     #[arg(long, value_enum, requires = "write")]
     pub format: Option<crate::packets::CaptureFormat>,
     #[command(flatten)]
@@ -47,19 +47,19 @@ pub struct ListenArgs {
     /// Only packets that match
     #[arg(long, value_name = "EXPRESSION")]
     pub filter: Option<String>,
-    /// Never miss a packet: the engine waits for this listener, and drops when it is too slow
+    /// Attach as a lossless reader: the engine waits for this listener, and loses packets if it is too slow
     #[arg(long)]
     pub lossless: bool,
     /// Stop after this many packets
     #[arg(short = 'c', long, value_name = "N", value_parser = crate::values::count)]
     pub packets: Option<u64>,
-    /// Stop after this long
+    /// Stop after this time
     #[arg(long, value_name = "SPAN", value_parser = units::parse_span)]
     pub duration: Option<Duration>,
     /// Name shown in the engine's tables
     #[arg(long, value_name = "NAME", default_value = "netgrain listen")]
     pub name: String,
-    /// Counts as JSON, one object per second and one at the end
+    /// Print counts as JSON, one object per second and one at the end
     #[arg(long)]
     pub json: bool,
 }

@@ -15,20 +15,20 @@ use upkeep::repair::{Repair, RepairEvent};
 
 #[derive(Args)]
 #[command(after_help = "Examples:
-  netgrain repair --dry-run /data/store        what is wrong and would be mended
-  netgrain repair /data/store                  leftovers, missing and wrong indexes, damaged files
-  netgrain repair capture.pcap                 what is whole in it; the original stays as capture.pcap.damaged")]
+  netgrain repair --dry-run /data/store        what a repair would change
+  netgrain repair /data/store                  recovers leftovers, rebuilds indexes, salvages damaged files
+  netgrain repair capture.pcap                 keeps its complete records; the original becomes capture.pcap.damaged")]
 pub struct RepairArgs {
-    /// Stores, folders below one, or capture files of anyone
+    /// Stores, folders inside of a store, or capture files
     #[arg(value_name = "PATH", required_unless_present = "store")]
     pub paths: Vec<PathBuf>,
     /// A store
     #[arg(long, value_name = "DIR", value_parser = crate::values::folder)]
     pub store: Option<PathBuf>,
-    /// Say what is wrong and change nothing
+    /// Report the problems and change nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// One object for each thing done
+    /// Print one JSON object per action
     #[arg(long)]
     pub json: bool,
 }

@@ -26,24 +26,26 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// A recorder creates an hour directory just before its first file, so younger empty directories stay.
 const FOLDERS_AFTER: Duration = Duration::from_secs(60);
 
-/// What is to be kept.
+/// The retention rules as flags.
 #[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "Retention: the oldest files of the interface go first")]
+#[command(next_help_heading = "Retention: the oldest files of the interface are removed first")]
 pub struct RuleArgs {
-    /// Keep so much of the volume free: 5%, 200GB, or `none` to wait when it is full [default for interfaces that are
-    /// recorded: room for the next files]
+    /// Space to keep free on the volume: 5%, 200GB, or `none` to wait when it is full [default while an interface is
+    /// recorded: space for its next files]
     #[arg(long, value_name = "SIZE|PERCENT", value_parser = str::parse::<KeepFree>)]
     pub keep_free: Option<KeepFree>,
-    /// Let each interface take at most so much
+    /// Maximum total size of the files of each interface
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub max_size: Option<u64>,
-    /// Keep nothing that begins longer ago
+    /// Remove files that begin longer ago than this
     #[arg(long, value_name = "SPAN", value_parser = parse_age)]
     pub max_age: Option<Duration>,
-    /// Move files there instead of removing them; not waited for once the volume is nearly full
+    /// Move files to this folder instead of removing them; when the volume is nearly full, files are removed without
+    /// waiting for the archive
     #[arg(long, value_name = "DIR", value_parser = crate::values::folder)]
     pub archive: Option<PathBuf>,
-    /// How long to wait for a query that holds files which should go, before later files go, or these while it reads
+    /// Longest wait for a query that holds files to remove; afterwards later files are removed, or, if there are none,
+    /// these files while the query reads
     #[arg(long, value_name = "SPAN", value_parser = parse_span, default_value = "5s")]
     pub wait_for_readers: Duration,
 }
@@ -71,23 +73,23 @@ pub struct RetainArgs {
     /// Folder of the store
     #[arg(long, value_name = "DIR", value_parser = crate::values::folder)]
     pub store: PathBuf,
-    /// Only these interfaces [default: all that are in the store]
+    /// Only these interfaces [default: all interfaces of the store]
     #[arg(short = 'i', long, value_name = "IFACE")]
     pub interface: Vec<String>,
-    /// What the rules are of; for flow records and series only --max-size and --max-age
+    /// Data type that the rules apply to; flow records and series have only --max-size and --max-age
     #[arg(long, value_enum, default_value_t = DataTypeArg::Packets)]
     pub kind: DataTypeArg,
     #[command(flatten)]
     pub rules: RuleArgs,
-    /// Only tell what would go
+    /// Report which files would be removed, and remove nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// One JSON object per file that goes, and the state at the end
+    /// Print one JSON object per removed or archived file, and the state at the end
     #[arg(long)]
     pub json: bool,
 }
 
-/// What lies beside each other in a store.
+/// The data types of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum DataTypeArg {
     /// Packet files and their indexes

@@ -7,7 +7,7 @@ use std::io::{self, IsTerminal};
 
 #[derive(Args, Clone, Copy, Debug)]
 pub struct ColorArgs {
-    /// Colours: on a terminal (unless NO_COLOR is set), always, or never
+    /// When to print colours: on a terminal (unless NO_COLOR is set), always, or never
     #[arg(long, value_name = "WHEN", default_value_t = ColorChoice::Auto)]
     pub color: ColorChoice,
 }
@@ -26,7 +26,7 @@ impl ColorArgs {
 
 #[derive(Args, Clone, Copy, Debug)]
 pub struct WidthArgs {
-    /// All columns, also where the terminal is too narrow for them
+    /// Print all columns, even if the terminal is too narrow for them
     #[arg(long)]
     pub wide: bool,
 }

@@ -14,41 +14,41 @@ pub struct Netgrain {
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// Watch interfaces: packets, flow records and one row each second, stored and exported
+    /// Capture packets; store and export packets, flow records and time series
     Run(Box<crate::run::RunArgs>),
-    /// Record every packet of an interface, stamped and accounted for
+    /// Record all packets of an interface with timestamps, and account for every lost packet
     Record(Box<crate::record::RecordArgs>),
     /// Check or print the configuration of `netgrain run`
     Config(crate::config::ConfigArgs),
-    /// Read along with a running engine from another process
+    /// Read the packets of a running engine from another process
     Listen(crate::listen::ListenArgs),
-    /// Split what a running engine captures among programs that wait for it
+    /// Distribute the packets of a running engine among several processes
     Group(Box<crate::group::GroupArgs>),
-    /// Find packets again, by time and filter: in the ring, the open file and sealed files as one
+    /// Find packets by time and filter, in the ring, the file being written and sealed files together
     Packets(Box<crate::packets::PacketsArgs>),
-    /// Find flow records by time and filter, add them up, rank them, and go on to their packets
+    /// Find flow records by time and filter; sum them, rank them, and extract their packets
     Flows(Box<crate::flows::FlowsArgs>),
-    /// The time series of an interface: packets, bytes, flows, bursts and losses of each second, or of steps
+    /// Print the time series of an interface: packets, bytes, flows, bursts and losses per second or per step
     Series(Box<crate::series::SeriesArgs>),
-    /// Give foreign captures the index that makes them as quick to search as a store
+    /// Index foreign captures, so that queries search them as fast as a store
     Index(Box<crate::index::IndexArgs>),
-    /// Make room in a store: remove or archive the oldest files, by free space, size and age
+    /// Remove or archive the oldest files of a store, by free space, size and age
     Retain(Box<crate::retain::RetainArgs>),
-    /// Check a store or captures: order, checksums, counts, the ledger against the content, gaps
+    /// Verify a store or captures: order, checksums, counts, agreement of ledger and content, gaps
     Verify(Box<crate::verify::VerifyArgs>),
-    /// Mend what a crash or a bad disk left of a store or a capture
+    /// Repair a store or a capture after a crash or a disk error
     Repair(Box<crate::repair::RepairArgs>),
-    /// Turn captures into captures: format, slice, split, merge, anonymise
+    /// Convert captures: change the format, slice, split, merge, anonymise
     Convert(Box<crate::convert::ConvertArgs>),
-    /// Find what makes capture fail, lose or lie on this machine, and mend it
+    /// Find host settings that make capture fail, lose packets or report wrong data, and fix them
     Doctor(Box<crate::doctor::DoctorArgs>),
-    /// Send frames that carry their own truth
+    /// Send test traffic: frames with a sequence number, a departure time and a checksum
     Gen(crate::generate::GenArgs),
-    /// Check stored frames of `netgrain gen` for missing, duplicated, reordered and damaged ones
+    /// Check the stored frames of `netgrain gen` for missing, duplicated, reordered and damaged frames
     Check(crate::check::CheckArgs),
-    /// Check, explain, tidy and try programs of the packet language
+    /// Check, explain, format and run programs of the packet language
     Lang(Box<crate::lang::LangArgs>),
-    /// A demonstration in less than a minute: one incident traced through series, flows and packets
+    /// Run a demonstration of less than a minute: trace one incident through time series, flow records and packets
     Demo(crate::demo::DemoArgs),
     /// Print shell completions
     #[command(hide = true)]

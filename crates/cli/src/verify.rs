@@ -19,18 +19,18 @@ const PROGRESS: Duration = Duration::from_millis(200);
   netgrain verify /data/store                  every file: order, checksums, counts, ledger, gaps
   netgrain verify /data/store/eth1/2026/11/21  one day
   netgrain verify --quick --json /data/store   indexes, lengths and names only, for a timer
-  netgrain verify capture.pcapng               captures of others, as far as their format tells")]
+  netgrain verify capture.pcapng               a foreign capture, as far as its format allows")]
 pub struct VerifyArgs {
-    /// Stores, folders below one, or capture files of anyone
+    /// Stores, folders inside of a store, or capture files
     #[arg(value_name = "PATH", required_unless_present = "store")]
     pub paths: Vec<PathBuf>,
     /// A store
     #[arg(long, value_name = "DIR", value_parser = crate::values::folder)]
     pub store: Option<PathBuf>,
-    /// Leave the packets unread: indexes, lengths and names only
+    /// Do not read packets; check indexes, lengths and names only
     #[arg(long)]
     pub quick: bool,
-    /// One object per finding, and one with the totals
+    /// Print one JSON object per finding, and one with the totals
     #[arg(long)]
     pub json: bool,
 }

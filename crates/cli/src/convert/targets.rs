@@ -14,7 +14,7 @@ use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-/// How the files of a split are told apart.
+/// How the files of a split are named.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Naming {
     /// OUT-00001, OUT-00002, ...

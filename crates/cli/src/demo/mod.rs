@@ -33,22 +33,22 @@ use walkthrough::Walkthrough;
 
 #[derive(Args)]
 pub struct DemoArgs {
-    /// How long to send
+    /// Duration of the traffic
     #[arg(long, value_name = "SPAN", value_parser = parse_span, default_value = "9s")]
     pub duration: Duration,
     /// Background traffic to send
     #[arg(long, value_name = "SPEC", default_value = "1000,flows=1k")]
     pub traffic: String,
-    /// How fast; flat shows the limit of this machine
+    /// Rate of the traffic; flat is as fast as this machine can
     #[arg(long, value_name = "RATE", value_parser = parse_rate, default_value = "50kpps")]
     pub rate: Rate,
-    /// Keep the store in this folder, a new or empty one, instead of removing it
+    /// Keep the store in this folder, which must be new or empty, instead of removing it
     #[arg(long, value_name = "DIR")]
     pub keep: Option<PathBuf>,
-    /// The same from the simulation, without privileges and network
+    /// Use simulated traffic, which needs no privileges and no network
     #[arg(long)]
     pub sim: bool,
-    /// The report as JSON
+    /// Print the report as JSON
     #[arg(long)]
     pub json: bool,
 }

@@ -58,76 +58,83 @@ src or dst of what that end sent), duration rtt state end: 'src host 10.1.2.3 an
 {}", interval::HELP)
 )]
 pub struct FlowsArgs {
-    /// Which flows: host net port proto vlan tcp udp bytes duration state …, and or not, parentheses [default: all]
+    /// Only flows that match: host net port proto vlan tcp udp bytes duration state …, and or not, parentheses
+    /// [default: all]
     #[arg(value_name = "FILTER")]
     pub words: Vec<String>,
-    /// The same behind --, where no word is taken for a file
+    /// FILTER after --, where no word is taken for a file
     #[arg(value_name = "FILTER", last = true)]
     pub filter: Vec<String>,
     /// Folder of the store
     #[arg(long, value_name = "DIR", required_unless_present_any = ["read", "from_multicast"], conflicts_with_all = ["read", "from_multicast"], value_parser = crate::values::folder)]
     pub store: Option<PathBuf>,
-    /// Files instead: captures (as for run -r; - for standard input), of which the records are made now, or records,
-    /// IPFIX (RFC 5655) or our Parquet; also the words behind it that are files
+    /// Read files instead of a store: captures (as for run -r; - for standard input), from which the records are
+    /// computed, or files of records: IPFIX (RFC 5655) or Parquet of netgrain; words after it that are files are read
+    /// too
     #[arg(short = 'r', long, value_name = "FILE")]
     pub read: Vec<PathBuf>,
     #[command(flatten)]
     pub when: Interval,
-    /// Interface, again for several [default: all that the store has]
+    /// Interface; repeat for several [default: all interfaces of the store]
     #[arg(short = 'i', long, value_name = "IFACE", value_delimiter = ',')]
     pub interface: Vec<String>,
-    /// Only the greatest N: flows, or groups of --group
+    /// Print only the N greatest flows, or groups of --group
     #[arg(long, value_name = "N", value_parser = base::units::whole::<u32>(1..=u64::from(u32::MAX)))]
     pub top: Option<u32>,
-    /// Greatest by what: bytes packets flows records sent received duration retransmitted rtt syn … [default: bytes]
+    /// Measure of the ranking: bytes packets flows records sent received duration retransmitted rtt syn … [default:
+    /// bytes]
     #[arg(long, value_name = "MEASURE", value_parser = Measure::parse)]
     pub by: Option<Measure>,
-    /// Add up by these: src (the initiator) dst host (also src/24, src/24/48) sport dport port proto vlan mpls tunnel
-    /// interface end state flow
+    /// Sum the records by these fields: src (the initiator) dst host (also src/24, src/24/48) sport dport port proto
+    /// vlan mpls tunnel interface end state flow
     #[arg(long, value_name = "FIELDS", value_delimiter = ',', value_parser = Field::parse)]
     pub group: Vec<Field>,
-    /// Which measures of each group, or (with --json or --csv) which fields of each record
+    /// Measures to print for each group, or (with --json or --csv) fields to print of each record
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub fields: Vec<String>,
     /// Stop after this many records
     #[arg(long, value_name = "N", value_parser = crate::values::count, conflicts_with_all = ["top", "group", "by"])]
     pub limit: Option<u64>,
-    /// One JSON object per record or group
+    /// Print one JSON object per record or group
     #[arg(long, conflicts_with_all = ["csv", "parquet"])]
     pub json: bool,
-    /// CSV with a header
+    /// Print CSV with a header
     #[arg(long, conflicts_with = "parquet")]
     pub csv: bool,
-    /// The lines of M3OMon: legacy, one for each direction of a record
+    /// Print lines in the format of M3OMon: legacy, one line per direction of a record
     #[arg(long, value_enum, value_name = "FORMAT", conflicts_with_all = ["json", "csv", "parquet", "top", "group", "by", "fields", "packets"])]
     pub format: Option<LegacyFormat>,
-    /// With --format legacy: the first bytes of flows, which the lines tell the places of
+    /// With --format legacy: write the first payload bytes of the flows to this file; the lines have their offsets in
+    /// it
     #[arg(long, value_name = "FILE", requires = "format")]
     pub payload: Option<PathBuf>,
-    /// Write the records into a Parquet file, with every value that is known; or the groups
+    /// Write the records with all known values, or the groups, to a Parquet file
     #[arg(long, value_name = "FILE")]
     pub parquet: Option<PathBuf>,
-    /// Go on with flows as they end [default of --from: now]; with --top or --group a ranking again and again
+    /// Continue with new records until interrupted [default of --from: now]; with --top or --group print a ranking
+    /// after each period
     #[arg(long, conflicts_with_all = ["read", "parquet", "packets"])]
     pub live: bool,
-    /// With --live and --top or --group: how often, each time of the records that came since the last [default: 10s]
+    /// With --live and --top or --group: period of the rankings; each ranking is of the records that arrived in its
+    /// period [default: 10s]
     #[arg(long, value_name = "SPAN", requires = "live", value_parser = live::every)]
     pub every: Option<std::time::Duration>,
-    /// With --live: how long after its last packet a record may come [default: what the meter's timeouts make of it, as
-    /// the run that writes the store noted them; at least 90s]
+    /// With --live: longest time from the last packet of a flow to its record [default: as computed from the timeouts
+    /// of the run that writes the store; at least 90s]
     #[arg(long, value_name = "SPAN", requires = "live", value_parser = base::units::parse_span)]
     pub max_lateness: Option<std::time::Duration>,
-    /// With --live: those that another machine sends to this group, or to this UDP port of this machine
+    /// With --live: read the records that another machine sends to this multicast group, or to this UDP port of this
+    /// machine
     #[arg(long, value_name = "GROUP:PORT", requires = "live", value_parser = crate::values::group_and_port)]
     pub from_multicast: Option<SocketAddr>,
-    /// With --from-multicast: the interface of this machine by which the group comes in [default: that of the kernel's
-    /// route]
+    /// With --from-multicast: the interface of this machine that receives the group [default: the interface of the
+    /// kernel's route]
     #[arg(long, value_name = "IFACE", requires = "from_multicast")]
     pub multicast_interface: Option<String>,
-    /// The packets of these flows instead of their records: of the store, or of the captures of -r
+    /// Print the packets of these flows instead of the records: from the store, or from the captures of -r
     #[arg(long, conflicts_with_all = ["csv", "parquet", "fields", "limit"])]
     pub packets: bool,
-    /// With --packets: only how many there are
+    /// With --packets: print only the number of packets and bytes
     #[arg(long, requires = "packets", conflicts_with = "write")]
     pub count: bool,
     /// With --packets: write a capture to a file, or to standard output with -
@@ -135,7 +142,7 @@ pub struct FlowsArgs {
     pub write: Option<PathBuf>,
     #[command(flatten)]
     pub overwrite: OverwriteArgs,
-    /// Say what the answer cost
+    /// Print the cost of the query
     #[arg(long)]
     pub explain: bool,
     #[command(flatten)]

@@ -34,38 +34,38 @@ pub struct GroupArgs {
 
 #[derive(Subcommand)]
 enum GroupVerb {
-    /// Make a group: a program, and who may join
+    /// Create a group with a program and a join policy
     Create(CreateArgs),
-    /// One line for each group
+    /// List the groups, one line each
     List(ControlArgs),
-    /// Become a member: counts, lines, or pcap to a file or pipe, until interrupted
+    /// Join a group as a member: print counts or lines, or write pcap to a file or pipe, until interrupted
     Join(Box<JoinArgs>),
     /// Print a group's program
     Program(NamedArgs),
-    /// Exchange a group's program while packets flow
+    /// Replace the program of a running group
     Swap(SwapArgs),
-    /// What a group, its classes and its members were given and lost
+    /// Print the packet counters of groups, classes and members
     Stats(StatsArgs),
-    /// Change a member's part of what is steered
+    /// Change a member's share of the steered packets
     SetWeight(SetWeightArgs),
-    /// Let the engine itself put a member's part into an interface or a file
+    /// Add a member that the engine serves itself: an interface or a file
     Attach(Box<AttachArgs>),
-    /// Take such a member out again
+    /// Remove a member that was added with attach
     Detach(DetachArgs),
-    /// End a group; its members are told
+    /// Delete a group and end its members
     Delete(NamedArgs),
 }
 
 #[derive(Args)]
 struct ControlArgs {
-    /// Interface of the engine; for a group whose packets come from several, all of them; `list` and `stats` answer for
+    /// Interface of the engine; for a group with packets of several interfaces, all of them; `list` and `stats` report
     /// each
     #[arg(short = 'i', long, value_name = "IFACE", value_delimiter = ',', required_unless_present = "socket")]
     interface: Vec<String>,
-    /// The socket of its groups [default: /run/netgrain/IFACE.groups]
+    /// Control socket of the engine [default: /run/netgrain/IFACE.groups]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// One JSON object for each group
+    /// Print one JSON object per group
     #[arg(long)]
     json: bool,
 }
@@ -74,7 +74,7 @@ struct ControlArgs {
 struct NamedArgs {
     #[command(flatten)]
     control: ControlArgs,
-    /// Which group
+    /// Name of the group
     #[arg(value_name = "GROUP")]
     group: String,
 }
@@ -83,14 +83,14 @@ struct NamedArgs {
 struct StatsArgs {
     #[command(flatten)]
     control: ControlArgs,
-    /// Which group [default: all]
+    /// Name of the group [default: all groups]
     #[arg(value_name = "GROUP")]
     group: Option<String>,
 }
 
 #[derive(Args)]
 struct SourceArgs {
-    /// The program [default: a copy to every member of the default class]
+    /// Program [default: copy to every member of the default class]
     #[arg(value_name = "PROGRAM", conflicts_with = "file")]
     program: Option<String>,
     /// Read the program from a file
@@ -104,22 +104,22 @@ struct CreateArgs {
     named: NamedArgs,
     #[command(flatten)]
     source: SourceArgs,
-    /// Who may join and change it
+    /// Who may join and change the group
     #[arg(long, value_enum, default_value_t = PolicyArg::Restricted)]
     policy: PolicyArg,
     /// Only these queues of the interface [default: all]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = units::whole::<u16>(0..=65535))]
     queues: Option<Vec<u16>>,
-    /// Steer as PFQ did: any change of members moves nearly all flows
+    /// Steer as PFQ did: any change of members moves nearly all flows to other members
     #[arg(long)]
     fold: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum PolicyArg {
-    /// Processes of the user who creates it
+    /// Processes of the user who creates the group
     Restricted,
-    /// Everybody who may use the socket
+    /// Any user who may use the socket
     Shared,
 }
 
@@ -135,10 +135,10 @@ struct SwapArgs {
 struct SetWeightArgs {
     #[command(flatten)]
     named: NamedArgs,
-    /// The member's place, as `group stats` shows it
-    #[arg(value_name = "PLACE", value_parser = units::whole::<u8>(0..=255))]
+    /// Slot of the member, as `group stats` prints it
+    #[arg(value_name = "SLOT", value_parser = units::whole::<u8>(0..=255))]
     slot: u8,
-    /// Its weight from now on
+    /// New weight of the member
     #[arg(value_name = "WEIGHT", value_parser = units::whole::<u8>(1..=u64::from(WEIGHT_MAX)))]
     weight: u8,
 }
@@ -146,10 +146,10 @@ struct SetWeightArgs {
 /// What a member is to get.
 #[derive(Args)]
 struct MemberArgs {
-    /// Classes to be in: default, user, control, or numbers
+    /// Classes of the member: default, user, control, or numbers
     #[arg(long = "class", value_name = "LIST", value_delimiter = ',')]
     classes: Vec<String>,
-    /// Part of what is steered, against the others'
+    /// Share of the steered packets, relative to the weights of the other members
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = units::whole::<u8>(1..=u64::from(WEIGHT_MAX)))]
     weight: u8,
     /// Only packets that match this capture filter
@@ -164,13 +164,13 @@ struct AttachArgs {
     named: NamedArgs,
     #[command(flatten)]
     part: MemberArgs,
-    /// Send it out of this interface of the engine's machine
+    /// Send the packets out of this interface of the engine's host
     #[arg(long = "out-interface", value_name = "IFACE")]
     port: Option<String>,
-    /// Write nanosecond pcap to this file there, which must not be there yet
+    /// Write the packets as nanosecond pcap to this file on the engine's host; the file must not exist
     #[arg(short = 'w', long, value_name = "FILE")]
     write: Option<PathBuf>,
-    /// Most bytes of the file; packets that come then are counted as failed
+    /// Maximum size of the file; later packets are counted as failed
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = units::parse_bytes, requires = "write")]
     max_size: u64,
 }
@@ -179,8 +179,8 @@ struct AttachArgs {
 struct DetachArgs {
     #[command(flatten)]
     named: NamedArgs,
-    /// The member's place, as `group stats` shows it
-    #[arg(value_name = "PLACE", value_parser = units::whole::<u8>(0..=255))]
+    /// Slot of the member, as `group stats` prints it
+    #[arg(value_name = "SLOT", value_parser = units::whole::<u8>(0..=255))]
     slot: u8,
 }
 
@@ -190,7 +190,7 @@ struct JoinArgs {
     named: NamedArgs,
     #[command(flatten)]
     part: MemberArgs,
-    /// Descriptors that may wait on each queue [default: 131072]
+    /// Capacity of the member's branch on each queue, in descriptors [default: 131072]
     #[arg(long, value_name = "N", value_parser = units::parse_count)]
     descs: Option<u64>,
     /// Write nanosecond pcap to a file, or to standard output with -
@@ -204,7 +204,7 @@ struct JoinArgs {
     /// Stop after this many packets
     #[arg(short = 'c', long, value_name = "N", value_parser = crate::values::count)]
     packets: Option<u64>,
-    /// Stop after this long
+    /// Stop after this time
     #[arg(long, value_name = "SPAN", value_parser = units::parse_span)]
     duration: Option<Duration>,
     /// Name shown in tables

@@ -40,50 +40,51 @@ use std::sync::atomic::Ordering;
 {}", crate::interval::HELP)
 )]
 pub struct PacketsArgs {
-    /// Which packets: host net port proto vlan tcp udp less …, and or not, parentheses [default: all]
+    /// Only packets that match: host net port proto vlan tcp udp less …, and or not, parentheses [default: all]
     #[arg(value_name = "FILTER")]
     pub words: Vec<String>,
-    /// The same behind --, where no word is taken for a file
+    /// FILTER after --, where no word is taken for a file
     #[arg(value_name = "FILTER", last = true)]
     pub filter: Vec<String>,
     /// Folder of the store
     #[arg(long, value_name = "DIR", required_unless_present = "read", conflicts_with = "read", value_parser = crate::values::folder)]
     pub store: Option<PathBuf>,
-    /// Captures of anyone instead (pcap, pcapng, RAW), or the indexes of them; also the words behind it that are files
+    /// Read captures (pcap, pcapng, RAW) or their indexes instead of a store; words after it that are files are read
+    /// too
     #[arg(short = 'r', long, value_name = "FILE")]
     pub read: Vec<PathBuf>,
     #[command(flatten)]
     pub when: Interval,
-    /// Interface, again for several [default: all that the store has]
+    /// Interface; repeat for several [default: all interfaces of the store]
     #[arg(short = 'i', long, value_name = "IFACE", value_delimiter = ',')]
     pub interface: Vec<String>,
     /// Write a capture to a file, or to standard output with -
     #[arg(short = 'w', long, value_name = "FILE", conflicts_with = "count")]
     pub write: Option<PathBuf>,
-    /// Its format [default: as FILE ends: .pcap, .pcapng; otherwise pcapng]
+    /// Format of the capture [default: by the extension of FILE: .pcap, .pcapng; otherwise pcapng]
     #[arg(long, value_enum, requires = "write")]
     pub format: Option<CaptureFormat>,
     #[command(flatten)]
     pub overwrite: OverwriteArgs,
-    /// Only packets of this flow, by the id that `netgrain flows` shows
+    /// Only packets of the flow with this ID, as `netgrain flows` prints it
     #[arg(long, value_name = "ID", value_parser = crate::flows::id, conflicts_with_all = ["read", "follow"])]
     pub flow: Option<u64>,
-    /// Only how many packets and bytes
+    /// Print only the number of packets and bytes
     #[arg(long)]
     pub count: bool,
-    /// One JSON object per packet; of --count, -w and --explain one object
+    /// Print one JSON object per packet; one object for --count, -w and --explain
     #[arg(long)]
     pub json: bool,
-    /// Go on with packets as they arrive [default of --from: now]
+    /// Continue with new packets until interrupted [default of --from: now]
     #[arg(long, conflicts_with_all = ["read", "no_live"])]
     pub follow: bool,
     /// Stop after this many packets
     #[arg(long, value_name = "N", value_parser = crate::values::some)]
     pub limit: Option<u64>,
-    /// Say what the answer cost: files, blocks and bytes considered, skipped and read, and the time
+    /// Print the cost of the query: files, blocks and bytes considered, skipped and read, and the time
     #[arg(long)]
     pub explain: bool,
-    /// Leave out the ring of a running recorder
+    /// Do not read the ring of a running recorder
     #[arg(long)]
     pub no_live: bool,
     #[command(flatten)]
@@ -92,9 +93,9 @@ pub struct PacketsArgs {
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum CaptureFormat {
-    /// With interfaces, losses and the question in it
+    /// With interfaces, loss counters and the query
     Pcapng,
-    /// Nanosecond pcap: packets alone, of one link type
+    /// Nanosecond pcap: packets only, of one link type
     Pcap,
 }
 

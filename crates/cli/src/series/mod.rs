@@ -54,46 +54,48 @@ pub struct SeriesArgs {
     /// Folder of the store
     #[arg(long, value_name = "DIR", required_unless_present_any = ["read", "from_multicast"], conflicts_with_all = ["read", "from_multicast"], value_parser = crate::values::folder)]
     pub store: Option<PathBuf>,
-    /// Files instead: captures (as for run -r; - for standard input), of which the rows are made now, or rows, IPFIX
-    /// (RFC 5655) or our Parquet; words behind them that are no files are FILTER, for captures
+    /// Read files instead of a store: captures (as for run -r; - for standard input), from which the rows are computed,
+    /// or files of rows: IPFIX (RFC 5655) or Parquet of netgrain. For captures, words after the files that are not
+    /// files form FILTER
     #[arg(short = 'r', long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["live", "from_multicast"])]
     pub read: Vec<PathBuf>,
     #[command(flatten)]
     pub when: Interval,
-    /// Interface, again for several [default: all that the store has]
+    /// Interface; repeat for several [default: all interfaces of the store]
     #[arg(short = 'i', long, value_name = "IFACE", value_delimiter = ',')]
     pub interface: Vec<String>,
     /// Only this direction, as the host sees its interface [default: both]
     #[arg(long, value_enum)]
     pub direction: Option<DirectionArg>,
-    /// Seconds as they are, or steps with sum, mean, least, greatest and 95th percentile
+    /// Length of a row: one second, or a step with sum, mean, minimum, maximum and 95th percentile
     #[arg(long, value_enum, default_value_t = Step::Second)]
     pub step: Step,
-    /// With --json or --csv: which fields
+    /// With --json or --csv: the fields to print
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub fields: Vec<String>,
-    /// One JSON object per row
+    /// Print one JSON object per row
     #[arg(long, conflicts_with = "csv")]
     pub json: bool,
-    /// CSV with a header
+    /// Print CSV with a header
     #[arg(long)]
     pub csv: bool,
-    /// Write the seconds into a Parquet file
+    /// Write the rows to a Parquet file
     #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "csv", "format", "fields", "step", "live"])]
     pub parquet: Option<PathBuf>,
     #[command(flatten)]
     pub overwrite: OverwriteArgs,
-    /// The lines of M3OMon: legacy, one for each second, of all interfaces that are asked
+    /// Print lines in the format of M3OMon: legacy, one line per second, summed over the selected interfaces
     #[arg(long, value_enum, value_name = "FORMAT", conflicts_with_all = ["json", "csv", "fields", "step", "words"])]
     pub format: Option<LegacyFormat>,
-    /// Go on with seconds as they pass [default of --from: now]
+    /// Continue with new seconds until interrupted [default of --from: now]
     #[arg(long)]
     pub live: bool,
-    /// With --live: those that another machine sends to this group, or to this UDP port of this machine
+    /// With --live: read the rows that another machine sends to this multicast group, or to this UDP port of this
+    /// machine
     #[arg(long, value_name = "GROUP:PORT", requires = "live", value_parser = crate::values::group_and_port)]
     pub from_multicast: Option<SocketAddr>,
-    /// With --from-multicast: the interface of this machine by which the group comes in [default: that of the kernel's
-    /// route]
+    /// With --from-multicast: the interface of this machine that receives the group [default: the interface of the
+    /// kernel's route]
     #[arg(long, value_name = "IFACE", requires = "from_multicast")]
     pub multicast_interface: Option<String>,
     #[command(flatten)]
@@ -117,9 +119,9 @@ enum RowSource {
 /// A direction, as flags name it.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum DirectionArg {
-    /// What the interface received
+    /// Received by the interface
     In,
-    /// What this host sent
+    /// Sent by this host
     Out,
 }
 
