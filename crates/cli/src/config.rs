@@ -35,12 +35,12 @@ pub fn run(args: &ConfigArgs) -> Result<Outcome, Failure> {
     }
     let mut config = Config::default();
     if let Some(path) = &args.file {
-        let wrong = config::everything(path, &mut config).map_err(Failure::Said)?;
-        if !wrong.is_empty() {
+        let errors = config::check_file(path, &mut config).map_err(Failure::Said)?;
+        if !errors.is_empty() {
             let mut err = std::io::stderr().lock();
-            for one in &wrong {
+            for error in &errors {
                 // If standard error is closed, the exit status still reports the errors.
-                let _ = writeln!(err, "netgrain: {}: {one}", path.display());
+                let _ = writeln!(err, "netgrain: {}: {error}", path.display());
             }
             return Ok(Outcome::No);
         }

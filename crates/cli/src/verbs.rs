@@ -1,4 +1,4 @@
-//! The table of all verbs, from which parser, help, man pages and completions are made. The arguments of a verb are in
+//! The table of all verbs, from which the parser, the help, the man pages and the completions are generated. The arguments of a verb are in
 //! its own file.
 
 use clap::{Parser, Subcommand};
@@ -106,7 +106,7 @@ pub mod examples {
     }
 }
 
-/// `docs/reference/command-line.md`, made from the table of the verbs.
+/// Generates `docs/reference/command-line.md` from the table of verbs.
 #[cfg(test)]
 mod manual {
     use super::Netgrain;
@@ -119,10 +119,10 @@ mod manual {
 This page lists each verb of `netgrain` with its arguments and flags. `netgrain VERB --help` prints the same with examples. Exit
 statuses: `exit-codes.md`; documents of `--json`: `json.md`; keys of the configuration: `configuration.md`.
 
-In the line below a heading, brackets mark optional arguments, and `...` marks arguments that can be repeated. A flag whose default is
-empty in the table is off or has a default that its meaning gives. Each verb has `--help` also.
+In the line below a heading, brackets mark optional arguments, and `...` marks arguments that can be repeated. A flag without a
+default in the table is off, or its meaning states the default. Each verb also has `--help`.
 
-This page is made from the table of the verbs: `NETGRAIN_WRITE_DOCS=1 cargo test -p netgrain manual`.
+This page is generated from the table of verbs: `NETGRAIN_WRITE_DOCS=1 cargo test -p netgrain manual`.
 ";
 
     fn page() -> String {
@@ -170,13 +170,13 @@ This page is made from the table of the verbs: `NETGRAIN_WRITE_DOCS=1 cargo test
     }
 
     #[test]
-    fn command_line_in_docs_is_the_table_of_the_verbs() {
+    fn the_command_line_page_matches_the_table_of_verbs() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/command-line.md");
         let (written, made) = (std::fs::read_to_string(&path).unwrap_or_default(), page());
         if written != made && std::env::var_os("NETGRAIN_WRITE_DOCS").is_some() {
-            return std::fs::write(&path, made).expect("ours");
+            return std::fs::write(&path, made).expect("the page can be written");
         }
-        assert!(written == made, "docs/reference/command-line.md is old; run this test with NETGRAIN_WRITE_DOCS=1");
+        assert!(written == made, "docs/reference/command-line.md is out of date; run this test with NETGRAIN_WRITE_DOCS=1");
     }
 }
 
@@ -187,17 +187,17 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn the_table_is_sound() {
+    fn clap_accepts_the_table_of_verbs() {
         Netgrain::command().debug_assert();
     }
 
     #[test]
-    fn every_example_of_a_help_is_understood() {
+    fn every_example_in_a_help_text_parses() {
         assert_eq!(examples::words("flows 'a b' -w - tcp | x").join(","), "flows,a b,-w,-,tcp");
         assert!(examples::commands().len() > 50);
     }
 
-    /// The lines of the shell blocks of the README and of the book's pages for users.
+    /// The lines of the shell blocks in the README and in the pages of `docs/start` and `docs/how-to`.
     fn shell_lines() -> Vec<String> {
         let mut all = include_str!("../../../README.md").to_owned();
         for folder in ["start", "how-to"] {
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn the_commands_of_the_readme_and_the_book_are_understood() {
+    fn every_command_in_the_readme_and_the_docs_parses() {
         let all = shell_lines();
         let plain = |line: &&str| !line.contains(['…', '[', '<', '$', '\\']);
         let lines: Vec<&str> = all.iter().filter_map(|l| l.strip_prefix("netgrain ")).filter(plain).collect();
@@ -220,13 +220,13 @@ mod tests {
             let words = examples::words(line.split(" 2>").next().unwrap_or(line).trim_end_matches(" &"));
             let all = ["netgrain"].into_iter().chain(words.iter().map(String::as_str));
             let parsed = Netgrain::try_parse_from(all);
-            let asked_for_text = |e: &clap::Error| !e.use_stderr();
-            assert!(parsed.is_ok() || parsed.as_ref().is_err_and(asked_for_text), "{line}: {:?}", parsed.err());
+            let is_help = |e: &clap::Error| !e.use_stderr();
+            assert!(parsed.is_ok() || parsed.as_ref().is_err_and(is_help), "{line}: {:?}", parsed.err());
         }
     }
 
-    /// Errors of the standard library for texts that are no number or address: they lack the expected form and an
-    /// example.
+    /// Errors of the standard library for texts that are not a number or an address. They lack the accepted form and an
+    /// example, so no flag may report them.
     const BARE: [&str; 6] = [
         "invalid digit found",
         "cannot parse integer",
@@ -240,27 +240,27 @@ mod tests {
     const WRONG: [&str; 4] = ["x", "", "99999999999999999999999", "-1"];
 
     #[test]
-    fn a_value_that_is_wrong_is_answered_with_one_that_is_right() {
+    fn an_error_for_a_bad_value_shows_the_accepted_form() {
         let mut left = vec![(Vec::new(), Netgrain::command())];
-        let mut asked = 0;
+        let mut tested = 0;
         while let Some((verbs, command)) = left.pop() {
             for verb in command.get_subcommands() {
                 left.push(([&verbs[..], &[verb.get_name().to_owned()]].concat(), verb.clone()));
             }
             let flags = command.get_arguments().filter_map(|arg| arg.get_long());
             let mut given: Vec<Vec<String>> = flags.map(|flag| vec![format!("--{flag}=WRONG")]).collect();
-            // A numeric argument is tested after valid values of the arguments before it.
-            let places = command.get_positionals().count();
-            given.extend((1..=places).map(|n| [vec!["1".to_owned(); n - 1], vec!["WRONG".to_owned()]].concat()));
+            // A positional argument is tested after valid values for the arguments before it.
+            let positionals = command.get_positionals().count();
+            given.extend((1..=positionals).map(|n| [vec!["1".to_owned(); n - 1], vec!["WRONG".to_owned()]].concat()));
             for (given, wrong) in given.iter().flat_map(|given| WRONG.map(|wrong| (given, wrong))) {
                 let given: Vec<String> = given.iter().map(|word| word.replace("WRONG", wrong)).collect();
                 let all = ["netgrain"].into_iter().chain(verbs.iter().chain(&given).map(String::as_str));
                 let Err(e) = Netgrain::try_parse_from(all) else { continue };
-                let said = e.to_string();
-                assert!(!BARE.iter().any(|bare| said.contains(bare)), "{verbs:?} {given:?}: {said}");
-                asked += 1;
+                let message = e.to_string();
+                assert!(!BARE.iter().any(|bare| message.contains(bare)), "{verbs:?} {given:?}: {message}");
+                tested += 1;
             }
         }
-        assert!(asked > 500, "{asked}");
+        assert!(tested > 500, "{tested}");
     }
 }

@@ -42,7 +42,7 @@ pub struct Records<'a> {
     examined: u64,
     /// The most records to examine.
     most: u64,
-    remarks: Vec<String>,
+    warnings: Vec<String>,
     stop: Arc<AtomicBool>,
 }
 
@@ -61,13 +61,13 @@ impl<'a> Records<'a> {
                 let flows = FlowLoop::new(query(asked, asked.from, &asked.interfaces));
                 let mut flows = if asked.follow { flows.live(late(asked)) } else { flows };
                 flows.poll(interval::now()).map_err(Failure::say)?;
-                names.learn(flows.interfaces());
+                names.extend(flows.interfaces());
                 Feed::Store(Box::new(flows))
             }
             RecordSource::Files(files) => Feed::Files(files.clone().into_iter(), None),
             RecordSource::Network(group, via) => Feed::Network(Box::new(NetworkRecords::on(*group, via.as_deref())?)),
         };
-        Ok(Self { query: asked, feed, names, examined: 0, most: u64::MAX, remarks: Vec::new(), stop })
+        Ok(Self { query: asked, feed, names, examined: 0, most: u64::MAX, warnings: Vec::new(), stop })
     }
 
     /// Ends after `most` examined records, matching or not.
@@ -115,7 +115,7 @@ impl<'a> Records<'a> {
                     SumError::Rows(e) => Failure::say(e),
                 })?;
                 self.examined += examined;
-                self.remarks.extend(warnings);
+                self.warnings.extend(warnings);
             }
             return groups.finish().map_err(too_much);
         }
@@ -143,11 +143,11 @@ impl<'a> Records<'a> {
         let more = match &self.feed {
             Feed::Store(flows) => flows.warnings(),
             Feed::Files(..) => Vec::new(),
-            Feed::Network(heard) => heard.warnings(),
+            Feed::Network(network) => network.warnings(),
         };
         // A file that was opened for two queries reports its error twice.
         let mut reported = Vec::new();
-        for remark in self.remarks.iter().cloned().chain(more) {
+        for remark in self.warnings.iter().cloned().chain(more) {
             if !reported.contains(&remark) {
                 reported.push(remark);
             }
@@ -158,7 +158,7 @@ impl<'a> Records<'a> {
     /// True if all records could be read; otherwise there is a warning.
     pub fn is_complete(&self) -> bool {
         match &self.feed {
-            Feed::Network(heard) => heard.is_complete(),
+            Feed::Network(network) => network.is_complete(),
             _ => self.warnings().is_empty(),
         }
     }
@@ -181,12 +181,12 @@ impl<'a> Records<'a> {
         match &mut self.feed {
             Feed::Store(flows) => {
                 let step = flows.next(interval::now()).map_err(Failure::say)?;
-                self.names.learn(flows.interfaces());
+                self.names.extend(flows.interfaces());
                 Ok(match step {
                     columns::Step::One(record) => Step::Record(record),
                     columns::Step::End => Step::End,
                     columns::Step::Idle => {
-                        rest(flows.pause(), &self.stop);
+                        sleep_unless_stopped(flows.pause(), &self.stop);
                         Step::Idle
                     }
                 })
@@ -196,7 +196,7 @@ impl<'a> Records<'a> {
                     Some(Ok(Some(record))) => return Ok(Step::Record(record)),
                     Some(Ok(None)) | None => {}
                     Some(Err(what)) => {
-                        self.remarks.push(what);
+                        self.warnings.push(what);
                         if opened.as_ref().is_some_and(Opened::goes_on) {
                             continue;
                         }
@@ -208,7 +208,7 @@ impl<'a> Records<'a> {
                 };
                 *opened = Some(Opened::open(path, files)?);
             },
-            Feed::Network(heard) => match heard.next(&mut self.names)? {
+            Feed::Network(network) => match network.next(&mut self.names)? {
                 Some(Item::Flow(record)) => Ok(Step::Record(record)),
                 _ if has_passed(self.query.to, late(self.query)) => Ok(Step::End),
                 _ => Ok(Step::Idle),
@@ -229,7 +229,7 @@ fn late(asked: &FlowQuery) -> Duration {
 }
 
 /// Sleeps for the pause, or until the stop flag is set.
-pub fn rest(mut pause: Duration, stop: &AtomicBool) {
+pub fn sleep_unless_stopped(mut pause: Duration, stop: &AtomicBool) {
     while !pause.is_zero() && !stop.load(Ordering::Relaxed) {
         let nap = pause.min(IDLE_SLEEP);
         std::thread::sleep(nap);

@@ -79,7 +79,7 @@ pub struct PacketsArgs {
     #[arg(long, conflicts_with_all = ["read", "no_live"])]
     pub follow: bool,
     /// Stop after this many packets
-    #[arg(long, value_name = "N", value_parser = crate::values::some)]
+    #[arg(long, value_name = "N", value_parser = crate::values::positive_count)]
     pub limit: Option<u64>,
     /// Print the cost of the query: files, blocks and bytes considered, skipped and read, and the time
     #[arg(long)]

@@ -41,9 +41,9 @@ use std::path::{Path, PathBuf};
   netgrain series -r monday.pcap 'port 53'
   netgrain series --live --from-multicast 239.129.0.0:4739 --multicast-interface eth0
 
-A second without packets is a row of zeros. Seconds of which nothing is known have none: a line says so (in JSON an
-object with `gap`). The series of a filter is made of the stored packets that match; how many flows there were it does not
-know, and which way they went neither: packet files keep no direction, and all of it is told as `in`.
+A second without packets is a row of zeros. A second without data has no row: a line reports the gap (in JSON an object
+with `gap`). With a filter, the series is computed from the stored packets that match; the number of flows is then unknown,
+and all rows have the direction `in`, because packet files do not store the direction.
 
 {}", interval::HELP)
 )]
@@ -152,7 +152,7 @@ pub enum Step {
 }
 
 impl Step {
-    fn of_many(self) -> Option<series::Step> {
+    fn rollup_step(self) -> Option<series::Step> {
         match self {
             Self::Second => None,
             Self::Minute => Some(series::Step::Minute),
@@ -168,8 +168,8 @@ pub fn run(args: &SeriesArgs) -> Result<Outcome, Failure> {
         return Err(Failure::Said("--fields needs --json or --csv: the table has fixed columns".into()));
     }
     let (from, to) = args.when.interval(interval::now(), args.live)?;
-    let place = place(args)?;
-    let files = match &place {
+    let source = row_source(args)?;
+    let files = match &source {
         RowSource::Files(files, _) => &files[..],
         _ => &[],
     };
@@ -182,24 +182,24 @@ pub fn run(args: &SeriesArgs) -> Result<Outcome, Failure> {
     {
         sys::say!("netgrain: {remark}");
     }
-    let filtered = match &place {
+    let filtered = match &source {
         RowSource::Packets(..) => true,
         RowSource::Files(_, filter) => !filter.is_empty(),
         _ => false,
     };
-    let mut rows = Rows::open(args, &place, (from, to), signals::stop_flag())?;
+    let mut rows = Rows::open(args, &source, (from, to), signals::stop_flag())?;
     let first = rows.next()?;
-    let found = match (args.step.of_many(), &args.parquet) {
+    let found = match (args.step.rollup_step(), &args.parquet) {
         (_, Some(path)) => parquet::write(path, protected, first, &mut rows)?,
         (None, _) if args.format == Some(LegacyFormat::Legacy) => legacy(first, &mut rows)?,
         (None, _) => seconds(args, filtered, first, &mut rows)?,
         (Some(step), _) => steps(args, filtered, step, first, &mut rows)?,
     };
-    rows.warnings().iter().for_each(|remark| sys::say!("netgrain: {remark}"));
+    rows.warnings().iter().for_each(|warning| sys::say!("netgrain: {warning}"));
     if found == 0 && !rows.is_stopped() {
-        sys::say!("netgrain: nothing found: {}", no_match_advice(args, &place, from, to));
+        sys::say!("netgrain: nothing found: {}", no_match_advice(args, &source, from, to));
     }
-    if let RowSource::Packets(store, filter) = &place
+    if let RowSource::Packets(store, filter) = &source
         && rows.is_empty_series()
         && let Some(remark) = flows::tunnel_hint::remark(store, filter, (from, to), &args.interface)
     {
@@ -208,16 +208,16 @@ pub fn run(args: &SeriesArgs) -> Result<Outcome, Failure> {
     Ok(Outcome::of(found > 0 && rows.is_complete()))
 }
 
-fn place(args: &SeriesArgs) -> Result<RowSource, Failure> {
+fn row_source(args: &SeriesArgs) -> Result<RowSource, Failure> {
     if !args.words.is_empty() && (args.live || args.from_multicast.is_some()) {
-        let what = "FILTER with --live: seconds that pass do not know their packets. Ask again and again (--from -1min FILTER), \
-                    follow the records (netgrain flows --live FILTER), or choose by --interface and --direction";
-        return Err(Failure::Said(what.into()));
+        let text = "FILTER with --live: live rows are not computed from packets. Repeat the query (--from -1min FILTER), \
+                    follow the flow records (netgrain flows --live FILTER), or select by --interface and --direction";
+        return Err(Failure::Said(text.into()));
     }
     if !args.words.is_empty() && args.direction == Some(DirectionArg::Out) {
-        let what = "--direction out with FILTER: packet files keep no direction, and what matches is all told as `in`; ask \
-                    without --direction, or without a filter";
-        return Err(Failure::Said(what.into()));
+        let text = "--direction out with FILTER: packet files do not store the direction, and all matching packets count as \
+                    `in`; leave out --direction or the filter";
+        return Err(Failure::Said(text.into()));
     }
     if !args.read.is_empty() {
         let is_file = |path: &&PathBuf| path.exists() || *path == Path::new("-");
@@ -228,7 +228,7 @@ fn place(args: &SeriesArgs) -> Result<RowSource, Failure> {
         return Ok(RowSource::Files(args.read[..files].to_vec(), filter(&words.join(" "))?));
     }
     let Some(store) = &args.store else {
-        let group = args.from_multicast.ok_or_else(|| Failure::Said("name a --store, or --from-multicast".into()))?;
+        let group = args.from_multicast.ok_or_else(|| Failure::Said("name a source: --store or --from-multicast".into()))?;
         return Ok(RowSource::Network(group, args.multicast_interface.clone()));
     };
     let words: Vec<&str> = args.words.iter().map(String::as_str).collect();
@@ -242,22 +242,22 @@ fn filter(text: &str) -> Result<Filter, Failure> {
 }
 
 /// Advice for a query without result: the searched interval and the existing data.
-fn no_match_advice(args: &SeriesArgs, place: &RowSource, from: Timestamp, to: Timestamp) -> String {
+fn no_match_advice(args: &SeriesArgs, source: &RowSource, from: Timestamp, to: Timestamp) -> String {
     let interval = args.when.tz.zone.interval_in_words(from, to);
-    let there = |store: &PathBuf| {
-        let there = inventory::inventories(store)
-            .map(|shelves| inventory::print(&shelves, &args.interface, &args.when.tz.zone))
+    let contents = |store: &PathBuf| {
+        let data = inventory::inventories(store)
+            .map(|interfaces| inventory::print(&interfaces, &args.interface, &args.when.tz.zone))
             .unwrap_or_default();
-        format!("{} has {there}", store.display())
+        format!("{} has {data}", store.display())
     };
     let missing =
         |store| inventory::missing(store, &inventory::inventories(store).ok()?, DataFileKind::Series, &args.interface);
-    match place {
-        RowSource::Store(store) => missing(store).unwrap_or_else(|| format!("no series {interval}; {}", there(store))),
+    match source {
+        RowSource::Store(store) => missing(store).unwrap_or_else(|| format!("no series {interval}; {}", contents(store))),
         RowSource::Packets(store, filter) => {
-            format!("neither packets of `{filter}` nor series {interval}; {}", there(store))
+            format!("neither packets of `{filter}` nor series {interval}; {}", contents(store))
         }
-        RowSource::Files(files, _) => format!("no series {interval}; looked at {} files", files.len()),
+        RowSource::Files(files, _) => format!("no series {interval}; searched {} files", files.len()),
         RowSource::Network(group, _) => format!("no series {interval}; listened to {group}"),
     }
 }
@@ -291,15 +291,15 @@ fn steps(
     mut next: Option<Row>,
     rows: &mut Rows,
 ) -> Result<u64, Failure> {
-    let mut roller = RollupBuilder::new(step);
+    let mut rollups = RollupBuilder::new(step);
     let mut out = Output::<Rollup>::begin(args, filtered)?;
     while let Some(row) = next {
-        if let Some(rollup) = roller.push(&row) {
+        if let Some(rollup) = rollups.push(&row) {
             out.write(&rollup, rollup.sum, step.seconds(), rollup.seconds, rows.names())?;
         }
         next = rows.next()?;
     }
-    for rollup in roller.finish() {
+    for rollup in rollups.finish() {
         out.write(&rollup, rollup.sum, step.seconds(), rollup.seconds, rows.names())?;
     }
     out.finish(rows.names())
@@ -311,7 +311,7 @@ mod tests {
 
     #[test]
     fn the_fields_and_filters_of_the_examples_exist() {
-        let mut seen = 0;
+        let mut tested = 0;
         for command in crate::verbs::examples::commands() {
             let crate::verbs::Command::Series(args) = command else { continue };
             let list = args.fields.join(",");
@@ -324,8 +324,8 @@ mod tests {
             if !args.words.is_empty() {
                 filter(&args.words.join(" ")).unwrap_or_else(|e| panic!("{:?}: {e:?}", args.words));
             }
-            seen += usize::from(!list.is_empty());
+            tested += usize::from(!list.is_empty());
         }
-        assert!(seen > 0, "an example shows fields");
+        assert!(tested > 0, "an example shows fields");
     }
 }

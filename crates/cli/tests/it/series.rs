@@ -95,8 +95,8 @@ fn silence_is_a_row_of_zeros_and_a_gap_is_said_to_be_one() {
 
     let table = ask(&store, &[]);
     assert_eq!(table.out.lines().count(), 1 + rows.len() + 1, "a header, the seconds, one gap");
-    assert!(table.out.contains("nothing is known of 20 s, to 2026-11-21T10:01:59Z"), "{}", table.out);
-    assert!(table.err.contains("180 rows, 20 s unknown in between"), "{}", table.err);
+    assert!(table.out.contains("no data for 20 s, to 2026-11-21T10:01:59Z"), "{}", table.out);
+    assert!(table.err.contains("180 rows, 20 s without data in between"), "{}", table.err);
 
     let (from, to) = ((BEGIN + 10).to_string(), (BEGIN + 12).to_string());
     let csv = ask(&store, &["--from", &from, "--to", &to, "--csv", "--fields", "packets,tcp_syn"]);
