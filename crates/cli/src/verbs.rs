@@ -1,5 +1,5 @@
-//! The table of all verbs, from which the parser, the help, the man pages and the completions are generated. The arguments of a verb are in
-//! its own file.
+//! The table of all verbs, from which the parser, the help, the man pages and the completions are generated. The
+//! arguments of a verb are in its own file.
 
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;

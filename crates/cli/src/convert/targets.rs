@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_of_the_hidden_name_that_another_user_laid_is_not_written_into() {
+    fn a_symlink_planted_at_the_hidden_name_is_not_followed() {
         let dir = testkit::TempDir::new("targets-link");
         let victim = dir.join("victim");
         std::fs::write(&victim, "precious").expect("a file");

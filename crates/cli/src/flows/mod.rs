@@ -15,7 +15,7 @@ mod to_packets;
 pub mod tunnel_hint;
 
 pub use query::{file_hint, id};
-pub use to_packets::members_of;
+pub use to_packets::packets_of_flow;
 
 use crate::interval::{self, Interval};
 use crate::outcome::{Failure, Outcome};
@@ -45,15 +45,16 @@ use std::time::Instant;
   netgrain flows --store /data --around 10:42 --top 10 --by bytes
   netgrain flows --store /data --from -1h --group src/24,dport --by flows --top 20
   netgrain flows --store /data --from 10:40 --to +5min --group host --by retransmitted --json
-  netgrain flows --store /data --around 10:42 --top 1 --packets -w culprit.pcapng
+  netgrain flows --store /data --around 10:42 --top 1 --packets -w top.pcapng
   netgrain flows --store /data --live net 10.0.0.0/8
   netgrain flows --store /data --live --group host --top 20 --every 30s
   netgrain flows -r monday.pcap tuesday.pcapng.gz --top 10 'port 443'
   netgrain flows --live --from-multicast 239.128.0.0:4739 --multicast-interface eth0
 
-A filter is asked of a flow as a whole, without the tunnel around it: src is the initiator, the host that began the flow, and
-dst the responder, as for --group. Beside the words of packets it has bytes packets bps pps bpp flags (of both directions; behind
-src or dst of what that end sent), duration rtt state end: 'src host 10.1.2.3 and bytes > 1M and duration > 10s and state reset'.
+A filter applies to the whole flow record, inside of any tunnel: src is the initiator (the sender of the first packet), dst is
+the responder, as for --group. In addition to the primitives for packets there are bytes packets bps pps bpp flags (of both
+directions; after src or dst, of the packets that this host sent), duration, rtt, state and end:
+'src host 10.1.2.3 and bytes > 1M and duration > 10s and state reset'.
 
 {}", interval::HELP)
 )]
@@ -162,7 +163,7 @@ impl FlowsArgs {
     }
 }
 
-/// Text that older tools read.
+/// A text format for tools of M3OMon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum LegacyFormat {
     /// M3OMon's lines (docs/reference/flow-records.md, docs/reference/time-series.md)
@@ -177,47 +178,47 @@ const FLOW: [&str; 7] = ["flow", "interface", "proto", "src", "sport", "dst", "d
 
 /// Runs the verb. `No` if nothing was found, or if a part could not be read.
 pub fn run(args: &FlowsArgs) -> Result<Outcome, Failure> {
-    let asked = FlowQuery::of(args, interval::now())?;
-    let protected = parquet::protected(&asked, args.overwrite.force);
+    let flow_query = FlowQuery::of(args, interval::now())?;
+    let protected = parquet::protected(&flow_query, args.overwrite.force);
     if args.payload.as_deref().is_some_and(overwrite::is_stdout) {
         return Err(Failure::Said("--payload: the lines go to standard output; name a file".into()));
     }
     for path in [&args.write, &args.parquet, &args.payload].into_iter().flatten() {
         protected.check(path)?;
     }
-    if let Some(store) = asked.store()
+    if let Some(store) = flow_query.store()
         && let Some(remark) =
             ::query::lower_priority(&::query::QuerySource::Store(store.to_owned()), ::query::Background::Batch)
     {
         sys::say!("netgrain: {remark}");
     }
     if args.packets {
-        return to_packets::packets(args, &asked);
+        return to_packets::packets(args, &flow_query);
     }
     let begun = Instant::now();
-    let mut records = Records::open(&asked, signals::stop_flag())?;
-    let found = match (&asked.plan, &args.parquet) {
+    let mut records = Records::open(&flow_query, signals::stop_flag())?;
+    let found = match (&flow_query.plan, &args.parquet) {
         (Some(plan), _) if args.live => live::rank(args, plan, &mut records)?,
-        (Some(plan), _) => rank(args, &asked, plan, &mut records)?,
-        (None, Some(path)) => parquet::records(path, protected, &asked, &mut records)?,
-        (None, None) => list(args, &asked, &mut records)?,
+        (Some(plan), _) => rank(args, &flow_query, plan, &mut records)?,
+        (None, Some(path)) => parquet::records(path, protected, &flow_query, &mut records)?,
+        (None, None) => list(args, &flow_query, &mut records)?,
     };
-    let remarks = records.warnings();
-    remarks.iter().for_each(|remark| sys::say!("netgrain: {remark}"));
+    let warnings = records.warnings();
+    warnings.iter().for_each(|warning| sys::say!("netgrain: {warning}"));
     if args.explain {
         explain(&records, found, begun.elapsed().as_secs_f64(), args.json);
     }
     if found == 0 && !records.is_stopped() {
-        let among = if records.is_complete() { "nothing found" } else { "nothing found in what could be read" };
-        sys::say!("netgrain: {among}: {}", asked.no_match_advice());
+        let among = if records.is_complete() { "nothing found" } else { "nothing found in the data that could be read" };
+        sys::say!("netgrain: {among}: {}", flow_query.no_match_advice());
     }
     Ok(Outcome::of(found > 0 && records.is_complete()))
 }
 
 /// Prints the records; returns their number.
-fn list(args: &FlowsArgs, asked: &FlowQuery, records: &mut Records) -> Result<u64, Failure> {
+fn list(args: &FlowsArgs, flow_query: &FlowQuery, records: &mut Records) -> Result<u64, Failure> {
     if args.format == Some(LegacyFormat::Legacy) {
-        return legacy(args, asked, records);
+        return legacy(args, flow_query, records);
     }
     let out = BackgroundWriter::new(io::stdout());
     let form = match (args.json, args.csv) {
@@ -225,14 +226,14 @@ fn list(args: &FlowsArgs, asked: &FlowQuery, records: &mut Records) -> Result<u6
         (_, true) => Some(text::Format::Csv),
         _ => None,
     };
-    let Some(form) = form else { return lines(args, asked, records, out) };
+    let Some(form) = form else { return lines(args, flow_query, records, out) };
     let fields = match &args.fields[..] {
         [] => None,
         some => Some(text::choose::<Record>(&some.join(",")).map_err(|e| Failure::Said(format!("--fields: {e}")))?),
     };
     let mut out = text::Writer::new(out, form, fields)?;
     let (mut found, mut named) = (0, 0);
-    while asked.limit.is_none_or(|limit| found < limit) {
+    while flow_query.limit.is_none_or(|limit| found < limit) {
         let record = match records.next()? {
             Step::Idle => continue,
             Step::End => break,
@@ -251,10 +252,10 @@ fn list(args: &FlowsArgs, asked: &FlowQuery, records: &mut Records) -> Result<u6
 }
 
 /// Prints the records in the format of M3OMon.
-fn legacy(args: &FlowsArgs, asked: &FlowQuery, records: &mut Records) -> Result<u64, Failure> {
-    let Some(path) = &args.payload else { return legacy_lines(asked, records, io::sink()) };
-    let (target, payload) = Target::open(path, args.live, parquet::protected(asked, args.overwrite.force))?;
-    let found = legacy_lines(asked, records, io::BufWriter::new(payload));
+fn legacy(args: &FlowsArgs, flow_query: &FlowQuery, records: &mut Records) -> Result<u64, Failure> {
+    let Some(path) = &args.payload else { return legacy_lines(flow_query, records, io::sink()) };
+    let (target, payload) = Target::open(path, args.live, parquet::protected(flow_query, args.overwrite.force))?;
+    let found = legacy_lines(flow_query, records, io::BufWriter::new(payload));
     match found {
         Ok(1..) => target.publish()?,
         _ => _ = target.remove(),
@@ -263,10 +264,10 @@ fn legacy(args: &FlowsArgs, asked: &FlowQuery, records: &mut Records) -> Result<
 }
 
 /// Prints the records in the format of M3OMon, and writes the first bytes of the flows.
-fn legacy_lines(asked: &FlowQuery, records: &mut Records, payload: impl Write) -> Result<u64, Failure> {
+fn legacy_lines(flow_query: &FlowQuery, records: &mut Records, payload: impl Write) -> Result<u64, Failure> {
     let mut out = text::legacy::LegacyFlows::new(BackgroundWriter::new(io::stdout()), payload);
     let mut found = 0;
-    while asked.limit.is_none_or(|limit| found < limit) {
+    while flow_query.limit.is_none_or(|limit| found < limit) {
         match records.next()? {
             Step::Idle => {}
             Step::End => break,
@@ -284,14 +285,14 @@ fn legacy_lines(asked: &FlowQuery, records: &mut Records, payload: impl Write) -
 
 fn lines(
     args: &FlowsArgs,
-    asked: &FlowQuery,
+    flow_query: &FlowQuery,
     records: &mut Records,
     mut out: BackgroundWriter,
 ) -> Result<u64, Failure> {
-    let mut listing = Listing::new(args.width.available_width(), args.color.paint(), &asked.zone);
+    let mut listing = Listing::new(args.width.available_width(), args.color.paint(), &flow_query.zone);
     let (mut found, mut packets, mut bytes) = (0u64, 0u64, 0u64);
     let mut line = Vec::new();
-    while asked.limit.is_none_or(|limit| found < limit) {
+    while flow_query.limit.is_none_or(|limit| found < limit) {
         let record = match records.next()? {
             Step::Idle => continue,
             Step::End => break,
@@ -317,10 +318,10 @@ fn lines(
 }
 
 /// Prints groups and their sums; returns the number of records.
-fn rank(args: &FlowsArgs, asked: &FlowQuery, plan: &Plan, records: &mut Records) -> Result<u64, Failure> {
+fn rank(args: &FlowsArgs, flow_query: &FlowQuery, plan: &Plan, records: &mut Records) -> Result<u64, Failure> {
     let report = records.grouped(plan)?;
     if let Some(path) = &args.parquet {
-        parquet::groups(path, parquet::protected(asked, args.overwrite.force), &report, records.names())?;
+        parquet::groups(path, parquet::protected(flow_query, args.overwrite.force), &report, records.names())?;
         return Ok(report.records);
     }
     let mut out = io::BufWriter::new(io::stdout().lock());
@@ -337,7 +338,7 @@ fn rank(args: &FlowsArgs, asked: &FlowQuery, plan: &Plan, records: &mut Records)
         out.flush()?;
     }
     if report.records > 0 && !args.json && !args.csv {
-        sys::say!("netgrain: {}", ranking::summary(&report, &asked.zone));
+        sys::say!("netgrain: {}", ranking::summary(&report, &flow_query.zone));
         if args.group.is_empty() {
             sys::say!("netgrain: {}", ranking::advice_to_group());
         }
@@ -347,29 +348,29 @@ fn rank(args: &FlowsArgs, asked: &FlowQuery, plan: &Plan, records: &mut Records)
 }
 
 fn explain(records: &Records, found: u64, seconds: f64, json: bool) {
-    let looked = records.examined();
+    let examined = records.examined();
     if json {
         let value = serde_json::json!({ "explain": {
-            "records_looked_at": looked, "records": found, "seconds": seconds,
+            "records_looked_at": examined, "records": found, "seconds": seconds,
         } });
         sys::say!("{}", crate::outcome::versioned(value));
         return;
     }
-    let rate = show_si(looked as f64 / seconds.max(1e-9), "records/s");
+    let rate = show_si(examined as f64 / seconds.max(1e-9), "records/s");
     sys::say!(
         "records  {:>14} looked at   {:>14} found\ntime     {:>14} in all      {rate}",
-        show_count(looked),
+        show_count(examined),
         show_count(found),
         format!("{:.3} ms", seconds * 1e3)
     );
 }
 
-/// The failure of a report that cannot be computed.
-fn too_much(e: ReportError) -> Failure {
+/// The failure of an aggregation that cannot be computed.
+fn aggregation_failure(e: ReportError) -> Failure {
     Failure::Said(format!("flows: {e}"))
 }
 
 /// Runs `netgrain packets` for these flows.
-fn hand_over(args: packets::PacketsArgs, members: ::query::FlowPackets) -> Result<Outcome, Failure> {
-    packets::run_among(&args, Some(members))
+fn hand_over(args: packets::PacketsArgs, flow_packets: ::query::FlowPackets) -> Result<Outcome, Failure> {
+    packets::run_for_flows(&args, Some(flow_packets))
 }

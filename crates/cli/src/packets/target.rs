@@ -35,14 +35,14 @@ impl ProtectedPaths<'_> {
         if let Some(store) = self.store.and_then(|s| s.canonicalize().ok())
             && (place.starts_with(&store) || path.canonicalize().is_ok_and(|there| there.starts_with(&store)))
         {
-            return Err(say("it lies in the store; write it anywhere else".into()));
+            return Err(say("the output is inside of the store; write it elsewhere".into()));
         }
         // Compared by inode, because a hard or symbolic link leads to the same bytes.
         let identity = |path: &Path| std::fs::metadata(path).ok().map(|m| (m.dev(), m.ino()));
         if let Some(there) = identity(path)
             && self.files.iter().any(|f| identity(f) == Some(there))
         {
-            return Err(say("it is being read; write to another file".into()));
+            return Err(say("the file is an input of this command; write to another file".into()));
         }
         overwrite::check(path, self.force).map_err(Failure::say)
     }
@@ -102,7 +102,7 @@ impl Target {
     pub fn publish(&self) -> Result<(), Failure> {
         match self {
             Self::Renamed(path, hidden) => std::fs::rename(hidden, path).map_err(|e| {
-                Failure::Said(format!("{}: {e}; the answer is whole in {}", path.display(), hidden.display()))
+                Failure::Said(format!("{}: {e}; the complete result is in {}", path.display(), hidden.display()))
             }),
             Self::Pipe | Self::InPlace { .. } => Ok(()),
         }
@@ -135,7 +135,7 @@ impl Target {
             Self::Pipe if e.kind() == io::ErrorKind::BrokenPipe => return Failure::ClosedPipe,
             Self::Pipe => return Failure::Said(format!("standard output: {e}")),
             Self::InPlace { path, .. } if e.kind() == io::ErrorKind::BrokenPipe => {
-                return Failure::Said(format!("{}: its reader has gone", path.display()));
+                return Failure::Said(format!("{}: the reader closed it", path.display()));
             }
             Self::InPlace { .. } | Self::Renamed(..) => {}
         }
@@ -143,11 +143,11 @@ impl Target {
             // The error text explains that the packet does not fit the format.
             io::ErrorKind::InvalidInput => return Failure::Said(format!("{}: {e}", self.name())),
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
-                "; make room and ask again"
+                "; free some space and repeat the command"
             }
             _ => "",
         };
-        Failure::Said(format!("{}: {e}; it holds the first of {packets} packets{advice}", self.unpublished()))
+        Failure::Said(format!("{}: {e}; the file has only the first of {packets} packets{advice}", self.unpublished()))
     }
 
     /// The path as text.
@@ -169,14 +169,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_of_the_hidden_name_that_another_user_laid_is_not_written_into() {
+    fn a_symlink_planted_at_the_hidden_name_is_not_followed() {
         let dir = testkit::TempDir::new("target-link");
         let victim = dir.join("victim");
         std::fs::write(&victim, "precious").expect("a file");
         let hidden = dir.join(format!(".out.pcap.{}.partial", std::process::id()));
         std::os::unix::fs::symlink(&victim, &hidden).expect("a link");
         let opened = Target::open(&dir.join("out.pcap"), false, ProtectedPaths::default());
-        let Ok((target, mut file)) = opened else { panic!("it cannot be opened") };
+        let Ok((target, mut file)) = opened else { panic!("the output cannot be opened") };
         file.write_all(b"answer").expect("room");
         drop(file);
         assert!(target.publish().is_ok());

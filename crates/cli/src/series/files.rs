@@ -76,7 +76,7 @@ fn captures(paths: &[PathBuf], filter: &Filter, warnings: &mut Vec<String>) -> R
 }
 
 fn parquet(path: &Path, warnings: &mut Vec<String>) -> Result<(Vec<Row>, Names), Failure> {
-    let file = columns::read_series(path).map_err(Failure::or_warn)?;
+    let file = columns::read_series(path).map_err(Failure::say)?;
     let mut names = Names::default();
     file.names().iter().for_each(|(number, name)| names.set(*number, name));
     let or_warn = |outcome: Result<Row, columns::ColumnsError>| outcome.map_err(|e| warnings.push(e.to_string())).ok();

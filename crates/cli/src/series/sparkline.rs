@@ -1,11 +1,11 @@
-//! Sparklines for a terminal: one line per series, scaled to its max value, with a dot for zero and a blank for a
+//! Sparklines for a terminal: one line per series, scaled to its maximum, with a dot for zero and a blank for a
 //! gap; a common time axis below.
 
 use crate::zone::Zone;
 use base::Timestamp;
 use std::collections::BTreeMap;
 
-/// The characters from the least nonzero value to the max.
+/// The characters from the smallest nonzero value to the maximum.
 const STEPS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 /// Possible distances of axis marks in seconds: the divisions of clocks and calendars.
@@ -33,12 +33,12 @@ impl Sparkline {
         self.values.first_key_value().map(|(second, _)| *second)
     }
 
-    /// The max value.
+    /// The maximum value.
     pub fn max(&self) -> f64 {
         self.values.values().copied().fold(0.0, f64::max)
     }
 
-    /// The line over an axis: each character stands for the max value of its seconds.
+    /// The line over an axis: each character stands for the maximum of its seconds.
     pub fn line(&self, axis: &TimeAxis) -> String {
         let mut cells: Vec<Option<f64>> = vec![None; axis.cells];
         for (second, value) in &self.values {

@@ -215,7 +215,7 @@ fn a_capture_tells_other_tools_of_the_question_the_interface_and_the_ledger() {
     let tree = say(&mut tshark).out;
     let n = |name: &str| report["interval"][name].as_u64().expect("a count");
     for text in [
-        "asked: packets of `udp`".to_owned(),
+        "query: packets of `udp`".to_owned(),
         "stamped by".to_owned(),
         "greater 100".to_owned(),
         "none lost".to_owned(),
