@@ -134,7 +134,7 @@ pub enum MacRule {
 pub fn run(args: &ConvertArgs) -> Result<Outcome, Failure> {
     if let Some(path) = &args.new_key {
         keys::create(path)?;
-        sys::say!("netgrain: {} is a new key; whoever has it can undo what it anonymises", path.display());
+        sys::say!("netgrain: {} is a new key; anyone who has it can reverse the anonymisation", path.display());
         return Ok(Outcome::Yes);
     }
     let Some(out) = &args.write else { return Err(Failure::Said("name the output with -w".into())) };
@@ -238,17 +238,17 @@ fn print(args: &ConvertArgs, plan: &Plan, report: &Report, targets: &Targets) ->
             show_bytes(report.bytes),
         );
     }
-    for remark in report.warnings(plan.format) {
-        sys::say!("netgrain: {remark}");
+    for warning in report.warnings(plan.format) {
+        sys::say!("netgrain: {warning}");
     }
     if report.stopped {
-        sys::say!("netgrain: interrupted; what was written until then is whole");
+        sys::say!("netgrain: interrupted; the packets written so far are complete");
     }
     Ok(())
 }
 
 fn object(plan: &Plan, report: &Report, targets: &Targets) -> serde_json::Value {
-    let (kept, cover) = (&report.format_losses, &report.anonymised);
+    let (kept, anonymised) = (&report.format_losses, &report.anonymised);
     serde_json::json!({
         "format": plan.format.to_string(),
         "read": report.read,
@@ -276,10 +276,10 @@ fn object(plan: &Plan, report: &Report, targets: &Targets) -> serde_json::Value 
             "wire_len": kept.wire_len,
         },
         "anonymised": {
-            "packets": cover.packets,
-            "payload": cover.payload,
-            "unknown": cover.unknown,
-            "options": cover.options,
+            "packets": anonymised.packets,
+            "payload": anonymised.payload,
+            "unknown": anonymised.unknown,
+            "options": anonymised.options,
         },
         "broken": report.damaged_inputs.iter().map(|b| serde_json::json!({
             "input": b.input, "offset": b.offset, "reason": b.reason,
@@ -291,7 +291,7 @@ fn object(plan: &Plan, report: &Report, targets: &Targets) -> serde_json::Value 
 
 fn size(text: &str) -> Result<u64, String> {
     match units::parse_bytes(text) {
-        Ok(0) => Err(format!("{text} is no size to split or sort by")),
+        Ok(0) => Err(format!("{text} is not a size for this flag: write more than 0, as in 100MB")),
         Ok(bytes) => Ok(bytes),
         Err(e) => Err(e.to_string()),
     }
@@ -299,7 +299,7 @@ fn size(text: &str) -> Result<u64, String> {
 
 fn span(text: &str) -> Result<Duration, String> {
     match units::parse_span(text) {
-        Ok(Duration::ZERO) => Err(format!("{text} is no span to split by")),
+        Ok(Duration::ZERO) => Err(format!("{text} is not a span for this flag: write more than 0, as in 1min")),
         Ok(span) => Ok(span),
         Err(e) => Err(e.to_string()),
     }

@@ -44,8 +44,8 @@ fn what_cannot_be_done_is_said_in_one_line_and_leaves_no_file() {
     refused(&convert(&[arg(&file), "-w", arg(dir.path())]), &["names a folder"]);
     refused(&convert(&[arg(&file), "-w", arg(&out), "--filter", "hots 1.2.3.4"]), &["did you mean `host`?"]);
     refused(&convert(&[arg(&file), "-w", arg(&out), "--from", "soon"]), &["soon"]);
-    refused(&convert(&[arg(&file), "-w", arg(&out), "--from", "now", "--to", "-1h"]), &["exchange them"]);
-    refused(&convert(&[arg(&file), "-w", "-", "--split-packets", "5"]), &["standard output is one file"]);
+    refused(&convert(&[arg(&file), "-w", arg(&out), "--from", "now", "--to", "-1h"]), &["swap them"]);
+    refused(&convert(&[arg(&file), "-w", "-", "--split-packets", "5"]), &["standard output cannot be split"]);
     refused(&convert(&[arg(&file), "-w", arg(&out), "--split-size", "0"]), &["no size to split"]);
     refused(&convert(&[arg(&file), "-w", arg(&out), "--anonymise"]), &["--key-file"]);
     refused(

@@ -49,7 +49,7 @@ fn what_cannot_be_asked_is_named_with_advice() {
     let store = store(&dir, 100, &[]);
     let ask = |more: &[&str]| packets(&store, more);
     refused(&ask(&["--from", "yesterday"]), "\"yesterday\" is not a time", "-10min");
-    refused(&ask(&["--from", "now", "--to", "-5min"]), "is after --to", "exchange them");
+    refused(&ask(&["--from", "now", "--to", "-5min"]), "is after --to", "swap them");
     refused(&ask(&["--around", "10:42", "--from", "now"]), "--from", "see netgrain packets --help");
     refused(&ask(&["-i", "sin"]), "sin", "did you mean sim?");
     refused(&ask(&["-i", "wlan0"]), "wlan0", "it has sim");
