@@ -108,8 +108,8 @@ pub fn run(args: &GenArgs) -> Result<Outcome, Failure> {
     Ok(Outcome::of(sent.dropped == 0))
 }
 
-fn method(options: SendMethod) -> Method {
-    match options {
+fn method(method: SendMethod) -> Method {
+    match method {
         SendMethod::Auto => Method::Auto,
         SendMethod::LiveFrames => Method::LiveFrames,
         SendMethod::AfXdp => Method::AfXdp,
@@ -130,12 +130,12 @@ fn line(s: &Sent) -> String {
 /// Writes frames into a nanosecond pcap file, timestamped with their departure time.
 fn write(spec: &Spec, path: &Path, force: bool, stop: &AtomicBool) -> Result<Sent, Failure> {
     if spec.packets.is_none() && spec.duration.is_none() {
-        return Err(Failure::Said("a file needs an end: say --packets or --duration".into()));
+        return Err(Failure::Said("a file needs a limit: add --packets or --duration".into()));
     }
     if matches!(convert::Format::of_extension(&path.extension().unwrap_or_default().to_string_lossy()), Some(format) if format != convert::Format::Pcap)
     {
         return Err(Failure::Said(format!(
-            "{}: frames are written as pcap: name it .pcap, and netgrain convert makes anything else of it",
+            "{}: frames are written as pcap: name the file .pcap; netgrain convert converts it to other formats",
             path.display()
         )));
     }

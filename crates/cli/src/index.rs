@@ -32,12 +32,12 @@ pub struct IndexArgs {
     /// Remove the indexes
     #[arg(long, conflicts_with = "force")]
     pub remove: bool,
-    /// Print process JSON object per file
+    /// Print one JSON object per file
     #[arg(long)]
     pub json: bool,
 }
 
-/// The result for process file.
+/// The result for one file.
 enum IndexOutcome {
     Made(Box<IndexBuild>),
     UpToDate,
@@ -159,7 +159,7 @@ fn text_line(file: &Path, done: &IndexOutcome) -> Option<String> {
         IndexOutcome::UpToDate => format!("{name}: has a matching index"),
         IndexOutcome::OfStore => format!("{name}: has the index of its store"),
         IndexOutcome::Fits => format!("{name}: its index matches every block"),
-        IndexOutcome::DoesNotFit(why) => format!("{name}: {why}; netgrain index makes a new process"),
+        IndexOutcome::DoesNotFit(why) => format!("{name}: {why}; netgrain index makes a new index"),
         IndexOutcome::Removed(true) => format!("{name}: its index was removed"),
         IndexOutcome::Removed(false) => format!("{name}: there was no index"),
         IndexOutcome::Stopped => format!("{name}: stopped; its index is unchanged"),

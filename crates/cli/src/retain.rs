@@ -112,20 +112,20 @@ pub fn run(args: &RetainArgs) -> Result<Outcome, Failure> {
 fn of_packets(args: &RetainArgs) -> Result<Outcome, Failure> {
     let mut rules = args.rules.rules().for_files_of(&args.store, None).map_err(Failure::Said)?;
     if !rules.is_any() {
-        return Err(Failure::Said("retain: no rule: say --keep-free, --max-size or --max-age".into()));
+        return Err(Failure::Said("retain: no rule: add --keep-free, --max-size or --max-age".into()));
     }
     let interfaces = interfaces(args)?;
     let recorded = |name: &String| Claim::holder(&names::interface_folder(&args.store, name)).is_some();
     let folders_after = if interfaces.iter().any(recorded) { FOLDERS_AFTER } else { Duration::ZERO };
-    let charge = RetentionScope { store: args.store.clone(), interfaces, beside_others: false, folders_after };
+    let scope = RetentionScope { store: args.store.clone(), interfaces, beside_others: false, folders_after };
     // Retention by hand has the lowest need for the disk.
     let _ = sys::priority::lower_priority(sys::priority::Background::Batch);
     let mut kept = true;
-    if let Some(why) = unreachable(&charge, &rules) {
+    if let Some(why) = unreachable(&scope, &rules) {
         sys::say!("netgrain: {why}");
         (kept, rules.keep_free) = (false, None);
     }
-    let mut worker = RetentionWorker::new(DiskDevice::plain(), charge, rules).trusting_the_clock();
+    let mut worker = RetentionWorker::new(DiskDevice::plain(), scope, rules).trusting_the_clock();
     if args.dry_run {
         worker = worker.dry_run();
     }
@@ -138,7 +138,7 @@ fn of_packets(args: &RetainArgs) -> Result<Outcome, Failure> {
             let is_reason = matches!(event, Event::Held { .. } | Event::Overruled { .. } | Event::Warning(_));
             reported |= is_reason;
             if args.json {
-                json(&said(args, "event", document(&event)))?;
+                json(&result_object(args, "event", document(&event)))?;
             } else if is_reason {
                 sys::say!("netgrain: {event}");
             } else {
@@ -163,13 +163,13 @@ fn of_packets(args: &RetainArgs) -> Result<Outcome, Failure> {
     }
     let report = RetentionReport::from(worker.state());
     if args.json {
-        json(&said(args, "retention", json!(report)))?;
+        json(&result_object(args, "retention", json!(report)))?;
     } else {
         std::io::stdout().write_all(summary(&report).as_bytes())?;
     }
     if !content && !reported {
         sys::say!(
-            "netgrain: {}: not every rule can be kept: what is left is being written, or the volume is filled by others",
+            "netgrain: {}: not all rules can be satisfied: the remaining files are being written, or other data fills the volume",
             args.store.display()
         );
     }
@@ -177,15 +177,15 @@ fn of_packets(args: &RetainArgs) -> Result<Outcome, Failure> {
 }
 
 /// One JSON object; a dry run is marked as such.
-fn said(args: &RetainArgs, what: &str, value: Value) -> Value {
+fn result_object(args: &RetainArgs, what: &str, value: Value) -> Value {
     if args.dry_run { json!({ what: value, "dry_run": true }) } else { json!({ what: value }) }
 }
 
 /// The reason why `--keep-free` cannot be satisfied by any removal; no file is removed for it then.
-fn unreachable(charge: &RetentionScope, rules: &Rules) -> Option<String> {
+fn unreachable(scope: &RetentionScope, rules: &Rules) -> Option<String> {
     let free = rules.keep_free?;
     let only = Rules { keep_free: Some(free), ..Rules::default() };
-    let mut worker = RetentionWorker::new(DiskDevice::plain(), charge.clone(), only).dry_run();
+    let mut worker = RetentionWorker::new(DiskDevice::plain(), scope.clone(), only).dry_run();
     let (at, mut held) = (ClockReading { now: now(), up: Duration::ZERO }, false);
     while worker.step(at, true) == Progress::More {
         held |= worker.take_events().iter().any(|event| !matches!(event, Event::Removed { .. }));
@@ -197,34 +197,34 @@ fn unreachable(charge: &RetentionScope, rules: &Rules) -> Option<String> {
     }
     let space = worker.state().space;
     Some(format!(
-        "--keep-free cannot be kept, because without any file that may go {} of {} would be free and not {}: others fill \
-         the volume of {}; nothing goes for it",
+        "--keep-free cannot be satisfied: without all removable files {} of {} would be free instead of {}, because other \
+         data fills the volume of {}; no file is removed for this rule",
         show_bytes(space.free),
         show_bytes(space.total),
         show_bytes(free.of(space.total)),
-        charge.store.display()
+        scope.store.display()
     ))
 }
 
 /// The interfaces to process, by name.
 fn interfaces(args: &RetainArgs) -> Result<Vec<String>, Failure> {
-    let there = catalogue::interfaces(&args.store).map_err(|e| {
+    let existing = catalogue::interfaces(&args.store).map_err(|e| {
         Failure::Said(format!("{}: {}; name the folder of a store", args.store.display(), sys::advice::cause(&e)))
     })?;
     if args.interface.is_empty() {
-        return Ok(there);
+        return Ok(existing);
     }
     let folder = |name: &String| {
         let folder = names::interface_folder(Path::new(""), name);
         folder.to_string_lossy().into_owned()
     };
     let wanted: Vec<String> = args.interface.iter().map(folder).collect();
-    match wanted.iter().find(|name| !there.contains(name)) {
+    match wanted.iter().find(|name| !existing.contains(name)) {
         None => Ok(wanted),
         Some(name) => Err(Failure::Said(format!(
             "{}: no interface {name} in this store; it has {}",
             args.store.display(),
-            if there.is_empty() { "none".to_owned() } else { there.join(", ") }
+            if existing.is_empty() { "none".to_owned() } else { existing.join(", ") }
         ))),
     }
 }
@@ -238,7 +238,7 @@ pub fn plan(wanted: &RetentionRules, store: &Path, plan: &Plan) -> Result<Option
         rules.keep_free = Some(Free::Bytes(0));
     }
     if rules.archive.is_some() && !rules.is_any() {
-        return Err(Failure::Said("--archive says where, not when: add --keep-free, --max-size or --max-age".into()));
+        return Err(Failure::Said("--archive needs a rule that says when to move files: add --keep-free, --max-size or --max-age".into()));
     }
     let plan = RetentionPlan { store: store.to_owned(), segment: plan.segment, rules };
     Ok(plan.rules.is_any().then_some(plan))
@@ -247,7 +247,7 @@ pub fn plan(wanted: &RetentionRules, store: &Path, plan: &Plan) -> Result<Option
 /// The message for a user without a rule for free space: old files may be removed.
 pub fn announcement(wanted: &RetentionRules, plan: &RetentionPlan) -> Option<&'static str> {
     (wanted.keep_free.is_none() && plan.rules.keep_free.is_some()).then_some(
-        "retention: when the next file would find no room, the oldest of this interface goes (--keep-free none: wait instead)",
+        "retention: when there is no space for the next file, the oldest file of this interface is removed (--keep-free none: wait instead)",
     )
 }
 
@@ -272,7 +272,7 @@ pub fn summary(r: &RetentionReport) -> String {
         files => format!(", {what} {} ({})", show_count(files), show_bytes(gone.bytes)),
     };
     let oldest = r.oldest.as_ref().map(|t| format!(", the oldest from {t}")).unwrap_or_default();
-    let trouble = r.trouble.as_ref().map(|t| format!("retention in trouble: {t}\n")).unwrap_or_default();
+    let trouble = r.trouble.as_ref().map(|t| format!("retention error: {t}\n")).unwrap_or_default();
     format!(
         "retention: {} files kept ({}){oldest}{}{}; {} of {} free\n{trouble}",
         show_count(r.files),

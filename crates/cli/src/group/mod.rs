@@ -18,18 +18,18 @@ use std::time::Duration;
 #[derive(Args)]
 #[command(after_help = "Examples:
   netgrain group create -i eth1 web 'steer tcp port 443'
-  netgrain group join -i eth1 web -w - | suricata -r /dev/stdin     (as often as there are workers)
+  netgrain group join -i eth1 web -w - | suricata -r /dev/stdin     (once for each worker)
   netgrain group stats -i eth1 web
-  netgrain group create -i eth1,eth2 tap 'steer'         (the two directions of a link, by two interfaces of one engine)
+  netgrain group create -i eth1,eth2 tap 'steer'         (both directions of a link, on two interfaces of one engine)
   netgrain group swap -i eth1 web 'copy udp port 53'
-  netgrain group attach -i eth1 web --out-interface eth2 (twice, with eth3: a load balancer)
+  netgrain group attach -i eth1 web --out-interface eth2 (and again with eth3: a load balancer)
   netgrain group attach -i eth1 web -w /data/web.pcap --max-size 10GB
 
-A program is a word (copy, steer, drop) with a capture filter if wanted, or a program of the packet language.
-docs/reference/groups.md has classes, policies, counters and the protocol.")]
+A program is copy, steer or drop, optionally with a capture filter, or a program of the packet language.
+docs/reference/groups.md describes classes, policies, counters and the protocol.")]
 pub struct GroupArgs {
     #[command(subcommand)]
-    what: GroupVerb,
+    verb: GroupVerb,
 }
 
 #[derive(Subcommand)]
@@ -143,7 +143,7 @@ struct SetWeightArgs {
     weight: u8,
 }
 
-/// What a member is to get.
+/// The packets that a member gets.
 #[derive(Args)]
 struct MemberArgs {
     /// Classes of the member: default, user, control, or numbers
@@ -214,7 +214,7 @@ struct JoinArgs {
 
 /// Runs the verb.
 pub fn run(args: &GroupArgs) -> Result<Outcome, Failure> {
-    match &args.what {
+    match &args.verb {
         GroupVerb::Create(a) => {
             let policy = if a.policy == PolicyArg::Shared { Policy::Shared } else { Policy::Restricted };
             let request = Request::Create {
@@ -227,24 +227,24 @@ pub fn run(args: &GroupArgs) -> Result<Outcome, Failure> {
                 queues: a.queues.clone(),
                 ephemeral: false,
             };
-            let (answer, _) = a.named.control.request(&request)?;
+            let (response, _) = a.named.control.request(&request)?;
             if a.named.control.json {
-                show::loaded(&a.named.group, &answer)?;
+                show::loaded(&a.named.group, &response)?;
             } else {
-                show::print_notes(&answer);
-                sys::say!("netgrain: group {} is there; netgrain group join {}", a.named.group, a.named.hint());
+                show::print_notes(&response);
+                sys::say!("netgrain: group {} created; join it with: netgrain group join {}", a.named.group, a.named.hint());
             }
-            Ok(Outcome::of(answer.unresponsive.is_empty()))
+            Ok(Outcome::of(response.unresponsive.is_empty()))
         }
-        GroupVerb::List(door) => {
-            let groups = door.request_all(&Request::List)?;
-            show::list(&groups, door.json)?;
+        GroupVerb::List(control) => {
+            let groups = control.request_all(&Request::List)?;
+            show::list(&groups, control.json)?;
             Ok(Outcome::of(!groups.is_empty()))
         }
         GroupVerb::Join(a) => join(a),
         GroupVerb::Program(a) => {
-            let (answer, _) = a.request(&Request::Program { group: a.group.clone() })?;
-            let (program, generation) = (answer.program, answer.generation.unwrap_or_default());
+            let (response, _) = a.request(&Request::Program { group: a.group.clone() })?;
+            let (program, generation) = (response.program, response.generation.unwrap_or_default());
             let mut out = std::io::stdout().lock();
             if a.control.json {
                 let document = serde_json::json!({"group": a.group, "program": program, "generation": generation});
@@ -256,19 +256,19 @@ pub fn run(args: &GroupArgs) -> Result<Outcome, Failure> {
         }
         GroupVerb::Swap(a) => {
             let (group, program) = (a.named.group.clone(), a.source.text()?);
-            let (answer, _) = a.named.request(&Request::Swap { group, program })?;
-            let (generation, took) = (answer.generation.unwrap_or_default(), answer.took_us.unwrap_or_default());
+            let (response, _) = a.named.request(&Request::Swap { group, program })?;
+            let (generation, took) = (response.generation.unwrap_or_default(), response.took_us.unwrap_or_default());
             if a.named.control.json {
-                show::loaded(&a.named.group, &answer)?;
+                show::loaded(&a.named.group, &response)?;
             } else {
-                show::print_notes(&answer);
-                let others = if answer.unresponsive.is_empty() { "" } else { " on the other queues" };
+                show::print_notes(&response);
+                let others = if response.unresponsive.is_empty() { "" } else { " on the other queues" };
                 sys::say!(
-                    "netgrain: generation {generation} runs{others}; the exchange took {:.1} ms",
+                    "netgrain: generation {generation} runs{others}; the swap took {:.1} ms",
                     took as f64 / 1e3
                 );
             }
-            Ok(Outcome::of(answer.unresponsive.is_empty()))
+            Ok(Outcome::of(response.unresponsive.is_empty()))
         }
         GroupVerb::Stats(a) => {
             let groups = a.control.request_all(&Request::Stats { group: a.group.clone() })?;
@@ -292,24 +292,24 @@ pub fn run(args: &GroupArgs) -> Result<Outcome, Failure> {
 }
 
 fn attach(a: &AttachArgs) -> Result<Outcome, Failure> {
-    let said = |path: &PathBuf| std::path::absolute(path).map_err(|e| Failure::say(format!("{}: {e}", path.display())));
+    let absolute = |path: &PathBuf| std::path::absolute(path).map_err(|e| Failure::say(format!("{}: {e}", path.display())));
     let request = Request::Attach {
         group: a.named.group.clone(),
         port: a.port.clone(),
         // Relative paths start at the working directory of the engine, so the path is made absolute here.
-        file: a.write.as_ref().map(said).transpose()?,
+        file: a.write.as_ref().map(absolute).transpose()?,
         max_bytes: a.max_size,
         classes: a.part.classes.clone(),
         weight: a.part.weight,
         filter: a.part.filter.clone(),
     };
-    let (answer, _) = a.named.request(&request)?;
-    let place = answer.slot.unwrap_or_default();
+    let (response, _) = a.named.request(&request)?;
+    let slot = response.slot.unwrap_or_default();
     if a.named.control.json {
-        outcome::json(&serde_json::json!({"group": a.named.group, "slot": place}))?;
+        outcome::json(&serde_json::json!({"group": a.named.group, "slot": slot}))?;
     } else {
         sys::say!(
-            "netgrain: place {place} of group {}; netgrain group detach {} {place}",
+            "netgrain: slot {slot} of group {}; remove it with: netgrain group detach {} {slot}",
             a.named.group,
             a.named.hint()
         );
@@ -318,7 +318,7 @@ fn attach(a: &AttachArgs) -> Result<Outcome, Failure> {
 }
 
 fn join(a: &JoinArgs) -> Result<Outcome, Failure> {
-    let door = &a.named.control;
+    let control = &a.named.control;
     let name = if a.name.is_empty() { default_name() } else { a.name.clone() };
     let request = Request::Join {
         group: a.named.group.clone(),
@@ -328,7 +328,7 @@ fn join(a: &JoinArgs) -> Result<Outcome, Failure> {
         descs: a.descs.unwrap_or(0),
         name: name.clone(),
     };
-    let ears = ListenArgs {
+    let listen_args = ListenArgs {
         interface: None,
         socket: None,
         write: a.write.clone(),
@@ -341,19 +341,19 @@ fn join(a: &JoinArgs) -> Result<Outcome, Failure> {
         packets: a.packets,
         duration: a.duration,
         name,
-        json: door.json,
+        json: control.json,
     };
-    // The file is opened before the member joins: an unwritable file must not cost a join, and a signal must not end
-    // the member unread.
-    let target = listen::Target::open(&ears, &door.path()?)?;
+    // The file is opened and the stop flag installed before the member joins: an unwritable file is an error without a
+    // join, and a signal does not end the process before the packets of the member are read.
+    let target = listen::Target::open(&listen_args, &control.path()?)?;
     let stop = signals::stop_or_hangup_flag();
     a.named.has_ports()?;
-    let path = door.path()?;
-    let seat = connect(&path)?.join(&request).map_err(|e| failed(&e, &path))?;
-    sys::say!("netgrain: place {} of group {}, program {}", seat.slot, a.named.group, seat.generation);
-    seat.unresponsive.iter().for_each(|queue| sys::say!("netgrain: {queue}"));
-    let farewell = seat.leave_handle();
-    listen::listen_to(&ears, seat.listeners, target, &stop, listen::ListenTarget::Group, &|| farewell.leave().is_ok())
+    let path = control.path()?;
+    let session = connect(&path)?.join(&request).map_err(|e| failed(&e, &path))?;
+    sys::say!("netgrain: slot {} of group {}, program generation {}", session.slot, a.named.group, session.generation);
+    session.unresponsive.iter().for_each(|queue| sys::say!("netgrain: {queue}"));
+    let leave_handle = session.leave_handle();
+    listen::listen_to(&listen_args, session.listeners, target, &stop, listen::ListenTarget::Group, &|| leave_handle.leave().is_ok())
 }
 
 /// The default name of a member: the verb and its process ID.
@@ -412,7 +412,7 @@ fn failed(e: &ClientError, path: &Path) -> Failure {
     let path = path.display();
     match e {
         ClientError::Unreachable(_) => {
-            Failure::Said(format!("{path}: {e}; is `netgrain run` or `record` running on that interface?"))
+            Failure::Said(format!("{path}: {e}; is `netgrain run` or `netgrain record` running on that interface?"))
         }
         ClientError::NoResponse(_) => Failure::Said(format!("{path}: {e}")),
         _ => Failure::say(e),
@@ -437,8 +437,8 @@ impl NamedArgs {
             groups.iter().flat_map(|g| g["sources"].as_array()).flatten().filter_map(Value::as_str).collect();
         match named.iter().find(|name| !sources.contains(&name.as_str())) {
             None => Ok(()),
-            Some(unknown_client) => Err(Failure::Said(format!(
-                "the packets of group {} come from {}, not from {unknown_client}; name its interfaces alone",
+            Some(unknown) => Err(Failure::Said(format!(
+                "the packets of group {} come from {}, not from {unknown}; name only these interfaces",
                 self.group,
                 sources.join(", ")
             ))),
@@ -447,12 +447,12 @@ impl NamedArgs {
 
     /// The arguments that name this group, for an example command.
     fn hint(&self) -> String {
-        let door = match (self.control.interface.first(), &self.control.socket) {
+        let control = match (self.control.interface.first(), &self.control.socket) {
             (_, Some(path)) => format!("--socket {}", path.display()),
             (Some(interface), None) => format!("-i {interface}"),
             (None, None) => String::new(),
         };
-        format!("{door} {}", self.group)
+        format!("{control} {}", self.group)
     }
 }
 
