@@ -187,7 +187,9 @@ fn step_object(what: &str, step: &Step, error: Option<&std::io::Error>) -> serde
 
 fn is_confirmed() -> Result<bool, Failure> {
     if !std::io::stdin().is_terminal() {
-        return Err(Failure::Said("--fix: nothing changed, because standard input is not a terminal for the confirmation: add --yes".into()));
+        return Err(Failure::Said(
+            "--fix: nothing changed, because standard input is not a terminal for the confirmation: add --yes".into(),
+        ));
     }
     sys::stderr::part(format_args!("netgrain: make these changes? [y/N] "));
     let mut line = String::new();

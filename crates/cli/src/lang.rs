@@ -135,7 +135,8 @@ fn text(args: &TextArgs) -> Result<(String, String), Failure> {
                 std::fs::read_to_string(path)
             };
             let name = path.display().to_string();
-            let advice = if name.contains('=') { "pass the text of a program with -e" } else { "name a file with a program" };
+            let advice =
+                if name.contains('=') { "pass the text of a program with -e" } else { "name a file with a program" };
             read.map(|text| (text, name.clone()))
                 .map_err(|e| Failure::Said(format!("{name}: {}; {advice}", sys::advice::cause(&e))))
         }

@@ -281,7 +281,9 @@ impl ListenSession {
                 shown = Instant::now();
                 rings.iter().for_each(Listener::report);
                 if quiet && left.is_none() && !rings.iter().all(Listener::connected) {
-                    sys::say!("netgrain: the engine ended without an end descriptor, for example because it was killed");
+                    sys::say!(
+                        "netgrain: the engine ended without an end descriptor, for example because it was killed"
+                    );
                     self.orphaned = true;
                     break;
                 }
@@ -407,7 +409,8 @@ fn finish(args: &ListenArgs, session: ListenSession, rings: &[Listener]) -> Resu
         sys::say!("netgrain: the engine no longer waits for this lossless reader, because it was too slow");
     }
     if args.json {
-        let value = serde_json::json!({ "report": { "packets": session.packets, "bytes": session.bytes, "missed": missed } });
+        let value =
+            serde_json::json!({ "report": { "packets": session.packets, "bytes": session.bytes, "missed": missed } });
         if counts { json(&value)? } else { sys::say!("{}", versioned(value)) }
     } else {
         sys::say!(

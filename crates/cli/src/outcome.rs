@@ -81,7 +81,9 @@ pub fn ended(outcome: Result<(), EngineError>, report: &Report) -> Result<bool, 
         Err(e @ EngineError::Source(SourceError::Corrupt { offset: 1.., .. }))
             if report.counts.offered > report.counts.lost_total =>
         {
-            sys::say!("netgrain: {e}; all packets before this byte were processed, and at least one packet was lost there");
+            sys::say!(
+                "netgrain: {e}; all packets before this byte were processed, and at least one packet was lost there"
+            );
             Ok(false)
         }
         other => Ok(other.map(|()| true)?),

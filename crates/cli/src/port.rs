@@ -51,9 +51,7 @@ pub fn port(
         }
         SourceKind::Tpacket => {
             if dedicated {
-                sys::say!(
-                    "netgrain: {name}: TPACKET shares the interface: the host continues to receive its packets"
-                );
+                sys::say!("netgrain: {name}: TPACKET shares the interface: the host continues to receive its packets");
             }
             auto::SourceKind::Tpacket
         }

@@ -238,7 +238,9 @@ pub fn plan(wanted: &RetentionRules, store: &Path, plan: &Plan) -> Result<Option
         rules.keep_free = Some(Free::Bytes(0));
     }
     if rules.archive.is_some() && !rules.is_any() {
-        return Err(Failure::Said("--archive needs a rule that says when to move files: add --keep-free, --max-size or --max-age".into()));
+        return Err(Failure::Said(
+            "--archive needs a rule that says when to move files: add --keep-free, --max-size or --max-age".into(),
+        ));
     }
     let plan = RetentionPlan { store: store.to_owned(), segment: plan.segment, rules };
     Ok(plan.rules.is_any().then_some(plan))

@@ -250,9 +250,11 @@ fn behind(lost_by_reader: &BTreeMap<String, u64>, refused: Option<&str>) -> Opti
     }
     Some(match refused {
         Some(why) => format!("the ring was full because the recorder could not write: {why}"),
-        None => "the ring was full because the recorder could not keep up: use a larger ring (--ring) or a faster volume \
+        None => {
+            "the ring was full because the recorder could not keep up: use a larger ring (--ring) or a faster volume \
                  (netgrain-bench disk measures it)"
-            .into(),
+                .into()
+        }
     })
 }
 

@@ -188,7 +188,9 @@ mod tests {
     }
 
     fn cells() -> Vec<Cell> {
-        ["10:42", "2001:db8::1234:5678", "17", "all the remaining details of this line"].map(|t| (t.to_owned(), None)).into()
+        ["10:42", "2001:db8::1234:5678", "17", "all the remaining details of this line"]
+            .map(|t| (t.to_owned(), None))
+            .into()
     }
 
     #[test]

@@ -148,7 +148,9 @@ fn no_verb(e: &clap::Error, verb: &TypedVerb<'_>) -> Option<String> {
         return Some(format!("{text}; did you mean '{}'?", similar.join("' or '")));
     }
     if Path::new(&given).is_file() {
-        return Some(format!("{text}, but a file: use netgrain packets -r {given}, netgrain flows -r or netgrain series -r"));
+        return Some(format!(
+            "{text}, but a file: use netgrain packets -r {given}, netgrain flows -r or netgrain series -r"
+        ));
     }
     let verbs = verb.command.get_subcommands().filter(|inner| !inner.is_hide_set() && inner.get_name() != "help");
     let verbs: Vec<&str> = verbs.map(Command::get_name).collect();

@@ -176,7 +176,10 @@ This page is generated from the table of verbs: `NETGRAIN_WRITE_DOCS=1 cargo tes
         if written != made && std::env::var_os("NETGRAIN_WRITE_DOCS").is_some() {
             return std::fs::write(&path, made).expect("the page can be written");
         }
-        assert!(written == made, "docs/reference/command-line.md is out of date; run this test with NETGRAIN_WRITE_DOCS=1");
+        assert!(
+            written == made,
+            "docs/reference/command-line.md is out of date; run this test with NETGRAIN_WRITE_DOCS=1"
+        );
     }
 }
 

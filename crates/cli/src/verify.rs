@@ -83,7 +83,8 @@ fn losses(ledger: &Tally, has_leftovers: bool) -> Vec<String> {
     }
     if has_leftovers {
         lines.push(
-            "lost, unknown: the losses of a dead recorder, which netgrain repair or the next recorder counts".to_owned(),
+            "lost, unknown: the losses of a dead recorder, which netgrain repair or the next recorder counts"
+                .to_owned(),
         );
     }
     lines
@@ -169,9 +170,7 @@ impl ProgressLine {
         }
         let open = if totals.open > 0 { format!(" ({} being recorded)", totals.open) } else { String::new() };
         let verdict = match totals.damage {
-            0 if totals.unreadable > 0 && totals.files + totals.row_files == 0 => {
-                "nothing could be checked".to_owned()
-            }
+            0 if totals.unreadable > 0 && totals.files + totals.row_files == 0 => "nothing could be checked".to_owned(),
             0 if totals.unreadable > 0 => "no problem in what could be checked".to_owned(),
             0 => "no problems".to_owned(),
             n => plural(n, "problem", "problems"),

@@ -147,7 +147,11 @@ mod tests {
     use super::*;
 
     fn errors_of(text: &str) -> Vec<String> {
-        read(text, Path::new(""), &mut Config::default()).expect_err("an error").iter().map(ToString::to_string).collect()
+        read(text, Path::new(""), &mut Config::default())
+            .expect_err("an error")
+            .iter()
+            .map(ToString::to_string)
+            .collect()
     }
 
     #[test]
@@ -161,7 +165,10 @@ mod tests {
 
     #[test]
     fn an_error_names_the_section_of_a_misplaced_key() {
-        assert_eq!(errors_of("idle_timeout = 3"), ["line 1: idle_timeout: a key must be in a section; [flow] has this key"]);
+        assert_eq!(
+            errors_of("idle_timeout = 3"),
+            ["line 1: idle_timeout: a key must be in a section; [flow] has this key"]
+        );
         assert_eq!(
             errors_of("[store]\nidle_timeout = 3"),
             ["line 2: no key store.idle_timeout; did you mean flow.idle_timeout?"]

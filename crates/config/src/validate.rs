@@ -97,7 +97,10 @@ fn ports(config: &Config, found: &mut Vec<Problem>) {
     }
     let socket = &config.listen.socket;
     if ports.len() > 1 && socket != Path::new("auto") && socket != Path::new("none") {
-        found.push(Problem::new("listen.socket", "a socket serves one interface; write auto or none for several interfaces"));
+        found.push(Problem::new(
+            "listen.socket",
+            "a socket serves one interface; write auto or none for several interfaces",
+        ));
     }
     // The names of interfaces in files and simulations are unknown before the run starts, so they are not checked.
     for (i, group) in config.group.iter().enumerate().filter(|_| !ports.is_empty()) {
@@ -131,16 +134,16 @@ fn targets(config: &Config, found: &mut Vec<Problem>) {
             say(format!("{target} is listed twice; write it once"));
         }
         if target.starts_with(FILE) && several {
-            say(format!("{target}: a file has the data of one interface; start a run for each interface, or export to a collector"));
+            say(format!(
+                "{target}: a file has the data of one interface; start a run for each interface, or export to a collector"
+            ));
         }
         if made == (false, false) || (to.flows && made.0) || (to.series && made.1) {
             continue;
         }
         let (kinds, key, other) =
             if to.flows { ("flow records", "flow.record", "series") } else { ("rows", "series.record", "flows") };
-        say(format!(
-            "{target} gets {kinds}, but none are made: set {key} to true, or write {target},kinds={other}"
-        ));
+        say(format!("{target} gets {kinds}, but none are made: set {key} to true, or write {target},kinds={other}"));
     }
 }
 

@@ -148,9 +148,8 @@ impl Generator {
     fn finish(mut self) -> Result<Sent, Failure> {
         let _ = self.0.wait();
         let last = self.0.stdout.take().and_then(|out| BufReader::new(out).lines().map_while(Result::ok).last());
-        last.and_then(|line| serde_json::from_str(&line).ok()).ok_or_else(|| {
-            Failure::Said("the generator ended without a report; see its message above".into())
-        })
+        last.and_then(|line| serde_json::from_str(&line).ok())
+            .ok_or_else(|| Failure::Said("the generator ended without a report; see its message above".into()))
     }
 }
 

@@ -99,7 +99,11 @@ pub fn run(args: &DemoArgs) -> Result<Outcome, Failure> {
         walk.same("packets offered, and sent", counts.offered, done.sent.sent + done.scanned);
         walk.same("frames that are not of the generator, and frames of the scan", verdict.foreign, done.scanned);
         walk.same("packets stored, and packets in the rows", counts.stored, meter.in_rows);
-        walk.same("packets stored, and packets in flow records or without flow", counts.stored, meter.in_records + meter.without_flow);
+        walk.same(
+            "packets stored, and packets in flow records or without flow",
+            counts.stored,
+            meter.in_records + meter.without_flow,
+        );
         if live_query.result.as_ref().is_none_or(|result| !result.found) {
             walk.disagreements.push("the query during the recording had no result".into());
         }

@@ -108,13 +108,21 @@ impl Walkthrough {
             let words = ["--flow", id, "--from", first, "--to", "+1s", "--explain"];
             self.step("packets", "the packets of the first of these flows".into(), query("packets", store, &words));
             let counted: Vec<Counted> = objects(&query("packets", store, &["--flow", id, "--count", "--json"]));
-            self.same("packets of the first flow, and packets in its record", counted.iter().map(|c| c.packets).sum(), 1);
+            self.same(
+                "packets of the first flow, and packets in its record",
+                counted.iter().map(|c| c.packets).sum(),
+                1,
+            );
         }
         let all = [f, from, t, to, filter.as_str(), "--count"];
         let purpose = format!("all packets that {SCANNER} sent");
         self.step("packets", purpose, query("packets", store, &[&all[..], &["--explain"]].concat()));
         let counted: Vec<Counted> = objects(&query("packets", store, &[&all[..], &["--json"]].concat()));
-        self.same("packets of the scanning host in the store, and packets sent", counted.iter().map(|c| c.packets).sum(), scanned);
+        self.same(
+            "packets of the scanning host in the store, and packets sent",
+            counted.iter().map(|c| c.packets).sum(),
+            scanned,
+        );
     }
 
     fn step(&mut self, data_type: &'static str, purpose: String, result: QueryRun) {

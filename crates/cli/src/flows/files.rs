@@ -108,8 +108,10 @@ impl Opened {
     pub fn next(&mut self, names: &mut Names) -> Result<Option<Record>, String> {
         let Some(mut record) = self.record()? else { return Ok(None) };
         let file_names = &self.file_names;
-        record.interface =
-            *self.numbers.entry(record.interface).or_insert_with_key(|number| names.number(&file_names.interface(*number)));
+        record.interface = *self
+            .numbers
+            .entry(record.interface)
+            .or_insert_with_key(|number| names.number(&file_names.interface(*number)));
         Ok(Some(record))
     }
 

@@ -131,10 +131,11 @@ impl Listing {
             false => address.to_string(),
         };
         let [forward, reverse] = &r.directions;
-        let pair = |place: usize, show: fn(u64) -> String, forward: u64, reverse: u64| match self.layout.is_narrow(place) {
-            true => show(forward.saturating_add(reverse)),
-            false => format!("{}/{}", show(forward), show(reverse)),
-        };
+        let pair =
+            |place: usize, show: fn(u64) -> String, forward: u64, reverse: u64| match self.layout.is_narrow(place) {
+                true => show(forward.saturating_add(reverse)),
+                false => format!("{}/{}", show(forward), show(reverse)),
+            };
         let (details, is_bad) = details(r, has_ports);
         vec![
             (first, Some(StylePart::Faint)),

@@ -43,7 +43,8 @@ pub fn rank(args: &FlowsArgs, plan: &Plan, records: &mut Records) -> Result<u64,
             Step::End => true,
         };
         if is_last || Instant::now() >= due {
-            let report = std::mem::replace(&mut groups, Aggregator::new(plan.clone())).finish().map_err(aggregation_failure)?;
+            let report =
+                std::mem::replace(&mut groups, Aggregator::new(plan.clone())).finish().map_err(aggregation_failure)?;
             if !is_last || report.records > 0 {
                 rankings.print(&report, records)?;
             }

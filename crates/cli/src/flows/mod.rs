@@ -209,7 +209,8 @@ pub fn run(args: &FlowsArgs) -> Result<Outcome, Failure> {
         explain(&records, found, begun.elapsed().as_secs_f64(), args.json);
     }
     if found == 0 && !records.is_stopped() {
-        let among = if records.is_complete() { "nothing found" } else { "nothing found in the data that could be read" };
+        let among =
+            if records.is_complete() { "nothing found" } else { "nothing found in the data that could be read" };
         sys::say!("netgrain: {among}: {}", flow_query.no_match_advice());
     }
     Ok(Outcome::of(found > 0 && records.is_complete()))

@@ -105,11 +105,12 @@ impl FlowQuery {
         let which = if filter.is_empty() { "flows".to_owned() } else { format!("flows of `{filter}`") };
         let source = match &self.source {
             RecordSource::Store(store) => match inventory::inventories(store) {
-                Ok(found) => inventory::missing(store, &found, DataFileKind::Flows, &self.interfaces)
-                    .unwrap_or_else(|| {
+                Ok(found) => {
+                    inventory::missing(store, &found, DataFileKind::Flows, &self.interfaces).unwrap_or_else(|| {
                         let has = inventory::print(&found, &self.interfaces, &self.zone);
                         format!("{} has {has}; {FLOW_TIME_HINT}", store.display())
-                    }),
+                    })
+                }
                 Err(_) => format!("{} is empty now", store.display()),
             },
             RecordSource::Files(files) => match &files[..] {

@@ -1,11 +1,11 @@
 //! Sources of flow records: a store (sealed files and growing journals together), files, or the network. Records that
 //! do not match the query are skipped here.
 
+use super::aggregation_failure;
 use super::files::Opened;
 use super::names::Names;
 use super::network::NetworkRecords;
 use super::query::{FlowQuery, RecordSource};
-use super::aggregation_failure;
 use crate::interval;
 use crate::outcome::Failure;
 use ::query::{SumColumns, SumError};

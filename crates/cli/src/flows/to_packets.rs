@@ -44,7 +44,9 @@ pub fn packets(args: &FlowsArgs, flow_query: &FlowQuery) -> Result<Outcome, Fail
             collect(flow_query, |id| ids.contains(&id))?
         }
         Some(_) => {
-            return Err(Failure::Said("--packets selects flows, not groups; leave out --group, or use a filter for the group".into()));
+            return Err(Failure::Said(
+                "--packets selects flows, not groups; leave out --group, or use a filter for the group".into(),
+            ));
         }
     };
     let Some((from, to)) = flow_packets.interval() else {

@@ -232,7 +232,11 @@ pub fn run(args: &GroupArgs) -> Result<Outcome, Failure> {
                 show::loaded(&a.named.group, &response)?;
             } else {
                 show::print_notes(&response);
-                sys::say!("netgrain: group {} created; join it with: netgrain group join {}", a.named.group, a.named.hint());
+                sys::say!(
+                    "netgrain: group {} created; join it with: netgrain group join {}",
+                    a.named.group,
+                    a.named.hint()
+                );
             }
             Ok(Outcome::of(response.unresponsive.is_empty()))
         }
@@ -263,10 +267,7 @@ pub fn run(args: &GroupArgs) -> Result<Outcome, Failure> {
             } else {
                 show::print_notes(&response);
                 let others = if response.unresponsive.is_empty() { "" } else { " on the other queues" };
-                sys::say!(
-                    "netgrain: generation {generation} runs{others}; the swap took {:.1} ms",
-                    took as f64 / 1e3
-                );
+                sys::say!("netgrain: generation {generation} runs{others}; the swap took {:.1} ms", took as f64 / 1e3);
             }
             Ok(Outcome::of(response.unresponsive.is_empty()))
         }
@@ -292,7 +293,8 @@ pub fn run(args: &GroupArgs) -> Result<Outcome, Failure> {
 }
 
 fn attach(a: &AttachArgs) -> Result<Outcome, Failure> {
-    let absolute = |path: &PathBuf| std::path::absolute(path).map_err(|e| Failure::say(format!("{}: {e}", path.display())));
+    let absolute =
+        |path: &PathBuf| std::path::absolute(path).map_err(|e| Failure::say(format!("{}: {e}", path.display())));
     let request = Request::Attach {
         group: a.named.group.clone(),
         port: a.port.clone(),
@@ -353,7 +355,9 @@ fn join(a: &JoinArgs) -> Result<Outcome, Failure> {
     sys::say!("netgrain: slot {} of group {}, program generation {}", session.slot, a.named.group, session.generation);
     session.unresponsive.iter().for_each(|queue| sys::say!("netgrain: {queue}"));
     let leave_handle = session.leave_handle();
-    listen::listen_to(&listen_args, session.listeners, target, &stop, listen::ListenTarget::Group, &|| leave_handle.leave().is_ok())
+    listen::listen_to(&listen_args, session.listeners, target, &stop, listen::ListenTarget::Group, &|| {
+        leave_handle.leave().is_ok()
+    })
 }
 
 /// The default name of a member: the verb and its process ID.

@@ -107,7 +107,10 @@ pub fn stats(groups: &[Value], json: bool) -> Result<Outcome, Failure> {
         for (name, part) in g["classes"].as_object().into_iter().flatten() {
             let [packets, copies, without_member, lost] =
                 ["packets", "copies", "no_member", "lost"].map(|key| show_count(number(part, key)));
-            writeln!(out, "  class {name}: {packets} packets, no member {without_member}, copies {copies}, lost {lost}")?;
+            writeln!(
+                out,
+                "  class {name}: {packets} packets, no member {without_member}, copies {copies}, lost {lost}"
+            )?;
         }
         for (name, n) in g["counters"].as_object().into_iter().flatten() {
             // A counter may be negative.
@@ -145,14 +148,19 @@ pub fn stats(groups: &[Value], json: bool) -> Result<Outcome, Failure> {
             let (to, counts) = (text(m, "name"), &m["sink"]);
             let (sent, failed) = (show_count(number(counts, "sent")), show_count(number(counts, "failed")));
             let own = number(counts, "own_traffic");
-            let own = if own > 0 { format!(", not sent again because it came from this host {}", show_count(own)) } else { String::new() };
+            let own = if own > 0 {
+                format!(", not sent again because it came from this host {}", show_count(own))
+            } else {
+                String::new()
+            };
             writeln!(out, "  to {to}: sent {sent}, failed {failed}{own}")?;
         }
         if number(departed_counts, "delivered") + number(departed_counts, "lost") > 0 {
             writeln!(out, "  members that have left: {}", departed(departed_counts))?;
         }
         if number(departed_counts, "sent") + number(departed_counts, "failed") > 0 {
-            let (sent, failed) = (show_count(number(departed_counts, "sent")), show_count(number(departed_counts, "failed")));
+            let (sent, failed) =
+                (show_count(number(departed_counts, "sent")), show_count(number(departed_counts, "failed")));
             writeln!(out, "  closed interfaces and files: sent {sent}, failed {failed}")?;
         }
         accounting_errors.iter().for_each(|c| sys::say!("netgrain: {c}"));

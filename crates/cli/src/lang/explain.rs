@@ -86,7 +86,10 @@ pub fn table(compiled: &Compiled, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "packets can be distributed by {key} for the maps {}", names.join(", "))?;
     }
     if clusters.len() > 1 {
-        writeln!(out, "no key suits all maps: each line above needs its own workers and its own copies of the packets")?;
+        writeln!(
+            out,
+            "no key suits all maps: each line above needs its own workers and its own copies of the packets"
+        )?;
     }
     Ok(())
 }

@@ -19,7 +19,8 @@ const TYPE_BINDING: &str = "it_is";
 
 /// Runs until the end of the input.
 pub fn run() -> Result<Outcome, Failure> {
-    let mut prompt = Prompt { is_terminal_input: io::stdin().is_terminal(), lines: io::stdin().lock().lines(), next: None };
+    let mut prompt =
+        Prompt { is_terminal_input: io::stdin().is_terminal(), lines: io::stdin().lock().lines(), next: None };
     if prompt.is_terminal_input {
         writeln!(io::stderr(), "{USAGE}")?;
     }

@@ -178,7 +178,8 @@ mod tests {
     #[test]
     fn an_error_of_the_sink_reaches_the_caller_and_never_blocks_it() {
         let mut out = BackgroundWriter::new(Full(3 * CHUNK));
-        let reported = (0..100).find_map(|_| out.write_all(&[7; CHUNK]).err()).expect("the sink is full after a few chunks");
+        let reported =
+            (0..100).find_map(|_| out.write_all(&[7; CHUNK]).err()).expect("the sink is full after a few chunks");
         assert_eq!(reported.kind(), io::ErrorKind::StorageFull);
         assert_eq!(out.finish().expect_err("still").kind(), io::ErrorKind::StorageFull);
         let mut out = BackgroundWriter::new(Full(2));

@@ -163,7 +163,11 @@ impl Ng {
             self.describe(origins)?;
         }
         let Some(described) = self.described.get_mut(found.origin) else {
-            return Err(io::Error::other(format!("a packet of origin {}, but there are {} origins", found.origin, origins.len())));
+            return Err(io::Error::other(format!(
+                "a packet of origin {}, but there are {} origins",
+                found.origin,
+                origins.len()
+            )));
         };
         described.first.get_or_insert(found.ts);
         described.last = described.last.max(found.ts);

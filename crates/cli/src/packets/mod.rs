@@ -170,7 +170,9 @@ pub fn run_for_flows(args: &PacketsArgs, mut flow_packets: Option<FlowPackets>) 
         explain::print(&results.cost(), &clock, output.packets(), args.json);
     }
     ended?;
-    if let Some(flow_packets) = flow_packets.filter(|m| !stopped && packet_query.is_all_of(m) && m.packets() != output.packets()) {
+    if let Some(flow_packets) =
+        flow_packets.filter(|m| !stopped && packet_query.is_all_of(m) && m.packets() != output.packets())
+    {
         let (recorded, found) = (show_count(flow_packets.packets()), show_count(output.packets()));
         let source = if args.store.is_some() { "the store has" } else { "the captures have" };
         sys::say!("netgrain: the flow records count {recorded} packets, but {source} {found}");
@@ -178,8 +180,12 @@ pub fn run_for_flows(args: &PacketsArgs, mut flow_packets: Option<FlowPackets>) 
     if output.packets() == 0 && !stopped {
         sys::say!("netgrain: nothing found: {}", packet_query.no_match_advice());
         if let (QuerySource::Store(store), false) = (&packet_query.source, of_flows)
-            && let Some(remark) =
-                flows::tunnel_hint::remark(store, &packet_query.filter, (packet_query.from, packet_query.to), &args.interface)
+            && let Some(remark) = flows::tunnel_hint::remark(
+                store,
+                &packet_query.filter,
+                (packet_query.from, packet_query.to),
+                &args.interface,
+            )
         {
             sys::say!("netgrain: {remark}");
         }

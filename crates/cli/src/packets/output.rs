@@ -55,8 +55,12 @@ impl PacketOutput {
                 let protected =
                     ProtectedPaths { store: args.store.as_deref(), files: &read, force: args.overwrite.force };
                 let (target, sink) = Target::open(path, args.follow, protected)?;
-                let file =
-                    CaptureFile::begin(format, BackgroundWriter::new(sink), &packet_query.in_words(), args.store.is_some());
+                let file = CaptureFile::begin(
+                    format,
+                    BackgroundWriter::new(sink),
+                    &packet_query.in_words(),
+                    args.store.is_some(),
+                );
                 let file = file.map_err(|e| target.broken(&e, 0))?;
                 Form::Capture(Box::new(file), target)
             }
@@ -149,8 +153,9 @@ impl PacketOutput {
             Form::Capture(file, target) => {
                 omitted = file.unreported(results.origins());
                 let clamped = file.clamped();
-                let written =
-                    file.finish(results.origins(), |o| results.tally(o)).map_err(|e| target.broken(&e, self.packets))?;
+                let written = file
+                    .finish(results.origins(), |o| results.tally(o))
+                    .map_err(|e| target.broken(&e, self.packets))?;
                 let mut name = None;
                 if self.packets == 0 && target.remove() {
                     // An empty file is not published, because it might replace a capture.

@@ -143,7 +143,10 @@ fn files_and_words(args: &PacketsArgs) -> (Vec<PathBuf>, Vec<&str>, String) {
     let words: Vec<&str> = args.words.iter().chain(&args.filter).map(String::as_str).collect();
     let ambiguous = (0..more).find(|i| Filter::parse(&words[*i..].join(" ")).is_ok());
     let hint = ambiguous.map(|i| {
-        format!("; `{0}` was taken as a file, because a file has this name: to use it in the filter, write -- before `{0}`", words[i])
+        format!(
+            "; `{0}` was taken as a file, because a file has this name: to use it in the filter, write -- before `{0}`",
+            words[i]
+        )
     });
     (files, words[more..].to_vec(), hint.unwrap_or_default())
 }

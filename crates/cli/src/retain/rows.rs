@@ -84,7 +84,8 @@ fn keep(
     let mut removed = Vec::new();
     loop {
         let elapsed = began.elapsed();
-        let mut kept = retain(&args.store, interface, kind, rules, now(), (&mut waiting, elapsed)).map_err(Failure::say)?;
+        let mut kept =
+            retain(&args.store, interface, kind, rules, now(), (&mut waiting, elapsed)).map_err(Failure::say)?;
         removed.append(&mut kept.removed);
         if kept.held == 0 || elapsed > rules.wait || stop.load(Ordering::Relaxed) {
             return Ok(RetentionResult { removed, ..kept });
@@ -98,9 +99,7 @@ fn rules(args: &RetainArgs, kind: DataFileKind) -> Result<RetentionRules, Failur
     let given = &args.rules;
     let name = kind.name();
     if given.keep_free.is_some() {
-        return say(format!(
-            "--keep-free applies to packets only: use --max-size or --max-age for {name}"
-        ));
+        return say(format!("--keep-free applies to packets only: use --max-size or --max-age for {name}"));
     }
     if given.archive.is_some() {
         return say(format!("--archive applies to packets only: copy files of {name} before they are removed"));

@@ -45,8 +45,9 @@ impl SeriesFromFiles {
             };
             let mut numbers = HashMap::new();
             for row in &mut rows {
-                row.interface =
-                    *numbers.entry(row.interface).or_insert_with_key(|number| names.number(&file_names.interface(*number)));
+                row.interface = *numbers
+                    .entry(row.interface)
+                    .or_insert_with_key(|number| names.number(&file_names.interface(*number)));
             }
             all.append(&mut rows);
         }

@@ -228,7 +228,8 @@ fn row_source(args: &SeriesArgs) -> Result<RowSource, Failure> {
         return Ok(RowSource::Files(args.read[..files].to_vec(), filter(&words.join(" "))?));
     }
     let Some(store) = &args.store else {
-        let group = args.from_multicast.ok_or_else(|| Failure::Said("name a source: --store or --from-multicast".into()))?;
+        let group =
+            args.from_multicast.ok_or_else(|| Failure::Said("name a source: --store or --from-multicast".into()))?;
         return Ok(RowSource::Network(group, args.multicast_interface.clone()));
     };
     let words: Vec<&str> = args.words.iter().map(String::as_str).collect();
@@ -253,7 +254,9 @@ fn no_match_advice(args: &SeriesArgs, source: &RowSource, from: Timestamp, to: T
     let missing =
         |store| inventory::missing(store, &inventory::inventories(store).ok()?, DataFileKind::Series, &args.interface);
     match source {
-        RowSource::Store(store) => missing(store).unwrap_or_else(|| format!("no series {interval}; {}", contents(store))),
+        RowSource::Store(store) => {
+            missing(store).unwrap_or_else(|| format!("no series {interval}; {}", contents(store)))
+        }
         RowSource::Packets(store, filter) => {
             format!("neither packets of `{filter}` nor series {interval}; {}", contents(store))
         }

@@ -181,8 +181,7 @@ impl Lines {
         // The end may be on another date.
         let end = self.zone.show_second(Timestamp::from_secs_nanos(to, 0));
         let width = if self.layout.is_narrow(TIME) { CLOCK_WIDTH } else { TIME_WIDTH };
-        let text =
-            format!("{begin:<width$}  {interface:<9}  no data for {} s, to {end}", show_count(to - from + 1),);
+        let text = format!("{begin:<width$}  {interface:<9}  no data for {} s, to {end}", show_count(to - from + 1),);
         date + &self.paint.part(StylePart::Notable, &text)
     }
 
