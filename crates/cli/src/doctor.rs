@@ -142,7 +142,8 @@ fn summary(args: &DoctorArgs, findings: &[Finding]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Prints the steps, asks for confirmation unless `--yes` is given, and makes them. Returns the number of refused steps.
+/// Prints the steps, asks for confirmation unless `--yes` is given, and makes them. Returns the number of refused
+/// steps.
 fn fix(args: &DoctorArgs, findings: &[Finding], tree: &Tree) -> Result<usize, Failure> {
     let steps = doctor::steps(findings, tree);
     if args.interface.is_empty() {

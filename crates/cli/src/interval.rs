@@ -11,8 +11,8 @@ const WITHIN: Duration = Duration::from_secs(30);
 
 /// The text about times at the end of each help.
 pub const HELP: &str = "Times: RFC 3339 (2026-11-21T10:42:00Z, +01:00), 2026-11-21T10, 10:42 (today), seconds, ms, us or ns since 1970, now, -10min;
---to +5min counts from --from. A time without a zone is in UTC, or in the zone of --tz. --around 10:42 means that minute,
-10:42:07 that second.";
+--to +5min counts from --from. A time without a zone is in UTC, or in the zone of --tz. --around 10:42 means
+that minute, 10:42:07 that second.";
 
 /// The current time.
 pub fn now() -> Timestamp {

@@ -57,15 +57,16 @@ pub fn port(
         }
         SourceKind::AfXdp if facts.uses.contains(&HostUse::Loopback) => {
             return Err(Failure::Said(format!(
-                "{name}: AF_XDP would take the loopback traffic from the host: use --source-kind tpacket, which shares the interface"
+                "{name}: AF_XDP would take the loopback traffic from the host: use --source-kind tpacket, which \
+                 shares the interface"
             )));
         }
         SourceKind::AfXdp if facts.uses.is_empty() || dedicated => auto::SourceKind::AfXdp,
         SourceKind::AfXdp => {
             let uses: Vec<String> = facts.uses.iter().map(ToString::to_string).collect();
             return Err(Failure::Said(format!(
-                "{name}: the host uses this interface ({}), and AF_XDP would take its traffic away: use --source-kind tpacket to share \
-                 the interface, or --dedicated to take it",
+                "{name}: the host uses this interface ({}), and AF_XDP would take its traffic away: use --source-kind \
+                 tpacket to share the interface, or --dedicated to take it",
                 uses.join(", ")
             )));
         }

@@ -1,5 +1,6 @@
 //! The warning that a replayed capture is perhaps in the store already. A store accepts packets of a time for which it
-//! has packets: a later part of the same capture, or another capture point under the same name, is a legitimate addition.
+//! has packets: a later part of the same capture, or another capture point under the same name, is a legitimate
+//! addition.
 
 use crate::convert::open::open;
 use base::Timestamp;
@@ -45,9 +46,9 @@ pub fn warning(plan: &Plan) -> Option<String> {
     }
     (packets > 0).then(|| {
         format!(
-            "{}: {} already has {} packets of {interface} in the second from {first} on; this run adds its packets, so each \
-             packet of the same capture would be stored twice: name another --store, or another --name for another \
-             capture point",
+            "{}: {} already has {} packets of {interface} in the second from {first} on; this run adds its packets, \
+             so each packet of the same capture would be stored twice: name another --store, or another --name for \
+             another capture point",
             path.display(),
             store.display(),
             show_count(packets)

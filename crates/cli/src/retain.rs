@@ -169,7 +169,8 @@ fn of_packets(args: &RetainArgs) -> Result<Outcome, Failure> {
     }
     if !content && !reported {
         sys::say!(
-            "netgrain: {}: not all rules can be satisfied: the remaining files are being written, or other data fills the volume",
+            "netgrain: {}: not all rules can be satisfied: the remaining files are being written, or other data fills \
+             the volume",
             args.store.display()
         );
     }
@@ -197,8 +198,8 @@ fn unreachable(scope: &RetentionScope, rules: &Rules) -> Option<String> {
     }
     let space = worker.state().space;
     Some(format!(
-        "--keep-free cannot be satisfied: without all removable files {} of {} would be free instead of {}, because other \
-         data fills the volume of {}; no file is removed for this rule",
+        "--keep-free cannot be satisfied: without all removable files {} of {} would be free instead of {}, because \
+         other data fills the volume of {}; no file is removed for this rule",
         show_bytes(space.free),
         show_bytes(space.total),
         show_bytes(free.of(space.total)),
@@ -249,7 +250,8 @@ pub fn plan(wanted: &RetentionRules, store: &Path, plan: &Plan) -> Result<Option
 /// The message for a user without a rule for free space: old files may be removed.
 pub fn announcement(wanted: &RetentionRules, plan: &RetentionPlan) -> Option<&'static str> {
     (wanted.keep_free.is_none() && plan.rules.keep_free.is_some()).then_some(
-        "retention: when there is no space for the next file, the oldest file of this interface is removed (--keep-free none: wait instead)",
+        "retention: when there is no space for the next file, the oldest file of this interface is removed \
+         (--keep-free none: wait instead)",
     )
 }
 

@@ -147,7 +147,8 @@ impl Warnings {
                 self.cost.insert(reader.clone(), (*lost, seconds));
                 let all = show_count(*lost);
                 messages.push(format!(
-                    "{reader}: {all} packets lost so far because this lossless reader kept the ring full (lost: ring_full)"
+                    "{reader}: {all} packets lost so far because this lossless reader kept the ring full (lost: \
+                     ring_full)"
                 ));
             }
         }
@@ -228,8 +229,8 @@ pub fn summary(r: &Report) -> String {
     if r.steal_ratio > STEAL_NOTICEABLE && !r.is_healthy() {
         let _ = writeln!(
             out,
-            "note: the hypervisor gave {:.1} % of the processor time to other guests during the capture, which may have \
-             caused the losses (see netgrain doctor)",
+            "note: the hypervisor gave {:.1} % of the processor time to other guests during the capture, which may \
+             have caused the losses (see netgrain doctor)",
             r.steal_ratio * 100.0
         );
     }
@@ -252,7 +253,7 @@ fn behind(lost_by_reader: &BTreeMap<String, u64>, refused: Option<&str>) -> Opti
         Some(why) => format!("the ring was full because the recorder could not write: {why}"),
         None => {
             "the ring was full because the recorder could not keep up: use a larger ring (--ring) or a faster volume \
-                 (netgrain-bench disk measures it)"
+             (netgrain-bench disk measures it)"
                 .into()
         }
     })

@@ -119,8 +119,8 @@ mod manual {
 This page lists each verb of `netgrain` with its arguments and flags. `netgrain VERB --help` prints the same with examples. Exit
 statuses: `exit-codes.md`; documents of `--json`: `json.md`; keys of the configuration: `configuration.md`.
 
-In the line below a heading, brackets mark optional arguments, and `...` marks arguments that can be repeated. A flag without a
-default in the table is off, or its meaning states the default. Each verb also has `--help`.
+In the line below a heading, brackets mark optional arguments, and `...` marks arguments that can be repeated. A flag
+without a default in the table is off, or its meaning states the default. Each verb also has `--help`.
 
 This page is generated from the table of verbs: `NETGRAIN_WRITE_DOCS=1 cargo test -p netgrain manual`.
 ";

@@ -32,12 +32,15 @@ impl Zone {
         let zone = match text {
             "UTC" | "utc" | "Z" => return Ok(Self::Utc),
             "local" => TimeZone::try_system().map_err(|e| {
-                format!("the time zone of this machine is unknown ({e}): set TZ or /etc/localtime, or name a zone: Europe/Madrid")
+                format!(
+                    "the time zone of this machine is unknown ({e}): set TZ or /etc/localtime, or name a zone: \
+                     Europe/Madrid"
+                )
             })?,
             name => TimeZone::get(name).map_err(|_| {
                 format!(
-                    "{name:?} is not a time zone of this machine: write UTC, local, or a name as in /usr/share/zoneinfo \
-                     (Europe/Madrid; the package tzdata installs the zones)"
+                    "{name:?} is not a time zone of this machine: write UTC, local, or a name as in \
+                     /usr/share/zoneinfo (Europe/Madrid; the package tzdata installs the zones)"
                 )
             })?,
         };

@@ -13,8 +13,8 @@ use toml::Spanned;
 use toml::de::DeValue;
 
 /// The description of the section in files and in the manual.
-pub const ABOUT: &str = "Groups distribute the captured packets among members (docs/reference/groups.md); each group has one section. \
-    SIGHUP creates and deletes groups and swaps changed programs; the other groups continue.";
+pub const ABOUT: &str = "Groups distribute the captured packets among members (docs/reference/groups.md); each group \
+    has one section. SIGHUP creates and deletes groups and swaps changed programs; the other groups continue.";
 
 macro_rules! keys {
     ($($(#[doc = $meaning:literal])+ $key:ident: $type:ty = $default:expr;)+) => {

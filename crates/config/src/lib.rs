@@ -120,18 +120,18 @@ pub fn manual() -> String {
 
 const ABOUT: &str = "# Configuration of `netgrain run`
 
-`netgrain run --config FILE` reads one TOML file. Every key is optional. Flags override the file; any key can be given as a
-flag: `--set flow.idle_timeout=15s`. An unknown key is an error, and the message suggests a similar key.
+`netgrain run --config FILE` reads one TOML file. Every key is optional. Flags override the file; any key can be given
+as a flag: `--set flow.idle_timeout=15s`. An unknown key is an error, and the message suggests a similar key.
 
     netgrain config --dump > netgrain.toml     every key with its description and its default
     netgrain config --check netgrain.toml      every error with its line; exit status 1 if there is any
 
-The check covers everything that `run` rejects before it opens a resource: keys, values, targets, filter, programs, addresses,
-accounts. Only a start shows whether interfaces exist and collectors listen (`netgrain doctor`).
+The check covers everything that `run` rejects before it opens a resource: keys, values, targets, filter, programs,
+addresses, accounts. Only a start shows whether interfaces exist and collectors listen (`netgrain doctor`).
 
 Sizes are written `512MiB`, `2G`, `200GB`; spans `30s`, `5min`, `1h30min`, `90d`; `\"none\"` means no value where a key
-allows it. SIGHUP rereads the file: keys marked * change at once; every other changed key is reported and keeps its value
-until the next start. A file with an error changes nothing. `netgrain config --manual` prints this page.
+allows it. SIGHUP rereads the file: keys marked * change at once; every other changed key is reported and keeps its
+value until the next start. A file with an error changes nothing. `netgrain config --manual` prints this page.
 ";
 
 /// Wraps a text to lines of at most `most` characters.

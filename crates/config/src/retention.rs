@@ -87,7 +87,8 @@ impl RetentionRules {
             && wanted > total / 2
         {
             return Err(format!(
-                "--keep-free {}: the volume of {} has {}, of which at most half can be kept free: write less, or up to 50%",
+                "--keep-free {}: the volume of {} has {}, of which at most half can be kept free: write less, or up \
+                 to 50%",
                 show_bytes(wanted),
                 store.display(),
                 show_bytes(total)

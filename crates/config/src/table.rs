@@ -124,7 +124,7 @@ sections! {
         /// Capture filter (docs/reference/filters.md): packets that do not match are counted but not stored.
         filter: Option<String> = None, Start;
         /// File with a program of the packet language that decides on every packet before it is stored, in the kernel
-        /// as far as possible (docs/design/kernel-programs.md). SIGHUP rereads the file and swaps the running program
+        /// as far as possible (docs/design/kernel-programs.md). SIGHUP others the file and swaps the running program
         /// if it differs; it can neither add nor remove a program.
         program: Option<PathBuf> = None, Reload;
     }
@@ -207,7 +207,7 @@ sections! {
         /// Maximum age of rows; older files are removed.
         max_age: Option<Age> = None, Reload;
     }
-    /// Export of flow records and series to reread machines.
+    /// Export of flow records and series to other machines.
     export Export {
         /// Export targets: `udp:HOST[:PORT]`, `netflow9+udp:HOST[:PORT]`, `tcp:HOST[:PORT]`,
         /// `multicast:INTERFACE[:PORT][,ttl=N]`, `file:PATH`. Multicast groups and files get flow records and rows, the
@@ -217,10 +217,10 @@ sections! {
         /// IANA, both directions in one record) or `,fields=full` follows the target.
         targets: Vec<String> = Vec::new(), Reload;
     }
-    /// Access of reread processes to the packets.
+    /// Access of other processes to the packets.
     listen Listen {
         /// Ring socket, if there is one interface; none admits no listeners, auto means /run/netgrain/IFACE.sock for
-        /// interfaces (IFACE.netns-NUMBER.sock in network namespaces reread than the initial one) and none for files and
+        /// interfaces (IFACE.netns-NUMBER.sock in network namespaces other than the initial one) and none for files and
         /// simulations.
         socket: PathBuf = PathBuf::from("auto"), Start;
         /// Permission bits of the socket. They alone admit no process: only root, the user of the engine, the owner and
@@ -233,7 +233,7 @@ sections! {
         group: Option<String> = None, Start;
         /// Allow the owner and the group to attach lossless readers, which can make the capture lose packets.
         lossless: bool = false, Start;
-        /// Interfaces through which groups of users reread than root may send.
+        /// Interfaces through which groups of users other than root may send.
         forward: Vec<String> = Vec::new(), Start;
         /// Time after which the producer no longer waits for a lossless reader of another process that keeps the ring
         /// full; 0 means to wait for ever.

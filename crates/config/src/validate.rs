@@ -135,7 +135,8 @@ fn targets(config: &Config, found: &mut Vec<Problem>) {
         }
         if target.starts_with(FILE) && several {
             say(format!(
-                "{target}: a file has the data of one interface; start a run for each interface, or export to a collector"
+                "{target}: a file has the data of one interface; start a run for each interface, or export to a \
+                 collector"
             ));
         }
         if made == (false, false) || (to.flows && made.0) || (to.series && made.1) {

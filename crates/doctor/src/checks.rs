@@ -137,7 +137,8 @@ checks! {
     CLOCK_SYNC: "clock-sync", Machine, Lies, command,
         "timestamps of an unsynchronised clock cannot be compared with those of other machines";
     TRIAL: "trial", Machine, Fails, command,
-        "if AF_XDP does not deliver packets between two private interfaces, it does not deliver them from a real interface";
+        "if AF_XDP does not deliver packets between two private interfaces, it does not deliver them from a real \
+         interface";
     FOLDER: "folder", Store, Fails, command,
         "the recorder must be able to write to the directory";
     FILE_SYSTEM: "file-system", Store, Slows, command,

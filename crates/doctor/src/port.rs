@@ -452,8 +452,10 @@ fn counters(f: &Facts) -> Finding {
     if lost.is_empty() {
         return Finding::good(&checks::COUNTERS, &s, "no losses since the interface exists");
     }
-    Finding::new(&checks::COUNTERS, &s, State::Warning, lost.join(", "))
-        .fix("use a longer rx-ring, more queues, or the fixes of the other findings; the counters are reset only by a restart")
+    Finding::new(&checks::COUNTERS, &s, State::Warning, lost.join(", ")).fix(
+        "use a longer rx-ring, more queues, or the fixes of the other findings; the counters are reset only by a \
+         restart",
+    )
 }
 
 fn card_stamps(f: &Facts, kind: SourceKind) -> Finding {

@@ -61,9 +61,12 @@ fn source(f: &Facts) -> Finding {
     let finding = Finding::new(&checks::CLOCK_SOURCE, &s, State::Bad, found);
     match STEADY.iter().find(|good| f.available.split_whitespace().any(|a| a == **good)) {
         Some(good) if !steady_source => finding.fix(format!(
-            "echo {good} > /sys/devices/system/clocksource/clocksource0/current_clocksource, if dmesg shows no reason against it"
+            "echo {good} > /sys/devices/system/clocksource/clocksource0/current_clocksource, if dmesg shows no reason \
+             against it"
         )),
-        _ => finding.fix("dmesg shows why the kernel rejects the counter; change the settings of the firmware or the hypervisor"),
+        _ => finding.fix(
+            "dmesg shows why the kernel rejects the counter; change the settings of the firmware or the hypervisor",
+        ),
     }
 }
 

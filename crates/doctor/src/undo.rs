@@ -187,8 +187,9 @@ fn restore(entry: &Entry, tree: &Tree) -> io::Result<Option<String>> {
         return Err(io::Error::other(match there.way_in(tree) {
             Some(way) => format!("it was changed in the network namespace {there}: run {way} netgrain doctor --undo"),
             None => format!(
-                "it was changed in the network namespace {there}, which has no name and no process: enter the namespace, or, \
-                 if it no longer exists, restore the setting of the interface by hand and remove the journal"
+                "it was changed in the network namespace {there}, which has no name and no process: enter the \
+                 namespace, or, if it no longer exists, restore the setting of the interface by hand and remove the \
+                 journal"
             ),
         }));
     }

@@ -36,7 +36,8 @@ pub fn read(path: &Path) -> Result<Key, Failure> {
     if mode & OTHERS != 0 {
         let mode = mode & 0o777;
         return Err(Failure::Said(format!(
-            "{}: other users have access to this key (mode {mode:o}): run chmod 600 on it, and make a new key if they may have read it",
+            "{}: other users have access to this key (mode {mode:o}): run chmod 600 on it, and make a new key if they \
+             may have read it",
             path.display()
         )));
     }

@@ -41,7 +41,8 @@ pub fn enter(as_json: bool) -> bool {
         Err(e) => {
             if !as_json {
                 sys::say!(
-                    "netgrain: no private network namespace for the demo ({e}); simulating the traffic instead (run as root to capture real frames)"
+                    "netgrain: no private network namespace for the demo ({e}); simulating the traffic instead (run \
+                     as root to capture real frames)"
                 );
             }
             false

@@ -51,9 +51,9 @@ use std::time::Instant;
   netgrain flows -r monday.pcap tuesday.pcapng.gz --top 10 'port 443'
   netgrain flows --live --from-multicast 239.128.0.0:4739 --multicast-interface eth0
 
-A filter applies to the whole flow record, inside of any tunnel: src is the initiator (the sender of the first packet), dst is
-the responder, as for --group. In addition to the primitives for packets there are bytes packets bps pps bpp flags (of both
-directions; after src or dst, of the packets that this host sent), duration, rtt, state and end:
+A filter applies to the whole flow record, inside of any tunnel: src is the initiator (the sender of the first packet),
+dst is the responder, as for --group. In addition to the primitives for packets there are bytes packets bps pps bpp
+flags (of both directions; after src or dst, of the packets that this host sent), duration, rtt, state and end:
 'src host 10.1.2.3 and bytes > 1M and duration > 10s and state reset'.
 
 {}", interval::HELP)

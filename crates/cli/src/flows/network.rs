@@ -50,8 +50,8 @@ impl NetworkRecords {
         Ok(Self { subscriber: Subscriber::on(socket, element::PEN), group, numbers: HashMap::new() })
     }
 
-    /// The next record or row, with the interface number of this process; `None` if there is none at the moment. Adds interface names
-    /// to `names`.
+    /// The next record or row, with the interface number of this process; `None` if there is none at the moment. Adds
+    /// interface names to `names`.
     pub fn next(&mut self, names: &mut Names) -> Result<Option<Item>, Failure> {
         loop {
             let received = self.subscriber.next_item(TIMEOUT);
@@ -71,8 +71,8 @@ impl NetworkRecords {
         }
     }
 
-    /// The number of an exporter's interface in this process. Only the address identifies an exporter, because an exporter
-    /// has one socket for each data type.
+    /// The number of an exporter's interface in this process. Only the address identifies an exporter, because an
+    /// exporter has one socket for each data type.
     fn number(&mut self, from: SocketAddr, exporter_number: u16, names: &mut Names) -> u16 {
         if self.numbers.len() >= INTERFACES_MAX {
             self.numbers.clear();
@@ -113,7 +113,8 @@ fn ifindex(name: &str) -> Result<u32, Failure> {
 fn refused(group: SocketAddr, via: Option<&str>, e: &io::Error) -> Failure {
     let advice = match (e.raw_os_error(), e.kind(), via) {
         (Some(ENODEV), _, None) => {
-            "no interface has a route to this group: name one with --multicast-interface eth1, or add a route: ip route add 224.0.0.0/4 dev eth1"
+            "no interface has a route to this group: name one with --multicast-interface eth1, or add a route: ip \
+             route add 224.0.0.0/4 dev eth1"
         }
         (_, io::ErrorKind::AddrInUse, _) => {
             "another program uses this port and does not share it: stop that program, or choose another port"

@@ -41,16 +41,16 @@ pub fn remark(
         match records.next().ok()? {
             Step::Record(record) if record.encapsulation.tunnel.is_some() => {
                 return Some(format!(
-                    "flows inside of tunnels match `{filter}` (the first is {}), but a packet filter applies to the outer packet: \
-                     netgrain flows --store {} '{filter}' --packets finds their packets",
+                    "flows inside of tunnels match `{filter}` (the first is {}), but a packet filter applies to the \
+                     outer packet: netgrain flows --store {} '{filter}' --packets finds their packets",
                     record.id,
                     store.display()
                 ));
             }
             Step::Record(record) if record.encapsulation.vlans[0].is_some() || record.encapsulation.mpls.is_some() => {
                 return Some(format!(
-                    "flows with VLAN tags or MPLS labels match `{filter}` (the first is {}), but a packet filter looks behind them \
-                     only after the word anylink: `anylink ({filter})`",
+                    "flows with VLAN tags or MPLS labels match `{filter}` (the first is {}), but a packet filter \
+                     looks behind them only after the word anylink: `anylink ({filter})`",
                     record.id
                 ));
             }

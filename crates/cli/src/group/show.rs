@@ -12,8 +12,9 @@ const PROGRAM_WIDTH: usize = 40;
 pub fn loaded(group: &str, response: &group::Response) -> Result<(), Failure> {
     let about = response.about.clone().unwrap_or_default();
     let done = serde_json::json!({
-        "group": group, "generation": response.generation, "took_us": response.took_us, "late": response.late, "execution": about.execution, "reason": about.reason,
-        "compile_us": about.compile_us, "partition_by": about.partition_by, "notes": about.notes, "unresponsive": response.unresponsive,
+        "group": group, "generation": response.generation, "took_us": response.took_us, "late": response.late,
+        "execution": about.execution, "reason": about.reason, "compile_us": about.compile_us,
+        "partition_by": about.partition_by, "notes": about.notes, "unresponsive": response.unresponsive,
     });
     Ok(outcome::json(&done)?)
 }
@@ -179,8 +180,8 @@ fn fragments(of: &Value) -> Option<String> {
     any.then(|| {
         let (evicted, expired, replaced) = (n("evicted"), n("expired"), n("replaced"));
         format!(
-            "fragments: first fragments {}, entries {} of {}, evicted {evicted}, expired {expired}, replaced {replaced}; \
-             later fragments with their first {}, orphans {}",
+            "fragments: first fragments {}, entries {} of {}, evicted {evicted}, expired {expired}, replaced \
+             {replaced}; later fragments with their first {}, orphans {}",
             n("created"),
             n("entries"),
             n("capacity"),
@@ -245,8 +246,8 @@ mod tests {
             of[key] = n.into();
         }
         (of["matched"], of["orphaned"]) = (40_000.into(), 5.into());
-        let reported = "fragments: first fragments 20 000, entries 10 000 of 16 384, evicted 7 000, expired 2 999, replaced 1; \
-            later fragments with their first 40 000, orphans 5";
+        let reported = "fragments: first fragments 20 000, entries 10 000 of 16 384, evicted 7 000, expired 2 999, \
+            replaced 1; later fragments with their first 40 000, orphans 5";
         assert_eq!(fragments(&of).as_deref(), Some(reported));
     }
 

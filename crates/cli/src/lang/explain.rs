@@ -103,14 +103,15 @@ fn user_reason(in_kernel: &Result<Object, Refusal>) -> String {
 const UNPARSED: &str = "packets whose headers the kernel part does not parse to the end";
 
 /// The programs that have a part in the kernel.
-const INTERFACE_ONLY: &str = "the kernel part exists only for the program of an interface (--program, docs/design/kernel-programs.md); the program of a group runs in user space";
+const INTERFACE_ONLY: &str = "the kernel part exists only for the program of an interface (--program, \
+    docs/design/kernel-programs.md); the program of a group runs in user space";
 
 /// The output of a program that is always made in user space.
 const RECORD: &str = "marks, hashes and classes, because the kernel part does not pass them on";
 
 /// A note about state, for packets that are passed on to user space.
-const SEPARATE_MAPS: &str = "user space has its own copy of the flow maps: if the kernel decides only some packets of a flow, both have state of \
-    that flow (docs/design/kernel-programs.md)";
+const SEPARATE_MAPS: &str = "user space has its own copy of the flow maps: if the kernel decides only some packets of \
+    a flow, both have state of that flow (docs/design/kernel-programs.md)";
 
 /// The part of the program that runs in the kernel.
 fn in_kernel(program: &Program) -> Result<Object, Refusal> {

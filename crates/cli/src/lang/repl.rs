@@ -11,8 +11,9 @@ use lang::{Compiled, Error, compile};
 use std::io::{self, BufRead, IsTerminal, Lines, StdinLock, Write};
 
 /// The help text of the prompt.
-const USAGE: &str = "A binding (`web = has_port 80`) is stored, an action is explained; `netgrain lang functions` lists the functions. Input continues \
-    on the next line after `do`, `=`, `(` or an operator; an empty line ends it. `:t NAME` shows a type; `:q` or Ctrl-D ends.";
+const USAGE: &str = "A binding (`web = has_port 80`) is stored, an action is explained; `netgrain lang functions` \
+    lists the functions. Input continues on the next line after `do`, `=`, `(` or an operator; an empty line ends it. \
+    `:t NAME` shows a type; `:q` or Ctrl-D ends.";
 
 /// The binding name under which a type is queried.
 const TYPE_BINDING: &str = "it_is";

@@ -172,6 +172,7 @@ fn line(program: &Program, number: u64, execution: &Execution, packet: &LogSubje
 }
 
 fn line_json(program: &Program, number: u64, execution: &Execution, packet: &LogSubject<'_>) -> serde_json::Value {
-    json!({"packet": number, "kind": execution.kind.to_string(), "classes": classes(execution.classes), "hash": execution.hash,
-           "hash2": execution.hash2, "mark": execution.mark, "state": execution.state, "actions": actions(program, execution, packet)})
+    json!({"packet": number, "kind": execution.kind.to_string(), "classes": classes(execution.classes),
+           "hash": execution.hash, "hash2": execution.hash2, "mark": execution.mark, "state": execution.state,
+           "actions": actions(program, execution, packet)})
 }

@@ -98,7 +98,8 @@ impl Classic {
                 return Err(io::Error::new(
                     io::ErrorKind::InvalidInput,
                     format!(
-                        "packets of link types {other} and {} do not fit into one pcap file: write pcapng, by extension or --format, or select an interface with -i",
+                        "packets of link types {other} and {} do not fit into one pcap file: write pcapng, by \
+                         extension or --format, or select an interface with -i",
                         found.link_type
                     ),
                 ));

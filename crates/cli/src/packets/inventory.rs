@@ -71,8 +71,9 @@ pub fn missing(
         DataFileKind::Series => ("rows of the series", "series"),
     };
     Some(format!(
-        "{} has no {what}: `netgrain run` writes them beside the packets, `netgrain record` does not; from packet files, \
-         `netgrain {verb} -r FILE` computes them for one query, and `netgrain run -r FILE --store DIR` for a store",
+        "{} has no {what}: `netgrain run` writes them beside the packets, `netgrain record` does not; from packet \
+         files, `netgrain {verb} -r FILE` computes them for one query, and `netgrain run -r FILE --store DIR` for a \
+         store",
         store.display()
     ))
 }

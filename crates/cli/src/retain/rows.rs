@@ -60,7 +60,8 @@ pub fn run(args: &RetainArgs, kind: DataFileKind) -> Result<Outcome, Failure> {
         }
         if kept.overruled > 0 {
             sys::say!(
-                "netgrain: {interface}: {} files were removed although {} holds their hour directories: the wait is over, and no other files could be removed",
+                "netgrain: {interface}: {} files were removed although {} holds their hour directories: the wait is \
+                 over, and no other files could be removed",
                 show_count(kept.overruled),
                 holder_names(&kept.by)
             );

@@ -37,7 +37,8 @@ impl SeriesFromFiles {
             let (mut rows, file_names) = match format(&path)? {
                 Format::Capture => captures(&with_captures(path, &mut files)?, filter, &mut warnings)?,
                 _ if !filter.is_empty() => {
-                    let text = "the file has rows, and FILTER applies to packets: use it with captures (-r FILE.pcap) or with a --store";
+                    let text = "the file has rows, and FILTER applies to packets: use it with captures (-r FILE.pcap) \
+                        or with a --store";
                     return Err(Failure::Said(format!("{}: {text}", path.display())));
                 }
                 Format::Parquet => parquet(&path, &mut warnings)?,

@@ -42,8 +42,8 @@ use std::path::{Path, PathBuf};
   netgrain series --live --from-multicast 239.129.0.0:4739 --multicast-interface eth0
 
 A second without packets is a row of zeros. A second without data has no row: a line reports the gap (in JSON an object
-with `gap`). With a filter, the series is computed from the stored packets that match; the number of flows is then unknown,
-and all rows have the direction `in`, because packet files do not store the direction.
+with `gap`). With a filter, the series is computed from the stored packets that match; the number of flows is then
+unknown, and all rows have the direction `in`, because packet files do not store the direction.
 
 {}", interval::HELP)
 )]
@@ -210,13 +210,13 @@ pub fn run(args: &SeriesArgs) -> Result<Outcome, Failure> {
 
 fn row_source(args: &SeriesArgs) -> Result<RowSource, Failure> {
     if !args.words.is_empty() && (args.live || args.from_multicast.is_some()) {
-        let text = "FILTER with --live: live rows are not computed from packets. Repeat the query (--from -1min FILTER), \
-                    follow the flow records (netgrain flows --live FILTER), or select by --interface and --direction";
+        let text = "FILTER with --live: live rows are not computed from packets. Repeat the query (--from -1min \
+            FILTER), follow the flow records (netgrain flows --live FILTER), or select by --interface and --direction";
         return Err(Failure::Said(text.into()));
     }
     if !args.words.is_empty() && args.direction == Some(DirectionArg::Out) {
-        let text = "--direction out with FILTER: packet files do not store the direction, and all matching packets count as \
-                    `in`; leave out --direction or the filter";
+        let text = "--direction out with FILTER: packet files do not store the direction, and all matching packets \
+            count as `in`; leave out --direction or the filter";
         return Err(Failure::Said(text.into()));
     }
     if !args.read.is_empty() {

@@ -140,7 +140,7 @@ fn what_cannot_be_asked_is_named_with_advice() {
     refused(&ask(&["--json", "--fields", "sourc"]), "sourc", "did you mean");
     refused(&ask(&["-w", "x"]), "--packets", "see netgrain flows --help");
     refused(&ask(&["--packets", "--group", "src"]), "of flows, not of groups", "leave out --group");
-    refused(&ask(&["--parquet", arg(&store.join("x"))]), "in the store", "anywhere else");
+    refused(&ask(&["--parquet", arg(&store.join("x"))]), "in the store", "elsewhere");
     refused(&ask(&["--from", "now", "--to", "-5min"]), "is after --to", "swap them");
     let note = dir.join("note");
     std::fs::write(&note, "no flows").expect("a file");

@@ -344,7 +344,7 @@ fn after_a_kill_the_answer_names_what_mends() {
     file.set_len(5000).expect("cut");
     let said = run(&["verify", arg(&store)]);
     assert!(said.status == Some(1) && said.out.contains("netgrain repair mends it"), "{said:?}");
-    assert!(said.out.contains("lost, unknown: what a dead recorder lost"), "{said:?}");
+    assert!(said.out.contains("lost, unknown: the losses of a dead recorder"), "{said:?}");
     let said = ask();
     assert!(said.status == Some(1) && said.err.contains("netgrain repair mends it"), "{said:?}");
     assert_eq!(run(&["repair", arg(&store)]).status, Some(0));
@@ -353,7 +353,7 @@ fn after_a_kill_the_answer_names_what_mends() {
     let said = run(&["verify", arg(&store)]);
     assert_eq!(said.status, Some(0), "{said:?}");
     assert!(said.out.contains("lost, by the ledger: ") && said.out.contains(" crash)"), "{said:?}");
-    assert!(!said.out.contains("lost, unknown: what a dead recorder lost"), "{said:?}");
+    assert!(!said.out.contains("lost, unknown: the losses of a dead recorder"), "{said:?}");
 }
 
 /// A block of pcapng: its type and its body, whose length is a multiple of four.
