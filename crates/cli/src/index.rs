@@ -90,7 +90,7 @@ pub fn run(args: &IndexArgs) -> Result<Outcome, Failure> {
             }
             for (link_type, packets) in &made.strange {
                 sys::say!(
-                    "netgrain: {}: {} packets have link type {}, which is not supported: the index has their times, \
+                    "netgrain: {}: {} packets are of link type {}, which is not understood: the index has their times, \
                      but not their addresses and ports",
                     file.display(),
                     show_count(*packets),

@@ -40,7 +40,7 @@ pub fn run(args: &RepairArgs) -> Result<Outcome, Failure> {
     let printed = Cell::new(0);
     let mut refused = false;
     let mut unreadable = 0;
-    let say = |event: &RepairEvent| {
+    let report = |event: &RepairEvent| {
         printed.set(printed.get() + 1);
         let mut written = written.borrow_mut();
         if written.is_ok() {
@@ -50,7 +50,7 @@ pub fn run(args: &RepairArgs) -> Result<Outcome, Failure> {
     let mut repair = Repair::new(DiskDevice::plain, |event: RepairEvent| {
         unreadable += u64::from(matches!(event, RepairEvent::Unreadable { .. }));
         refused |= event.is_refusal() || args.dry_run;
-        say(&event);
+        report(&event);
     })
     .sealing(seal)
     .claiming(Timestamp::ZERO.after(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO)));
@@ -67,7 +67,7 @@ pub fn run(args: &RepairArgs) -> Result<Outcome, Failure> {
             false => repair.path(&path),
         }
         if printed.get() == before {
-            say(&RepairEvent::Sound(path));
+            report(&RepairEvent::Sound(path));
         }
     }
     drop(repair);

@@ -14,7 +14,7 @@ use store::names::interface_folder;
 /// The time from the first packet on in which stored packets are looked for: the duration of a row.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The most packets that are counted.
+/// The maximum number of packets that are counted.
 const MAX_COUNT: u64 = 1_000_000;
 
 /// Returns a warning if the store has packets of this interface in the first second of the capture file to replay.

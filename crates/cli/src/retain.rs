@@ -23,7 +23,7 @@ use upkeep::retention::{ClockReading, Event, Free, Progress, RetentionScope, Ret
 /// system may free the space of removed files late.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A recorder creates an hour directory just before its first file, so younger empty directories stay.
+/// A recorder creates an hour directory just before its first file, so younger empty directories are kept.
 const FOLDERS_AFTER: Duration = Duration::from_secs(60);
 
 /// The retention rules as flags.
@@ -271,9 +271,9 @@ pub fn teller(as_json: bool) -> impl FnMut(&Event) + Send + 'static {
 
 /// The summary at the end, as text.
 pub fn summary(r: &RetentionReport) -> String {
-    let gone = |what: &str, gone: engine::FileTotals| match gone.files {
+    let part = |verb: &str, totals: engine::FileTotals| match totals.files {
         0 => String::new(),
-        files => format!(", {what} {} ({})", show_count(files), show_bytes(gone.bytes)),
+        files => format!(", {verb} {} ({})", show_count(files), show_bytes(totals.bytes)),
     };
     let oldest = r.oldest.as_ref().map(|t| format!(", the oldest from {t}")).unwrap_or_default();
     let trouble = r.trouble.as_ref().map(|t| format!("retention error: {t}\n")).unwrap_or_default();
@@ -281,8 +281,8 @@ pub fn summary(r: &RetentionReport) -> String {
         "retention: {} files kept ({}){oldest}{}{}; {} of {} free\n{trouble}",
         show_count(r.files),
         show_bytes(r.bytes),
-        gone("removed", r.removed),
-        gone("archived", r.archived),
+        part("removed", r.removed),
+        part("archived", r.archived),
         show_bytes(r.free),
         show_bytes(r.total),
     )

@@ -49,8 +49,9 @@ pub fn check_file(path: &Path, config: &mut Config) -> Result<Vec<String>, Strin
     let line = |finding: &Problem| places.get(&finding.key).copied().unwrap_or(usize::MAX);
     all.extend(contradictions(config).into_iter().map(|finding| (line(&finding), finding.text)));
     all.sort();
-    let say = |(line, text)| if line == usize::MAX { text } else { read::ConfigError { line, text }.to_string() };
-    Ok(all.into_iter().map(say).collect())
+    let text_of_error =
+        |(line, text)| if line == usize::MAX { text } else { read::ConfigError { line, text }.to_string() };
+    Ok(all.into_iter().map(text_of_error).collect())
 }
 
 /// Reads a file over the defaults.

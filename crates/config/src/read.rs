@@ -48,7 +48,7 @@ pub fn read(text: &str, folder: &Path, config: &mut Config) -> Result<(), Vec<Co
             continue;
         }
         let at = section.span().start;
-        let mut say = |at, text| errors.push(ConfigError { line: line(at), text });
+        let mut push_error = |at, text| errors.push(ConfigError { line: line(at), text });
         let name = section.get_ref();
         let known: Vec<&str> = sections().chain(["group"]).collect();
         match content.get_ref() {
@@ -56,12 +56,12 @@ pub fn read(text: &str, folder: &Path, config: &mut Config) -> Result<(), Vec<Co
                 for (key, value) in keys {
                     let full = format!("{name}.{}", key.get_ref());
                     if let Err(text) = set(config, &full, &raw_value(value)) {
-                        say(key.span().start, text);
+                        push_error(key.span().start, text);
                     }
                 }
             }
-            DeValue::Table(_) => say(at, format!("no section [{name}]{}", suggestion(name, known.into_iter()))),
-            _ => say(at, format!("{name}: a key must be in a section{}", section_hint(name))),
+            DeValue::Table(_) => push_error(at, format!("no section [{name}]{}", suggestion(name, known.into_iter()))),
+            _ => push_error(at, format!("{name}: a key must be in a section{}", section_hint(name))),
         }
     }
     errors.sort_by_key(|e| e.line);

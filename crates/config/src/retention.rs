@@ -10,7 +10,7 @@ use store::DiskDevice;
 use store::device::{Housekeeping, Space};
 use upkeep::retention::{Free, ParseFreeError, Rules};
 
-/// The least number of files for which an interface must have space: the file being written, the file prepared after
+/// The minimum number of files for which an interface must have space: the file being written, the file prepared after
 /// it, the file being completed, and one file to keep.
 const MIN_FILES: u64 = 4;
 
@@ -42,9 +42,9 @@ impl FromStr for KeepFree {
 pub struct RetentionRules {
     /// Space to keep free; `None` lets a recorder make space for its next files.
     pub keep_free: Option<KeepFree>,
-    /// The greatest size in bytes of the files of each interface.
+    /// The maximum total size in bytes of the files of each interface.
     pub max_size: Option<u64>,
-    /// The greatest age of a file.
+    /// The maximum age of a file.
     pub max_age: Option<Duration>,
     /// The directory to which files are moved instead of being removed.
     pub archive: Option<PathBuf>,

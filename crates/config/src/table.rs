@@ -124,7 +124,7 @@ sections! {
         /// Capture filter (docs/reference/filters.md): packets that do not match are counted but not stored.
         filter: Option<String> = None, Start;
         /// File with a program of the packet language that decides on every packet before it is stored, in the kernel
-        /// as far as possible (docs/design/kernel-programs.md). SIGHUP others the file and swaps the running program
+        /// as far as possible (docs/design/kernel-programs.md). SIGHUP rereads the file and swaps the running program
         /// if it differs; it can neither add nor remove a program.
         program: Option<PathBuf> = None, Reload;
     }

@@ -118,23 +118,23 @@ fn ports(config: &Config, found: &mut Vec<Problem>) {
 fn targets(config: &Config, found: &mut Vec<Problem>) {
     let (targets, several) = (&config.export.targets, config.capture.interfaces.len() > 1);
     let made = (config.flow.record, config.series.record);
-    let mut say = |text: String| found.push(Problem::new("export.targets", text));
+    let mut report = |text: String| found.push(Problem::new("export.targets", text));
     if !targets.is_empty() && made == (false, false) {
-        say("nothing to export: flow.record or series.record must be true".into());
+        report("nothing to export: flow.record or series.record must be true".into());
     }
     for (i, target) in targets.iter().enumerate() {
         let to = match Destination::parse(target) {
             Ok(to) => to,
             Err(text) => {
-                say(text);
+                report(text);
                 continue;
             }
         };
         if targets[..i].contains(target) {
-            say(format!("{target} is listed twice; write it once"));
+            report(format!("{target} is listed twice; write it once"));
         }
         if target.starts_with(FILE) && several {
-            say(format!(
+            report(format!(
                 "{target}: a file has the data of one interface; start a run for each interface, or export to a \
                  collector"
             ));
@@ -144,7 +144,7 @@ fn targets(config: &Config, found: &mut Vec<Problem>) {
         }
         let (kinds, key, other) =
             if to.flows { ("flow records", "flow.record", "series") } else { ("rows", "series.record", "flows") };
-        say(format!("{target} gets {kinds}, but none are made: set {key} to true, or write {target},kinds={other}"));
+        report(format!("{target} gets {kinds}, but none are made: set {key} to true, or write {target},kinds={other}"));
     }
 }
 

@@ -153,7 +153,7 @@ impl Setting for Size {
     }
 }
 
-/// The greatest age of a file before retention removes it.
+/// The maximum age of a file before retention removes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Age(pub Duration);
 

@@ -43,7 +43,7 @@ pub fn examine(store: &Path, request: &Request, fastest: Option<u32>, tree: &Tre
     all.push(file_system(&s, &folder, tree));
     all.push(space(&s, room, request.segment, fastest));
     all.push(queue(&s, &folder, tree));
-    let speed = request.wants(&[&checks::WRITE_SPEED]);
+    let speed = request.includes(&[&checks::WRITE_SPEED]);
     let most = if speed { PROBE_MAX.min(room.free / PROBE_SHARE) } else { BLOCK as u64 };
     match probe(&folder, most) {
         Ok(probe) => {
@@ -116,12 +116,12 @@ fn space(s: &Subject, room: FsSpace, segment: u64, fastest: Option<u32>) -> Find
     let minutes = fastest.map(|m| room.free as f64 / (f64::from(m) * 1e6 / 8.0) / 60.0);
     let lasts = minutes.map_or_else(String::new, |minutes| format!(", {minutes:.1} min at the full rate of the link"));
     let found = format!("{} free of {}{lasts}", show_bytes(room.free), show_bytes(room.total));
-    let mend = "remove old files, or set retention rules (docs/reference/retention.md)";
+    let fix_text = "remove old files, or set retention rules (docs/reference/retention.md)";
     if room.free < segment.max(BLOCK as u64) {
-        return Finding::new(&checks::SPACE, s, State::Bad, format!("{found}: less than one file")).fix(mend);
+        return Finding::new(&checks::SPACE, s, State::Bad, format!("{found}: less than one file")).fix(fix_text);
     }
     if share < LITTLE || minutes.is_some_and(|minutes| minutes < SHORT) {
-        return Finding::new(&checks::SPACE, s, State::Warning, found).fix(mend);
+        return Finding::new(&checks::SPACE, s, State::Warning, found).fix(fix_text);
     }
     Finding::good(&checks::SPACE, s, found)
 }

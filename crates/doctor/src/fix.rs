@@ -81,7 +81,7 @@ pub fn apply(
             _ => step.change.setting.write(tree, &step.was),
         };
         if back.is_ok() {
-            journal.forget(journal.entries().len() - 1)?;
+            journal.remove(journal.entries().len() - 1)?;
         }
     }
     Ok(done)

@@ -254,7 +254,7 @@ fn network_stack(f: &Facts) -> Finding {
     let found =
         format!("{} dropped, time budget exceeded {} times since boot", show_count(n.dropped), show_count(n.squeezed));
     // The counters start at boot and still contain losses from before an earlier fix. So a value that is already large
-    // enough is not raised, whatever the counters say.
+    // enough is not raised, whatever values the counters have.
     let (path, value) = if n.dropped > 0 && (1..MAX_BACKLOG).contains(&n.backlog) {
         ("proc/sys/net/core/netdev_max_backlog", (n.backlog * 4).min(MAX_BACKLOG))
     } else if n.squeezed * SQUEEZED > n.processed && (1..MAX_BUDGET).contains(&n.budget) {

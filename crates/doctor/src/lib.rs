@@ -57,7 +57,7 @@ pub struct Request {
 
 impl Request {
     /// True if the request includes at least one of these checks.
-    fn wants(&self, checks: &[&Check]) -> bool {
+    fn includes(&self, checks: &[&Check]) -> bool {
         self.only.is_empty() || checks.iter().any(|c| self.only.iter().any(|o| o == c.name))
     }
 }
@@ -72,7 +72,7 @@ pub fn examine(request: &Request, tree: &Tree) -> Result<Vec<Finding>, SourceErr
     let mut findings = Vec::new();
     let mut fastest = None;
     let of_ports: Vec<&Check> = Check::ALL.iter().copied().filter(|c| c.about == checks::CheckSubject::Port).collect();
-    if request.wants(&of_ports) || (request.store.is_some() && request.wants(&[&checks::WRITE_SPEED])) {
+    if request.includes(&of_ports) || (request.store.is_some() && request.includes(&[&checks::WRITE_SPEED])) {
         for name in ports(request)? {
             let facts = port::Facts::gather(&name, request.dedicated, tree)?;
             fastest = fastest.max(facts.speed.map(|s| s.megabits));
@@ -88,7 +88,7 @@ pub fn examine(request: &Request, tree: &Tree) -> Result<Vec<Finding>, SourceErr
     if let Some(store) = &request.store {
         findings.extend(disk::examine(store, request, fastest, tree));
     }
-    findings.retain(|f| request.wants(&[f.check]));
+    findings.retain(|f| request.includes(&[f.check]));
     Ok(findings)
 }
 

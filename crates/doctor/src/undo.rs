@@ -115,7 +115,7 @@ impl Journal {
     ///
     /// # Errors
     /// [`JournalError::Io`].
-    pub fn forget(&mut self, at: usize) -> Result<(), JournalError> {
+    pub fn remove(&mut self, at: usize) -> Result<(), JournalError> {
         self.entries.remove(at);
         self.save()
     }
@@ -172,7 +172,7 @@ pub fn undo(
         let done = outcome.is_ok();
         report(&entry, outcome);
         if done {
-            journal.forget(at)?;
+            journal.remove(at)?;
         } else {
             failed += 1;
         }

@@ -1,4 +1,4 @@
-//! Key files: created for the owner alone, and refused if other users can read them.
+//! Key files: created with access for the owner only, and rejected if other users have access to them.
 
 use crate::outcome::Failure;
 use convert::anonymise::Key;

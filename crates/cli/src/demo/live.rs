@@ -1,6 +1,6 @@
 //! The demo with root privileges: in a network namespace of its own, `netgrain gen` sends the background traffic from a
 //! child process and a thread sends the scan, both into one end of a veth pair; the pipeline captures at the other end.
-//! The namespace belongs to this process and its children alone, so it vanishes with them in every case.
+//! The namespace belongs to this process and its children only, so it disappears with them in every case.
 
 use super::incident::Scan;
 use super::queries::LiveQuery;

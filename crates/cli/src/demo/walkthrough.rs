@@ -83,7 +83,7 @@ impl Walkthrough {
         self.check_scanner(&hosts, scanned);
     }
 
-    /// Compares the greatest source with the senders.
+    /// Compares the source with the most flows with the senders.
     fn check_scanner(&mut self, hosts: &[SourceHost], scanned: u64) {
         match hosts.first() {
             Some(first) if first.src == SCANNER.to_string() => {

@@ -34,9 +34,9 @@ pub fn format(path: &Path) -> Result<Format, Failure> {
     if path == Path::new("-") {
         return Ok(Format::Capture);
     }
-    let say = |e: io::Error| Failure::unreadable(path, &e);
-    let mut file = BufReader::new(File::open(path).map_err(say)?);
-    let begin = file.fill_buf().map_err(say)?;
+    let failure = |e: io::Error| Failure::unreadable(path, &e);
+    let mut file = BufReader::new(File::open(path).map_err(failure)?);
+    let begin = file.fill_buf().map_err(failure)?;
     if begin.starts_with(b"PAR1") {
         return Ok(Format::Parquet);
     }

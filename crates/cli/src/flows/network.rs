@@ -15,7 +15,7 @@ use sys::netlink::Netlink;
 /// The longest wait for a message before the stop flag is checked.
 const TIMEOUT: Duration = Duration::from_millis(100);
 
-/// The most exporter interfaces that are numbered at a time; beyond, all numbers are assigned anew.
+/// The maximum number of exporter interfaces with a number; with more, all numbers are assigned again from 0.
 const INTERFACES_MAX: usize = 4096;
 
 /// errno-base.h: the error of joining a group to which no interface has a route.

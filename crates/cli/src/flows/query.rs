@@ -129,7 +129,7 @@ pub fn file_hint(words: &[&str]) -> Option<String> {
     Some(format!("{file} is a file: use -r {file} instead of --store"))
 }
 
-/// The plan of sums, if groups or totals are wanted.
+/// The plan of the sums, if groups or totals are requested.
 fn plan(args: &FlowsArgs) -> Result<Option<Plan>, Failure> {
     if args.group.is_empty() && args.top.is_none() && args.by.is_none() {
         return Ok(None);

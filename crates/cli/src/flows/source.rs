@@ -100,7 +100,7 @@ impl<'a> Records<'a> {
         Ok(Step::End)
     }
 
-    /// The sums of all records, from columns alone where they suffice.
+    /// The sums of all records; only the columns of the sums are read where they suffice.
     pub fn grouped(&mut self, plan: &Plan) -> Result<Aggregation, Failure> {
         let mut groups = Aggregator::new(plan.clone());
         if let Feed::Store(flows) = &self.feed

@@ -5,7 +5,7 @@ use base::units::show_count;
 use serde_json::Value;
 use std::io::{self, Write};
 
-/// The most characters of a program in a line.
+/// The maximum length of a program in a line, in characters.
 const PROGRAM_WIDTH: usize = 40;
 
 /// Prints the result of loading a program as JSON.
@@ -121,8 +121,8 @@ pub fn stats(groups: &[Value], json: bool) -> Result<Outcome, Failure> {
             }
         }
         for map in g["maps"].as_array().into_iter().flatten() {
-            let [used, most, refused] = ["used", "capacity", "refused"].map(|key| show_count(number(map, key)));
-            writeln!(out, "  map {}: {used} of {most} entries, refused {refused}", text(map, "map"))?;
+            let [used, capacity, refused] = ["used", "capacity", "refused"].map(|key| show_count(number(map, key)));
+            writeln!(out, "  map {}: {used} of {capacity} entries, refused {refused}", text(map, "map"))?;
         }
         if let Some(line) = fragments(&g["fragments"]) {
             writeln!(out, "  {line}")?;

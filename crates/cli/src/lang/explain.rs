@@ -51,7 +51,7 @@ pub fn table(compiled: &Compiled, out: &mut impl Write) -> io::Result<()> {
         )?;
     }
     let cost = program.cost();
-    writeln!(out, "{:<8} {:>12} {:>8}  {} at least", "all", cost.size, cost.longest, cost.shortest)?;
+    writeln!(out, "{:<8} {:>12} {:>8}  shortest path: {}", "all", cost.size, cost.longest, cost.shortest)?;
     match &in_kernel {
         Ok(object) => {
             let (stages, instructions) = (object.stages, object.code.insns().len());

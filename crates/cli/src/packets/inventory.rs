@@ -13,27 +13,27 @@ const MAX: usize = 6;
 
 /// Lists the interfaces of a store.
 pub fn inventories(store: &Path) -> Result<Vec<InterfaceInventory>, Failure> {
-    let say = |what: &str| Failure::Said(format!("{}: {what}", store.display()));
+    let failure = |what: &str| Failure::Said(format!("{}: {what}", store.display()));
     let entries = match std::fs::read_dir(store) {
         Ok(entries) => entries,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-            return Err(say("there is no such folder; name the --store that `netgrain record` writes"));
+            return Err(failure("there is no such folder; name the --store that `netgrain record` writes"));
         }
         Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => {
-            return Err(say("no permission to list this folder; run as the owner of the store, or as root"));
+            return Err(failure("no permission to list this folder; run as the owner of the store, or as root"));
         }
         Err(e) if e.kind() == std::io::ErrorKind::NotADirectory => {
-            return Err(say(
+            return Err(failure(
                 "a file, not a folder; use -r for a capture, or name the --store that `netgrain record` writes",
             ));
         }
-        Err(e) => return Err(say(&sys::advice::unreadable(&e))),
+        Err(e) => return Err(failure(&sys::advice::unreadable(&e))),
     };
     drop(entries);
-    let names = catalogue::interfaces(store).map_err(|e| say(&e.to_string()))?;
+    let names = catalogue::interfaces(store).map_err(|e| failure(&e.to_string()))?;
     let found: Vec<InterfaceInventory> = names.iter().map(|name| InterfaceInventory::of(store, name)).collect();
     if found.is_empty() {
-        return Err(say("nothing has been recorded here; name the --store that `netgrain record` writes"));
+        return Err(failure("nothing has been recorded here; name the --store that `netgrain record` writes"));
     }
     Ok(found)
 }

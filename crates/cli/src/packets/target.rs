@@ -25,24 +25,24 @@ impl ProtectedPaths<'_> {
         if overwrite::is_stdout(path) {
             return Ok(());
         }
-        let say = |what: String| Failure::Said(format!("{}: {what}", path.display()));
+        let failure = |what: String| Failure::Said(format!("{}: {what}", path.display()));
         if path.file_name().is_none() {
-            return Err(say("not the name of a file".into()));
+            return Err(failure("not the name of a file".into()));
         }
         let place = folder(path)
             .canonicalize()
-            .map_err(|e| say(format!("{}; the folder must exist", sys::advice::cause(&e))))?;
+            .map_err(|e| failure(format!("{}; the folder must exist", sys::advice::cause(&e))))?;
         if let Some(store) = self.store.and_then(|s| s.canonicalize().ok())
             && (place.starts_with(&store) || path.canonicalize().is_ok_and(|there| there.starts_with(&store)))
         {
-            return Err(say("the output is inside of the store; write it elsewhere".into()));
+            return Err(failure("the output is inside of the store; write it elsewhere".into()));
         }
         // Compared by inode, because a hard or symbolic link leads to the same bytes.
         let identity = |path: &Path| std::fs::metadata(path).ok().map(|m| (m.dev(), m.ino()));
         if let Some(there) = identity(path)
             && self.files.iter().any(|f| identity(f) == Some(there))
         {
-            return Err(say("the file is an input of this command; write to another file".into()));
+            return Err(failure("the file is an input of this command; write to another file".into()));
         }
         overwrite::check(path, self.force).map_err(Failure::say)
     }
@@ -78,7 +78,7 @@ impl Target {
         if overwrite::is_stdout(path) {
             return Ok((Self::Pipe, Box::new(io::stdout())));
         }
-        let say = |what: String| Failure::Said(format!("{}: {what}", path.display()));
+        let failure = |what: String| Failure::Said(format!("{}: {what}", path.display()));
         let regular = std::fs::metadata(path).map_or(true, |m| m.is_file());
         if follow || !regular {
             let new = path.symlink_metadata().is_err();
@@ -87,14 +87,14 @@ impl Target {
                 .create(true)
                 .truncate(true)
                 .open(path)
-                .map_err(|e| say(sys::advice::uncreatable(&e)))?;
+                .map_err(|e| failure(sys::advice::uncreatable(&e)))?;
             return Ok((Self::InPlace { path: path.to_owned(), new }, Box::new(file)));
         }
         let mut hidden = std::ffi::OsString::from(".");
         hidden.push(path.file_name().unwrap_or_default());
         hidden.push(format!(".{}.partial", std::process::id()));
         let hidden = folder(path).join(hidden);
-        let file = sys::nofollow::create_anew(&hidden).map_err(|e| say(sys::advice::uncreatable(&e)))?;
+        let file = sys::nofollow::create_anew(&hidden).map_err(|e| failure(sys::advice::uncreatable(&e)))?;
         Ok((Self::Renamed(path.to_owned(), hidden), Box::new(file)))
     }
 

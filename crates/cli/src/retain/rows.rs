@@ -96,23 +96,25 @@ fn keep(
 }
 
 fn rules(args: &RetainArgs, kind: DataFileKind) -> Result<RetentionRules, Failure> {
-    let say = |text: String| Err(Failure::Said(text));
+    let refuse = |text: String| Err(Failure::Said(text));
     let given = &args.rules;
     let name = kind.name();
     if given.keep_free.is_some() {
-        return say(format!("--keep-free applies to packets only: use --max-size or --max-age for {name}"));
+        return refuse(format!("--keep-free applies to packets only: use --max-size or --max-age for {name}"));
     }
     if given.archive.is_some() {
-        return say(format!("--archive applies to packets only: copy files of {name} before they are removed"));
+        return refuse(format!("--archive applies to packets only: copy files of {name} before they are removed"));
     }
     if given.max_age.is_none() && given.max_size.is_none() {
-        return say("retain: no rule: add --max-size or --max-age".into());
+        return refuse("retain: no rule: add --max-size or --max-age".into());
     }
     if given.max_age.is_some_and(|age| age < MIN_AGE) {
-        return say("--max-age: less than a second would empty the store: write 30d, 12h".into());
+        return refuse("--max-age: less than a second would empty the store: write 30d, 12h".into());
     }
     if given.max_size.is_some_and(|most| most < MIN_SIZE) {
-        return say("--max-size: less than 1MiB would empty the store: write a size with its unit, as in 2GB".into());
+        return refuse(
+            "--max-size: less than 1MiB would empty the store: write a size with its unit, as in 2GB".into(),
+        );
     }
     Ok(RetentionRules { max_age: given.max_age, max_size: given.max_size, wait: given.wait_for_readers })
 }

@@ -41,7 +41,7 @@ fn what_cannot_be_done_is_said_in_one_line_and_leaves_no_file() {
     refused(&convert(&[arg(dir.path()), "-w", arg(&out)]), &["a folder, not a capture"]);
     refused(&convert(&["/etc/passwd", "-w", arg(&out)]), &["/etc/passwd", "not a capture"]);
     refused(&convert(&[arg(&file), "-w", arg(&dir.join("no/out.pcap"))]), &["no/out.pcap"]);
-    refused(&convert(&[arg(&file), "-w", arg(dir.path())]), &["names a folder"]);
+    refused(&convert(&[arg(&file), "-w", arg(dir.path())]), &["is a folder"]);
     refused(&convert(&[arg(&file), "-w", arg(&out), "--filter", "hots 1.2.3.4"]), &["did you mean `host`?"]);
     refused(&convert(&[arg(&file), "-w", arg(&out), "--from", "soon"]), &["soon"]);
     refused(&convert(&[arg(&file), "-w", arg(&out), "--from", "now", "--to", "-1h"]), &["swap them"]);

@@ -113,7 +113,7 @@ fn behind_a_capture_that_is_cut_the_others_are_taken_too() {
     let args = ["run", "-r", arg(&cut), arg(&whole), "--store", arg(&store), "--json", "-q"];
     let said = run(&[&args[..], &RING[..]].concat());
     assert_eq!(said.status, Some(1), "{said:?}");
-    assert!(said.err.contains("cut.pcap") && said.err.contains("at least one was lost"), "{}", said.err);
+    assert!(said.err.contains("cut.pcap") && said.err.contains("at least one packet was lost"), "{}", said.err);
     let stored = objects(&said.out).pop().expect("a report")["report"]["stored"].as_u64().expect("a number");
     assert!((4000..6000).contains(&stored), "half of one and all of the other: {stored}");
     // What is no capture at all is an error, wherever it stands.
@@ -172,7 +172,7 @@ fn the_check_refuses_what_a_run_refuses_with_its_line_beside_what_is_misspelt() 
         assert_eq!((said.status, said.err.lines().count()), (Some(2), 1), "{line}: {said:?}");
         assert!(said.err.contains(part), "{line}: {}", said.err);
     }
-    for (ports, part) in [("\"a/b\"", "no name of an interface"), ("\"eth1\", \"eth1\"", "is listed twice")] {
+    for (ports, part) in [("\"a/b\"", "not the name of an interface"), ("\"eth1\", \"eth1\"", "is listed twice")] {
         std::fs::write(&file, format!("[capture]\ninterfaces = [{ports}]\n")).expect("a file");
         let said = run(&["config", "--check", arg(&file)]);
         assert!(said.status == Some(1) && said.err.contains("line 2") && said.err.contains(part), "{said:?}");

@@ -185,10 +185,10 @@ fn a_source_that_does_not_suit_the_port_is_refused_with_one_that_does() {
         refused(
             &on("vb", &["--source-kind", "af-xdp"]),
             "192.0.2.9",
-            "--source-kind tpacket to share it, or --dedicated",
+            "--source-kind tpacket to share the interface, or --dedicated",
         );
         for flags in [&["--source-kind", "af-xdp"][..], &["--source-kind", "af-xdp", "--dedicated"]] {
-            refused(&on("lo", flags), "lo: AF_XDP", "say --source-kind tpacket");
+            refused(&on("lo", flags), "lo: AF_XDP", "use --source-kind tpacket");
         }
     }
     let shared =
