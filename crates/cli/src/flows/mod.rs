@@ -53,7 +53,7 @@ use std::time::Instant;
 
 A filter applies to the whole flow record, inside of any tunnel: src is the initiator (the sender of the first packet),
 dst is the responder, as for --group. In addition to the primitives for packets there are bytes packets bps pps bpp
-flags (of both directions; after src or dst, of the packets that this host sent), duration, rtt, state and end:
+flags (of both directions; after src or dst, of the packets that this host sent) and duration rtt state end of the flow:
 'src host 10.1.2.3 and bytes > 1M and duration > 10s and state reset'.
 
 {}", interval::HELP)

@@ -479,7 +479,7 @@ fn another_user_may_what_the_policy_lets_it_and_no_more() {
         assert!(said.status == Some(2) && said.err.contains("restricted to user 0"), "{verb}: {said:?}");
     }
     let joined = unknown_client("join", &[&["all"], &count[..]].concat());
-    assert!(joined.err.contains("place 0"), "{joined:?}");
+    assert!(joined.err.contains("slot 0"), "{joined:?}");
     assert_eq!(unknown_client("swap", &["all", "drop udp"]).status, Some(0));
     let file = dir.join("stolen.pcap");
     let said = unknown_client("attach", &["all", "-w", arg(&file)]);
