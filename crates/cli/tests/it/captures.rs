@@ -114,7 +114,7 @@ fn the_series_of_a_filter_over_a_capture_is_that_of_the_store() {
     let rows = dir.join("rows.parquet");
     assert_eq!(run(&["series", "-r", arg(&file), "--parquet", arg(&rows)]).status, Some(0));
     let refused = run(&["series", "-r", arg(&rows), &filter]);
-    assert!(refused.status == Some(2) && refused.err.contains("rows know no packets"), "{refused:?}");
+    assert!(refused.status == Some(2) && refused.err.contains("FILTER applies to packets"), "{refused:?}");
 }
 
 #[test]

@@ -41,12 +41,12 @@ fn what_cannot_be_done_is_said_in_one_line_and_leaves_no_file() {
     refused(&convert(&[arg(dir.path()), "-w", arg(&out)]), &["a folder, not a capture"]);
     refused(&convert(&["/etc/passwd", "-w", arg(&out)]), &["/etc/passwd", "not a capture"]);
     refused(&convert(&[arg(&file), "-w", arg(&dir.join("no/out.pcap"))]), &["no/out.pcap"]);
-    refused(&convert(&[arg(&file), "-w", arg(dir.path())]), &["names a folder"]);
+    refused(&convert(&[arg(&file), "-w", arg(dir.path())]), &["is a folder"]);
     refused(&convert(&[arg(&file), "-w", arg(&out), "--filter", "hots 1.2.3.4"]), &["did you mean `host`?"]);
     refused(&convert(&[arg(&file), "-w", arg(&out), "--from", "soon"]), &["soon"]);
-    refused(&convert(&[arg(&file), "-w", arg(&out), "--from", "now", "--to", "-1h"]), &["exchange them"]);
-    refused(&convert(&[arg(&file), "-w", "-", "--split-packets", "5"]), &["standard output is one file"]);
-    refused(&convert(&[arg(&file), "-w", arg(&out), "--split-size", "0"]), &["no size to split"]);
+    refused(&convert(&[arg(&file), "-w", arg(&out), "--from", "now", "--to", "-1h"]), &["swap them"]);
+    refused(&convert(&[arg(&file), "-w", "-", "--split-packets", "5"]), &["standard output cannot be split"]);
+    refused(&convert(&[arg(&file), "-w", arg(&out), "--split-size", "0"]), &["not a size for this flag"]);
     refused(&convert(&[arg(&file), "-w", arg(&out), "--anonymise"]), &["--key-file"]);
     refused(
         &convert(&[arg(&file), "-w", arg(&out), "--anonymise", "--key-file", arg(&key)]),
@@ -214,7 +214,7 @@ fn the_name_decides_the_format_of_what_is_written_whoever_writes_it() {
     assert!(!packed.exists());
     let raw = dir.join("a.raw");
     refused(&run(&["packets", "-r", arg(&file), "-w", arg(&raw)]), &["a.raw", "netgrain convert"]);
-    refused(&run(&["gen", "-w", arg(&dir.join("a.pcapng")), "--packets", "1"]), &["name it .pcap"]);
+    refused(&run(&["gen", "-w", arg(&dir.join("a.pcapng")), "--packets", "1"]), &["name the file .pcap"]);
     assert!(!raw.exists());
 }
 

@@ -126,7 +126,7 @@ fn the_same_capture_again_is_said_and_one_that_is_cut_off_is_taken_up_to_there()
         let store = dir.join(verb);
         let said = replay(verb, &cut, &store);
         assert_eq!(said.status, Some(1), "{said:?}");
-        assert!(said.err.contains("at least one was lost there"), "{said:?}");
+        assert!(said.err.contains("at least one packet was lost there"), "{said:?}");
         assert_eq!(count(&["--store", arg(&store)]), (499, Some(0)), "{verb}");
         let nothing = dir.join("nothing.pcap");
         assert_eq!(replay(verb, &nothing, &store).status, Some(2), "a file that is not there");

@@ -139,12 +139,12 @@ fn what_cannot_be_asked_is_named_with_advice() {
     refused(&ask(&["--fields", "src"]), "--fields", "--json or --csv");
     refused(&ask(&["--json", "--fields", "sourc"]), "sourc", "did you mean");
     refused(&ask(&["-w", "x"]), "--packets", "see netgrain flows --help");
-    refused(&ask(&["--packets", "--group", "src"]), "of flows, not of groups", "leave out --group");
-    refused(&ask(&["--parquet", arg(&store.join("x"))]), "in the store", "anywhere else");
-    refused(&ask(&["--from", "now", "--to", "-5min"]), "is after --to", "exchange them");
+    refused(&ask(&["--packets", "--group", "src"]), "selects flows, not groups", "leave out --group");
+    refused(&ask(&["--parquet", arg(&store.join("x"))]), "in the store", "elsewhere");
+    refused(&ask(&["--from", "now", "--to", "-5min"]), "is after --to", "swap them");
     let note = dir.join("note");
     std::fs::write(&note, "no flows").expect("a file");
-    refused(&run(&["flows", "-r", arg(&note)]), "neither a capture", "name a file of one of these");
+    refused(&run(&["flows", "-r", arg(&note)]), "neither a capture", "name a file in one of these formats");
     refused(&run(&["packets", "--store", arg(&store), "--flow", "xyz"]), "\"xyz\" is not the id", "the number");
     assert!(!dir.join("x").exists());
 }

@@ -157,10 +157,10 @@ fn who_asks_packets_for_what_is_in_a_tunnel_is_told_of_its_flows() {
     let (packets, series) = (ask("packets", "host 10.0.0.1"), ask("series", "port 2222"));
     assert_eq!((packets.status, series.status), (Some(1), Some(0)), "{packets:?} {series:?}");
     for said in [&packets, &series] {
-        assert!(said.err.contains("in tunnels") && said.err.contains("--packets"), "{}", said.err);
+        assert!(said.err.contains("inside of tunnels") && said.err.contains("--packets"), "{}", said.err);
     }
     let elsewhere = ask("packets", "host 10.0.0.9");
-    assert!(elsewhere.status == Some(1) && !elsewhere.err.contains("in tunnels"), "{}", elsewhere.err);
+    assert!(elsewhere.status == Some(1) && !elsewhere.err.contains("inside of tunnels"), "{}", elsewhere.err);
     let theirs = run(&["flows", "--store", arg(&store), "host 10.0.0.1", "--packets", "--json"]);
     assert_eq!((theirs.status, theirs.out.lines().count()), (Some(0), 4), "{theirs:?}");
 }

@@ -311,7 +311,7 @@ fn an_engine_that_stands_still_or_was_killed_is_no_success() {
     assert_eq!(engine.group("stats", &["g"]).status, Some(0), "it goes on");
     engine.running.0.kill().expect("it runs");
     let (status, said) = member.end();
-    assert!(status == Some(1) && said.contains("gone without an end"), "{status:?}: {said}");
+    assert!(status == Some(1) && said.contains("without an end descriptor"), "{status:?}: {said}");
 }
 
 #[test]

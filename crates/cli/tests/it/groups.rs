@@ -253,7 +253,7 @@ fn a_file_that_is_full_is_told_of_once_and_stays_in_the_books_when_it_is_detache
     assert_eq!(engine.group("detach", &["g", "0"]).status, Some(0));
     let said = engine.group("stats", &["g"]);
     assert_eq!(said.status, Some(1), "{said:?}");
-    assert!(said.out.contains("interfaces and files that are closed: put 12, failed 8"), "{said:?}");
+    assert!(said.out.contains("closed interfaces and files: sent 12, failed 8"), "{said:?}");
     assert_eq!(of(&engine.books("g")["departed"]), [12, 8]);
     signal(&engine.running.0, "INT");
     let Engine { running, err, .. } = engine;
@@ -479,7 +479,7 @@ fn another_user_may_what_the_policy_lets_it_and_no_more() {
         assert!(said.status == Some(2) && said.err.contains("restricted to user 0"), "{verb}: {said:?}");
     }
     let joined = unknown_client("join", &[&["all"], &count[..]].concat());
-    assert!(joined.err.contains("place 0"), "{joined:?}");
+    assert!(joined.err.contains("slot 0"), "{joined:?}");
     assert_eq!(unknown_client("swap", &["all", "drop udp"]).status, Some(0));
     let file = dir.join("stolen.pcap");
     let said = unknown_client("attach", &["all", "-w", arg(&file)]);

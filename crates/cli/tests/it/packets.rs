@@ -49,7 +49,7 @@ fn what_cannot_be_asked_is_named_with_advice() {
     let store = store(&dir, 100, &[]);
     let ask = |more: &[&str]| packets(&store, more);
     refused(&ask(&["--from", "yesterday"]), "\"yesterday\" is not a time", "-10min");
-    refused(&ask(&["--from", "now", "--to", "-5min"]), "is after --to", "exchange them");
+    refused(&ask(&["--from", "now", "--to", "-5min"]), "is after --to", "swap them");
     refused(&ask(&["--around", "10:42", "--from", "now"]), "--from", "see netgrain packets --help");
     refused(&ask(&["-i", "sin"]), "sin", "did you mean sim?");
     refused(&ask(&["-i", "wlan0"]), "wlan0", "it has sim");
@@ -57,13 +57,13 @@ fn what_cannot_be_asked_is_named_with_advice() {
     refused(&ask(&["--count", "-w", "x"]), "-w", "see netgrain packets --help");
     refused(&ask(&["-w", arg(&dir.join("no/folder/x"))]), "no/folder/x", "the folder must exist");
     let sealed = common::walk(&store).into_iter().find(|p| p.extension().is_some_and(|e| e == "pcap")).expect("a file");
-    refused(&ask(&["-w", arg(&sealed)]), arg(&sealed), "write it anywhere else");
+    refused(&ask(&["-w", arg(&sealed)]), arg(&sealed), "write it elsewhere");
     let link = dir.join("link");
     std::os::unix::fs::symlink(&sealed, &link).expect("a link");
-    refused(&ask(&["--follow", "-w", arg(&link)]), "in the store", "write it anywhere else");
+    refused(&ask(&["--follow", "-w", arg(&link)]), "in the store", "write it elsewhere");
     std::fs::remove_file(&link).expect("removed");
-    refused(&ask(&["-w", arg(&store.join("x"))]), "in the store", "write it anywhere else");
-    refused(&run(&["packets", "-r", arg(&sealed), "-w", arg(&sealed)]), "being read", "another file");
+    refused(&ask(&["-w", arg(&store.join("x"))]), "in the store", "write it elsewhere");
+    refused(&run(&["packets", "-r", arg(&sealed), "-w", arg(&sealed)]), "is an input", "another file");
     refused(&run(&["packets", "-r", arg(dir.path())]), "a folder", "--store");
     refused(&run(&["packets", "-r", arg(&none), "-w", arg(&dir.join("out"))]), arg(&none), "");
     let left: Vec<_> =
@@ -215,7 +215,7 @@ fn a_capture_tells_other_tools_of_the_question_the_interface_and_the_ledger() {
     let tree = say(&mut tshark).out;
     let n = |name: &str| report["interval"][name].as_u64().expect("a count");
     for text in [
-        "asked: packets of `udp`".to_owned(),
+        "query: packets of `udp`".to_owned(),
         "stamped by".to_owned(),
         "greater 100".to_owned(),
         "none lost".to_owned(),
@@ -422,7 +422,7 @@ fn the_capture_behind_an_index_is_not_written_over() {
     std::fs::hard_link(&one, &link).expect("a link");
     let index = common::walk(&into).pop().expect("an index");
     for target in [&one, &link, &index] {
-        refused(&run(&["packets", "-r", arg(&index), "-w", arg(target)]), "being read", "another file");
+        refused(&run(&["packets", "-r", arg(&index), "-w", arg(target)]), "is an input", "another file");
     }
     assert_eq!(std::fs::read(&one).expect("a capture"), before);
     let said = run(&["packets", "-r", arg(&index), "--count"]);
@@ -441,7 +441,7 @@ fn an_answer_that_failed_does_not_take_the_place_of_a_good_file() {
     std::fs::write(&out, "a good file").expect("a file");
     let said = run(&["packets", "-r", arg(&one), arg(&two), "--format", "pcap", "-w", arg(&out), "--force"]);
     assert_eq!(said.status, Some(2), "{said:?}");
-    assert!(said.err.contains("do not fit one pcap") && !said.err.contains("make room"), "{}", said.err);
+    assert!(said.err.contains("do not fit into one pcap") && !said.err.contains("free some space"), "{}", said.err);
     assert_eq!(std::fs::read(&out).expect("the file"), b"a good file");
     let left = common::walk(dir.path()).into_iter().find(|p| p.extension().is_some_and(|e| e == "partial"));
     let left = left.expect("what was found before");
@@ -460,7 +460,7 @@ fn a_file_of_a_store_is_asked_by_the_index_of_its_store() {
     let said = run(&["index", arg(&sealed)]);
     assert!(said.status == Some(0) && said.out.contains("has the index of its store"), "{said:?}");
     let said = run(&["index", "--check", arg(&sealed)]);
-    assert!(said.status == Some(0) && said.out.contains("fits, every block"), "{said:?}");
+    assert!(said.status == Some(0) && said.out.contains("matches every block"), "{said:?}");
     let said = run(&["index", "--remove", arg(&sealed.with_extension("ngi"))]);
     assert!(said.status == Some(2) && said.err.contains("it belongs to a store"), "{said:?}");
     // As long as before, and another: a bit of the first packet's payload.

@@ -153,7 +153,7 @@ fn lines_fit_the_terminal_and_say_what_was_left_out() {
     let wide = ["flows", "--store", store, "--limit", "5", "--wide", "--color", "never"];
     let Some(said) = on_terminal(test, 80, "", &wide) else { return };
     let piped = run(&wide);
-    assert!(said.starts_with(&piped.out) && piped.out.contains("packets there/back"), "{said}\n{}", piped.out);
+    assert!(said.starts_with(&piped.out) && piped.out.contains("packets fwd/rev"), "{said}\n{}", piped.out);
     // The drawing of a series has times below its sparklines.
     let Some(said) = on_terminal(test, 100, "", &["series", "--store", store, "--color", "never"]) else { return };
     let below: Vec<&str> = said.lines().skip_while(|l| !l.contains('┴')).collect();

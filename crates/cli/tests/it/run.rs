@@ -43,7 +43,7 @@ fn a_capture_that_is_in_the_store_already_is_named_and_added() {
     let replay = |more: &[&str]| {
         let said = run(&[&["run", "-r", arg(&file), "--store", arg(&store), "-q"], more, &RING[..]].concat());
         assert_eq!(said.status, Some(0), "{said:?}");
-        said.err.contains("has packets of this time already")
+        said.err.contains("already has")
     };
     assert!(!replay(&[]), "the store is empty");
     assert!(replay(&[]) && replay(&[]));
@@ -98,7 +98,7 @@ fn each_interface_of_a_capture_is_a_port_with_records_and_rows_of_its_own() {
     }
     let refused = run(&["run", "-r", arg(&both), "--store", arg(&dir.join("x")), "--export", "file:/tmp/never.ipfix"]);
     assert_eq!((refused.status, refused.err.lines().count()), (Some(2), 1), "{refused:?}");
-    assert!(refused.err.contains("a file is of one interface, the capture of 2"), "{}", refused.err);
+    assert!(refused.err.contains("a file has the data of one interface, the capture of 2"), "{}", refused.err);
     // Beside a file that is not there, it is that which is said.
     let refused = run(&["run", "-r", arg(&both), "/nowhere.pcap", "--store", arg(&dir.join("x"))]);
     assert!(refused.status == Some(2) && refused.err.contains("/nowhere.pcap"), "{refused:?}");
@@ -113,7 +113,7 @@ fn behind_a_capture_that_is_cut_the_others_are_taken_too() {
     let args = ["run", "-r", arg(&cut), arg(&whole), "--store", arg(&store), "--json", "-q"];
     let said = run(&[&args[..], &RING[..]].concat());
     assert_eq!(said.status, Some(1), "{said:?}");
-    assert!(said.err.contains("cut.pcap") && said.err.contains("at least one was lost"), "{}", said.err);
+    assert!(said.err.contains("cut.pcap") && said.err.contains("at least one packet was lost"), "{}", said.err);
     let stored = objects(&said.out).pop().expect("a report")["report"]["stored"].as_u64().expect("a number");
     assert!((4000..6000).contains(&stored), "half of one and all of the other: {stored}");
     // What is no capture at all is an error, wherever it stands.
@@ -150,7 +150,7 @@ fn the_check_refuses_what_a_run_refuses_with_its_line_beside_what_is_misspelt() 
     let (file, frames, store) = (dir.join("netgrain.toml"), generated(&dir, "10"), dir.join("store"));
     for (section, line, part) in [
         ("export", "targets = [\"foo:bar\"]", "udp:HOST"),
-        ("export", "targets = [\"file:x\", \"file:x\"]", "stands there twice"),
+        ("export", "targets = [\"file:x\", \"file:x\"]", "is listed twice"),
         ("export", "targets = [\"udp:127.0.0.1,kinds=all\"]", "kinds=both"),
         ("capture", "filter = \"host and\"", "capture.filter"),
         ("capture", "program = \"/nowhere.ng\"", "/nowhere.ng"),
@@ -172,7 +172,7 @@ fn the_check_refuses_what_a_run_refuses_with_its_line_beside_what_is_misspelt() 
         assert_eq!((said.status, said.err.lines().count()), (Some(2), 1), "{line}: {said:?}");
         assert!(said.err.contains(part), "{line}: {}", said.err);
     }
-    for (ports, part) in [("\"a/b\"", "no name of an interface"), ("\"eth1\", \"eth1\"", "stands there twice")] {
+    for (ports, part) in [("\"a/b\"", "not the name of an interface"), ("\"eth1\", \"eth1\"", "is listed twice")] {
         std::fs::write(&file, format!("[capture]\ninterfaces = [{ports}]\n")).expect("a file");
         let said = run(&["config", "--check", arg(&file)]);
         assert!(said.status == Some(1) && said.err.contains("line 2") && said.err.contains(part), "{said:?}");

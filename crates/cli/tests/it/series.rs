@@ -51,7 +51,7 @@ fn what_cannot_be_asked_is_named_with_advice() {
     refused(&ask(&store, &["--fields", "bytes"]), "--fields", "--json or --csv");
     refused(&ask(&store, &["--json", "--fields", "byts"]), "byts", "did you mean bytes?");
     refused(&ask(&store, &["--step", "2m"]), "--step", "5m");
-    refused(&ask(&store, &["--direction", "out", "udp"]), "--direction out", "keep no direction");
+    refused(&ask(&store, &["--direction", "out", "udp"]), "--direction out", "do not store the direction");
     let none = ask(&store, &["--to", "2001-01-01"]);
     assert_eq!((none.status, none.out.as_str()), (Some(1), ""));
     assert!(none.err.contains("no series from the beginning to 2001-01-01"), "{}", none.err);
@@ -95,8 +95,8 @@ fn silence_is_a_row_of_zeros_and_a_gap_is_said_to_be_one() {
 
     let table = ask(&store, &[]);
     assert_eq!(table.out.lines().count(), 1 + rows.len() + 1, "a header, the seconds, one gap");
-    assert!(table.out.contains("nothing is known of 20 s, to 2026-11-21T10:01:59Z"), "{}", table.out);
-    assert!(table.err.contains("180 rows, 20 s unknown in between"), "{}", table.err);
+    assert!(table.out.contains("no data for 20 s, to 2026-11-21T10:01:59Z"), "{}", table.out);
+    assert!(table.err.contains("180 rows, 20 s without data in between"), "{}", table.err);
 
     let (from, to) = ((BEGIN + 10).to_string(), (BEGIN + 12).to_string());
     let csv = ask(&store, &["--from", &from, "--to", &to, "--csv", "--fields", "packets,tcp_syn"]);
@@ -220,7 +220,7 @@ fn rows_go_through_a_parquet_file() {
     assert_eq!(reported.out, ask(&store, &["--json"]).out, "gaps and names included: {}", reported.err);
     let minutes = run(&["series", "-r", arg(&file), "--step", "1m", "--json"]);
     assert_eq!(minutes.out, ask(&store, &["--step", "1m", "--json"]).out);
-    refused(&ask(&store, &["--parquet", arg(&store.join("x"))]), "in the store", "anywhere else");
+    refused(&ask(&store, &["--parquet", arg(&store.join("x"))]), "in the store", "elsewhere");
     refused(&run(&["flows", "-r", arg(&file)]), "rows.parquet", "not a file of flows");
     refused(&ask(&store, &["--parquet", arg(&file), "--step", "1m"]), "--parquet", "cannot be used with");
 }

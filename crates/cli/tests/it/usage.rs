@@ -36,7 +36,8 @@ fn help_and_version_are_answers_of_every_verb() {
 fn the_help_of_flows_has_every_word_that_asks_records() {
     let help = run(&["flows", "--help"]).out;
     let words: Vec<&str> = help.split(|c: char| !c.is_alphanumeric()).collect();
-    let (_, about_filters) = help.split_once("A filter is asked of a flow").expect("a paragraph about filters");
+    let (_, about_filters) =
+        help.split_once("A filter applies to the whole flow record").expect("a paragraph about filters");
     for word in filter::OF_FLOWS {
         assert!(about_filters.split_whitespace().any(|w| w == word), "{word} is not in the help of flows");
     }
@@ -149,7 +150,7 @@ fn what_is_not_understood_is_named_with_advice() {
     refused(&record(&["-i", "lo", "--source-kind", "pcap"]), "'pcap'", "auto, af-xdp, tpacket");
     refused(&run(&["run", "-i", "lo", "--source-kind", "pcap"]), "'pcap'", "auto, af-xdp, tpacket");
     refused(&run(&["gen", "-i", "no-such-port"]), "no-such-port", "see ip link");
-    refused(&run(&["gen", "-w", "x"]), "a file needs an end", "say --packets or --duration");
+    refused(&run(&["gen", "-w", "x"]), "a file needs a limit", "add --packets or --duration");
     refused(&run(&["gen", "-i", "lo", "--packets", "many"]), "\"many\"", "write 100k");
     refused(&run(&["listen", "-i", "no-such-port"]), "/run/netgrain/no-such-port.", "is `netgrain record` running");
     refused(&run(&["listen", "--socket", "x", "--filter", "port http and"]), "filter", "");
@@ -184,16 +185,16 @@ fn a_source_that_does_not_suit_the_port_is_refused_with_one_that_does() {
         refused(
             &on("vb", &["--source-kind", "af-xdp"]),
             "192.0.2.9",
-            "--source-kind tpacket to share it, or --dedicated",
+            "--source-kind tpacket to share the interface, or --dedicated",
         );
         for flags in [&["--source-kind", "af-xdp"][..], &["--source-kind", "af-xdp", "--dedicated"]] {
-            refused(&on("lo", flags), "lo: AF_XDP", "say --source-kind tpacket");
+            refused(&on("lo", flags), "lo: AF_XDP", "use --source-kind tpacket");
         }
     }
     let shared =
         ["record", "-i", "vb", "--store", arg(dir.path()), "--ring", "8MiB", "--socket", "none", "--duration", "200ms"];
     let said = run(&[&shared[..], &["--source-kind", "tpacket", "--dedicated", "--busy-poll"]].concat());
-    for remark in ["the host goes on to receive", "TPACKET goes on without it"] {
+    for remark in ["the host continues to receive", "TPACKET runs without it"] {
         assert!(said.status == Some(0) && said.err.contains(remark), "{said:?}");
     }
     // A port of packets without an Ethernet header.
@@ -304,7 +305,7 @@ fn a_store_without_flow_records_is_told_with_a_way_to_have_them() {
     // A store that has some, and none of what is asked.
     assert_eq!(run(&["run", "--sim", "60,packets=10", "--store", arg(&store), "-q"]).status, Some(0));
     let said = run(&["flows", "--store", arg(&store), "port 1"]);
-    assert!(said.status == Some(1) && said.err.contains("once its flow has ended"), "{said:?}");
+    assert!(said.status == Some(1) && said.err.contains("when its flow ends"), "{said:?}");
 }
 
 #[test]
@@ -349,7 +350,7 @@ fn a_file_without_its_option_is_answered_with_the_option() {
         refused(&run(&[verb, arg(&store)]), "is a folder", &format!("use --store {}", arg(&store)));
         refused(&run(&[verb, "no-such.pcap"]), "there is no file no-such.pcap", "use -r no-such.pcap");
     }
-    refused(&run(&["record", "-r", arg(&capture)]), "--store <DIR>", "the folder that gets the packet files");
+    refused(&run(&["record", "-r", arg(&capture)]), "--store <DIR>", "the folder for the packet files");
     refused(&run(&["verify", "-r", arg(&capture)]), "netgrain verify has no option '-r'", "netgrain verify FILE");
 }
 
