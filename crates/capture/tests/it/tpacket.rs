@@ -93,11 +93,11 @@ fn frames_are_handed_over_before_the_departure_of_their_port() {
 }
 
 #[test]
-fn a_port_that_moves_to_another_namespace_is_gone() {
-    let Some(sandbox) = Sandbox::new("a_port_that_moves_to_another_namespace_is_gone") else { return };
+fn an_interface_that_moves_to_another_namespace_is_gone() {
+    let Some(sandbox) = Sandbox::new("an_interface_that_moves_to_another_namespace_is_gone") else { return };
     let (_, b) = sandbox.veth("a", "b");
     let mut source = open_one(&config(&b, Memory::Usual));
-    let other = Sandbox::new("a_port_that_moves_to_another_namespace_is_gone").expect("a second sandbox");
+    let other = Sandbox::new("an_interface_that_moves_to_another_namespace_is_gone").expect("a second sandbox");
     let elsewhere = other.namespace().as_fd().try_clone_to_owned().expect("a second descriptor");
     drop(other);
     sandbox.netlink().move_to(b.index, elsewhere.as_fd()).expect("move");
