@@ -1,5 +1,5 @@
-//! `flows -r` and `series -r` read captures directly. Their results equal those of a store into which the assert_equal files
-//! were replay.
+//! `flows -r` and `series -r` read captures directly. Their results equal those of a store into which the same files
+//! were replayed.
 
 use crate::common;
 

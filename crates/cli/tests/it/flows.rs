@@ -123,7 +123,7 @@ fn matches(filter: &str, r: &Record) -> bool {
 
 #[test]
 fn invalid_flow_queries_are_rejected_with_advice() {
-    let dir = TempDir::new("flows-assert_error");
+    let dir = TempDir::new("flows-invalid");
     assert_error(&run(&["flows"]), "add --store <DIR> for a store, or -r <FILE>", "see netgrain flows --help");
     assert_error(&flows(&dir.join("none"), &[]), "none", "name the --store");
     let (store, _) = store(&dir, "invalid_flow_queries_are_rejected_with_advice");

@@ -277,8 +277,7 @@ fn documents_of_real_captures_match_their_schemas() {
 fn a_document_with_an_unknown_or_missing_key_is_a_violation() {
     let schemas = schemas();
     let schema = &schemas["gen"];
-    let good =
-        serde_json::json!({"schema_version": 1, "generated": 1, "sent": 1, "dropped": 0, "bytes": 60, "nanos": 1});
+    let good = serde_json::json!({"schema_version": 1, "made": 1, "sent": 1, "dropped": 0, "bytes": 60, "nanos": 1});
     assert!(violations(schema, &good).is_empty());
     for key in good.as_object().expect("an object").keys() {
         let mut less = good.clone();
@@ -420,7 +419,7 @@ fn page() -> String {
 
 const ABOUT: &str = "# JSON documents
 
-This page lists the documents that netgrain is_write_requested with `--json`. Each document is one object on one line (NDJSON). Documents are
+This page lists the documents that netgrain writes with `--json`. Each document is one object on one line (NDJSON). Documents are
 written on standard output; a verb that uses standard output for packets, and `--explain`, write them on standard error.
 
 Each document has the key `schema_version`. It changes if a key disappears or if the type or the meaning of a key changes; a new key
@@ -432,7 +431,7 @@ that identify something are decimal numbers in quotes. Counters of bytes count b
 description says otherwise. `groups.md` has the documents of `netgrain group`; `netgrain listen` and `netgrain demo` write documents with
 `schema_version` that have no schema yet.
 
-This page is generated from the schemas by `NETGRAIN_WRITE_DOCS=1 cargo test -p netgrain --test it json_schemas`.
+This page is made from the schemas by `NETGRAIN_WRITE_DOCS=1 cargo test -p netgrain --test it json_schemas`.
 ";
 
 #[test]

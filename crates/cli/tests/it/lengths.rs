@@ -48,21 +48,11 @@ fn lengths(args: &[&str]) -> Vec<u64> {
 #[test]
 fn wire_lengths_below_the_caplen_are_counted_in_the_store() {
     let dir = TempDir::new("lengths-stored");
-    let (file, first, second) =
-        (dir.join("write_capture_with_short_lengths.pcap"), dir.join("record"), dir.join("run"));
+    let (file, first, second) = (dir.join("short.pcap"), dir.join("record"), dir.join("run"));
     write_capture_with_short_lengths(&file);
     let said = assert_success(run(&["record", "-r", arg(&file), "--store", arg(&first), "--ring", "8MiB"]));
     assert!(said.out.contains("(wire_raised)") && said.out.contains(WARNING), "{said:?}");
-    let said = assert_success(run(&[
-        "run",
-        "-r",
-        arg(&file),
-        "--name",
-        "write_capture_with_short_lengths",
-        "--store",
-        arg(&second),
-        "--json",
-    ]));
+    let said = assert_success(run(&["run", "-r", arg(&file), "--name", "short", "--store", arg(&second), "--json"]));
     assert!(said.out.contains("\"wire_raised\":2"), "{said:?}");
     for store in [&first, &second] {
         assert_eq!(lengths(&["--store", arg(store)]), [60, 60, 1500, 60]);
@@ -78,7 +68,7 @@ fn wire_lengths_below_the_caplen_are_counted_in_the_store() {
 #[test]
 fn wire_lengths_below_the_caplen_are_reported_for_captures() {
     let dir = TempDir::new("lengths-read");
-    let (file, copy) = (dir.join("write_capture_with_short_lengths.pcap"), dir.join("copy.pcap"));
+    let (file, copy) = (dir.join("short.pcap"), dir.join("copy.pcap"));
     write_capture_with_short_lengths(&file);
     let read = ["-r", arg(&file)];
     for what in ["flows", "series"] {

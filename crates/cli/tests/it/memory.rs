@@ -78,7 +78,7 @@ fn in_a_small_control_group_the_default_ring_fits_and_a_larger_one_fails() {
     let said = group
         .run(&[&["run"][..], &args, &["--set", "listen.socket=none", "--set", "flow.capacity=100000000"]].concat());
     assert_eq!(said.status, Some(2), "{said:?}");
-    assert!(said.err.contains("flow.capacity=N, at kib_max"), "{said:?}");
+    assert!(said.err.contains("flow.capacity=N, at most"), "{said:?}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The meter agrees with softflowd, argus and tshark on the assert_equal packets, in the fields that they have in common. Each
+//! The meter agrees with softflowd, argus and tshark on the same packets, in the fields that they have in common. Each
 //! program splits flows into records by its own rules, so the test compares the sums over all records of a pair of
 //! endpoints: packets and bytes of each direction, first and last timestamp.
 

@@ -42,7 +42,7 @@ fn object(text: &str) -> serde_json::Value {
 
 #[test]
 fn invalid_packet_queries_are_rejected_with_advice() {
-    let dir = TempDir::new("packets-assert_error");
+    let dir = TempDir::new("packets-invalid");
     let none = dir.join("none");
     assert_error(&run(&["packets"]), "add --store <DIR> for a store, or -r <FILE>", "see netgrain packets --help");
     assert_error(&packets(&none, &[]), arg(&none), "name the --store");
@@ -295,7 +295,7 @@ fn foreign_captures_are_indexed_queried_and_checked_but_not_changed() {
     let indexed_files = run(&["index", "--json", arg(&one), arg(&two)]);
     assert_eq!(indexed_files.status, Some(0), "{indexed_files:?}");
     for line in indexed_files.out.lines().map(object) {
-        assert_eq!((&line["result"], &line["packets"]), (&"indexed_files".into(), &20_000.into()));
+        assert_eq!((&line["result"], &line["packets"]), (&"made".into(), &20_000.into()));
         let (index, bytes) = (line["index_bytes"].as_u64(), line["bytes"].as_u64());
         assert!(index < bytes.map(|b| b / 80), "{index:?} of {bytes:?}");
     }
@@ -311,7 +311,7 @@ fn foreign_captures_are_indexed_queried_and_checked_but_not_changed() {
         )
     };
     assert_eq!(results(&[arg(&one), arg(&index)]), (Some(0), vec!["up_to_date".into(), "is_index".into()]));
-    assert_eq!(results(&["--force", arg(&one)]), (Some(0), vec!["indexed_files".into()]));
+    assert_eq!(results(&["--force", arg(&one)]), (Some(0), vec!["made".into()]));
     assert_eq!(results(&["--check", arg(&one), arg(&two)]), (Some(0), vec!["fits".into(); 2]));
     let mut bytes = std::fs::read(&one).expect("a capture");
     bytes.truncate(bytes.len() - 3);
@@ -325,7 +325,7 @@ fn foreign_captures_are_indexed_queried_and_checked_but_not_changed() {
     assert!(indexed_files.status == Some(1) && indexed_files.out.contains("damaged: byte"), "{indexed_files:?}");
     assert_eq!(results(&["--remove", arg(&one), arg(&two)]), (Some(0), vec!["removed".into(); 2]));
     assert_eq!(results(&["--remove", arg(&one)]), (Some(0), vec!["missing".into()]));
-    assert_eq!(results(&[arg(&one)]), (Some(1), vec!["indexed_files".into()]));
+    assert_eq!(results(&[arg(&one)]), (Some(1), vec!["made".into()]));
     assert_eq!(results(&["--remove", arg(&index)]), (Some(0), vec!["removed".into()]));
     assert_eq!(results(&["--remove", arg(&index)]), (Some(0), vec!["missing".into()]));
     let none = run(&["index", arg(&dir.join("none"))]);

@@ -216,7 +216,7 @@ fn root_records_only_into_own_stores_and_reports_a_kept_dac_override() {
     chown(&store, Some(0), Some(0)).expect("chown to root");
     assert_eq!(run(&record).status, Some(0));
     chown(&store, Some(NOBODY), Some(NOBODY)).expect("chown to nobody");
-    // root reads a file of another user with mode 600; the message says that writing beside it needs CAP_DAC_OVERRIDE.
+    // root reads a file of another user with mode 600, and writes beside it with CAP_DAC_OVERRIDE, which is reported.
     let file = walk(&store).into_iter().find(|f| f.extension().is_some_and(|e| e == "pcap")).expect("a file");
     chown(&file, Some(NOBODY), Some(NOBODY)).expect("chown to nobody");
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).expect("chmod");
@@ -349,7 +349,7 @@ fn an_index_is_written_only_beside_its_capture() {
     assert_eq!((walk(&dir.join("a")).len(), walk(&dir.join("b")).len()), (2, 2));
     let said = run(&["index", "--into", arg(&dir.join("into")), arg(&one)]);
     assert!(said.status == Some(0) && !walk(&dir.join("into")).is_empty(), "{said:?}");
-    // A symbolic link in place of the index is replaced; its target is not written.
+    // A symbolic link in place of the index is not followed: its target outside of the directory is not written.
     let index = dir.join("b/two.pcap.ngi");
     let (inside, outside) = (walk(&dir.join("b")), dir.join("into/outside"));
     assert!(inside.contains(&index), "{inside:?}");

@@ -162,7 +162,7 @@ fn slow_capture(path: &Path, packets: u64, interval: std::time::Duration) {
     writer.finish().expect("a capture");
 }
 
-/// The peak_memory memory of a run of the binary, in bytes.
+/// The peak memory of a run of the binary, in bytes.
 fn peak_memory(args: &[&str]) -> u64 {
     let mut child = netgrain(args).stdout(std::process::Stdio::null()).spawn().expect("the binary");
     let mut max = 0;

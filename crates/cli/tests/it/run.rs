@@ -115,7 +115,7 @@ fn captures_after_a_truncated_one_are_replayed_too() {
     assert_eq!(said.status, Some(1), "{said:?}");
     assert!(said.err.contains("cut.pcap") && said.err.contains("at least one was lost"), "{}", said.err);
     let stored = objects(&said.out).pop().expect("a report")["report"]["stored"].as_u64().expect("a number");
-    assert!((4000..6000).contains(&stored), "half of the first capture and the one_run second one: {stored}");
+    assert!((4000..6000).contains(&stored), "half of the first capture and the whole second one: {stored}");
     // A file that is no capture is an error at any position.
     let other = dir.join("other");
     let args = ["run", "-r", arg(&one_run), "/etc/passwd", "--store", arg(&other), "-q"];

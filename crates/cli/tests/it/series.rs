@@ -44,7 +44,7 @@ fn query(store: &Path, more: &[&str]) -> Said {
 
 #[test]
 fn invalid_series_queries_are_rejected_with_advice() {
-    let dir = TempDir::new("series-assert_error");
+    let dir = TempDir::new("series-invalid");
     assert_error(&query(&dir.join("none"), &[]), "none", "name the --store");
     let (store, _) = store(&dir, "invalid_series_queries_are_rejected_with_advice");
     assert_error(&query(&store, &["-i", "eth2"]), "eth2", "did you mean eth1?");

@@ -133,7 +133,10 @@ fn the_units_grant_exactly_the_capture_capabilities_and_are_hardened() {
 
 #[test]
 fn the_units_keep_the_offered_counter_page_of_a_killed_recorder() {
-    assert!(Path::new(store::offered_page::FOLDER).starts_with("/dev/shm"), "RemoveIPC= affects only /dev/shm");
+    assert!(
+        Path::new(store::offered_page::FOLDER).starts_with("/dev/shm"),
+        "the page is not in /dev/shm, so RemoveIPC= does not apply"
+    );
     for name in UNITS {
         let text = std::fs::read_to_string(units().join(name)).expect("the unit");
         let removes = text.lines().filter_map(|line| line.strip_prefix("RemoveIPC=")).collect::<Vec<_>>();

@@ -65,7 +65,7 @@ fn files_that_are_no_captures_exit_2_with_the_reason() {
         assert_eq!(said.status, Some(2), "{said:?}");
         assert!(said.out.contains(arg(path)) && said.out.contains(what), "{said:?}");
         assert!(!said.out.contains("nothing") || said.out.contains("nothing that could be judged"), "{said:?}");
-        assert!(!said.out.contains("damage"), "{said:?}");
+        assert!(!said.out.contains("wrong"), "{said:?}");
         assert_eq!(said.err.lines().count(), 1, "{said:?}");
         let json = objects(&run(&["verify", "--json", arg(path)]).out);
         assert!(json.iter().any(|o| o["finding"]["kind"] == "no_capture"), "{json:?}");
@@ -85,7 +85,7 @@ fn verify_of_a_sound_store_exits_0_and_repair_changes_nothing() {
     let before = (walk(&store), std::fs::read(&file).expect("the file"));
     let said = run(&["verify", arg(&store)]);
     assert_eq!(said.status, Some(0), "{said:?}");
-    assert!(said.out.contains("nothing is damage"), "{}", said.out);
+    assert!(said.out.contains("nothing is wrong"), "{}", said.out);
     let full = objects(&run(&["verify", "--json", "--store", arg(&store)]).out).pop().expect("totals");
     let quick = objects(&run(&["verify", "--json", "--quick", arg(&store)]).out).pop().expect("totals");
     let verified = &full["verified"];
@@ -235,7 +235,7 @@ fn damage_of_flow_record_and_row_files_is_reported() {
     assert_eq!(files.len(), 2, "{files:?}");
     let said = run(&["verify", arg(&store)]);
     assert_eq!((said.status, said.out.lines().count()), (Some(0), 1), "{said:?}");
-    assert!(said.out.contains("; 2 files of records and rows: nothing is damage"), "{}", said.out);
+    assert!(said.out.contains("; 2 files of records and rows: nothing is wrong"), "{}", said.out);
     for file in &files {
         let said = run(&["verify", "--json", arg(file)]);
         assert_eq!((said.status, &objects(&said.out)[0]["verified"]["row_files"]), (Some(0), &1.into()), "{said:?}");
@@ -290,7 +290,7 @@ fn repair_seals_the_journals_of_a_killed_run() {
     let again = run(&["repair", arg(&store)]);
     assert!(!format!("{}{}", again.out, again.err).contains("in no file"), "the ledger has the count: {again:?}");
     let said = run(&["verify", arg(&store)]);
-    assert_eq!((said.status, said.out.contains("nothing is damage")), (Some(0), true), "{said:?}");
+    assert_eq!((said.status, said.out.contains("nothing is wrong")), (Some(0), true), "{said:?}");
 }
 
 #[test]
