@@ -391,7 +391,7 @@ fn code_that_the_verifier_rejects_gives_its_log_and_changes_nothing() {
     asm.mov_reg(bpf::Reg::R0, bpf::Reg::R7);
     asm.exit();
     match source.open_dispatcher().replace("broken", &asm.finish().expect("code")) {
-        Err(DispatcherError::Load(refusal)) => assert!(refusal.log.contains("R7 !read_ok"), "{}", refusal.log),
+        Err(DispatcherError::Load(open_error)) => assert!(open_error.log.contains("R7 !read_ok"), "{}", open_error.log),
         other => panic!("{other:?}"),
     }
     RawSender::new(&a).send(&[frame(5, 60)]);
@@ -505,12 +505,12 @@ fn an_interface_that_moves_to_another_namespace_is_gone() {
 fn a_transmitter_reports_why_it_cannot_send() {
     let Some(sandbox) = Sandbox::new("a_transmitter_reports_why_it_cannot_send") else { return };
     let (a, b) = veth(&sandbox, VethOptions::default());
-    let refusal =
+    let open_error =
         |name: &str, queue| Transmitter::open(&TransmitConfig::new(name, queue)).err().expect("refused").to_string();
-    assert!(refusal("nowhere", 0).starts_with("nowhere: cannot find the interface"));
-    assert!(refusal(&a.name, 7).contains("queue 7 may be switched off"), "{}", refusal(&a.name, 7));
+    assert!(open_error("nowhere", 0).starts_with("nowhere: cannot find the interface"));
+    assert!(open_error(&a.name, 7).contains("queue 7 may be switched off"), "{}", open_error(&a.name, 7));
     let mut wire = Transmitter::open(&TransmitConfig::new(&a.name, 0)).expect("transmitter");
-    assert!(refusal(&a.name, 0).contains("another AF_XDP socket has queue 0"), "{}", refusal(&a.name, 0));
+    assert!(open_error(&a.name, 0).contains("another AF_XDP socket has queue 0"), "{}", open_error(&a.name, 0));
     sandbox.set_up(&a, false);
     let error = wire.send(1, |_, buffer| put(buffer, &frame(0, 60))).expect_err("down");
     assert!(error.to_string().contains("ip link set a up"), "{error}");

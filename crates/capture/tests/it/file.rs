@@ -81,10 +81,10 @@ fn a_damaged_tail_is_one_error_with_offset_after_all_complete_packets() {
     let frames = common::numbered(0..200, |n| 60 + n as usize);
     let whole = capture(&frames);
     let cut = whole[..whole.len() - 1].to_vec();
-    let mut absurd = whole.clone();
+    let mut invalid_length = whole.clone();
     let last = whole.len() - 16 - frames[199].len();
-    absurd[last + 8..last + 12].copy_from_slice(&u32::MAX.to_le_bytes());
-    for damaged in [cut, absurd] {
+    invalid_length[last + 8..last + 12].copy_from_slice(&u32::MAX.to_le_bytes());
+    for damaged in [cut, invalid_length] {
         let mut file = open(damaged, Options::default()).unwrap();
         let out = drain(&mut file);
         assert_eq!(out.frames, frames[..199]);
@@ -278,8 +278,8 @@ fn compressed_captures_of_one_or_several_members_give_equal_frames() {
     let frames = common::numbered(0..3000, |n| 60 + n as usize % 1400);
     let whole = capture(&frames);
     let (a, b) = whole.split_at(whole.len() / 3);
-    for packed in [gzip(&whole), zstd(&whole), [gzip(a), gzip(b)].concat(), [zstd(a), zstd(b)].concat()] {
-        let mut file = open(packed, Options::default()).unwrap();
+    for compressed in [gzip(&whole), zstd(&whole), [gzip(a), gzip(b)].concat(), [zstd(a), zstd(b)].concat()] {
+        let mut file = open(compressed, Options::default()).unwrap();
         let out = drain(&mut file);
         assert!(out.error.is_none() && out.frames == frames, "{:?}", out.error);
     }
@@ -288,9 +288,9 @@ fn compressed_captures_of_one_or_several_members_give_equal_frames() {
 #[test]
 fn a_truncated_compressed_file_is_an_error() {
     let frames = common::numbered(0..3000, |n| 60 + n as usize % 1400);
-    for packed in [gzip(&capture(&frames)), zstd(&capture(&frames))] {
-        for missing in [1, 4, 9, packed.len() / 2] {
-            let mut file = open(packed[..packed.len() - missing].to_vec(), Options::default()).unwrap();
+    for compressed in [gzip(&capture(&frames)), zstd(&capture(&frames))] {
+        for missing in [1, 4, 9, compressed.len() / 2] {
+            let mut file = open(compressed[..compressed.len() - missing].to_vec(), Options::default()).unwrap();
             let out = drain(&mut file);
             assert!(frames.starts_with(&out.frames));
             let Some(SourceError::Corrupt { name, .. }) = out.error else { panic!("{missing}: {:?}", out.error) };
@@ -308,12 +308,12 @@ fn files_of_the_zstd_tool_are_read_and_their_checksum_is_verified() {
     std::fs::write(&plain, capture(&frames)).unwrap();
     for level in ["-1", "-19", "--long=27"] {
         let Some(mut zstd) = testkit::tool(test, "zstd") else { return };
-        let packed = folder.join("trace.pcap.zst");
-        let out = zstd.args(["-q", "-f", level, "-o"]).arg(&packed).arg(&plain).output().unwrap();
+        let compressed = folder.join("trace.pcap.zst");
+        let out = zstd.args(["-q", "-f", level, "-o"]).arg(&compressed).arg(&plain).output().unwrap();
         assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-        let out = drain(&mut File::open(&packed, Options::default()).unwrap());
+        let out = drain(&mut File::open(&compressed, Options::default()).unwrap());
         assert!(out.error.is_none() && out.frames == frames, "{level}: {:?}", out.error);
-        let mut bytes = std::fs::read(&packed).unwrap();
+        let mut bytes = std::fs::read(&compressed).unwrap();
         *bytes.last_mut().unwrap() ^= 1;
         let out = drain(&mut open(bytes, Options::default()).unwrap());
         assert_eq!(out.frames, frames);
@@ -423,15 +423,15 @@ fn a_read_of_a_pipe_waits_at_most_the_timeout_and_ends_with_its_writer() {
         }
     });
     let mut file = File::open(&path, Options::default()).unwrap();
-    let mut taken = common::read(&mut file, 1);
+    let mut delivered = common::read(&mut file, 1);
     assert!(matches!(file.poll(64, Duration::ZERO, |_| panic!("a frame that was not sent")), Ok(Polled::Idle)));
     assert!(matches!(
         file.poll(64, Duration::from_millis(2), |_| panic!("a frame that was not sent")),
         Ok(Polled::Idle)
     ));
     resume.send(()).unwrap();
-    taken.extend(common::read(&mut file, usize::MAX));
-    assert_eq!(taken.iter().map(|t| t.bytes.clone()).collect::<Vec<_>>(), frames);
+    delivered.extend(common::read(&mut file, usize::MAX));
+    assert_eq!(delivered.iter().map(|t| t.bytes.clone()).collect::<Vec<_>>(), frames);
     assert!(matches!(file.poll(64, Duration::ZERO, |_| ()), Ok(Polled::End)));
     writer.join().unwrap();
 }

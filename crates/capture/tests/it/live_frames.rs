@@ -36,8 +36,8 @@ fn open(port: &Port, parts: &Parts) -> Result<LiveFrames, SourceError> {
     LiveFrames::open(&LiveFramesConfig::new(&port.name), parts)
 }
 
-fn refusal(result: Result<LiveFrames, SourceError>) -> String {
-    result.err().expect("a refusal").to_string()
+fn open_error(result: Result<LiveFrames, SourceError>) -> String {
+    result.err().expect("an error").to_string()
 }
 
 /// Sends `count` frames and writes the frames that arrive to a file. Returns the counts and the checker's report of the
@@ -94,23 +94,23 @@ fn unsuitable_interfaces_and_frames_are_rejected_with_advice() {
     let test = "unsuitable_interfaces_and_frames_are_rejected_with_advice";
     let Some(sandbox) = Sandbox::new(test) else { return };
     let port = |name: &str| Port { name: name.to_owned(), index: 0 };
-    let text = refusal(open(&port("nowhere"), &parts("60")));
+    let text = open_error(open(&port("nowhere"), &parts("60")));
     assert!(text.starts_with("nowhere: cannot find the interface"), "{text}");
-    let text = refusal(open(&port("lo"), &parts("60")));
+    let text = open_error(open(&port("lo"), &parts("60")));
     assert_eq!(text, "lo: live frames can be counted on veth interfaces only; send through AF_XDP");
     let (a, b) = sandbox.veth_with("a", "b", ROOMY);
-    let text = refusal(open(&a, &parts("60")));
+    let text = open_error(open(&a, &parts("60")));
     assert!(text.starts_with("a: the other end takes no XDP frames; switch on its GRO"), "{text}");
-    let text = refusal(open(&a, &parts(&(MAX_LEN + 1).to_string())));
+    let text = open_error(open(&a, &parts(&(MAX_LEN + 1).to_string())));
     assert!(text.starts_with(&format!("a: live frames have at most {MAX_LEN} bytes, not {}", MAX_LEN + 1)), "{text}");
-    let text = refusal(open(&a, &parts(&format!("60,flows={}", MAX_FLOWS + 1))));
+    let text = open_error(open(&a, &parts(&format!("60,flows={}", MAX_FLOWS + 1))));
     assert!(text.starts_with(&format!("a: live frames have at most {MAX_FLOWS} flows")), "{text}");
     let batch = LiveFramesConfig { batch: 257, ..LiveFramesConfig::new("a") };
-    assert_eq!(refusal(LiveFrames::open(&batch, &parts("60"))), "a: a batch has 1 to 256 frames, not 257");
+    assert_eq!(open_error(LiveFrames::open(&batch, &parts("60"))), "a: a batch has 1 to 256 frames, not 257");
     sandbox.netlink().set_mtu(a.index, 1000).expect("an MTU");
-    assert_eq!(refusal(open(&a, &parts("1015"))), "a: frames of 1015 bytes need an MTU of 1001, it is 1000");
+    assert_eq!(open_error(open(&a, &parts("1015"))), "a: frames of 1015 bytes need an MTU of 1001, it is 1000");
     sandbox.set_up(&b, false);
-    assert!(refusal(open(&a, &parts("60"))).starts_with("a: the interface or its other end is down"));
+    assert!(open_error(open(&a, &parts("60"))).starts_with("a: the interface or its other end is down"));
 }
 
 #[test]
@@ -259,7 +259,7 @@ fn a_receiver_in_generic_mode_takes_live_frames_only_with_gro() {
     let generic = AttachMode::Only(afxdp::XdpMode::Generic);
     let config = AfXdpConfig { xdp: generic, receive_ring: 8192, chunks: 16_384, ..AfXdpConfig::new(&b.name) };
     let mut source = afxdp::open(&config).unwrap_or_else(|e| panic!("{e}")).remove(0);
-    assert!(refusal(open(&a, &parts("60"))).contains("takes no XDP frames"));
+    assert!(open_error(open(&a, &parts("60"))).contains("takes no XDP frames"));
     Offload::Gro.set(&b.name, true).expect("GRO on");
     let begun = realtime();
     let mut out = open(&a, &parts("60")).unwrap_or_else(|e| panic!("{e}"));

@@ -497,7 +497,7 @@ fn tcpdump_captures_the_same_frames() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("tcpdump starts");
-    let mut messages = BufReader::new(child.stderr.take().expect("its messages")).lines();
+    let mut messages = BufReader::new(child.stderr.take().expect("a pipe")).lines();
     let listening = messages.by_ref().map_while(Result::ok).find(|line| line.contains("listening on"));
     assert!(listening.is_some(), "tcpdump ended before it listened");
 
@@ -506,7 +506,7 @@ fn tcpdump_captures_the_same_frames() {
     let delivered = read(&mut source, sent.len());
     let messages: Vec<String> = messages.map_while(Result::ok).collect();
     assert!(child.wait().expect("tcpdump ends").success(), "{messages:?}");
-    let of_tcpdump = read(&mut File::open(&path, Options::default()).expect("its file"), sent.len());
+    let of_tcpdump = read(&mut File::open(&path, Options::default()).expect("the file of tcpdump"), sent.len());
     assert_eq!((delivered.len(), of_tcpdump.len()), (sent.len(), sent.len()), "{messages:?}");
     for (i, (frame, other)) in delivered.iter().zip(&of_tcpdump).enumerate() {
         assert_eq!((&frame.bytes, frame.wire_len), (&other.bytes, other.wire_len), "frame {i}");

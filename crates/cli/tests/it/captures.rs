@@ -9,17 +9,17 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use testkit::TempDir;
 
-fn generated(dir: &TempDir, name: &str, spec: &str) -> PathBuf {
+fn generate(dir: &TempDir, name: &str, spec: &str) -> PathBuf {
     let file = dir.join(name);
-    let made = run(&["gen", "-w", arg(&file), spec]);
-    assert_eq!(made.status, Some(0), "{made:?}");
+    let generated = run(&["gen", "-w", arg(&file), spec]);
+    assert_eq!(generated.status, Some(0), "{generated:?}");
     file
 }
 
 /// Two captures of three seconds each: 300 flows, then 200 other flows.
 fn two_files(dir: &TempDir) -> [PathBuf; 2] {
-    let one = generated(dir, "one.pcap", "imix,flows=300,rate=1kpps,packets=3000");
-    let two = generated(dir, "two.pcap", "imix,flows=200,seed=9,rate=1kpps,packets=3000");
+    let one = generate(dir, "one.pcap", "imix,flows=300,rate=1kpps,packets=3000");
+    let two = generate(dir, "two.pcap", "imix,flows=200,seed=9,rate=1kpps,packets=3000");
     [one, two]
 }
 
@@ -80,8 +80,8 @@ fn captures_and_a_store_of_them_give_equal_flows_and_series() {
     let filter = format!("host {host}");
     let expected = sorted_objects(&["flows", "--store", arg(&store), "--from", "1970-01-02", &filter]);
     let Some(_) = testkit::tool(test, "gzip") else { return };
-    let packed = Command::new("gzip").args(["-k", arg(&files[0]), arg(&files[1])]).status().expect("gzip");
-    assert!(packed.success());
+    let compressed = Command::new("gzip").args(["-k", arg(&files[0]), arg(&files[1])]).status().expect("gzip");
+    assert!(compressed.success());
     let gz = files.each_ref().map(|file| file.with_extension("pcap.gz"));
     assert_equal(
         &sorted_objects(&["flows", "-r", arg(&gz[0]), arg(&gz[1]), &filter]),
@@ -100,7 +100,7 @@ fn captures_and_a_store_of_them_give_equal_flows_and_series() {
 #[test]
 fn a_capture_and_its_store_give_equal_filtered_series() {
     let dir = TempDir::new("captures-series-of-a-filter");
-    let file = generated(&dir, "a.pcap", "imix,flows=50,rate=1kpps,packets=3000");
+    let file = generate(&dir, "a.pcap", "imix,flows=50,rate=1kpps,packets=3000");
     let store = dir.join("store");
     replay(&[&file], &store);
     let first = sorted_objects(&["flows", "-r", arg(&file), "--limit", "1"]);
@@ -119,14 +119,14 @@ fn a_capture_and_its_store_give_equal_filtered_series() {
     // A file of rows contains no packets, so a packet filter cannot be applied to it.
     let rows = dir.join("rows.parquet");
     assert_eq!(run(&["series", "-r", arg(&file), "--parquet", arg(&rows)]).status, Some(0));
-    let refused = run(&["series", "-r", arg(&rows), &filter]);
-    assert!(refused.status == Some(2) && refused.err.contains("rows know no packets"), "{refused:?}");
+    let rejected = run(&["series", "-r", arg(&rows), &filter]);
+    assert!(rejected.status == Some(2) && rejected.err.contains("rows know no packets"), "{rejected:?}");
 }
 
 #[test]
 fn flows_reports_damage_in_a_capture_and_prints_the_other_packets() {
     let dir = TempDir::new("captures-cut");
-    let file = generated(&dir, "a.pcap", "60,flows=40,rate=1kpps,packets=1000");
+    let file = generate(&dir, "a.pcap", "60,flows=40,rate=1kpps,packets=1000");
     let whole = std::fs::read(&file).expect("the file");
     let cut = dir.join("cut.pcap");
     std::fs::write(&cut, &whole[..whole.len() - 10]).expect("a file");

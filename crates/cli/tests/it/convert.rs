@@ -33,7 +33,7 @@ fn bytes(path: &Path) -> Vec<u8> {
 
 #[test]
 fn invalid_conversions_print_a_one_line_error_and_write_no_file() {
-    let dir = TempDir::new("convert_refused");
+    let dir = TempDir::new("convert_invalid");
     let (file, out, key) = (capture(&dir, "in.pcap", "50"), dir.join("out.pcap"), dir.join("key"));
     let convert = |more: &[&str]| run(&[&["convert"], more].concat());
     assert_error(&convert(&[arg(&file)]), &["--write <OUT>"]);
@@ -96,20 +96,22 @@ fn compressed_files_and_pipes_are_read_and_written() {
     assert_eq!(run(&["convert", arg(&file), "-w", arg(&first)]).status, Some(0));
     for (tool, ending) in [("gzip", "gz"), ("zstd", "zst")] {
         let Some(mut command) = testkit::tool(test, tool) else { continue };
-        let packed = dir.join(format!("packed.{ending}"));
+        let compressed = dir.join(format!("packed.{ending}"));
         // The compressed file has two gzip members or zstd frames, and both are read.
         let (head, tail) = (bytes(&file)[..5000].to_vec(), bytes(&file)[5000..].to_vec());
         let mut whole = Vec::new();
         for part in [head, tail] {
-            let mut child = command.arg("-c").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
+            let mut child =
+                command.arg("-c").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the process starts");
             let mut input = child.stdin.take().expect("a pipe");
             let writer = std::thread::spawn(move || input.write_all(&part));
-            whole.extend(child.wait_with_output().expect("it ends").stdout);
+            whole.extend(child.wait_with_output().expect("the process ends").stdout);
             writer.join().expect("a writer").expect("all of it");
         }
-        std::fs::write(&packed, whole).expect("a file");
+        std::fs::write(&compressed, whole).expect("a file");
         let mut convert = netgrain(&["convert", "-", "-w", "-", "--format", "pcap"]);
-        let out = convert.stdin(std::fs::File::open(&packed).expect("it")).output().expect("it starts");
+        let out =
+            convert.stdin(std::fs::File::open(&compressed).expect("the file")).output().expect("the process starts");
         assert_eq!(out.status.code(), Some(0), "{}", String::from_utf8_lossy(&out.stderr));
         assert!(out.stdout == bytes(&first), "{ending}");
     }
@@ -120,9 +122,9 @@ fn a_reader_that_closes_the_pipe_is_no_error() {
     let dir = TempDir::new("convert_closed");
     let file = capture(&dir, "in.pcap", "20k");
     let mut command = netgrain(&["convert", arg(&file), "-w", "-"]);
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the process starts");
     drop(child.stdout.take());
-    let out = child.wait_with_output().expect("it ends");
+    let out = child.wait_with_output().expect("the process ends");
     assert_eq!((out.status.code(), out.stderr.len()), (Some(0), 0));
 }
 
@@ -182,7 +184,7 @@ fn no_match_exits_1_and_leaves_no_file() {
     assert!(bytes(&out) == before);
     // A pipe receives the header of an empty capture rather than no bytes.
     let mut piped = netgrain(&["convert", arg(&file), "-w", "-", "--format", "pcap", "--filter", "vlan 77"]);
-    let piped = piped.output().expect("it starts");
+    let piped = piped.output().expect("the process starts");
     assert_eq!((piped.status.code(), piped.stdout.len()), (Some(1), 24));
 }
 
@@ -205,14 +207,14 @@ fn the_file_name_decides_the_output_format_for_every_verb() {
             assert_eq!(said.status, Some(0), "{said:?}");
             assert_eq!(bytes(&out)[..4], magic, "{verb} {name} {more:?}");
         }
-        let said = netgrain(&[&[verb], input, &["-w", "-"]].concat()).output().expect("it starts");
+        let said = netgrain(&[&[verb], input, &["-w", "-"]].concat()).output().expect("the process starts");
         assert_eq!(said.stdout[..4], pcapng, "{verb} -w -");
     }
-    let packed = dir.join("a.pcap.gz");
+    let compressed = dir.join("a.pcap.gz");
     for (verb, input) in [("convert", &[arg(&file)][..]), ("packets", &["-r", arg(&file)])] {
-        assert_error(&run(&[&[verb], input, &["-w", arg(&packed)]].concat()), &["a.pcap.gz", "| gzip"]);
+        assert_error(&run(&[&[verb], input, &["-w", arg(&compressed)]].concat()), &["a.pcap.gz", "| gzip"]);
     }
-    assert!(!packed.exists());
+    assert!(!compressed.exists());
     let raw = dir.join("a.raw");
     assert_error(&run(&["packets", "-r", arg(&file), "-w", arg(&raw)]), &["a.raw", "netgrain convert"]);
     assert_error(&run(&["gen", "-w", arg(&dir.join("a.pcapng")), "--packets", "1"]), &["name it .pcap"]);
@@ -254,15 +256,15 @@ fn an_interrupt_leaves_a_complete_file_and_is_reported() {
     let dir = TempDir::new("convert_interrupt");
     let (file, out) = (capture(&dir, "in.pcap", "1k"), dir.join("out.pcap"));
     let mut command = netgrain(&["convert", "-", "-w", arg(&out)]);
-    let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the process starts");
     let mut input = child.stdin.take().expect("a pipe");
-    input.write_all(&bytes(&file)).expect("it reads");
+    input.write_all(&bytes(&file)).expect("a reading process");
     common::until("a hidden file", || walk(dir.path()).iter().any(|f| arg(f).ends_with(".partial")));
     common::signal(&child, "INT");
     // The signal arrives before the next bytes, so the conversion ends at the next packet.
     let _ = input.write_all(&bytes(&file)[24..]);
     drop(input);
-    let done = child.wait_with_output().expect("it ends");
+    let done = child.wait_with_output().expect("the process ends");
     let err = String::from_utf8_lossy(&done.stderr);
     assert_eq!(done.status.code(), Some(1), "{err}");
     assert!(err.contains("interrupted"), "{err}");

@@ -99,8 +99,8 @@ fn assert_files_are_complete(store: &Path, note: &str) -> usize {
 }
 
 #[test]
-fn after_each_of_100_kills_published_files_are_complete_and_recording_restarts() {
-    let test = "after_each_of_100_kills_published_files_are_complete_and_recording_restarts";
+fn after_each_of_100_kills_files_are_complete_and_recording_restarts() {
+    let test = "after_each_of_100_kills_files_are_complete_and_recording_restarts";
     let mut prng = Prng::new(testkit::seed(test));
     let (mut files, mut orphans, mut crashed) = (0, 0, 0);
     for round in 0..ROUNDS {
@@ -111,11 +111,11 @@ fn after_each_of_100_kills_published_files_are_complete_and_recording_restarts()
         let more: &[&str] = if bounded { &["--max-size", "8MiB", "--quiet"] } else { &["--quiet"] };
         let (mut running, _err) = Running::start(&mut record(&store, more));
         // The kill comes at a random time after the first packets, in most rounds after the first published files.
-        let (wanted, pause) = (prng.below(3), prng.below(if bounded { 500 } else { 130 }));
-        until("files are published", || published(&store).len() as u64 >= wanted);
+        let (published_min, pause) = (prng.below(3), prng.below(if bounded { 500 } else { 130 }));
+        until("files are published", || published(&store).len() as u64 >= published_min);
         std::thread::sleep(Duration::from_millis(pause));
         running.0.kill().expect("SIGKILL");
-        running.0.wait().expect("its end");
+        running.0.wait().expect("the process ends");
         let note = format!("round {round}");
         files += assert_files_are_complete(&store, &note);
         orphans += walk(&store).iter().filter(|path| arg(path).ends_with(".partial")).count();
@@ -131,8 +131,8 @@ fn after_each_of_100_kills_published_files_are_complete_and_recording_restarts()
 }
 
 #[test]
-fn packets_reported_stored_2_s_before_a_kill_are_recovered_at_the_next_start() {
-    let test = "packets_reported_stored_2_s_before_a_kill_are_recovered_at_the_next_start";
+fn packets_reported_stored_2_s_before_a_kill_are_recovered() {
+    let test = "packets_reported_stored_2_s_before_a_kill_are_recovered";
     let mut prng = Prng::new(testkit::seed(test));
     for round in 0..4 {
         let dir = TempDir::new("said");
@@ -140,7 +140,7 @@ fn packets_reported_stored_2_s_before_a_kill_are_recovered_at_the_next_start() {
         // In every other round no file is published before the kill, so all packets have to be recovered.
         let segment = if round % 2 == 0 { "2MiB" } else { "256MiB" };
         let (mut running, _err) = Running::start(&mut record(&store, &["--json", "--segment", segment]));
-        let mut lines = BufReader::new(running.0.stdout.take().expect("caught")).lines();
+        let mut lines = BufReader::new(running.0.stdout.take().expect("a pipe")).lines();
         // The recorder prints a report and flushes its buffers once per second. So two reports later the packets of the
         // first report have been flushed, with one more second to reach the disk.
         let mut stored = || {
@@ -153,7 +153,7 @@ fn packets_reported_stored_2_s_before_a_kill_are_recovered_at_the_next_start() {
         std::thread::sleep(Duration::from_secs(2).saturating_sub(begun.elapsed()));
         std::thread::sleep(Duration::from_millis(prng.below(500)));
         running.0.kill().expect("SIGKILL");
-        running.0.wait().expect("its end");
+        running.0.wait().expect("the process ends");
         let note = format!("round {round}");
         start_again(&store, &note);
         let report = check(&published(&store), Options::default()).unwrap_or_else(|e| panic!("{note}: {e}"));

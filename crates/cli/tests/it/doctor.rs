@@ -115,7 +115,7 @@ fn undo_restores_an_interface_only_in_its_own_network_namespace() {
     assert_eq!(fixed.status, Some(0), "{fixed:?}");
     // A process that stays in the namespace: `nsenter --target` needs one, and a thread is not enough.
     let mut sleeper = std::process::Command::new("sleep");
-    let _sleeper = common::Running(sleeper.arg("600").spawn().expect("it starts"));
+    let _sleeper = common::Running(sleeper.arg("600").spawn().expect("the process starts"));
     let undo = || run(&["doctor", "--undo", "--state", arg(&state)]);
     // An interface of the same name in another namespace is another interface.
     let (rejected, touched) = std::thread::scope(|scope| {

@@ -60,7 +60,7 @@ fn the_commands_of_the_page_split_an_interface_over_four_processes() {
     let books = ground.books("web");
     assert_eq!((&books["passed"], &books["dropped"], &books["no_member"]), (&1800.into(), &200.into(), &0.into()));
     ground.yes("netgrain group delete -i eth1 web");
-    assert!(workers.0.wait().expect("they end").success());
+    assert!(workers.0.wait().expect("the process ends").success());
     engine.end();
     let mut owner: BTreeMap<u32, usize> = BTreeMap::new();
     let mut seen = BTreeSet::new();
@@ -101,7 +101,7 @@ fn the_three_commands_of_every_example_have_the_described_result() {
         engine.get_or_insert_with(|| (record.clone(), ground.engine(&record)));
         assert!(create.contains(&format!("examples/groups/{file}")), "{file}: {create}");
         ground.yes(&create);
-        let group = create.split_whitespace().nth(5).expect("its name").to_owned();
+        let group = create.split_whitespace().nth(5).expect("a name").to_owned();
         ground.remove_captures();
         let mut member = ground.spawn(&format!("exec {join}"));
         ground.wait_for_members(&group, 1);
@@ -126,7 +126,7 @@ fn the_three_commands_of_every_example_have_the_described_result() {
             assert!(received == sent, "{file}: {} of {} frames left eth2 unchanged", received.len(), sent.len());
         }
         ground.yes(&format!("netgrain group delete -i eth1 {group}"));
-        assert!(member.0.wait().expect("it ends").success(), "{file}: the member missed packets");
+        assert!(member.0.wait().expect("the process ends").success(), "{file}: the member missed packets");
     }
     engine.expect("there were examples").1.end();
 }

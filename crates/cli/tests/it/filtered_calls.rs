@@ -165,7 +165,7 @@ fn run_serves_metrics_and_seals_all_data_types_under_its_filter() {
 fn other_volume(test: &str) -> Option<PathBuf> {
     use std::os::unix::fs::MetadataExt;
     let memory = Path::new("/dev/shm");
-    let device = |path: &Path| std::fs::metadata(path).ok().map(|there| there.dev());
+    let device = |path: &Path| std::fs::metadata(path).ok().map(|metadata| metadata.dev());
     if device(memory)? == device(&std::env::temp_dir())? {
         return None;
     }

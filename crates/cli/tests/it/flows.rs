@@ -478,7 +478,7 @@ fn damage_within_a_journal_loses_one_batch_and_every_verb_reports_it() {
     for path in common::walk(&store).iter().filter(|path| arg(path).contains(".flows.")) {
         std::fs::remove_file(path).expect("a file");
     }
-    std::fs::write(&journal, &whole[..whole.len() - 5]).expect("torn");
+    std::fs::write(&journal, &whole[..whole.len() - 5]).expect("a truncated file");
     let said = flows(&store, &["--json"]);
     assert_eq!((said.status, ids(&said)), (Some(0), 360), "{}", said.err);
     let said = run(&["repair", arg(&store)]);
@@ -512,10 +512,10 @@ fn live_prints_flows_as_they_end() {
     // The directory exists before the journal.
     common::until("the journal exists", || run(&["flows", "--store", arg(&store), "--json"]).status == Some(0));
     let args = ["flows", "--store", arg(&store), "--live", "--from", "-1min", "--limit", "3", "--json"];
-    let child = netgrain(&args).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
+    let child = netgrain(&args).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the process starts");
     let mut child = common::Running(child);
     common::until_filtered(&child.0);
-    let lines = BufReader::new(child.0.stdout.take().expect("caught")).lines();
+    let lines = BufReader::new(child.0.stdout.take().expect("a pipe")).lines();
     let (reported, reader) = std::sync::mpsc::channel();
     std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| reported.send(line)));
     let mut expected = vec![first];
@@ -538,8 +538,8 @@ fn live_prints_flows_as_they_end() {
 /// A store of packets and of their flow records.
 fn recorded(dir: &TempDir) -> (PathBuf, Vec<Record>) {
     let (store, frames) = (dir.join("store"), dir.join("frames.pcap"));
-    let made = run(&["gen", "-w", arg(&frames), "imix,flows=40,rate=20kpps", "--packets", "4000"]);
-    assert_eq!(made.status, Some(0), "{made:?}");
+    let generated = run(&["gen", "-w", arg(&frames), "imix,flows=40,rate=20kpps", "--packets", "4000"]);
+    assert_eq!(generated.status, Some(0), "{generated:?}");
     let said = run(&["record", "-r", arg(&frames), "--store", arg(&store), "-q", "--ring", "16MiB"]);
     assert_eq!(said.status, Some(0), "{said:?}");
     let interface = std::fs::read_dir(&store).expect("a store").next().expect("an interface").expect("an entry");

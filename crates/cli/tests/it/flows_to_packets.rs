@@ -64,7 +64,7 @@ fn capture(path: &Path, frames: &[Vec<u8>]) {
     std::fs::write(path, file).expect("a capture");
 }
 
-fn built(frame: Frame<'_>) -> Vec<u8> {
+fn frame_bytes(frame: Frame<'_>) -> Vec<u8> {
     let mut buffer = [0; 400];
     frame.write(&mut buffer).expect("a buffer of sufficient size").to_vec()
 }
@@ -102,14 +102,14 @@ fn a_query_for_a_flow_of_any_capture_finds_the_packets_of_its_records() {
 #[test]
 fn flows_in_pppoe_pseudowires_and_snap_are_found_in_every_data_type() {
     let dir = TempDir::new("crossing-below");
-    let packet = |n: u8| built(Frame::udp4([10, 0, n, 1], 2222, [10, 0, n, 2], 53).payload(b"the inner").raw());
-    let six = built(Frame::udp6([7; 8], 2222, [9; 8], 53).payload(b"the inner").raw());
+    let packet = |n: u8| frame_bytes(Frame::udp4([10, 0, n, 1], 2222, [10, 0, n, 2], 53).payload(b"the inner").raw());
+    let six = frame_bytes(Frame::udp6([7; 8], 2222, [9; 8], 53).payload(b"the inner").raw());
     let mut tagged =
-        built(Frame::udp4([10, 0, 3, 1], 2222, [10, 0, 3, 2], 53).payload(b"the inner").tag(EtherType::VLAN, 30));
+        frame_bytes(Frame::udp4([10, 0, 3, 1], 2222, [10, 0, 3, 2], 53).payload(b"the inner").tag(EtherType::VLAN, 30));
     // An address that begins with zeros would look like a control word.
     tagged[..12].fill(0x12);
     let outer = |ethertype: EtherType, head: &[u8], inner: &[u8]| {
-        built(Frame::ethernet(ethertype).payload(&[head, inner].concat()))
+        frame_bytes(Frame::ethernet(ethertype).payload(&[head, inner].concat()))
     };
     let snap = [&tunnel::snap(EtherType::IPV4)[..], &packet(5)].concat();
     let frames = [
@@ -148,9 +148,9 @@ fn flows_in_pppoe_pseudowires_and_snap_are_found_in_every_data_type() {
 #[test]
 fn packet_queries_for_inner_addresses_advise_to_query_flows() {
     let dir = TempDir::new("crossing-tunnel");
-    let inner = built(Frame::udp4([10, 0, 0, 1], 2222, [10, 0, 0, 2], 53).payload(b"the inner"));
+    let inner = frame_bytes(Frame::udp4([10, 0, 0, 1], 2222, [10, 0, 0, 2], 53).payload(b"the inner"));
     let payload = [&tunnel::vxlan(7)[..], &inner].concat();
-    let frame = built(Frame::udp4([192, 0, 2, 1], 50_000, [192, 0, 2, 2], 4789).payload(&payload));
+    let frame = frame_bytes(Frame::udp4([192, 0, 2, 1], 50_000, [192, 0, 2, 2], 4789).payload(&payload));
     let (file, store) = (dir.join("vxlan.pcap"), dir.join("store"));
     capture(&file, &vec![frame; 4]);
     assert_eq!(replay(&file, &store, &[]).status, Some(0));
@@ -169,11 +169,11 @@ fn packet_queries_for_inner_addresses_advise_to_query_flows() {
 #[test]
 fn a_query_for_a_uniflow_finds_the_packets_of_its_direction_only() {
     let dir = TempDir::new("crossing-one-way");
-    let there = built(Frame::udp4([10, 0, 0, 1], 2222, [10, 0, 0, 2], 53).payload(b"a question"));
-    let back = built(Frame::udp4([10, 0, 0, 2], 53, [10, 0, 0, 1], 2222).payload(b"an answer"));
-    let ping = built(Frame::ip4([10, 0, 0, 1], [10, 0, 0, 2], IpProtocol(99)).payload(b"no ports"));
+    let forward = frame_bytes(Frame::udp4([10, 0, 0, 1], 2222, [10, 0, 0, 2], 53).payload(b"a question"));
+    let reverse = frame_bytes(Frame::udp4([10, 0, 0, 2], 53, [10, 0, 0, 1], 2222).payload(b"an answer"));
+    let ping = frame_bytes(Frame::ip4([10, 0, 0, 1], [10, 0, 0, 2], IpProtocol(99)).payload(b"no ports"));
     let (file, store) = (dir.join("talk.pcap"), dir.join("store"));
-    capture(&file, &[there.clone(), back.clone(), ping.clone(), there.clone(), back, ping, there]);
+    capture(&file, &[forward.clone(), reverse.clone(), ping.clone(), forward.clone(), reverse, ping, forward]);
     assert_eq!(replay(&file, &store, &["--set", "flow.bidirectional=false"]).status, Some(0));
     let flows = flows_of(&store);
     let mut counts: Vec<u64> = flows.values().map(|flow| flow.0).collect();
@@ -187,8 +187,8 @@ fn a_query_for_a_uniflow_finds_the_packets_of_its_direction_only() {
 #[test]
 fn flows_packets_reads_captures_and_rejects_files_without_packets() {
     let dir = TempDir::new("crossing-capture");
-    let dns = built(Frame::udp4([10, 0, 0, 1], 2222, [10, 0, 0, 2], 53).payload(b"a question"));
-    let web = built(Frame::udp4([10, 0, 0, 1], 2222, [10, 0, 0, 2], 443).payload(b"another"));
+    let dns = frame_bytes(Frame::udp4([10, 0, 0, 1], 2222, [10, 0, 0, 2], 53).payload(b"a question"));
+    let web = frame_bytes(Frame::udp4([10, 0, 0, 1], 2222, [10, 0, 0, 2], 443).payload(b"another"));
     let (file, out) = (dir.join("talk.pcap"), dir.join("out.pcap"));
     capture(&file, &[dns.clone(), web.clone(), dns.clone(), dns, web]);
     let query = |more: &[&str]| run(&[&["flows", "-r", arg(&file), "--packets"], more].concat());

@@ -107,6 +107,6 @@ fn two_packaged_firewalls_in_series_forward_a_packet_once() {
     replies.dedup();
     assert_eq!(replies, back[20..], "the reverse direction");
     common::signal(&other.0, "INT");
-    other.0.wait().expect("it ends");
+    other.0.wait().expect("the process ends");
     engine.end();
 }

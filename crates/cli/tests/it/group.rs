@@ -59,9 +59,10 @@ struct Worker {
 impl Worker {
     fn join(engine: &Engine, group: &str, path: PathBuf) -> Self {
         let args = ["group", "join", "--socket", arg(&engine.groups), group, "-w", arg(&path)];
-        let mut child = netgrain(&args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
+        let mut child =
+            netgrain(&args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the process starts");
         let mut line = String::new();
-        BufReader::new(child.stderr.as_mut().expect("caught")).read_line(&mut line).expect("text");
+        BufReader::new(child.stderr.as_mut().expect("a pipe")).read_line(&mut line).expect("text");
         assert!(line.contains("place"), "{line}");
         until_filtered(&child);
         Self { running: Running(child), path }
@@ -70,7 +71,7 @@ impl Worker {
     /// Ends the member and returns the numbers of its packets by flow.
     fn end(mut self) -> BTreeMap<u16, Vec<u32>> {
         signal(&self.running.0, "INT");
-        let status = self.running.0.wait().expect("it ends");
+        let status = self.running.0.wait().expect("the process ends");
         assert_eq!(status.code(), Some(0), "the member missed packets");
         packets(&self.path)
     }
@@ -257,8 +258,9 @@ impl Client {
     }
 
     fn start(args: &[&str]) -> Self {
-        let mut child = netgrain(args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
-        let err = BufReader::new(child.stderr.take().expect("caught"));
+        let mut child =
+            netgrain(args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the process starts");
+        let err = BufReader::new(child.stderr.take().expect("a pipe"));
         Self { running: Running(child), err }
     }
 
@@ -266,7 +268,7 @@ impl Client {
     fn end(mut self) -> (Option<i32>, String) {
         let mut said = String::new();
         self.err.read_to_string(&mut said).expect("text");
-        (self.running.0.wait().expect("it ends").code(), said)
+        (self.running.0.wait().expect("the process ends").code(), said)
     }
 }
 

@@ -321,16 +321,16 @@ fn lines_of_members_and_logs_have_queue_class_mark_and_group() {
         let args = ["group", "join", "--socket", arg(&engine.groups), group, "--class", class, "--print", "-c", "2"];
         let mut command = netgrain(&args);
         let member = command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn();
-        let mut member = Running(member.expect("it starts"));
+        let mut member = Running(member.expect("the process starts"));
         let mut line = String::new();
-        BufReader::new(member.0.stderr.as_mut().expect("caught")).read_line(&mut line).expect("text");
+        BufReader::new(member.0.stderr.as_mut().expect("a pipe")).read_line(&mut line).expect("text");
         assert!(line.contains("place"), "{line}");
         RawSender::new(&a).send(&frames(1));
         let mut out = String::new();
-        member.0.stdout.as_mut().expect("caught").read_to_string(&mut out).expect("text");
+        member.0.stdout.as_mut().expect("a pipe").read_to_string(&mut out).expect("text");
         assert_eq!(out.lines().count(), 2, "{out}");
         assert!(out.lines().all(|line| line.contains(" q0 ") && line.ends_with(reported)), "{out}");
-        member.0.wait().expect("it ends");
+        member.0.wait().expect("the process ends");
     }
     let line = engine.message("group d at vb: ");
     assert!(line.contains("10.0.0."), "{line}");
@@ -388,7 +388,7 @@ fn a_dedicated_interface_passes_packets_to_the_host_and_sends_its_replies() {
     netlink.add_address(&Address { link, ip, prefix: 24 }).expect("an address");
     let host = UdpSocket::bind((ip, 5300)).expect("a socket");
     host.set_read_timeout(Some(Duration::from_millis(300))).expect("a timeout");
-    host.set_broadcast(true).expect("allowed");
+    host.set_broadcast(true).expect("SO_BROADCAST");
     let mut far = RawReader::new(&a);
     let datagram = |from: u16, to: u16| {
         let mut udp = vec![0; 60];
@@ -445,15 +445,15 @@ fn the_host_interface_of_a_killed_engine_is_replaced() {
     let dir = TempDir::new("killed");
     let engine = Engine::start(&b, dir.path(), &["--dedicated", "--set", "capture.source=af-xdp"]);
     let mut killed = Command::new("true").spawn().expect("a process");
-    killed.wait().expect("it ends");
+    killed.wait().expect("the process ends");
     let this = sys::process::Process::this().expect("/proc");
     let killed = sys::process::Process { id: killed.id(), ..this };
     let device = format!("ng{}", b.index);
-    let (left, _) = sandbox.veth(&device, &format!("{device}e"));
-    sandbox.netlink().set_alias(left.index, &format!("netgrain host {killed}")).expect("an alias");
+    let (stale, _) = sandbox.veth(&device, &format!("{device}e"));
+    sandbox.netlink().set_alias(stale.index, &format!("netgrain host {killed}")).expect("an alias");
     let said = engine.group("create", &["fw", "main = when (has_dst_port 5300) kernel >-> drop"]);
     assert_eq!(said.status, Some(0), "{said:?}");
-    assert_ne!(sandbox.netlink().link(&device).expect("the new pair").index, left.index);
+    assert_ne!(sandbox.netlink().link(&device).expect("the new pair").index, stale.index);
     signal(&engine.running.0, "INT");
     let Engine { running, err, .. } = engine;
     assert_eq!(running.end(err).status, Some(0));
@@ -498,7 +498,7 @@ fn another_user_may_do_only_what_the_group_policy_permits() {
     let mut rest = String::new();
     let Engine { mut running, mut err, .. } = engine;
     signal(&running.0, "INT");
-    running.0.wait().expect("it ends");
+    running.0.wait().expect("the process ends");
     err.read_to_string(&mut rest).expect("text");
 }
 

@@ -50,8 +50,9 @@ fn sent_frames_are_recorded_and_a_listener_pipes_them_to_tcpdump() {
     for kind in ["af-xdp", "tpacket"] {
         let recorder = Recorder::start(&b, &store.join(kind), &socket, &["--source-kind", kind]);
         let args = ["listen", "--socket", arg(&socket), "-w", "-", "--format", "pcap", "-c", "500", "--lossless"];
-        let mut listener = netgrain(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
-        let mut out = listener.stdout.take().expect("caught");
+        let mut listener =
+            netgrain(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the process starts");
+        let mut out = listener.stdout.take().expect("a pipe");
         // The listener writes the file header when it has attached.
         let mut header = [0; 24];
         out.read_exact(&mut header).expect("a header");
@@ -59,7 +60,7 @@ fn sent_frames_are_recorded_and_a_listener_pipes_them_to_tcpdump() {
         let mut listener = Running(listener);
         let mut file = header.to_vec();
         out.read_to_end(&mut file).expect("the packets");
-        assert_eq!(listener.0.wait().expect("it ends").code(), Some(0));
+        assert_eq!(listener.0.wait().expect("the process ends").code(), Some(0));
         let said = recorder.interrupt();
         assert_eq!(said.status, Some(0), "{said:?}");
         // The listener's output equals the stored file.
@@ -99,8 +100,8 @@ fn interfaces_of_one_name_in_two_namespaces_are_captured_separately() {
                 let (running, err) = Running::start(netgrain(&args).arg(dir.join("store")));
                 both.wait();
                 let mut listen = netgrain(&["listen", "-i", "vb", "-w", "-", "--format", "pcap", "--lossless"]);
-                let mut listener = Running(listen.stdout(Stdio::piped()).spawn().expect("it starts"));
-                let mut out = listener.0.stdout.take().expect("caught");
+                let mut listener = Running(listen.stdout(Stdio::piped()).spawn().expect("the process starts"));
+                let mut out = listener.0.stdout.take().expect("a pipe");
                 out.read_exact(&mut [0; 24]).expect("a header");
                 RawSender::new(&a).send(&frames(count));
                 let mut first = vec![0; bytes_of(count)];
@@ -129,11 +130,11 @@ fn listeners_succeed_when_their_pipe_closes_or_the_engine_ends() {
     let recorder = Recorder::start(&b, &dir.join("store"), &socket, &[]);
     let start = |more: &[&str]| {
         let mut command = netgrain(&[&["listen", "--socket", arg(&socket)], more].concat());
-        Running(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts"))
+        Running(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the process starts"))
     };
     let (mut piped, mut counts) = (start(&["-w", "-"]), start(&["--json"]));
     let mut header = [0; 24];
-    let mut out = piped.0.stdout.take().expect("caught");
+    let mut out = piped.0.stdout.take().expect("a pipe");
     out.read_exact(&mut header).expect("a header");
     drop(out);
     let wire = RawSender::new(&a);
@@ -141,13 +142,13 @@ fn listeners_succeed_when_their_pipe_closes_or_the_engine_ends() {
         wire.send(&frames(10));
         piped.0.try_wait().expect("a child").is_some()
     });
-    assert_eq!(piped.0.wait().expect("it ended").code(), Some(0));
+    assert_eq!(piped.0.wait().expect("the process ends").code(), Some(0));
     let said = recorder.interrupt();
     assert_eq!(said.status, Some(0), "{said:?}");
     assert!(!socket.exists(), "the socket still exists");
     let mut text = String::new();
-    counts.0.stdout.take().expect("caught").read_to_string(&mut text).expect("text");
-    assert_eq!(counts.0.wait().expect("it ended").code(), Some(0));
+    counts.0.stdout.take().expect("a pipe").read_to_string(&mut text).expect("text");
+    assert_eq!(counts.0.wait().expect("the process ends").code(), Some(0));
     assert!(objects(&text).last().expect("a report")["report"]["missed"] == 0, "{text}");
 }
 
@@ -163,8 +164,8 @@ fn generator_recorder_and_checker_agree_on_a_live_interface() {
     let dir = TempDir::new("wire");
     let store = dir.join("store");
     let mut recorder = Recorder::start(&b, &store, &dir.join("s"), &["--json", "--dedicated", "--filter", "udp"]);
-    let made = run(&["gen", "-i", "va", "imix,flows=1k", "--packets", "20k", "--rate", "40kpps", "--json"]);
-    assert_eq!(made.status, Some(0), "{made:?}");
+    let generated = run(&["gen", "-i", "va", "imix,flows=1k", "--packets", "20k", "--rate", "40kpps", "--json"]);
+    assert_eq!(generated.status, Some(0), "{generated:?}");
     recorder.running.read_reports_until("all frames are counted", |live| live["offered"] == 20_000);
     let said = recorder.interrupt();
     let objects = objects(&said.out);

@@ -86,8 +86,8 @@ fn a_small_capture_is_replayed_into_all_data_types_within_100_mib() {
     let test = "a_small_capture_is_replayed_into_all_data_types_within_100_mib";
     let dir = TempDir::new(test);
     let (file, store) = (dir.join("a.pcap"), dir.join("store"));
-    let made = run(&["gen", "-w", arg(&file), "imix,flows=1000,rate=10kpps,packets=8000"]);
-    assert_eq!(made.status, Some(0), "{made:?}");
+    let generated = run(&["gen", "-w", arg(&file), "imix,flows=1000,rate=10kpps,packets=8000"]);
+    assert_eq!(generated.status, Some(0), "{generated:?}");
     let replay = ["run", "-r", arg(&file), "--store", arg(&store), "--json", "-q"];
     let said = run(&replay);
     assert_eq!(said.status, Some(0), "{said:?}");
@@ -107,7 +107,8 @@ fn a_small_capture_is_replayed_into_all_data_types_within_100_mib() {
 /// The peak of the anonymous memory (`RssAnon` of proc_pid_status(5)) of the binary in KiB, sampled until its end. The
 /// shared ring, whose size depends on that of the capture, is not part of it.
 fn peak_anonymous_kib(args: &[&str]) -> u64 {
-    let mut child = common::netgrain(args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+    let mut child =
+        common::netgrain(args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the process starts");
     let path = format!("/proc/{}/status", child.id());
     let mut peak = 0;
     let status = loop {
@@ -129,8 +130,8 @@ fn the_anonymous_memory_of_a_replay_does_not_grow_with_its_duration() {
     const PACKETS: u64 = 60_000;
     let dir = TempDir::new("memory-slow-capture");
     let file = dir.join("slow.pcap");
-    let made = run(&["gen", "-w", arg(&file), &format!("60,flows={PACKETS},rate=0.5pps,packets={PACKETS}")]);
-    assert_eq!(made.status, Some(0), "{made:?}");
+    let generated = run(&["gen", "-w", arg(&file), &format!("60,flows={PACKETS},rate=0.5pps,packets={PACKETS}")]);
+    assert_eq!(generated.status, Some(0), "{generated:?}");
     for (verb, kib_max) in [("record", 16 << 10), ("run", 40 << 10)] {
         let store = dir.join(verb);
         let kib = peak_anonymous_kib(&[verb, "-r", arg(&file), "--store", arg(&store), "-q"]);
@@ -142,8 +143,8 @@ fn the_anonymous_memory_of_a_replay_does_not_grow_with_its_duration() {
 fn flags_of_run_override_ring_rotation_and_retention_of_the_file() {
     let dir = TempDir::new("run-flags");
     let (file, config) = (dir.join("a.pcap"), dir.join("a.toml"));
-    let made = run(&["gen", "-w", arg(&file), "60,flows=10,rate=100pps,packets=500"]);
-    assert_eq!(made.status, Some(0), "{made:?}");
+    let generated = run(&["gen", "-w", arg(&file), "60,flows=10,rate=100pps,packets=500"]);
+    assert_eq!(generated.status, Some(0), "{generated:?}");
     fs::write(&config, "[capture]\nring = \"16MiB\"\n[packets]\nrotate = \"1h\"\nmax_age = \"1h\"\n").expect("a file");
     let replay = |store: &Path, more: &[&str]| {
         let said =
@@ -168,8 +169,8 @@ fn flags_of_run_override_ring_rotation_and_retention_of_the_file() {
 fn a_replay_fits_a_small_address_space_or_fails_with_the_sizes() {
     let dir = TempDir::new("memory-address-space");
     let (file, store) = (dir.join("a.pcap"), dir.join("store"));
-    let made = run(&["gen", "-w", arg(&file), "imix,flows=2000,rate=10kpps,packets=20000"]);
-    assert_eq!(made.status, Some(0), "{made:?}");
+    let generated = run(&["gen", "-w", arg(&file), "imix,flows=2000,rate=10kpps,packets=20000"]);
+    assert_eq!(generated.status, Some(0), "{generated:?}");
     let (run, record) = (["run", "-q", "--name", "a", "-r"], ["record", "-r"]);
     for kib in [100_000, 200_000, 300_000, 500_000, 1_000_000, 2_000_000] {
         for verb in [&run[..], &record, &["flows", "--top", "3", "-r"]] {

@@ -104,7 +104,7 @@ fn assert_equal(program: &str, theirs: &SumsByPair, ours: &SumsByPair, unit: u64
 }
 
 fn output(command: &mut Command) -> (String, String) {
-    let out = command.env("TZ", "UTC").output().expect("it runs");
+    let out = command.env("TZ", "UTC").output().expect("the program runs");
     assert!(out.status.success(), "{command:?}: {}", String::from_utf8_lossy(&out.stderr));
     [out.stdout, out.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).into()
 }
@@ -221,13 +221,13 @@ fn assert_meters_agree(test: &str, dir: &TempDir, capture: &Path) {
 }
 
 #[test]
-fn other_meters_agree_on_a_thousand_real_connections() {
-    let test = "other_meters_agree_on_a_thousand_real_connections";
+fn other_meters_agree_on_1000_real_connections() {
+    let test = "other_meters_agree_on_1000_real_connections";
     let Some(traces) = testkit::traces(test) else { return };
     let Some(mut zcat) = testkit::tool(test, "gzip") else { return };
-    let (packed, dir) = (traces.join("zeek/echo-connections.pcap.gz"), TempDir::new(test));
-    let out = zcat.args(["-dc", arg(&packed)]).output().expect("gzip runs");
-    assert!(out.status.success() && !out.stdout.is_empty(), "{}", packed.display());
+    let (compressed, dir) = (traces.join("zeek/echo-connections.pcap.gz"), TempDir::new(test));
+    let out = zcat.args(["-dc", arg(&compressed)]).output().expect("gzip runs");
+    assert!(out.status.success() && !out.stdout.is_empty(), "{}", compressed.display());
     let capture = dir.join("echo.pcap");
     std::fs::write(&capture, out.stdout).expect("a file");
     assert_meters_agree(test, &dir, &capture);

@@ -72,5 +72,5 @@ fn half_open_requests_and_few_descriptors_block_no_packet_or_scrape() {
     assert_eq!(said.status, Some(0), "nothing is lost: {said:?}");
     let objects = objects(&said.out);
     assert_eq!(objects.last().expect("a report")["report"]["lost_total"], 0);
-    assert_eq!(netgrain(&["verify", arg(&store)]).status().expect("it runs").code(), Some(0));
+    assert_eq!(netgrain(&["verify", arg(&store)]).status().expect("the program runs").code(), Some(0));
 }

@@ -48,7 +48,7 @@ impl OtherNamespace {
     /// Starts netgrain in this namespace with piped output.
     fn netgrain(&self, args: &[&str]) -> Running {
         let mut command = self.command(env!("CARGO_BIN_EXE_netgrain"));
-        Running(command.args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts"))
+        Running(command.args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the process starts"))
     }
 }
 
@@ -60,7 +60,7 @@ impl Drop for OtherNamespace {
 }
 
 fn assert_success(command: &mut Command) {
-    let out = command.output().expect("it runs");
+    let out = command.output().expect("the program runs");
     assert!(out.status.success(), "{command:?}: {}", String::from_utf8_lossy(&out.stderr));
 }
 
@@ -79,7 +79,7 @@ fn wait_for_sockets(namespace: &OtherNamespace, count: usize) {
 
 fn end(running: Running) -> Said {
     let mut running = running;
-    let err = std::io::BufReader::new(running.0.stderr.take().expect("caught"));
+    let err = std::io::BufReader::new(running.0.stderr.take().expect("a pipe"));
     running.end(err)
 }
 
@@ -110,7 +110,7 @@ fn several_subscribers_on_another_host_receive_flows_and_rows() {
     let (running, err) = Running::start(&mut netgrain(&[&args[..], &sets[..], &["--quiet"]].concat()));
     until_filtered(&running.0);
     let rows: Vec<serde_json::Value> = {
-        let out = std::io::BufReader::new(series.0.stdout.take().expect("caught"));
+        let out = std::io::BufReader::new(series.0.stdout.take().expect("a pipe"));
         out.lines().take(2).map(|line| serde_json::from_str(&line.expect("text")).expect("an object")).collect()
     };
     let (all, some) = (end(all), end(some));

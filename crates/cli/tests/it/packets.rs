@@ -67,9 +67,9 @@ fn invalid_packet_queries_are_rejected_with_advice() {
     assert_error(&run(&["packets", "-r", arg(&sealed), "-w", arg(&sealed)]), "being read", "another file");
     assert_error(&run(&["packets", "-r", arg(dir.path())]), "a folder", "--store");
     assert_error(&run(&["packets", "-r", arg(&none), "-w", arg(&dir.join("out"))]), arg(&none), "");
-    let left: Vec<_> =
+    let entries: Vec<_> =
         std::fs::read_dir(dir.path()).expect("a folder").map(|e| e.expect("an entry").file_name()).collect();
-    assert_eq!(left, ["store"], "a failed query left a file");
+    assert_eq!(entries, ["store"], "a failed query left a file");
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn every_name_of_standard_output_is_written_as_a_stream() {
             let out = dir.join("out.pcap");
             let file = std::fs::File::create(&out).expect("a file");
             let mut netgrain = netgrain(&[command, &["-w", name]].concat());
-            let status = netgrain.current_dir(dir.path()).stdout(file).status().expect("it runs");
+            let status = netgrain.current_dir(dir.path()).stdout(file).status().expect("the program runs");
             assert!(status.success(), "{command:?} -w {name}");
             let read = run(&["packets", "-r", arg(&out), "--count"]);
             assert!(read.status == Some(0) && read.out.starts_with("10 packets"), "{command:?} -w {name}: {read:?}");
@@ -206,8 +206,8 @@ fn a_pcapng_contains_the_query_the_interface_and_the_ledger() {
     let report = object(&said.out);
     assert_eq!(report["file_bytes"].as_u64(), Some(std::fs::metadata(&out).expect("a file").len()));
     assert!(report["interval"]["filtered"].as_u64() > Some(0));
-    let left = std::fs::read_dir(dir.path()).expect("a folder").count();
-    assert_eq!(left, 2, "the hidden file still exists");
+    let entries = std::fs::read_dir(dir.path()).expect("a folder").count();
+    assert_eq!(entries, 2, "the hidden file still exists");
     let bytes = std::fs::read(&out).expect("a capture");
     let queues = bytes.chunks_exact(4).collect::<Vec<_>>().windows(2).filter(|w| w == &[[6, 0, 4, 0], [0; 4]]).count();
     assert!(
@@ -233,7 +233,7 @@ fn a_pcapng_contains_the_query_the_interface_and_the_ledger() {
     for (format, pcap) in [("pcapng", false), ("pcap", true)] {
         let Some(mut tcpdump) = testkit::tool(test, "tcpdump") else { return };
         let mut writer = netgrain(&["packets", "--store", arg(&store), "-w", "-", "--format", format, "udp"]);
-        let mut writer = writer.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
+        let mut writer = writer.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the process starts");
         let said = say(tcpdump.args(["-nr", "-", "--count"]).stdin(writer.stdout.take().expect("a pipe")));
         assert!(writer.wait().expect("an end").success());
         assert_eq!(said.out, format!("{} packets\n", report["packets"]), "{pcap}: {}", said.err);
@@ -246,7 +246,7 @@ fn packets_succeeds_when_its_reader_closes_the_pipe() {
     let store = store(&dir, 60_000, &[]);
     for more in [&[][..], &["--json"], &["-w", "-"]] {
         let mut writer = netgrain(&[&["packets", "--store", arg(&store)], more].concat());
-        let mut writer = writer.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+        let mut writer = writer.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the process starts");
         writer.stdout.take().expect("a pipe").read_exact(&mut [0; 64]).expect("some bytes");
         assert!(writer.wait().expect("an end").success(), "{more:?}");
     }
@@ -260,7 +260,8 @@ fn follow_prints_packets_in_order_until_sigint() {
     let (recorder, recorder_err) = Running::start(&mut netgrain(&[&record[..], &["--socket", arg(&socket)]].concat()));
     common::until("the first packets", || packets(&store, &["--limit", "1"]).status == Some(0));
     let mut follower = netgrain(&["packets", "--store", arg(&store), "--follow", "--json"]);
-    let mut follower = Running(follower.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts"));
+    let mut follower =
+        Running(follower.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the process starts"));
     let mut lines = BufReader::new(follower.0.stdout.take().expect("a pipe")).lines();
     common::until_filtered(&follower.0);
     let (begun, mut seen, mut before) = (Instant::now(), 0, String::new());

@@ -91,8 +91,8 @@ fn record_through_a_flap(
     check(&recorder.0);
     signal(&recorder.0, "INT");
     let mut out = String::new();
-    recorder.0.stdout.take().expect("caught").read_to_string(&mut out).expect("text");
-    assert_eq!(recorder.0.wait().expect("it ends").code(), Some(0), "{out}");
+    recorder.0.stdout.take().expect("a pipe").read_to_string(&mut out).expect("text");
+    assert_eq!(recorder.0.wait().expect("the process ends").code(), Some(0), "{out}");
     out
 }
 
@@ -273,7 +273,14 @@ fn a_reading_verb_of_root_keeps_only_the_capability_to_read() {
     until("the ring socket exists", || socket.exists());
     let out = dir.join("out.pcap");
     let start = |command: &mut Command| {
-        Running(command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts"))
+        Running(
+            command
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .expect("the process starts"),
+        )
     };
     let reading = Capabilities::of(&[Capability::DacReadSearch]);
     let listener = start(&mut netgrain(&["listen", "--socket", arg(&socket), "-w", arg(&out)]));

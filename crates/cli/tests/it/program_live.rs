@@ -37,6 +37,6 @@ fn a_kernel_program_is_loaded_and_swapped_with_few_privileges() {
     until("the program is swapped", || log().contains("generation 2") || log().contains("cannot"));
     assert!(engine.0.try_wait().is_ok_and(|ended| ended.is_none()), "{}", log());
     signal(&engine.0, "INT");
-    engine.0.wait().expect("it ends");
+    engine.0.wait().expect("the process ends");
     assert!(log().contains("20 in the kernel, 0 in user space"), "{}", log());
 }

@@ -213,8 +213,8 @@ fn a_live_ranking_counts_every_record_in_one_period() {
     let mut command =
         netgrain(&["flows", "--store", arg(&store), "--live", "--from", "2026-11-21T10:00", "--group", "proto"]);
     let command = command.args(["--fields", "records", "--by", "records", "--every", "1s", "--json"]);
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
-    let mut lines = BufReader::new(child.stdout.take().expect("caught")).lines();
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the process starts");
+    let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
     let running = common::Running(child);
     let mut records = 0;
     while records < all.len() as u64 {

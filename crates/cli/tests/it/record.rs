@@ -13,9 +13,9 @@ const RING: [&str; 2] = ["--ring", "8MiB"];
 fn a_recording_of_generated_frames_is_complete() {
     let dir = TempDir::new("whole_path");
     let (file, store) = (dir.join("frames.pcap"), dir.join("store"));
-    let made = run(&["gen", "-w", arg(&file), "imix,flows=1k", "--packets", "20k", "--json"]);
-    assert_eq!(made.status, Some(0), "{made:?}");
-    assert_eq!(objects(&made.out)[0]["sent"], 20_000);
+    let generated = run(&["gen", "-w", arg(&file), "imix,flows=1k", "--packets", "20k", "--json"]);
+    assert_eq!(generated.status, Some(0), "{generated:?}");
+    assert_eq!(objects(&generated.out)[0]["sent"], 20_000);
     let said = run(&[&["record", "-r", arg(&file), "--store", arg(&store)], &RING[..]].concat());
     assert_eq!(said.status, Some(0), "{said:?}");
     assert!(said.out.contains("20 000") && !said.err.contains("20 000"), "the summary is on standard output: {said:?}");
@@ -67,8 +67,8 @@ fn an_interrupt_ends_cleanly_with_the_summary() {
         let said = running.end(err);
         assert_eq!(said.status, Some(0), "{said:?}");
         assert!(said.out.contains("ledger") && said.out.contains("offered"), "{}", said.out);
-        let left: Vec<_> = walk(&store).into_iter().filter(|p| arg(p).ends_with(".partial")).collect();
-        assert!(left.is_empty(), "{left:?}");
+        let partial: Vec<_> = walk(&store).into_iter().filter(|p| arg(p).ends_with(".partial")).collect();
+        assert!(partial.is_empty(), "{partial:?}");
         let checked = run(&["check", arg(&store)]);
         assert_eq!(checked.status, Some(0), "{checked:?}: {said:?}");
     }
@@ -105,7 +105,8 @@ fn hangup_of_the_terminal_ends_the_recording_cleanly() {
     let store = dir.join("store");
     let binary = env!("CARGO_BIN_EXE_netgrain");
     let record = format!("exec {binary} record --sim 200,rate=10kpps,truth --store {} --ring 8MiB", arg(&store));
-    let child = terminal.args(["-qec", &record, "/dev/null"]).stdout(Stdio::piped()).spawn().expect("it starts");
+    let child =
+        terminal.args(["-qec", &record, "/dev/null"]).stdout(Stdio::piped()).spawn().expect("the process starts");
     let mut running = Running(child);
     until("a file is open", || !walk(&store).is_empty());
     let recorder = std::process::Command::new("pgrep").args(["-P", &running.0.id().to_string()]).output();
@@ -113,8 +114,8 @@ fn hangup_of_the_terminal_ends_the_recording_cleanly() {
     let hung_up = std::process::Command::new("kill").args(["-HUP", recorder.trim()]).status().expect("kill");
     assert!(hung_up.success(), "{recorder}");
     let mut out = String::new();
-    std::io::Read::read_to_string(&mut running.0.stdout.take().expect("caught"), &mut out).expect("text");
-    assert_eq!(running.0.wait().expect("it ends").code(), Some(0), "{out}");
+    std::io::Read::read_to_string(&mut running.0.stdout.take().expect("a pipe"), &mut out).expect("text");
+    assert_eq!(running.0.wait().expect("the process ends").code(), Some(0), "{out}");
     assert!(out.contains("ledger"), "{out}");
     assert!(walk(&store).iter().all(|p| !arg(p).ends_with(".partial")));
 }
@@ -147,14 +148,14 @@ fn a_closed_output_pipe_is_no_error_and_loses_no_packet() {
     let store = dir.join("store");
     let args = ["record", "--sim", "60,rate=1kpps,packets=3k,truth", "--store", arg(&store), "--json"];
     let mut command = netgrain(&[&args[..], &RING[..]].concat());
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the process starts");
     let mut running = Running(child);
-    let mut out = BufReader::new(running.0.stdout.take().expect("caught"));
+    let mut out = BufReader::new(running.0.stdout.take().expect("a pipe"));
     let mut first = String::new();
     out.read_line(&mut first).expect("a line");
     assert_eq!(objects(&first).len(), 1);
     drop(out);
-    assert_eq!(running.0.wait().expect("it ends").code(), Some(0));
+    assert_eq!(running.0.wait().expect("the process ends").code(), Some(0));
     assert_eq!(run(&["check", arg(&store), "--sent", "3k"]).status, Some(0));
 }
 

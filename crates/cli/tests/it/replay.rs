@@ -119,7 +119,7 @@ fn frame(n: usize) -> Vec<u8> {
 
 #[test]
 fn run_reads_a_pipe_on_standard_input_or_by_path() {
-    let dir = TempDir::new("a_capture_comes_by_a_pipe");
+    let dir = TempDir::new("capture_by_pipe");
     let (first, piped, named) = (dir.join("first"), dir.join("piped"), dir.join("named"));
     let spec = ["--sim", "imix,flows=500,rate=20kpps", "--packets", "5k", "--quiet"];
     let said = run(&[&["run", "--store", arg(&first)], &spec[..], &RING[..]].concat());
@@ -130,8 +130,12 @@ fn run_reads_a_pipe_on_standard_input_or_by_path() {
     let input = std::fs::File::open(&capture).expect("a capture");
     let mut cat =
         std::process::Command::new("cat").stdin(input).stdout(std::process::Stdio::piped()).spawn().expect("cat");
-    let said =
-        command.args(into(&piped)).args(RING).stdin(cat.stdout.take().expect("a pipe")).output().expect("it starts");
+    let said = command
+        .args(into(&piped))
+        .args(RING)
+        .stdin(cat.stdout.take().expect("a pipe"))
+        .output()
+        .expect("the process starts");
     assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
     assert!(cat.wait().expect("cat").success());
     let path = dir.join("fifo");
@@ -139,7 +143,7 @@ fn run_reads_a_pipe_on_standard_input_or_by_path() {
     let (from, to) = (capture, path.clone());
     let writer = std::thread::spawn(move || std::fs::copy(from, to));
     let mut command = netgrain(&["run", "-r", arg(&path)]);
-    let said = command.args(into(&named)).args(RING).output().expect("it starts");
+    let said = command.args(into(&named)).args(RING).output().expect("the process starts");
     assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
     assert!(writer.join().expect("a thread").is_ok());
     let flows = |store| records_and_rows(store).0;

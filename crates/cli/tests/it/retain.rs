@@ -250,8 +250,9 @@ fn a_quiet_recorder_reports_removed_and_recovered_files() {
         std::fs::rename(&path, path.with_file_name(names::hidden(stem, ending))).expect("hidden");
     }
     let mut recorder = record("60,rate=1kpps", &["--max-size", "32MiB"]);
-    let mut recorder = Running(recorder.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts"));
-    let err = BufReader::new(recorder.0.stderr.take().expect("caught"));
+    let mut recorder =
+        Running(recorder.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the process starts"));
+    let err = BufReader::new(recorder.0.stderr.take().expect("a pipe"));
     until("a file is removed", || !files[0].exists());
     // Without --quiet the recorder would print lines now.
     std::thread::sleep(std::time::Duration::from_millis(1500));

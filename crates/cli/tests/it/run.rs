@@ -11,10 +11,10 @@ use wire::build::Frame;
 
 const RING: [&str; 2] = ["--set", "capture.ring=8MiB"];
 
-fn generated(dir: &TempDir, packets: &str) -> std::path::PathBuf {
+fn generate(dir: &TempDir, packets: &str) -> std::path::PathBuf {
     let file = dir.join("frames.pcap");
-    let made = run(&["gen", "-w", arg(&file), "imix,flows=300,rate=10kpps", "--packets", packets]);
-    assert_eq!(made.status, Some(0), "{made:?}");
+    let generated = run(&["gen", "-w", arg(&file), "imix,flows=300,rate=10kpps", "--packets", packets]);
+    assert_eq!(generated.status, Some(0), "{generated:?}");
     file
 }
 
@@ -39,7 +39,7 @@ fn report_with_status(said: &Said, status: i32) -> serde_json::Value {
 #[test]
 fn a_repeated_capture_is_reported_and_added_to_the_store() {
     let dir = TempDir::new("run-again");
-    let (file, store) = (generated(&dir, "1000"), dir.join("store"));
+    let (file, store) = (generate(&dir, "1000"), dir.join("store"));
     let replay = |more: &[&str]| {
         let said = run(&[&["run", "-r", arg(&file), "--store", arg(&store), "-q"], more, &RING[..]].concat());
         assert_eq!(said.status, Some(0), "{said:?}");
@@ -57,7 +57,7 @@ fn a_repeated_capture_is_reported_and_added_to_the_store() {
 #[test]
 fn each_interface_of_a_pcapng_has_its_own_records_and_rows() {
     let dir = TempDir::new("run-two-ports");
-    let file = generated(&dir, "3000");
+    let file = generate(&dir, "3000");
     // A pcapng with two interfaces that captured the same packets.
     let both = dir.join("both.pcapng");
     let mut w = pcap::ng::Writer::new(Vec::new(), "", "").expect("a buffer");
@@ -107,10 +107,10 @@ fn each_interface_of_a_pcapng_has_its_own_records_and_rows() {
 #[test]
 fn captures_after_a_truncated_one_are_replayed_too() {
     let dir = TempDir::new("run-cut");
-    let (one_run, cut, store) = (generated(&dir, "3000"), dir.join("cut.pcap"), dir.join("store"));
-    let bytes = std::fs::read(&one_run).expect("a file");
+    let (complete, cut, store) = (generate(&dir, "3000"), dir.join("cut.pcap"), dir.join("store"));
+    let bytes = std::fs::read(&complete).expect("a file");
     std::fs::write(&cut, &bytes[..bytes.len() / 2]).expect("a file");
-    let args = ["run", "-r", arg(&cut), arg(&one_run), "--store", arg(&store), "--json", "-q"];
+    let args = ["run", "-r", arg(&cut), arg(&complete), "--store", arg(&store), "--json", "-q"];
     let said = run(&[&args[..], &RING[..]].concat());
     assert_eq!(said.status, Some(1), "{said:?}");
     assert!(said.err.contains("cut.pcap") && said.err.contains("at least one was lost"), "{}", said.err);
@@ -118,14 +118,14 @@ fn captures_after_a_truncated_one_are_replayed_too() {
     assert!((4000..6000).contains(&stored), "half of the first capture and the whole second one: {stored}");
     // A file that is no capture is an error at any position.
     let other = dir.join("other");
-    let args = ["run", "-r", arg(&one_run), "/etc/passwd", "--store", arg(&other), "-q"];
+    let args = ["run", "-r", arg(&complete), "/etc/passwd", "--store", arg(&other), "-q"];
     let said = run(&[&args[..], &RING[..]].concat());
     assert!(said.status == Some(2) && said.err.contains("/etc/passwd"), "{said:?}");
 }
 
 #[test]
 fn an_invalid_configuration_is_rejected_with_lines_and_suggestions() {
-    let dir = TempDir::new("a_configuration_that_is_wrong");
+    let dir = TempDir::new("invalid_configuration");
     let file = dir.join("netgrain.toml");
     std::fs::write(&file, "[flow]\nidle_timeot = \"7s\"\nactive_timeout = \"soon\"\n").expect("a file");
     let said = run(&["config", "--check", arg(&file)]);
@@ -146,8 +146,8 @@ fn an_invalid_configuration_is_rejected_with_lines_and_suggestions() {
 
 #[test]
 fn config_check_reports_every_error_of_run_with_its_line() {
-    let dir = TempDir::new("the_check_refuses_what_a_run_refuses");
-    let (file, frames, store) = (dir.join("netgrain.toml"), generated(&dir, "10"), dir.join("store"));
+    let dir = TempDir::new("config_check");
+    let (file, frames, store) = (dir.join("netgrain.toml"), generate(&dir, "10"), dir.join("store"));
     for (section, line, part) in [
         ("export", "targets = [\"foo:bar\"]", "udp:HOST"),
         ("export", "targets = [\"file:x\", \"file:x\"]", "stands there twice"),
@@ -181,20 +181,20 @@ fn config_check_reports_every_error_of_run_with_its_line() {
 
 #[test]
 fn invalid_run_arguments_print_a_one_line_error() {
-    let dir = TempDir::new("what_cannot_be_run");
+    let dir = TempDir::new("invalid_run_arguments");
     let store = dir.join("store");
-    let here = ["--store", arg(&store)];
+    let store_args = ["--store", arg(&store)];
     for (args, part) in [
         (&["run"][..], "(-i eth1)"),
-        (&[&["run"], &here[..]].concat(), "no source"),
-        (&[&["run", "--sim", "60", "--set", "flow.idle_timeout"], &here[..]].concat(), "KEY=VALUE"),
+        (&[&["run"], &store_args[..]].concat(), "no source"),
+        (&[&["run", "--sim", "60", "--set", "flow.idle_timeout"], &store_args[..]].concat(), "KEY=VALUE"),
         (
-            &[&["run", "--sim", "60", "--set", "flow.idle_timeot=3"], &here[..]].concat(),
+            &[&["run", "--sim", "60", "--set", "flow.idle_timeot=3"], &store_args[..]].concat(),
             "did you mean flow.idle_timeout",
         ),
-        (&[&["run", "--sim", "60", "--shards", "0"], &here[..]].concat(), "flow.shards"),
-        (&[&["run", "--sim", "60", "--export", "sctp:x"], &here[..]].concat(), "udp:HOST"),
-        (&[&["run", "-r", "/nowhere.pcap"], &here[..]].concat(), "/nowhere.pcap"),
+        (&[&["run", "--sim", "60", "--shards", "0"], &store_args[..]].concat(), "flow.shards"),
+        (&[&["run", "--sim", "60", "--export", "sctp:x"], &store_args[..]].concat(), "udp:HOST"),
+        (&[&["run", "-r", "/nowhere.pcap"], &store_args[..]].concat(), "/nowhere.pcap"),
     ] {
         let said = run(args);
         assert_eq!((said.status, said.err.lines().count()), (Some(2), 1), "{args:?}: {said:?}");
@@ -204,7 +204,7 @@ fn invalid_run_arguments_print_a_one_line_error() {
 
 #[test]
 fn a_dumped_configuration_is_valid_and_has_the_effective_values() {
-    let dir = TempDir::new("what_is_dumped_is_accepted");
+    let dir = TempDir::new("dumped_configuration");
     let file = dir.join("netgrain.toml");
     std::fs::write(&file, "[flow]\nidle_timeout = \"7s\"\n").expect("a file");
     let said = run(&["config", "--dump", arg(&file)]);
@@ -216,8 +216,8 @@ fn a_dumped_configuration_is_valid_and_has_the_effective_values() {
 
 #[test]
 fn the_export_of_a_capture_is_equal_for_any_number_of_shards() {
-    let dir = TempDir::new("a_file_gives_packets_flows_and_rows");
-    let file = generated(&dir, "30k");
+    let dir = TempDir::new("export_of_shards");
+    let file = generate(&dir, "30k");
     let one = |shards: &str| {
         let (store, sent) = (dir.join(format!("store-{shards}")), dir.join(format!("{shards}.ipfix")));
         let export = format!("file:{}", arg(&sent));
@@ -238,7 +238,7 @@ fn the_export_of_a_capture_is_equal_for_any_number_of_shards() {
 #[test]
 fn run_without_packets_stores_the_other_data_types_without_a_fault() {
     let dir = TempDir::new("without_packets");
-    let (file, store) = (generated(&dir, "5k"), dir.join("store"));
+    let (file, store) = (generate(&dir, "5k"), dir.join("store"));
     let said = run(&[&["run", "-r", arg(&file), "--store", arg(&store), "--no-packets"], &RING[..]].concat());
     assert_eq!(said.status, Some(0), "{said:?}");
     assert!(said.out.contains("data types (packets)") && !said.out.contains("FAULT"), "{}", said.out);
@@ -264,7 +264,7 @@ fn write_two_flows(path: &Path) {
 
 #[test]
 fn idle_timeouts_can_be_set_per_protocol() {
-    let dir = TempDir::new("each_protocol_has_the_idle_timeout");
+    let dir = TempDir::new("idle_timeouts_per_protocol");
     let file = dir.join("apart.pcap");
     write_two_flows(&file);
     for (set, udp, tcp) in [
@@ -282,7 +282,7 @@ fn idle_timeouts_can_be_set_per_protocol() {
 
 #[test]
 fn a_collector_receives_the_configured_kinds_of_records() {
-    let dir = TempDir::new("a_collector_gets_the_kinds");
+    let dir = TempDir::new("kinds_of_records");
     let file = dir.join("apart.pcap");
     write_two_flows(&file);
     for (kinds, flows, rows) in [("", 2, 0), (",kinds=both", 2, 13), (",kinds=series", 0, 13)] {
@@ -378,7 +378,7 @@ fn nfcapd_counts_both_directions_of_the_exported_flows() {
 fn wireshark_without_plugins_reads_the_exported_standard_fields() {
     let test = "wireshark_without_plugins_reads_the_exported_standard_fields";
     let Some(mut tshark) = testkit::tool(test, "tshark") else { return };
-    let dir = TempDir::new("wireshark_as_it_comes");
+    let dir = TempDir::new("wireshark_without_plugins");
     let (file, out) = (dir.join("apart.pcap"), dir.join("out.ipfix"));
     write_two_flows(&file);
     let target = format!("file:{},fields=standard", arg(&out));
@@ -424,19 +424,22 @@ fn run_applies_the_retention_rules_of_each_data_type() {
     };
     all(&[]);
     let kinds = [".pcap", ".flows.parquet", ".series.parquet"];
-    let one_run = kinds.map(|kind| bytes(&store, kind));
-    assert!(one_run.iter().all(|bytes| *bytes > 0), "{one_run:?}");
+    let first_run = kinds.map(|kind| bytes(&store, kind));
+    assert!(first_run.iter().all(|bytes| *bytes > 0), "{first_run:?}");
     // A small limit removes the files of an earlier run, and only of its data type. Retention may run before or after
     // this run seals its own files, and the rows of a complete day may be one file by then.
     all(&["flow.max_size=1"]);
     let more = kinds.map(|kind| bytes(&store, kind));
-    assert!(more[0] == 2 * one_run[0] && more[1] <= one_run[1] && more[2] > one_run[2], "{more:?} of {one_run:?}");
+    assert!(
+        more[0] == 2 * first_run[0] && more[1] <= first_run[1] && more[2] > first_run[2],
+        "{more:?} of {first_run:?}"
+    );
     // Rows of 2023 are older than a day.
     all(&["series.max_age=1d"]);
     let last = kinds.map(|kind| bytes(&store, kind));
     assert!(
-        last[0] == 3 * one_run[0] && last[1] == more[1] + one_run[1] && last[2] <= one_run[2],
-        "{last:?} of {one_run:?}"
+        last[0] == 3 * first_run[0] && last[1] == more[1] + first_run[1] && last[2] <= first_run[2],
+        "{last:?} of {first_run:?}"
     );
 }
 
@@ -452,7 +455,7 @@ fn message(err: &mut BufReader<std::process::ChildStderr>, part: &str) -> String
 
 #[test]
 fn sighup_reloads_keys_reports_fixed_ones_and_rejects_invalid_files() {
-    let dir = TempDir::new("a_hangup_changes_what_can_change");
+    let dir = TempDir::new("sighup_reloads_keys");
     let (config, store, sent) = (dir.join("netgrain.toml"), dir.join("store"), dir.join("late.ipfix"));
     let write = |text: &str| std::fs::write(&config, text).expect("a file");
     write("[capture]\nring = \"8MiB\"\n");
@@ -488,14 +491,14 @@ fn unused_target() -> String {
 /// A capture of more flows than the queue of a collector holds.
 fn capture_of_40k_flows(dir: &TempDir) -> std::path::PathBuf {
     let file = dir.join("capture_of_40k_flows.pcap");
-    let made = run(&["gen", "-w", arg(&file), "60,flows=40k,rate=1Mpps", "--packets", "40k"]);
-    assert_eq!(made.status, Some(0), "{made:?}");
+    let generated = run(&["gen", "-w", arg(&file), "60,flows=40k,rate=1Mpps", "--packets", "40k"]);
+    assert_eq!(generated.status, Some(0), "{generated:?}");
     file
 }
 
 #[test]
 fn a_replay_waits_once_for_a_dead_collector_and_counts_unsent_records() {
-    let dir = TempDir::new("a_replay_waits_for_a_dead_collector_once");
+    let dir = TempDir::new("replay_to_a_dead_collector");
     let (file, target, store) = (capture_of_40k_flows(&dir), unused_target(), dir.join("store"));
     let args = ["run", "-r", arg(&file), "--store", arg(&store), "--export", &target, "--json", "-q"];
     let report = report_with_status(&run(&[&args[..], &RING[..]].concat()), 1);
@@ -507,7 +510,7 @@ fn a_replay_waits_once_for_a_dead_collector_and_counts_unsent_records() {
 
 #[test]
 fn an_interrupt_ends_the_wait_for_a_dead_collector_cleanly() {
-    let dir = TempDir::new("an_interrupt_ends_the_waiting");
+    let dir = TempDir::new("interrupt_of_the_wait");
     let (file, target, store) = (capture_of_40k_flows(&dir), unused_target(), dir.join("store"));
     let args = ["run", "-r", arg(&file), "--store", arg(&store), "--export", &target, "--json"];
     let mut command = netgrain(&[&args[..], &RING[..]].concat());
@@ -524,7 +527,7 @@ fn an_interrupt_ends_the_wait_for_a_dead_collector_cleanly() {
 
 #[test]
 fn sighup_keeps_unchanged_collectors_and_does_not_wait_for_removed_ones() {
-    let dir = TempDir::new("a_hangup_lets_collectors_that_stay_alone");
+    let dir = TempDir::new("sighup_keeps_collectors");
     let (config, sent, dead) = (dir.join("netgrain.toml"), dir.join("stays.ipfix"), unused_target());
     let stays = format!("file:{}", arg(&sent));
     let write = |targets: &[&str]| {
@@ -552,16 +555,17 @@ fn sighup_keeps_unchanged_collectors_and_does_not_wait_for_removed_ones() {
     assert_eq!((&report["lost_total"], &report["meter"]["unmetered"]), (&0.into(), &0.into()));
     let sinks = report["meter"]["sinks"].as_array().expect("sinks");
     let of = |name: &str| sinks.iter().find(|o| o["name"] == name).unwrap_or_else(|| panic!("no {name}: {sinks:?}"));
-    let made: u64 = report["meter"]["records"].as_object().expect("records").values().filter_map(|n| n.as_u64()).sum();
-    assert_eq!((&of(&stays)["records"], &of(&stays)["lost"]), (&made.into(), &0.into()));
+    let exported: u64 =
+        report["meter"]["records"].as_object().expect("records").values().filter_map(|n| n.as_u64()).sum();
+    assert_eq!((&of(&stays)["records"], &of(&stays)["lost"]), (&exported.into(), &0.into()));
     assert!(
         of("replaced")["lost"].as_u64().is_some_and(|lost| lost > 0),
         "the unsent records of the dead collector: {sinks:?}"
     );
     let reported = run(&["flows", "-r", arg(&sent), "--json"]);
-    assert_eq!(objects(&reported.out).len() as u64, made, "the file has every record once");
+    assert_eq!(objects(&reported.out).len() as u64, exported, "the file has every record once");
     let stored = run(&["flows", "--store", arg(&store), "--json"]);
-    assert_eq!(objects(&stored.out).len() as u64, made);
+    assert_eq!(objects(&stored.out).len() as u64, exported);
     let rows = |args: &[&str]| objects(&run(&[&["series"], args, &["--json"]].concat()).out);
     let of_file = rows(&["-r", arg(&sent)]);
     assert!(

@@ -252,8 +252,8 @@ fn a_sparse_capture_has_the_gaps_of_its_store() {
     packets.insert(1, (BEGIN + 60, 53));
     capture_at(&file, &packets);
     let of_file = run(&["series", "-r", arg(&file), "--json", "--fields", "second,packets"]);
-    let made = run(&["run", "-r", arg(&file), "--store", arg(&store), "-q", "--set", "capture.ring=8MiB"]);
-    assert_eq!(made.status, Some(0), "{made:?}");
+    let replayed = run(&["run", "-r", arg(&file), "--store", arg(&store), "-q", "--set", "capture.ring=8MiB"]);
+    assert_eq!(replayed.status, Some(0), "{replayed:?}");
     let of_store = query(&store, &["--json", "--fields", "second,packets"]);
     let gaps = |said: &Said| -> Vec<String> {
         let of = |gap: &serde_json::Value| format!("{} {} {}", gap["from"], gap["to"], gap["seconds"]);

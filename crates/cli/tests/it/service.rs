@@ -17,9 +17,9 @@ fn receive(socket: &UnixDatagram) -> String {
     String::from_utf8(bytes[..n].to_vec()).expect("text")
 }
 
-fn receive_until(socket: &UnixDatagram, wanted: &str) -> Vec<String> {
+fn receive_until(socket: &UnixDatagram, expected: &str) -> Vec<String> {
     let mut received = Vec::new();
-    while !received.last().is_some_and(|m: &String| m.lines().any(|l| l.starts_with(wanted))) {
+    while !received.last().is_some_and(|m: &String| m.lines().any(|l| l.starts_with(expected))) {
         received.push(receive(socket));
     }
     received
@@ -52,7 +52,7 @@ fn the_service_manager_is_notified_of_readiness_status_and_end() {
 
 #[test]
 fn no_watchdog_is_notified_unless_set_and_a_closed_socket_is_ignored() {
-    let dir = TempDir::new("service-gone");
+    let dir = TempDir::new("service-closed");
     let path = dir.join("notify");
     let socket = UnixDatagram::bind(&path).expect("bind");
     socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
@@ -116,11 +116,11 @@ fn systemd_analyze_accepts_the_units() {
 #[test]
 fn the_units_grant_exactly_the_capture_capabilities_and_are_hardened() {
     let texts = UNITS.map(|name| std::fs::read_to_string(units().join(name)).expect("the unit"));
-    let wanted = sys::privilege::CAPTURE.with(sys::privilege::CAPTURE_OPTIONAL).to_string();
+    let expected = sys::privilege::CAPTURE.with(sys::privilege::CAPTURE_OPTIONAL).to_string();
     for (text, key) in texts.iter().flat_map(|text| [(text, "AmbientCapabilities="), (text, "CapabilityBoundingSet=")])
     {
         let line = text.lines().find_map(|l| l.strip_prefix(key)).expect(key);
-        assert_eq!(line, wanted, "{key}");
+        assert_eq!(line, expected, "{key}");
     }
     // All settings except the commands and descriptions.
     let own = ["Description=", "Documentation=", "ExecStart=", "ExecReload="];
@@ -186,8 +186,8 @@ fn the_drop_in_for_interface_programs_grants_only_what_they_need() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/privileges.md");
     let docs = std::fs::read_to_string(docs).expect("the page");
     let settings: Vec<&str> = text.lines().filter(|l| !l.is_empty() && !l.starts_with(['#', '['])).collect();
-    let wanted = ["CapabilityBoundingSet=CAP_PERFMON", "AmbientCapabilities=CAP_PERFMON", "RestrictRealtime=no"];
-    assert_eq!(settings, [&wanted[..], &["ExecReload=kill -HUP $MAINPID"]].concat());
+    let expected = ["CapabilityBoundingSet=CAP_PERFMON", "AmbientCapabilities=CAP_PERFMON", "RestrictRealtime=no"];
+    assert_eq!(settings, [&expected[..], &["ExecReload=kill -HUP $MAINPID"]].concat());
     for text in [
         "; the drop-in for programs says `no`",
         "| `record -i --program` | also `CAP_PERFMON` |",

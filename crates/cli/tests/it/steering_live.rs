@@ -155,7 +155,7 @@ impl Member {
     /// Ends the member with SIGINT.
     fn leave(&mut self) {
         signal(&self.running.0, "INT");
-        let status = self.running.0.wait().expect("it ends");
+        let status = self.running.0.wait().expect("the process ends");
         let said = std::fs::read_to_string(self.path.with_extension("log")).unwrap_or_default();
         assert!(status.success(), "the member missed packets: {said}");
     }
@@ -163,7 +163,7 @@ impl Member {
     fn kill(&mut self) {
         self.killed = true;
         self.running.0.kill().expect("a running member");
-        self.running.0.wait().expect("it ends");
+        self.running.0.wait().expect("the process ends");
     }
 
     /// The number and the flow of each packet that the member wrote, in order.

@@ -116,10 +116,10 @@ fn a_flipped_bit_is_found_listed_by_dry_run_and_repaired() {
     assert_eq!((reported.status, walk(&store)), (Some(1), before), "{reported:?}");
     assert!(objects(&reported.out).iter().all(|o| o["repair"]["kind"] == "would_mend"), "{}", reported.out);
     assert_eq!(std::fs::read(&file).expect("the file"), damaged);
-    let mended = run(&["repair", "--json", arg(&store)]);
-    assert_eq!(mended.status, Some(0), "{mended:?}");
-    let done = &objects(&mended.out)[0]["repair"];
-    assert_eq!((&done["kind"], &done["done"]), (&"mended".into(), &true.into()), "{}", mended.out);
+    let repaired = run(&["repair", "--json", arg(&store)]);
+    assert_eq!(repaired.status, Some(0), "{repaired:?}");
+    let done = &objects(&repaired.out)[0]["repair"];
+    assert_eq!((&done["kind"], &done["done"]), (&"mended".into(), &true.into()), "{}", repaired.out);
     let kept = walk(&store).into_iter().filter(|path| arg(path).ends_with(".damaged"));
     assert!(kept.map(|path| std::fs::read(path).expect("the damaged file")).any(|bytes| bytes == damaged));
     let said = run(&["verify", "--json", arg(&store)]);
@@ -282,9 +282,9 @@ fn repair_seals_the_journals_of_a_killed_run() {
     assert!(reported.count() >= journals, "{said:?}");
     assert!(said.out.contains("netgrain repair"), "{said:?}");
     assert_eq!(run(&["repair", "--dry-run", arg(&store)]).status, Some(1));
-    let mended = run(&["repair", "--json", arg(&store)]);
-    assert_eq!(mended.status, Some(0), "{mended:?}");
-    assert!(objects(&mended.out).iter().any(|o| o["repair"]["kind"] == "sealed"), "{mended:?}");
+    let repaired = run(&["repair", "--json", arg(&store)]);
+    assert_eq!(repaired.status, Some(0), "{repaired:?}");
+    assert!(objects(&repaired.out).iter().any(|o| o["repair"]["kind"] == "sealed"), "{repaired:?}");
     assert_eq!((journal("series"), journal("flows")), (None, None));
     assert!(!parquet_files(&store).is_empty());
     let again = run(&["repair", arg(&store)]);

@@ -103,7 +103,7 @@ fn completions_into_a_closed_pipe_end_quietly() {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
     let mut command = netgrain(&["completions", "bash"]);
-    let done = command.stdout(writer).stderr(std::process::Stdio::piped()).output().expect("it starts");
+    let done = command.stdout(writer).stderr(std::process::Stdio::piped()).output().expect("the process starts");
     assert_eq!((done.status.code(), String::from_utf8_lossy(&done.stderr).as_ref()), (Some(0), ""));
 }
 
@@ -203,7 +203,7 @@ fn an_unsuitable_source_is_rejected_with_a_suitable_one() {
         assert!(said.status == Some(0) && said.err.contains(warning), "{said:?}");
     }
     // The frames of a tun interface have no Ethernet header.
-    if !ip.args(["tuntap", "add", "tn", "mode", "tun"]).status().expect("it runs").success() {
+    if !ip.args(["tuntap", "add", "tn", "mode", "tun"]).status().expect("the program runs").success() {
         return testkit::skip(test, "no tun devices");
     }
     for kind in ["auto", "af-xdp", "tpacket"] {

@@ -38,7 +38,7 @@ fn claim_error(plan: &Plan) -> String {
 
 #[test]
 fn a_second_recorder_is_rejected_with_the_process_of_the_first() {
-    let dir = TempDir::new("a_second_recorder_is_refused");
+    let dir = TempDir::new("a_second_recorder_is_rejected");
     let socket = SocketPlan {
         path: dir.join("s"),
         mode: 0o600,
@@ -68,7 +68,7 @@ fn a_second_recorder_is_rejected_with_the_process_of_the_first() {
 
 #[test]
 fn reading_the_claim_holder_never_blocks_the_start_of_a_recorder() {
-    let dir = TempDir::new("looking_who_records");
+    let dir = TempDir::new("reading_the_claim_holder");
     let plan = Plan { packets: Some(1), ..endless(&dir.join("store")) };
     let folder = dir.join("store/sim");
     // The claim file of a killed recorder: the file remains, the lock does not.

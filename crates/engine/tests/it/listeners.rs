@@ -71,7 +71,7 @@ impl Process {
 
     fn kill(&mut self) {
         self.0.kill().expect("a running process");
-        self.0.wait().expect("it ends");
+        self.0.wait().expect("the process ends");
     }
 }
 

@@ -77,22 +77,22 @@ fn run(plan: &Plan) -> (RecordsAndRows, Ended) {
 
 /// Asserts that the data types agree, by the counts of the report and by the records and rows, which it returns.
 fn assert_data_types_agree(collector: &CollectingSink, ended: &Ended) -> RecordsAndRows {
-    let (made, meter) = (collector.collected(), meter(ended));
+    let (data, meter) = (collector.collected(), meter(ended));
     assert_eq!(ended.report.faults, [""; 0]);
     assert!(meter.ended);
-    let in_rows: u64 = made.rows.iter().map(|row| row.total.packets).sum();
-    let in_records: u64 = made.records.iter().map(Record::packets).sum();
-    let stored: u64 = made.rows.iter().map(|row| row.ledger.stored).sum();
-    let offered: u64 = made.rows.iter().map(|row| row.ledger.offered).sum();
+    let in_rows: u64 = data.rows.iter().map(|row| row.total.packets).sum();
+    let in_records: u64 = data.records.iter().map(Record::packets).sum();
+    let stored: u64 = data.rows.iter().map(|row| row.ledger.stored).sum();
+    let offered: u64 = data.rows.iter().map(|row| row.ledger.offered).sum();
     let counts = &ended.report.counts;
     assert_eq!((stored, offered), (counts.stored, counts.offered), "the ledger in the rows");
     assert_eq!(in_rows + meter.unmetered, counts.stored, "the rows");
     assert_eq!(in_records + meter.without_flow + meter.unmetered, counts.stored, "the flow records");
-    for row in &made.rows {
+    for row in &data.rows {
         assert_eq!(row.ledger.residue(), 0, "{row:?}");
         assert_eq!(row.interface, 3);
     }
-    made
+    data
 }
 
 fn meter(ended: &Ended) -> MeterReport {
@@ -111,13 +111,13 @@ fn files(paths: &[PathBuf]) -> SourcePlan {
 fn every_stored_packet_is_in_a_row_and_in_a_flow_record() {
     let dir = TempDir::new("every_stored_packet_is_in_a_row_and_in_a_flow_record");
     let plan = Plan { packets: Some(50_000), ..plan(sim("imix,flows=700,rate=20kpps"), &dir.join("store")) };
-    let (made, ended) = run(&metered(plan, 1));
+    let (data, ended) = run(&metered(plan, 1));
     assert_eq!((ended.report.counts.stored, meter(&ended).unmetered), (50_000, 0));
-    let seconds: Vec<u64> = made.rows.iter().map(|row| row.second - START.secs()).collect();
+    let seconds: Vec<u64> = data.rows.iter().map(|row| row.second - START.secs()).collect();
     assert_eq!(seconds, [0, 1, 2], "20 000 packets per second");
-    assert_eq!(made.rows.iter().map(|row| row.flows_new).sum::<u64>(), 700);
-    assert_eq!(made.records.len(), 700);
-    assert!(made.records.iter().all(|r| r.location.is_some() && r.interface == 3));
+    assert_eq!(data.rows.iter().map(|row| row.flows_new).sum::<u64>(), 700);
+    assert_eq!(data.records.len(), 700);
+    assert!(data.records.iter().all(|r| r.location.is_some() && r.interface == 3));
 }
 
 /// An ERSPAN frame with this sequence number that contains a packet of one of seven flows, or ARP.
@@ -172,11 +172,11 @@ fn missing_tunnel_sequence_numbers_are_in_their_second_for_any_shards() {
 #[test]
 fn filtered_packets_are_in_the_ledger_of_the_rows_and_in_no_flow() {
     let dir = TempDir::new("filtered_packets_are_in_the_ledger");
-    let wanted = plan(sim("imix,flows=50,rate=1kpps"), &dir.join("store"));
-    let wanted = Plan { filter: Some("tcp".into()), duration: None, packets: Some(500), ..wanted };
-    let wanted = Plan { source: sim("imix,flows=50,rate=1kpps,duration=3s"), ..wanted };
-    let (made, ended) = run(&metered(wanted, 1));
-    let filtered: u64 = made.rows.iter().map(|row| row.ledger.filtered).sum();
+    let capture_plan = plan(sim("imix,flows=50,rate=1kpps"), &dir.join("store"));
+    let capture_plan = Plan { filter: Some("tcp".into()), duration: None, packets: Some(500), ..capture_plan };
+    let capture_plan = Plan { source: sim("imix,flows=50,rate=1kpps,duration=3s"), ..capture_plan };
+    let (data, ended) = run(&metered(capture_plan, 1));
+    let filtered: u64 = data.rows.iter().map(|row| row.ledger.filtered).sum();
     assert_eq!(filtered, ended.report.counts.filtered);
     assert!(filtered > 0, "the simulation has packets other than TCP: {:?}", ended.report.counts);
 }
@@ -208,11 +208,11 @@ fn several_files_are_one_stream_and_flows_continue_in_the_next() {
     for (i, path) in paths.iter().enumerate() {
         common::write_capture(path, (0..5).map(|n| packet(i as u64 * 5 + n)).collect::<Vec<_>>());
     }
-    let (made, ended) = run(&metered(plan(files(&paths), &dir.join("store")), 1));
+    let (data, ended) = run(&metered(plan(files(&paths), &dir.join("store")), 1));
     assert_eq!((ended.report.counts.stored, ended.report.interface.as_str()), (15, "0.pcap"));
-    assert_eq!(made.records.len(), 1, "one flow of 15 seconds");
-    assert_eq!((made.records[0].packets(), made.records[0].end_reason), (15, EndReason::ForcedEnd));
-    assert_eq!(made.rows.len(), 15);
+    assert_eq!(data.records.len(), 1, "one flow of 15 seconds");
+    assert_eq!((data.records[0].packets(), data.records[0].end_reason), (15, EndReason::ForcedEnd));
+    assert_eq!(data.rows.len(), 15);
 }
 
 #[test]
@@ -227,10 +227,10 @@ fn a_second_file_of_another_link_type_is_rejected_and_the_first_kept() {
     let radio = out.interface("radio", 127).expect("an interface");
     out.packet(radio, START, 60, &frame(2, 60, &[]), pcap::ng::PacketOptions::default()).expect("a packet");
     out.finish().expect("the end");
-    let (made, ended) = run(&metered(plan(files(&[first, second.clone()]), &dir.join("store")), 1));
+    let (data, ended) = run(&metered(plan(files(&[first, second.clone()]), &dir.join("store")), 1));
     let error = ended.outcome.expect_err("an error").to_string();
     assert!(error.contains("second.pcapng") && error.contains("link type 127"), "{error}");
-    assert_eq!(made.rows.iter().map(|row| row.total.packets).sum::<u64>(), 5);
+    assert_eq!(data.rows.iter().map(|row| row.total.packets).sum::<u64>(), 5);
 }
 
 /// Two queues of one interface, each with its own ring. Every flow has the packets of both queues.
@@ -240,20 +240,20 @@ fn the_packets_of_two_queues_are_metered_in_order_of_time() {
     let Some(sandbox) = Sandbox::new(test) else { return };
     let dir = TempDir::new(test);
     let (a, b) = sandbox.veth_with("qa", "qb", VethOptions::default());
-    let wanted = netgrain_engine::InterfacePlan { queues: Some(2), ..port(&b.name, SourceKind::Tpacket) };
-    let wanted = metered(plan(SourcePlan::Interface(wanted), &dir.join("store")), 2);
+    let capture_plan = netgrain_engine::InterfacePlan { queues: Some(2), ..port(&b.name, SourceKind::Tpacket) };
+    let capture_plan = metered(plan(SourcePlan::Interface(capture_plan), &dir.join("store")), 2);
     let collector = CollectingSink::default();
-    let capture = start_with(&wanted, &collector);
+    let capture = start_with(&capture_plan, &collector);
     let sent = packets_of_flows(200, 4000);
     for some in sent.chunks(500) {
         RawSender::new(&a).send(some);
     }
     until_offered(&capture, sent.len() as u64);
-    let ended = stop(capture, &wanted);
-    let made = assert_data_types_agree(&collector, &ended);
+    let ended = stop(capture, &capture_plan);
+    let data = assert_data_types_agree(&collector, &ended);
     assert_eq!(meter(&ended).unmetered, 0);
-    assert_eq!(made.records.len(), 200, "one record for both directions");
-    for record in &made.records {
+    assert_eq!(data.records.len(), 200, "one record for both directions");
+    for record in &data.records {
         assert_eq!((record.directions[0].packets, record.directions[1].packets), (10, 10), "{:?}", record.key);
     }
     let queues = ended.report.queues.iter().filter(|q| q.counts.stored > 0).count();
@@ -284,23 +284,23 @@ fn a_replay_makes_the_records_and_rows_of_the_recording() {
     let Some(sandbox) = Sandbox::new(test) else { return };
     let dir = TempDir::new(test);
     let (a, b) = sandbox.veth("ra", "rb");
-    let wanted = metered(plan(SourcePlan::Interface(port(&b.name, SourceKind::AfXdp)), &dir.join("live")), 1);
+    let capture_plan = metered(plan(SourcePlan::Interface(port(&b.name, SourceKind::AfXdp)), &dir.join("live")), 1);
     let collector = CollectingSink::default();
-    let capture = start_with(&wanted, &collector);
+    let capture = start_with(&capture_plan, &collector);
     let sent = packets_of_flows(30, 900);
     for some in sent.chunks(300) {
         RawSender::new(&a).send(some);
         std::thread::sleep(Duration::from_millis(700));
     }
     until_offered(&capture, sent.len() as u64);
-    let ended = stop(capture, &wanted);
+    let ended = stop(capture, &capture_plan);
     let live = assert_data_types_agree(&collector, &ended);
     let recorded: Vec<PathBuf> = ended.files.iter().map(|f| f.path.clone()).collect();
     let (replayed, _) = run(&metered(plan(files(&recorded), &dir.join("replayed")), 2));
     assert!(live.records == replayed.records, "other records");
     // Only the recording has silent seconds after the last packet and the ledger of the capture.
-    let comparable = |made: &RecordsAndRows| -> Vec<Row> {
-        let rows = made.rows.iter().filter(|row| row.total.packets > 0);
+    let comparable = |data: &RecordsAndRows| -> Vec<Row> {
+        let rows = data.rows.iter().filter(|row| row.total.packets > 0);
         rows.map(|row| Row { ledger: base::Tally::default(), ..*row }).collect()
     };
     assert_eq!(comparable(&live), comparable(&replayed));
@@ -332,23 +332,23 @@ fn real_captures_give_the_same_records_and_rows_with_1_2_and_8_shards() {
 fn the_store_has_the_records_and_rows_of_the_meter() {
     let dir = TempDir::new("the_store_has_the_records_and_rows_of_the_meter");
     let store = dir.join("store");
-    let wanted = Plan { packets: Some(30_000), ..plan(sim("imix,flows=300,rate=1kpps"), &store) };
-    let wanted = metered(wanted, 1);
+    let capture_plan = Plan { packets: Some(30_000), ..plan(sim("imix,flows=300,rate=1kpps"), &store) };
+    let capture_plan = metered(capture_plan, 1);
     let collector = CollectingSink::default();
     let sinks = |label: &str| -> Result<Vec<Box<dyn Sink>>, _> {
         Ok(vec![Box::new(StoreSink::new(&store, label, true)?), Box::new(collector.clone())])
     };
-    let mut capture = Capture::claimed(&wanted, &Some(store.clone()), sinks).unwrap_or_else(|e| panic!("{e}"));
+    let mut capture = Capture::claimed(&capture_plan, &Some(store.clone()), sinks).unwrap_or_else(|e| panic!("{e}"));
     capture.wait().expect("a run without an error");
     let report = capture.report();
     let kept = &report.meter.as_ref().expect("a meter").sinks[0];
-    let made = collector.collected();
-    assert_eq!((kept.records, kept.rows, kept.lost), (made.records.len() as u64, made.rows.len() as u64, 0));
+    let data = collector.collected();
+    assert_eq!((kept.records, kept.rows, kept.lost), (data.records.len() as u64, data.rows.len() as u64, 0));
     let query = columns::Query::new(&store);
     let mut records: Vec<Record> = columns::flows(&query).expect("an answer").collect();
     let rows: Vec<Row> = columns::series(&query).expect("an answer").collect();
-    assert_eq!(rows, made.rows);
-    let mut expected = made.records;
+    assert_eq!(rows, data.rows);
+    let mut expected = data.records;
     let order = |r: &Record| (r.id, r.record_index);
     records.sort_by_key(order);
     expected.sort_by_key(order);
@@ -369,13 +369,14 @@ fn the_number_of_files_depends_on_the_days_of_a_capture_not_on_replays() {
         let packets =
             seconds.iter().zip(frames).map(|(second, frame)| (midnight.after(Duration::from_secs(*second)), frame));
         common::write_capture(&path, packets.collect::<Vec<_>>());
-        let wanted = metered(plan(files(std::slice::from_ref(&path)), &store), 1);
+        let capture_plan = metered(plan(files(std::slice::from_ref(&path)), &store), 1);
         let query = columns::Query::new(&store);
         for time in 1..=3 {
             let sinks = |label: &str| -> Result<Vec<Box<dyn Sink>>, _> {
                 Ok(vec![Box::new(StoreSink::new(&store, label, true)?)])
             };
-            let mut capture = Capture::claimed(&wanted, &Some(store.clone()), sinks).unwrap_or_else(|e| panic!("{e}"));
+            let mut capture =
+                Capture::claimed(&capture_plan, &Some(store.clone()), sinks).unwrap_or_else(|e| panic!("{e}"));
             capture.wait().expect("a run without an error");
             for kind in [columns::DataFileKind::Flows, columns::DataFileKind::Series] {
                 let count = columns::files(&store, name, kind).expect("a listing").len();
@@ -400,8 +401,8 @@ fn the_last_second_before_a_gap_has_the_number_of_active_flows() {
         frames.map(move |(i, frame)| (START.after(after + Duration::from_millis(i as u64)), frame))
     };
     common::write_capture(&path, burst(Duration::ZERO).chain(burst(later)).collect::<Vec<_>>());
-    let (made, _) = run(&metered(plan(files(std::slice::from_ref(&path)), &dir.join("store")), 1));
-    let reported: Vec<_> = made
+    let (data, _) = run(&metered(plan(files(std::slice::from_ref(&path)), &dir.join("store")), 1));
+    let reported: Vec<_> = data
         .rows
         .iter()
         .map(|row| (row.second - START.secs(), row.flows_active, row.flows_new, row.flows_ended))
@@ -447,13 +448,15 @@ impl Sink for Slow {
 #[test]
 fn a_blocked_meter_skips_and_counts_packets_that_are_all_stored() {
     let dir = TempDir::new("a_blocked_meter");
-    let wanted = Plan { ring: Some(64 << 20), ..plan(common::sim("1000,flows=100,rate=10kpps"), &dir.join("store")) };
-    let wanted = metered(wanted, 2);
+    let capture_plan =
+        Plan { ring: Some(64 << 20), ..plan(common::sim("1000,flows=100,rate=10kpps"), &dir.join("store")) };
+    let capture_plan = metered(capture_plan, 2);
     let (collector, is_blocking, released) = (CollectingSink::default(), Arc::default(), Arc::default());
     let slow =
         Slow { collector: collector.clone(), is_blocking: Arc::clone(&is_blocking), released: Arc::clone(&released) };
-    let store = wanted.store.as_ref().map(|s| s.dir.clone());
-    let capture = Capture::claimed(&wanted, &store, |_| Ok(vec![Box::new(slow)])).unwrap_or_else(|e| panic!("{e}"));
+    let store = capture_plan.store.as_ref().map(|s| s.dir.clone());
+    let capture =
+        Capture::claimed(&capture_plan, &store, |_| Ok(vec![Box::new(slow)])).unwrap_or_else(|e| panic!("{e}"));
     common::until("the first row", || is_blocking.load(Ordering::SeqCst));
     let since = capture.report().counts.offered;
     common::until("two thirds of a ring", || capture.report().counts.offered > since + 42_000);
@@ -463,8 +466,8 @@ fn a_blocked_meter_skips_and_counts_packets_that_are_all_stored() {
     common::until("later packets are metered", || {
         capture.report().counts.offered > released_at + 20_000 && metered(&capture) > 10_000
     });
-    let ended = stop(capture, &wanted);
-    let (made, meter) = (assert_data_types_agree(&collector, &ended), meter(&ended));
+    let ended = stop(capture, &capture_plan);
+    let (data, meter) = (assert_data_types_agree(&collector, &ended), meter(&ended));
     let counts = &ended.report.counts;
     assert_eq!((counts.stored, counts.lost_total), (counts.offered, 0), "no packet is lost");
     assert_eq!(ended.packets().count() as u64, counts.offered, "every packet is in the files");
@@ -472,8 +475,8 @@ fn a_blocked_meter_skips_and_counts_packets_that_are_all_stored() {
     assert!(meter.packets > 10_000, "packets before and after the block are metered: {}", meter.packets);
     assert!(!ended.report.is_healthy(), "the report is unhealthy");
     // The rows have the complete ledger although their sums lack packets; the records have the number of skipped ones.
-    let short = made.rows.iter().filter(|row| row.total.packets < row.ledger.stored).count();
-    assert!(short > 0 && made.records.iter().any(|record| record.lost > 0), "{short} rows");
+    let short = data.rows.iter().filter(|row| row.total.packets < row.ledger.stored).count();
+    assert!(short > 0 && data.records.iter().any(|record| record.lost > 0), "{short} rows");
 }
 
 /// Packets with random timestamps within an hour are all metered.

@@ -93,8 +93,8 @@ fn the_replay_of_a_file_larger_than_the_ring_loses_no_packet() {
     let packets: Vec<_> =
         (0..40_000).map(|i| (START.after(Duration::from_millis(i)), frame(i as u32, 1000, &[]))).collect();
     write_capture(&path, packets.clone());
-    let wanted = netgrain_engine::Plan { segment: 2 << 20, ..plan(file(&path), &dir.join("store")) };
-    let ended = run(&wanted);
+    let capture_plan = netgrain_engine::Plan { segment: 2 << 20, ..plan(file(&path), &dir.join("store")) };
+    let ended = run(&capture_plan);
     assert!(ended.outcome.is_ok() && ended.report.counts.lost_total == 0);
     assert!(ended.files.len() >= 20, "{} files", ended.files.len());
     assert_eq!(pairs(&ended), packets);
@@ -102,7 +102,7 @@ fn the_replay_of_a_file_larger_than_the_ring_loses_no_packet() {
 
 #[test]
 fn frames_of_0_to_65535_bytes_are_stored_unchanged() {
-    let dir = TempDir::new("frames_of_no_bytes_and_of_65535_bytes");
+    let dir = TempDir::new("frames_of_0_to_65535_bytes");
     let path = dir.join("extremes.pcap");
     let packets: Vec<_> = [0, 1, 13, 14, 15, 60, 1514, 9014, 65_534, 65_535, 0, 1]
         .into_iter()
@@ -138,8 +138,8 @@ fn rotation_by_time_follows_the_timestamps_over_gaps() {
     ];
     let packets: Vec<_> = times.iter().enumerate().map(|(i, t)| (*t, frame(i as u32, 100, &[]))).collect();
     write_capture(&path, packets.clone());
-    let wanted = netgrain_engine::Plan { rotate: Some(minute), ..plan(file(&path), &dir.join("store")) };
-    let ended = run(&wanted);
+    let capture_plan = netgrain_engine::Plan { rotate: Some(minute), ..plan(file(&path), &dir.join("store")) };
+    let ended = run(&capture_plan);
     assert!(ended.outcome.is_ok());
     assert_eq!(pairs(&ended), packets);
     let minutes: BTreeSet<_> = times.iter().map(|t| t.floor_to(minute)).collect();

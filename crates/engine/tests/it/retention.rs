@@ -105,7 +105,7 @@ fn a_volume_with_varying_free_space_loses_old_files_and_no_packet() {
     let mut worker = RetentionWorker::new(device.clone(), scope, rules);
     let mut cutter = Cutter::new(Arc::clone(&memory) as Arc<dyn Bytes>);
     let (mut jobs, mut rest): (VecDeque<Job>, &[Desc]) = (VecDeque::new(), &descs);
-    let (mut removed, mut refused) = (Vec::new(), 0);
+    let (mut removed, mut steps_without_space) = (Vec::new(), 0);
     let mut now = Duration::ZERO;
     for step in 0..100_000 {
         // Space for twelve files, and at times for fewer files than are open at once.
@@ -120,13 +120,13 @@ fn a_volume_with_varying_free_space_loses_old_files_and_no_packet() {
             }
             let (batch, later) = rest.split_at((1 + prng.below(300) as usize).min(rest.len()));
             rest = later;
-            let mut made = Vec::new();
-            cutter.read_descriptors(batch, &mut made).expect("a complete stream");
-            jobs.extend(made);
+            let mut new_jobs = Vec::new();
+            cutter.read_descriptors(batch, &mut new_jobs).expect("a complete stream");
+            jobs.extend(new_jobs);
         }
         writer.step(now, Duration::ZERO);
         memory.2.store(writer.released().pos, Ordering::Relaxed);
-        refused += u64::from(writer.retry_at().is_some());
+        steps_without_space += u64::from(writer.retry_at().is_some());
         let at = ClockReading { now: Timestamp::from_secs_nanos(START + FILES, 0), up: now };
         worker.step(at, true);
         removed.extend(worker.take_events().into_iter().filter_map(|event| match event {
@@ -138,7 +138,11 @@ fn a_volume_with_varying_free_space_loses_old_files_and_no_packet() {
             break;
         }
     }
-    assert!(writer.is_done() && refused > 0, "done: {}, no space in {refused} steps", writer.is_done());
+    assert!(
+        writer.is_done() && steps_without_space > 0,
+        "done: {}, no space in {steps_without_space} steps",
+        writer.is_done()
+    );
     let totals = writer.totals();
     let ledger = totals.ledger.to_ledger().total();
     assert_eq!((ledger.stored, ledger.lost_total(), ledger.residue()), (FILES * PER_FILE, 0, 0));
@@ -171,8 +175,8 @@ fn a_recording_larger_than_its_volume_loses_no_packet() {
     let plan = recording(&volume.path.join("store"));
     let mut capture = start(&plan);
     let rules = Rules { keep_free: Some(Free::Bytes(0)), ..Rules::default() };
-    let wanted = RetentionPlan { store: volume.path.join("store"), segment: plan.segment, rules };
-    let retention = Retention::start(wanted, capture.observer(), |_| {}).expect("a thread");
+    let retention_plan = RetentionPlan { store: volume.path.join("store"), segment: plan.segment, rules };
+    let retention = Retention::start(retention_plan, capture.observer(), |_| {}).expect("a thread");
     until("files were removed", || retention.report().removed.files >= 3);
     // A file that is not of the store takes space and is removed again.
     let other_file = volume.path.join("other_file");
@@ -194,8 +198,8 @@ fn a_recording_larger_than_its_volume_loses_no_packet() {
     }
     assert!(outcome.is_ok() && report.counts.lost_total == 0, "{outcome:?}, {:#?}", report.warnings);
     let published = report.queues[0].recorder.as_ref().expect("a recorder").files;
-    let left = walk(&volume.path).into_iter().filter(|path| path.extension().is_some_and(|e| e == "pcap")).count();
-    assert_eq!(left as u64 + kept.removed.files, published);
+    let remaining = walk(&volume.path).into_iter().filter(|path| path.extension().is_some_and(|e| e == "pcap")).count();
+    assert_eq!(remaining as u64 + kept.removed.files, published);
     let checked = check(&[volume.path.join("store")], Options::default()).expect("a check");
     assert!(checked.is_complete(), "{checked}");
     assert_eq!(checked.sequences.map(|(_, last)| last + 1), Some(report.counts.stored));
@@ -214,8 +218,8 @@ fn files_removed_from_a_small_volume_are_in_the_archive() {
         archive: Some(other.path.clone()),
         ..Rules::default()
     };
-    let wanted = RetentionPlan { store: store.clone(), segment: plan.segment, rules };
-    let retention = Retention::start(wanted, capture.observer(), |_| {}).expect("two threads");
+    let retention_plan = RetentionPlan { store: store.clone(), segment: plan.segment, rules };
+    let retention = Retention::start(retention_plan, capture.observer(), |_| {}).expect("two threads");
     until("files were archived", || retention.report().archived.files >= 4);
     capture.stop();
     let outcome = capture.wait();

@@ -28,7 +28,7 @@ pub fn netgrain(args: &[&str]) -> Command {
 
 /// Runs a command to its end.
 pub fn say(command: &mut Command) -> Said {
-    let done = command.output().expect("it starts");
+    let done = command.output().expect("the process starts");
     let text = |bytes| String::from_utf8(bytes).expect("text");
     Said { status: done.status.code(), out: text(done.stdout), err: text(done.stderr) }
 }
@@ -80,8 +80,8 @@ pub struct Running(pub Child);
 impl Running {
     /// Starts a command with piped standard output and error, and waits for the message that the capture has begun.
     pub fn start(command: &mut Command) -> (Self, BufReader<std::process::ChildStderr>) {
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
-        let mut err = BufReader::new(child.stderr.take().expect("caught"));
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the process starts");
+        let mut err = BufReader::new(child.stderr.take().expect("a pipe"));
         let (mut line, mut said) = (String::new(), String::new());
         // The capture has begun when the line that describes the source is printed.
         while !["simulation", "AF_XDP ", "TPACKET_V3 ", "pcap "]
@@ -98,7 +98,7 @@ impl Running {
     /// Reads the reports that `record --json` and `run --json` print each second, until one of them satisfies
     /// `is_reached`. Reports that were read are not in the output that [`Self::end`] returns.
     pub fn read_reports_until(&mut self, what: &str, is_reached: impl Fn(&serde_json::Value) -> bool) {
-        let (begun, out) = (Instant::now(), self.0.stdout.as_mut().expect("caught"));
+        let (begun, out) = (Instant::now(), self.0.stdout.as_mut().expect("a pipe"));
         loop {
             // Byte by byte: a buffer would keep bytes of the next report.
             let (mut line, mut byte) = (Vec::new(), [0]);
@@ -117,14 +117,14 @@ impl Running {
     /// Waits for the end of the process.
     pub fn end(mut self, mut err: BufReader<std::process::ChildStderr>) -> Said {
         let mut said = Said { status: None, out: String::new(), err: String::new() };
-        let mut out = self.0.stdout.take().expect("caught");
+        let mut out = self.0.stdout.take().expect("a pipe");
         let rest = std::thread::spawn(move || {
             let mut text = String::new();
             err.read_to_string(&mut text).map(|_| text)
         });
         out.read_to_string(&mut said.out).expect("text");
         said.err = rest.join().expect("a reader").expect("text");
-        said.status = self.0.wait().expect("it ends").code();
+        said.status = self.0.wait().expect("the process ends").code();
         said
     }
 }
@@ -207,7 +207,7 @@ impl PublicDir {
         let dir = std::env::temp_dir().join(format!("netgrain-{test}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&dir);
         std::fs::create_dir_all(dir.join("store")).expect("a folder");
-        std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o755)).expect("ours");
+        std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o755)).expect("a writable file");
         std::fs::copy(env!("CARGO_BIN_EXE_netgrain"), dir.join("netgrain")).expect("a copy");
         Self(dir)
     }

@@ -40,9 +40,9 @@ impl Ground {
         let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         std::os::unix::fs::symlink(repository.join("examples"), dir.join("examples")).expect("a link");
         let holder = unshare.args(["--mount", "sh", "-c", "mount -t tmpfs none /run && echo ready && exec sleep 1000"]);
-        let mut holder = Running(holder.stdout(Stdio::piped()).spawn().expect("it starts"));
+        let mut holder = Running(holder.stdout(Stdio::piped()).spawn().expect("the process starts"));
         let mut ready = String::new();
-        BufReader::new(holder.0.stdout.take().expect("caught")).read_line(&mut ready).expect("text");
+        BufReader::new(holder.0.stdout.take().expect("a pipe")).read_line(&mut ready).expect("text");
         assert_eq!(ready, "ready\n", "the mount of /run");
         Some(Self { _sandbox: sandbox, feed, sink, holder, dir })
     }
@@ -80,7 +80,8 @@ impl Ground {
 
     /// Starts command lines in the background; their output is discarded.
     pub fn spawn(&self, line: &str) -> Running {
-        let child: Child = self.shell(line).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+        let child: Child =
+            self.shell(line).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the process starts");
         Running(child)
     }
 

@@ -58,11 +58,11 @@ fn count(args: &[&str]) -> (u64, Option<i32>) {
 }
 
 #[test]
-fn an_out_of_order_store_and_its_captures_give_equal_results_for_intervals() {
-    let test = "an_out_of_order_store_and_its_captures_give_equal_results_for_intervals";
+fn an_out_of_order_store_and_its_captures_give_equal_results() {
+    let test = "an_out_of_order_store_and_its_captures_give_equal_results";
     let seed = testkit::seed(test);
     let mut prng = Prng::new(seed);
-    let dir = TempDir::new("cli-disorder");
+    let dir = TempDir::new("cli-out-of-order");
     let parts = parts(&dir);
     let given: Vec<&str> = [2, 1, 0, 3].map(|i| arg(&parts[i])).into();
     for segment in ["2MiB", "64MiB"] {
@@ -104,7 +104,7 @@ fn an_out_of_order_store_and_its_captures_give_equal_results_for_intervals() {
 }
 
 #[test]
-fn a_repeated_replay_is_reported_and_a_truncated_capture_is_stored_to_its_end() {
+fn a_repeated_replay_is_reported_and_a_truncated_capture_is_stored() {
     let dir = TempDir::new("cli-again");
     let (path, store) = (dir.join("whole.pcap"), dir.join("store"));
     capture(&path, (0..500).map(|i| Timestamp::from_secs_nanos(START + i / 100, 0)));
@@ -212,7 +212,7 @@ fn follow_continues_after_the_clock_steps_back_and_forward() {
         let into = ["--store", arg(&store), "--socket", socket, "--ring", "8MiB", "--segment", "2MiB", "--quiet"];
         let mut recorder = netgrain(&[&["record", "-r", "-"], &into[..]].concat());
         let quiet = recorder.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        let mut recorder = Running(quiet.spawn().expect("it starts"));
+        let mut recorder = Running(quiet.spawn().expect("the process starts"));
         // Packets from a pipe are stored in order of arrival with the timestamps that they have.
         let mut wire = recorder.0.stdin.take().expect("a pipe");
         wire.write_all(&pcap::FILE_HEADER_NS).expect("a recorder");
@@ -234,7 +234,8 @@ fn follow_continues_after_the_clock_steps_back_and_forward() {
         send(30, 100, -20);
         until("it records", || run(&["packets", "--store", arg(&store), "--count"]).status == Some(0));
         let mut follower = netgrain(&["packets", "--store", arg(&store), "--follow", "--json"]);
-        let mut follower = Running(follower.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts"));
+        let mut follower =
+            Running(follower.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the process starts"));
         let lines = BufReader::new(follower.0.stdout.take().expect("a pipe")).lines();
         let found = Arc::new(Mutex::new(Vec::new()));
         let into = Arc::clone(&found);
