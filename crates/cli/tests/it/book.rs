@@ -1,4 +1,4 @@
-//! The shell blocks of the README and of the book's pages for users, run as they stand there.
+//! Runs the shell blocks of the README and of the pages in `docs/start` and `docs/how-to` as they are printed there.
 //!
 //! Each page is one script: its blocks run in order, in one `bash -eu -o pipefail`, in a temporary folder inside a
 //! network namespace of its own with the veth pairs `feed`–`eth1` and `eth2`–`sink`. `/data/` is replaced by a folder
@@ -10,8 +10,8 @@
 //! | `sh,with-PROGRAM` | runs if PROGRAM is installed, and is skipped by name otherwise |
 //! | `sh,with-python-PACKAGE` | runs if a Python with PACKAGE is installed |
 //! | `sh,hardware` | needs a NIC, a collector or a service manager: it is listed in [`LISTED`] |
-//! | `sh,build` | needs cargo or network: likewise |
-//! | a comment that begins with the line `<!-- sh` | runs likewise, unseen by readers: traffic for the block after it |
+//! | `sh,build` | needs cargo or network access: it is listed in [`LISTED`] |
+//! | a comment that begins with the line `<!-- sh` | runs too, but is not rendered: traffic for the block after it |
 
 use crate::workspace::Ground;
 
@@ -41,7 +41,7 @@ const LISTED: [(&str, usize); 8] = [
 struct Block {
     /// The line of the fence, from 1.
     line: usize,
-    /// What follows `sh,` in the fence.
+    /// The text after `sh,` in the fence.
     tag: String,
     text: String,
 }
@@ -66,7 +66,7 @@ fn pages() -> Vec<String> {
     let mut all = vec!["README.md".to_owned()];
     for folder in ["docs/start", "docs/how-to"] {
         for entry in fs::read_dir(repository().join(folder)).expect("the folder of the pages") {
-            let name = entry.expect("an entry").file_name().into_string().expect("a name of characters");
+            let name = entry.expect("an entry").file_name().into_string().expect("a name in UTF-8");
             all.push(format!("{folder}/{name}"));
         }
     }
@@ -122,7 +122,7 @@ fn run_page(test: &str, page: &str) {
                 continue;
             }
         } else {
-            assert!(tag.is_empty(), "{page}:{line}: the fence `sh,{tag}` has no meaning");
+            assert!(tag.is_empty(), "{page}:{line}: the fence `sh,{tag}` is unknown");
         }
         script += &format!("echo '== {page}:{line}' >&2\n{text}");
     }
@@ -146,7 +146,7 @@ fn run_page(test: &str, page: &str) {
             None => std::thread::sleep(Duration::from_millis(50)),
         }
     };
-    // What the page started in the background and did not end.
+    // Ends the processes that the page started in the background and left running.
     let _ = Command::new("kill").args(["-KILL", "--", &format!("-{}", child.id())]).output();
     let _ = child.wait();
     let output = fs::read(ground.dir.join("output")).expect("the output");
@@ -155,7 +155,7 @@ fn run_page(test: &str, page: &str) {
     let end: String = end.iter().rev().map(|line| format!("{line}\n")).collect();
     match status {
         Some(status) => assert!(status.success(), "{page}: {status}\n{end}"),
-        None => panic!("{page}: not at its end after {PAGE_MAX:?}\n{end}"),
+        None => panic!("{page}: not finished after {PAGE_MAX:?}\n{end}"),
     }
 }
 
@@ -214,7 +214,7 @@ fn every_link_of_a_page_leads_to_a_file() {
         for link in read(&page).split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(link, _)| link) {
             let path = link.split('#').next().unwrap_or_default();
             if !path.is_empty() && !link.contains("://") {
-                assert!(folder.join(path).exists(), "{page}: nothing at {link}");
+                assert!(folder.join(path).exists(), "{page}: the link {link} leads to no file");
             }
         }
     }

@@ -1,8 +1,7 @@
-//! Queues that do not take a program: whoever loads it with `netgrain group`, or asks for the books, is told which, and
-//! the exit status says that something is wrong.
+//! Unresponsive queues: `netgrain group` names them in its messages and statistics, and its exit status is 1.
 //!
-//! A dispatcher that fails is a bug, so no engine can be asked for one. The engine here is the registry and the door of
-//! a real one, whose second queue has a dispatcher that has ended before its stream.
+//! A dispatcher fails only because of a bug, so no real engine has one. The engine here consists of the registry and
+//! the control server of a real engine; the dispatcher of its second queue has ended before its stream.
 
 use crate::common;
 
@@ -21,21 +20,21 @@ struct Engine {
     socket: PathBuf,
     end: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
-    _door: ControlServer,
+    _control: ControlServer,
 }
 
 impl Engine {
     fn start(dir: &Path) -> Self {
-        let (mut tracks, mut threads, end) = (Vec::new(), Vec::new(), Arc::<AtomicBool>::default());
+        let (mut rings, mut threads, end) = (Vec::new(), Vec::new(), Arc::<AtomicBool>::default());
         for queue in 0..2 {
             let config = Config { name: "p0".into(), bytes: 16 << 20, queue, ..Config::default() };
             let mut producer = Producer::new(config).expect("memory");
-            let (offer, orders) = (OfferedRing::of(&producer), Arc::<CommandQueue>::default());
-            let dispatcher = Dispatcher::new(&offer, Arc::clone(&orders), true);
-            tracks.push(RingHandle {
+            let (offer, commands) = (OfferedRing::of(&producer), Arc::<CommandQueue>::default());
+            let dispatcher = Dispatcher::new(&offer, Arc::clone(&commands), true);
+            rings.push(RingHandle {
                 source: IngressInterface { name: "p0".into(), number: 0 },
                 queue,
-                commands: orders,
+                commands,
                 offer,
             });
             let end = Arc::clone(&end);
@@ -52,11 +51,11 @@ impl Engine {
                 }
             }));
         }
-        let registry = Arc::new(Registry::new(tracks, engine::lent_to_groups(1), sys::cpu::effective_uid()));
+        let registry = Arc::new(Registry::new(rings, engine::lent_to_groups(1), sys::cpu::effective_uid()));
         let socket = dir.join("engine.groups");
         let listener = sys::unix::Listener::bind(&socket, 0o600, None, None).expect("a socket");
-        let door = ControlServer::open(listener, registry, "p0", AttachPolicy::default()).expect("a thread");
-        Self { socket, end, threads, _door: door }
+        let control = ControlServer::open(listener, registry, "p0", AttachPolicy::default()).expect("a thread");
+        Self { socket, end, threads, _control: control }
     }
 
     fn group(&self, verb: &str, more: &[&str]) -> Said {
@@ -72,7 +71,7 @@ impl Drop for Engine {
 }
 
 #[test]
-fn a_queue_that_does_not_take_a_program_is_named_and_the_command_fails() {
+fn an_unresponsive_queue_is_named_and_the_command_exits_1() {
     let dir = TempDir::new("unresponsive_queues");
     let engine = Engine::start(dir.path());
     let named =
@@ -91,15 +90,15 @@ fn a_queue_that_does_not_take_a_program_is_named_and_the_command_fails() {
     let said = engine.group("swap", &["web", "copy", "--json"]);
     let done = objects(&said.out).remove(0);
     assert_eq!((said.status, states(&done), &done["generation"]), (Some(1), failed.to_vec(), &json!(3)), "{said:?}");
-    // The program is the group's, and its books add up.
+    // The group has the new program, and its accounting balances.
     assert_eq!(engine.group("program", &["web"]).out, "copy\n");
     let said = engine.group("stats", &["web", "--json"]);
-    let books = objects(&said.out).remove(0);
-    assert_eq!((said.status, states(&books), &books["accounting_errors"]), (Some(1), failed.to_vec(), &json!([])));
+    let stats = objects(&said.out).remove(0);
+    assert_eq!((said.status, states(&stats), &stats["accounting_errors"]), (Some(1), failed.to_vec(), &json!([])));
     let said = engine.group("stats", &["web"]);
     assert!(said.status == Some(1) && said.err.contains(named), "{said:?}");
 
-    // Where all queues of a group are there, nothing is wrong with it.
+    // A group without the unresponsive queue is healthy.
     let said = engine.group("create", &["one", "main = steer_flow", "--queues", "0"]);
     assert!(said.status == Some(0) && !said.err.contains("queue 1"), "{said:?}");
     let said = engine.group("swap", &["one", "copy"]);
