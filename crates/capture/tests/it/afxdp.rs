@@ -12,7 +12,7 @@ use testkit::{Port, RawReader, RawSender, Sandbox, VethOptions};
 
 const QUIET: Duration = Duration::from_millis(50);
 /// The time after which a wait has failed; long enough for a loaded machine.
-const PATIENCE: Duration = Duration::from_secs(120);
+const WAIT_MAX: Duration = Duration::from_secs(120);
 
 /// A veth pair with carrier. Before the kernel has detected the carrier, it drops frames that are sent on an interface.
 fn veth(sandbox: &Sandbox, options: VethOptions) -> (Port, Port) {
@@ -23,7 +23,7 @@ fn veth(sandbox: &Sandbox, options: VethOptions) -> (Port, Port) {
 
 fn wait_for_carrier(sandbox: &Sandbox, ports: &[&Port]) {
     const OPERATIONAL: u8 = 6;
-    let (mut netlink, until) = (sandbox.netlink(), Instant::now() + PATIENCE);
+    let (mut netlink, until) = (sandbox.netlink(), Instant::now() + WAIT_MAX);
     while !ports.iter().all(|p| netlink.link_by_index(p.index).expect("port").operstate == OPERATIONAL) {
         assert!(Instant::now() < until, "the interfaces come up");
         std::thread::sleep(Duration::from_millis(1));
@@ -59,7 +59,7 @@ fn number_of(bytes: &[u8]) -> u64 {
 
 /// Polls until `count` frames have arrived or the time is over.
 fn collect(source: &mut AfXdp, count: usize) -> Vec<Vec<u8>> {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + WAIT_MAX;
     let mut frames = Vec::new();
     while frames.len() < count && Instant::now() < until {
         source.poll(64, QUIET, |f| frames.push(f.bytes.to_vec())).expect("poll");
@@ -74,7 +74,7 @@ fn collect(source: &mut AfXdp, count: usize) -> Vec<Vec<u8>> {
 fn finish(source: &mut AfXdp) -> (Vec<u64>, Counts) {
     source.stop();
     let mut numbers = Vec::new();
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + WAIT_MAX;
     while source.poll(64, QUIET, |f| numbers.push(number_of(f.bytes))).expect("poll") != Polled::End {
         assert!(Instant::now() < until, "a stopped source ends");
     }
@@ -407,7 +407,7 @@ fn busy_polling_delivers_the_same_frames() {
     let sent: Vec<Vec<u8>> = (0..700).map(|i| frame(i, 100)).collect();
     RawSender::new(&a).send(&sent);
     let mut numbers = Vec::new();
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + WAIT_MAX;
     while numbers.len() < 700 && Instant::now() < until {
         source.poll(64, Duration::ZERO, |f| numbers.push(number_of(f.bytes))).expect("poll");
     }
@@ -568,7 +568,7 @@ fn with_a_slow_peer(
     assert!(wire.flush().expect("flush"));
     let counts = wire.counts().expect("counts");
     // The peer's ring is empty when the XDP program has counted every sent frame.
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + WAIT_MAX;
     while source.counts().expect("counts").seen != Some(counts.sent) && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(1));
     }

@@ -19,7 +19,7 @@ use testkit::{Port, RawReader, Sandbox, TempDir, VethOptions};
 
 const QUIET: Duration = Duration::from_millis(50);
 /// The time after which a wait has failed; long enough for a loaded machine.
-const PATIENCE: Duration = Duration::from_secs(120);
+const WAIT_MAX: Duration = Duration::from_secs(120);
 /// An MTU for the longest frame that the generator makes.
 const ROOMY: VethOptions = VethOptions { queues: 1, mtu: 4000, offloads: false };
 
@@ -60,7 +60,7 @@ fn send_and_check(
     }
     assert!(out.flush().expect("flush"), "all frames are accounted for: {:?}", out.counts());
     source.stop();
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + WAIT_MAX;
     while store(source, &mut file, QUIET) != Polled::End {
         assert!(Instant::now() < until, "a stopped source ends");
     }
@@ -198,7 +198,7 @@ fn each_frame_that_a_full_peer_drops_is_counted() {
     if !enable_napi_thread(test, &b) {
         return;
     }
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + WAIT_MAX;
     let mut dropped = 0;
     while dropped == 0 {
         assert!(Instant::now() < until, "no frame was dropped, so this test proves nothing");

@@ -13,7 +13,7 @@
 //! | `sh,build` | needs cargo or network access: it is listed in [`LISTED`] |
 //! | a comment that begins with the line `<!-- sh` | runs too, but is not rendered: traffic for the block after it |
 
-use crate::workspace::Ground;
+use crate::workspace::Testbed;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -111,7 +111,7 @@ fn run_page(test: &str, page: &str) {
     if testkit::tool(test, "ip").is_none() || testkit::tool(test, "bash").is_none() {
         return;
     }
-    let Some(ground) = Ground::new(test) else { return };
+    let Some(testbed) = Testbed::new(test) else { return };
     let (mut script, mut folders) = (String::new(), Vec::new());
     for Block { line, tag, text } in &blocks {
         if let Some(package) = tag.strip_prefix("with-python-") {
@@ -126,16 +126,16 @@ fn run_page(test: &str, page: &str) {
         }
         script += &format!("echo '== {page}:{line}' >&2\n{text}");
     }
-    fs::create_dir(ground.dir.join("data")).expect("a folder for stores");
-    std::os::unix::fs::symlink(repository().join("dist"), ground.dir.join("dist")).expect("a link");
+    fs::create_dir(testbed.dir.join("data")).expect("a folder for stores");
+    std::os::unix::fs::symlink(repository().join("dist"), testbed.dir.join("dist")).expect("a link");
     // The mount point is short because the path of a socket in a store has at most 107 bytes. `/run` is the test's own.
     let mount = "mkdir /run/data\nmount --bind data /run/data\n";
     let script = format!("{mount}{}", script.replace("/data/", "/run/data/"));
-    fs::write(ground.dir.join("page.sh"), script).expect("the script");
-    let output = File::create(ground.dir.join("output")).expect("a file for the output");
+    fs::write(testbed.dir.join("page.sh"), script).expect("the script");
+    let output = File::create(testbed.dir.join("output")).expect("a file for the output");
     let path: String = folders.iter().map(|folder| format!("{}:", folder.display())).collect();
     let line = format!("export PATH='{path}'\"$PATH:/usr/sbin:/sbin\" && exec bash -eu -o pipefail page.sh");
-    let mut command = ground.shell(&line);
+    let mut command = testbed.shell(&line);
     command.env("NO_COLOR", "1").stdout(output.try_clone().expect("a second handle")).stderr(output).process_group(0);
     let mut child = command.spawn().expect("a shell");
     let begun = Instant::now();
@@ -149,7 +149,7 @@ fn run_page(test: &str, page: &str) {
     // Ends the processes that the page started in the background and left running.
     let _ = Command::new("kill").args(["-KILL", "--", &format!("-{}", child.id())]).output();
     let _ = child.wait();
-    let output = fs::read(ground.dir.join("output")).expect("the output");
+    let output = fs::read(testbed.dir.join("output")).expect("the output");
     let output = String::from_utf8_lossy(&output);
     let end: Vec<&str> = output.lines().rev().take(60).collect();
     let end: String = end.iter().rev().map(|line| format!("{line}\n")).collect();

@@ -3,7 +3,7 @@
 
 use crate::common;
 
-use common::{arg, objects, run, say};
+use common::{arg, objects, run, run_command};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -26,18 +26,18 @@ fn two_files(dir: &TempDir) -> [PathBuf; 2] {
 fn replay(files: &[&Path], store: &Path) {
     let mut args = vec!["run", "--store", arg(store), "--name", "a", "-q", "-r"];
     args.extend(files.iter().map(|file| arg(file)));
-    let said = run(&args);
-    assert_eq!(said.status, Some(0), "{said:?}");
+    let output = run(&args);
+    assert_eq!(output.status, Some(0), "{output:?}");
 }
 
 /// The objects of a query in sorted order, without the fields that only a store provides.
 fn sorted_objects(args: &[&str]) -> Vec<String> {
-    let said = run(&[args, &["--json"]].concat());
-    assert_eq!(said.status, Some(0), "{args:?}: {said:?}");
+    let output = run(&[args, &["--json"]].concat());
+    assert_eq!(output.status, Some(0), "{args:?}: {output:?}");
     let mut all: Vec<String> =
-        objects(&said.out).into_iter().map(without_store_fields).map(|value| value.to_string()).collect();
+        objects(&output.out).into_iter().map(without_store_fields).map(|value| value.to_string()).collect();
     all.sort();
-    assert!(!all.is_empty(), "{said:?}");
+    assert!(!all.is_empty(), "{output:?}");
     all
 }
 
@@ -89,10 +89,10 @@ fn captures_and_a_store_of_them_give_equal_flows_and_series() {
         "compressed, with a filter",
     );
     let mut piped = common::netgrain(&["flows", "-r", "-", "--json"]);
-    let said = say(piped.stdin(std::fs::File::open(&files[0]).expect("a file")));
-    assert_eq!(said.status, Some(0), "{said:?}");
+    let output = run_command(piped.stdin(std::fs::File::open(&files[0]).expect("a file")));
+    assert_eq!(output.status, Some(0), "{output:?}");
     let mut one: Vec<String> =
-        objects(&said.out).into_iter().map(without_store_fields).map(|value| value.to_string()).collect();
+        objects(&output.out).into_iter().map(without_store_fields).map(|value| value.to_string()).collect();
     one.sort();
     assert_equal(&one, &sorted_objects(&["flows", "-r", arg(&files[0])]), "a pipe");
 }
@@ -130,16 +130,16 @@ fn flows_reports_damage_in_a_capture_and_prints_the_other_packets() {
     let whole = std::fs::read(&file).expect("the file");
     let cut = dir.join("cut.pcap");
     std::fs::write(&cut, &whole[..whole.len() - 10]).expect("a file");
-    let said = run(&["flows", "-r", arg(&cut), "--json"]);
-    assert_eq!(said.status, Some(1), "{said:?}");
-    let packets: u64 = objects(&said.out).iter().map(|flow| flow["packets"].as_u64().expect("a number")).sum();
-    assert!(said.err.contains("cut.pcap") && packets == 999, "{packets}: {}", said.err);
+    let output = run(&["flows", "-r", arg(&cut), "--json"]);
+    assert_eq!(output.status, Some(1), "{output:?}");
+    let packets: u64 = objects(&output.out).iter().map(|flow| flow["packets"].as_u64().expect("a number")).sum();
+    assert!(output.err.contains("cut.pcap") && packets == 999, "{packets}: {}", output.err);
     let text = dir.join("text");
     std::fs::write(&text, "neither this nor that, and long enough").expect("a file");
     for verb in ["flows", "series"] {
-        let said = run(&[verb, "-r", arg(&text)]);
-        assert!(said.status == Some(2) && said.err.contains("neither a capture"), "{said:?}");
-        let said = run(&[verb, "-r", arg(&dir.join("none"))]);
-        assert!(said.status == Some(2) && said.err.contains("none"), "{said:?}");
+        let output = run(&[verb, "-r", arg(&text)]);
+        assert!(output.status == Some(2) && output.err.contains("neither a capture"), "{output:?}");
+        let output = run(&[verb, "-r", arg(&dir.join("none"))]);
+        assert!(output.status == Some(2) && output.err.contains("none"), "{output:?}");
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::common;
 
-use common::{Said, arg, netgrain, objects, run, say, walk};
+use common::{Output, arg, netgrain, objects, run, run_command, walk};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -19,11 +19,11 @@ fn capture(dir: &TempDir, name: &str, many: &str) -> PathBuf {
 /// Asserts that the command failed with status 2, nothing on stdout, and one line on stderr that contains each of the
 /// texts.
 #[track_caller]
-fn assert_error(said: &Said, says: &[&str]) {
-    assert_eq!((said.status, said.out.as_str()), (Some(2), ""), "{said:?}");
-    assert_eq!(said.err.lines().count(), 1, "{}", said.err);
+fn assert_error(output: &Output, says: &[&str]) {
+    assert_eq!((output.status, output.out.as_str()), (Some(2), ""), "{output:?}");
+    assert_eq!(output.err.lines().count(), 1, "{}", output.err);
     for word in says {
-        assert!(said.err.starts_with("netgrain: ") && said.err.contains(word), "{word}: {}", said.err);
+        assert!(output.err.starts_with("netgrain: ") && output.err.contains(word), "{word}: {}", output.err);
     }
 }
 
@@ -57,9 +57,9 @@ fn invalid_conversions_print_a_one_line_error_and_write_no_file() {
 
     // An existing file is replaced only with --force.
     std::fs::write(&out, "precious").expect("a file");
-    let said = convert(&[arg(&file), "-w", arg(&out)]);
-    assert_error(&said, &["out.pcap exists", "--force"]);
-    assert_eq!(said.err.matches("out.pcap").count(), 1, "the file is named twice: {said:?}");
+    let output = convert(&[arg(&file), "-w", arg(&out)]);
+    assert_error(&output, &["out.pcap exists", "--force"]);
+    assert_eq!(output.err.matches("out.pcap").count(), 1, "the file is named twice: {output:?}");
     assert_eq!(bytes(&out), b"precious");
     let link = dir.join("link.pcap");
     std::os::unix::fs::symlink(&out, &link).expect("a link");
@@ -77,9 +77,9 @@ fn a_round_trip_through_every_format_gives_the_same_file() {
     assert_eq!(run(&["convert", arg(&file), "-w", arg(&first)]).status, Some(0));
     for (name, more) in [("a.pcapng", &[][..]), ("a.raw", &[]), ("odd-name", &["--format", "pcapng"])] {
         let (middle, back) = (dir.join(name), dir.join(format!("{name}.pcap")));
-        let said = run(&[&["convert", arg(&first), "-w", arg(&middle)], more].concat());
-        assert_eq!((said.status, said.out.as_str()), (Some(0), ""), "{said:?}");
-        assert!(said.err.contains("500 of 500 packets into 1 file"), "{}", said.err);
+        let output = run(&[&["convert", arg(&first), "-w", arg(&middle)], more].concat());
+        assert_eq!((output.status, output.out.as_str()), (Some(0), ""), "{output:?}");
+        assert!(output.err.contains("500 of 500 packets into 1 file"), "{}", output.err);
         let quiet = run(&["convert", arg(&middle), "-w", arg(&back), "-q"]);
         assert_eq!((quiet.status, quiet.err.as_str()), (Some(0), ""));
         assert!(bytes(&back) == bytes(&first), "{name}");
@@ -135,9 +135,9 @@ fn split_files_are_named_by_number_or_time_and_merge_to_the_original() {
     let (parts, whole) = (dir.join("parts"), dir.join("whole.pcap"));
     std::fs::create_dir(&parts).expect("a folder");
     let part = parts.join("p.pcap");
-    let said = run(&["convert", arg(&file), "-w", arg(&part), "--split-time", "1s", "--json"]);
-    let report = &objects(&said.out)[0];
-    assert_eq!((said.status, said.err.as_str()), (Some(0), ""), "{said:?}");
+    let output = run(&["convert", arg(&file), "-w", arg(&part), "--split-time", "1s", "--json"]);
+    let report = &objects(&output.out)[0];
+    assert_eq!((output.status, output.err.as_str()), (Some(0), ""), "{output:?}");
     assert_eq!((&report["read"], &report["written"]), (&5000.into(), &5000.into()));
     let files = walk(&parts);
     let reported: Vec<&str> = report["outputs"].as_array().expect("names").iter().filter_map(|n| n.as_str()).collect();
@@ -148,8 +148,8 @@ fn split_files_are_named_by_number_or_time_and_merge_to_the_original() {
     assert_eq!(run(&["check", arg(&whole), "--sent", "5k"]).status, Some(0));
 
     let timed = dir.join("t.pcap");
-    let said = run(&["convert", arg(&file), "-w", arg(&timed), "--split-packets", "2500", "--split-names", "time"]);
-    assert_eq!(said.status, Some(0), "{said:?}");
+    let output = run(&["convert", arg(&file), "-w", arg(&timed), "--split-packets", "2500", "--split-names", "time"]);
+    assert_eq!(output.status, Some(0), "{output:?}");
     let named = walk(dir.path()).into_iter().filter(|f| arg(f).contains("/t-20") && arg(f).ends_with("Z.pcap")).count();
     assert_eq!(named, 2, "{:?}", walk(dir.path()));
 }
@@ -160,9 +160,13 @@ fn a_damaged_input_is_converted_up_to_the_damage_and_exits_1() {
     let (file, out) = (capture(&dir, "in.pcap", "100"), dir.join("out.pcap"));
     let whole = bytes(&file);
     std::fs::write(&file, &whole[..whole.len() - 1]).expect("cut");
-    let said = run(&["convert", arg(&file), "-w", arg(&out)]);
-    assert_eq!(said.status, Some(1), "{said:?}");
-    assert!(said.err.contains("99 of 99 packets") && said.err.contains("what precedes is converted"), "{}", said.err);
+    let output = run(&["convert", arg(&file), "-w", arg(&out)]);
+    assert_eq!(output.status, Some(1), "{output:?}");
+    assert!(
+        output.err.contains("99 of 99 packets") && output.err.contains("what precedes is converted"),
+        "{}",
+        output.err
+    );
     assert_eq!(run(&["check", arg(&out), "--sent", "99"]).status, Some(0));
 }
 
@@ -170,12 +174,12 @@ fn a_damaged_input_is_converted_up_to_the_damage_and_exits_1() {
 fn no_match_exits_1_and_leaves_no_file() {
     let dir = TempDir::new("convert_none");
     let (file, out) = (capture(&dir, "in.pcap", "100"), dir.join("out.pcap"));
-    let said = run(&["convert", arg(&file), "-w", arg(&out), "--filter", "vlan 77"]);
-    assert_eq!((said.status, said.out.as_str()), (Some(1), ""), "{said:?}");
-    assert!(said.err.contains("nothing found") && said.err.contains("100 did not match"), "{}", said.err);
+    let output = run(&["convert", arg(&file), "-w", arg(&out), "--filter", "vlan 77"]);
+    assert_eq!((output.status, output.out.as_str()), (Some(1), ""), "{output:?}");
+    assert!(output.err.contains("nothing found") && output.err.contains("100 did not match"), "{}", output.err);
     assert_eq!(walk(dir.path()), std::slice::from_ref(&file));
-    let said = run(&["convert", arg(&file), "-w", arg(&out), "--filter", "vlan 77", "--json"]);
-    assert_eq!((said.status, &objects(&said.out)[0]["files"]), (Some(1), &0.into()), "{said:?}");
+    let output = run(&["convert", arg(&file), "-w", arg(&out), "--filter", "vlan 77", "--json"]);
+    assert_eq!((output.status, &objects(&output.out)[0]["files"]), (Some(1), &0.into()), "{output:?}");
     // No file is left in the way: the corrected command works without --force.
     assert_eq!(run(&["convert", arg(&file), "-w", arg(&out), "--filter", "ip"]).status, Some(0));
     // Without a matching packet the existing file is kept, also with --force.
@@ -203,12 +207,12 @@ fn the_file_name_decides_the_output_format_for_every_verb() {
             ("b.pcapng", &["--format", "pcap"], pcap),
         ] {
             let out = dir.join(format!("{verb}-{name}"));
-            let said = run(&[&[verb], input, &["-w", arg(&out)], more].concat());
-            assert_eq!(said.status, Some(0), "{said:?}");
+            let output = run(&[&[verb], input, &["-w", arg(&out)], more].concat());
+            assert_eq!(output.status, Some(0), "{output:?}");
             assert_eq!(bytes(&out)[..4], magic, "{verb} {name} {more:?}");
         }
-        let said = netgrain(&[&[verb], input, &["-w", "-"]].concat()).output().expect("the process starts");
-        assert_eq!(said.stdout[..4], pcapng, "{verb} -w -");
+        let output = netgrain(&[&[verb], input, &["-w", "-"]].concat()).output().expect("the process starts");
+        assert_eq!(output.stdout[..4], pcapng, "{verb} -w -");
     }
     let compressed = dir.join("a.pcap.gz");
     for (verb, input) in [("convert", &[arg(&file)][..]), ("packets", &["-r", arg(&file)])] {
@@ -225,8 +229,8 @@ fn the_file_name_decides_the_output_format_for_every_verb() {
 fn a_key_file_is_created_with_mode_600_and_other_modes_are_rejected() {
     let dir = TempDir::new("convert_keys");
     let (file, key) = (capture(&dir, "in.pcap", "200"), dir.join("key"));
-    let said = run(&["convert", "--new-key", arg(&key)]);
-    assert_eq!(said.status, Some(0), "{said:?}");
+    let output = run(&["convert", "--new-key", arg(&key)]);
+    assert_eq!(output.status, Some(0), "{output:?}");
     assert_eq!(key.metadata().expect("a key").permissions().mode() & 0o777, 0o600);
     assert_error(&run(&["convert", "--new-key", arg(&key)]), &[arg(&key), "never overwritten"]);
     let out = |name: &str| dir.join(name);
@@ -268,6 +272,6 @@ fn an_interrupt_leaves_a_complete_file_and_is_reported() {
     let err = String::from_utf8_lossy(&done.stderr);
     assert_eq!(done.status.code(), Some(1), "{err}");
     assert!(err.contains("interrupted"), "{err}");
-    assert_eq!(say(&mut netgrain(&["convert", arg(&out), "-w", arg(&dir.join("again.pcap"))])).status, Some(0));
+    assert_eq!(run_command(&mut netgrain(&["convert", arg(&out), "-w", arg(&dir.join("again.pcap"))])).status, Some(0));
     assert!(!walk(dir.path()).iter().any(|f| arg(f).ends_with(".partial")));
 }

@@ -135,7 +135,7 @@ fn packets_reported_stored_2_s_before_a_kill_are_recovered() {
     let test = "packets_reported_stored_2_s_before_a_kill_are_recovered";
     let mut prng = Prng::new(testkit::seed(test));
     for round in 0..4 {
-        let dir = TempDir::new("said");
+        let dir = TempDir::new("reported");
         let store = dir.join("store");
         // In every other round no file is published before the kill, so all packets have to be recovered.
         let segment = if round % 2 == 0 { "2MiB" } else { "256MiB" };
@@ -197,9 +197,9 @@ fn queries_during_rotation_and_retention_return_each_stored_packet_once() {
         firsts.len() > 2 && queries > 20
     });
     signal(&running.0, "INT");
-    let said = running.end(err);
-    let lost = common::lost_in_report(&said);
-    let last = common::objects(&said.out).pop().expect("a report");
+    let output = running.end(err);
+    let lost = common::lost_in_report(&output);
+    let last = common::objects(&output.out).pop().expect("a report");
     let removed = last["retention"]["removed"]["files"].as_u64().expect("a count");
     assert!(removed > 0 && firsts.len() > 1, "{removed} files removed, results begin at {firsts:?}");
     let missed: u64 = gaps.values().sum();

@@ -16,15 +16,15 @@ fn invalid_doctor_arguments_print_a_one_line_error() {
         (&["doctor", "--fix", "--undo"], "--undo"),
         (&["doctor", "--ring", "much"], "much"),
     ] {
-        let said = run(args);
-        assert_eq!((said.status, said.out.as_str()), (Some(2), ""), "{said:?}");
-        assert!(said.err.lines().count() == 1 && said.err.contains(names), "{said:?}");
+        let output = run(args);
+        assert_eq!((output.status, output.out.as_str()), (Some(2), ""), "{output:?}");
+        assert!(output.err.lines().count() == 1 && output.err.contains(names), "{output:?}");
     }
     let dir = TempDir::new("doctor-foreign");
     let state = dir.join("state");
     std::fs::write(&state, "not a journal").expect("a file");
-    let said = run(&["doctor", "--undo", "--state", arg(&state)]);
-    assert!(said.status == Some(2) && said.err.contains(arg(&state)), "{said:?}");
+    let output = run(&["doctor", "--undo", "--state", arg(&state)]);
+    assert!(output.status == Some(2) && output.err.contains(arg(&state)), "{output:?}");
     let nothing = run(&["doctor", "--undo", "--state", arg(&dir.join("none"))]);
     assert!(nothing.status == Some(0) && nothing.err.contains("nothing to undo"), "{nothing:?}");
 }
@@ -36,8 +36,8 @@ fn inspection_changes_nothing_and_findings_have_all_documented_fields() {
     let (_a, b) = sandbox.veth("va", "vb");
     let dir = TempDir::new("doctor-json");
     let before = ethtool::features(&b.name).expect("features");
-    let said = run(&["doctor", "-i", "vb", "--store", arg(dir.path()), "--json"]);
-    let all = objects(&said.out);
+    let output = run(&["doctor", "-i", "vb", "--store", arg(dir.path()), "--json"]);
+    let all = objects(&output.out);
     let (summary, findings) = all.split_last().expect("objects");
     for finding in findings {
         for field in ["check", "about", "name", "state", "found", "costs", "reason", "mend", "fix"] {
@@ -48,7 +48,7 @@ fn inspection_changes_nothing_and_findings_have_all_documented_fields() {
     for state in ["good", "unknown", "warning", "bad"] {
         assert_eq!(summary["summary"][state].as_u64(), Some(count(state)), "{summary}");
     }
-    assert_eq!(said.status, Some(i32::from(count("bad") > 0)));
+    assert_eq!(output.status, Some(i32::from(count("bad") > 0)));
     assert_eq!(ethtool::features(&b.name).expect("features"), before);
     assert!(common::walk(dir.path()).is_empty(), "the probe file was not removed");
     // Every check of the table was made, except `trial`.
@@ -63,9 +63,9 @@ fn fix_without_an_interface_reports_that_interfaces_are_not_changed() {
     let Some(_sandbox) = Sandbox::new(test) else { return };
     let dir = TempDir::new("doctor-every");
     let state = dir.join("undo.json");
-    let said = run(&["doctor", "--only", "merging,rx-ring", "--fix", "--yes", "--state", arg(&state)]);
-    assert!(said.status == Some(0) && said.err.contains("-i IFACE"), "{said:?}");
-    assert!(said.err.contains("nothing that --fix can change") && !state.exists(), "{said:?}");
+    let output = run(&["doctor", "--only", "merging,rx-ring", "--fix", "--yes", "--state", arg(&state)]);
+    assert!(output.status == Some(0) && output.err.contains("-i IFACE"), "{output:?}");
+    assert!(output.err.contains("nothing that --fix can change") && !state.exists(), "{output:?}");
 }
 
 #[test]
@@ -123,8 +123,8 @@ fn undo_restores_an_interface_only_in_its_own_network_namespace() {
             let other = Sandbox::new(test).expect("a second namespace");
             let (_a, b) = other.veth("va", "vb");
             ethtool::set_feature(&b.name, "rx-gro", false).expect("veth can merge");
-            let said = undo();
-            (said, ethtool::features("vb").expect("features").iter().any(|f| f.name == "rx-gro" && f.on))
+            let output = undo();
+            (output, ethtool::features("vb").expect("features").iter().any(|f| f.name == "rx-gro" && f.on))
         });
         thread.join().expect("the thread ends")
     });

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use testkit::{RawReader, RawSender};
 use wire::build::Frame;
-use workspace::{Ground, frames};
+use workspace::{Testbed, frames};
 
 fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
@@ -49,23 +49,23 @@ fn the_commands_of_the_page_split_an_interface_over_four_processes() {
     let page = std::fs::read_to_string(repository("docs/how-to/split-a-port-over-workers.md")).expect("the page");
     let section = page.split("\n## ").find(|s| s.starts_with("Three commands")).expect("the section");
     let [engine, create, join] = three_commands(section.lines());
-    let Some(ground) = Ground::new(test) else { return };
-    let engine = ground.engine(engine.trim_end_matches(" &"));
-    ground.yes(&create);
-    let mut workers = ground.spawn(&format!("{join}\nwait"));
-    ground.wait_for_members("web", 4);
+    let Some(testbed) = Testbed::new(test) else { return };
+    let engine = testbed.engine(engine.trim_end_matches(" &"));
+    testbed.run_ok(&create);
+    let mut workers = testbed.spawn(&format!("{join}\nwait"));
+    testbed.wait_for_members("web", 4);
     let sent = conversations(20);
-    RawSender::new(&ground.feed).send(&sent);
-    ground.wait_for_packets("web", 2000);
-    let books = ground.books("web");
-    assert_eq!((&books["passed"], &books["dropped"], &books["no_member"]), (&1800.into(), &200.into(), &0.into()));
-    ground.yes("netgrain group delete -i eth1 web");
+    RawSender::new(&testbed.feed).send(&sent);
+    testbed.wait_for_packets("web", 2000);
+    let stats = testbed.stats("web");
+    assert_eq!((&stats["passed"], &stats["dropped"], &stats["no_member"]), (&1800.into(), &200.into(), &0.into()));
+    testbed.run_ok("netgrain group delete -i eth1 web");
     assert!(workers.0.wait().expect("the process ends").success());
     engine.end();
     let mut owner: BTreeMap<u32, usize> = BTreeMap::new();
     let mut seen = BTreeSet::new();
     for worker in 1..=4 {
-        let part = frames(&ground.dir.join(format!("worker{worker}.pcap")));
+        let part = frames(&testbed.dir.join(format!("worker{worker}.pcap")));
         // The key of the hash is drawn for each engine, so shares differ; 90 flows leave a worker without any in 1 of
         // 10¹⁰ runs.
         assert!(!part.is_empty(), "worker {worker} has no packet of 1800");
@@ -87,7 +87,7 @@ fn the_three_commands_of_every_example_have_the_described_result() {
         .collect();
     files.sort();
     assert!(files.len() >= 11, "{files:?}");
-    let Some(ground) = Ground::new(test) else { return };
+    let Some(testbed) = Testbed::new(test) else { return };
     let sent = conversations(10);
     let mut engine = None;
     for file in files {
@@ -98,18 +98,18 @@ fn the_three_commands_of_every_example_have_the_described_result() {
             let (_, before): (String, workspace::Engine) = engine.take().expect("a running engine");
             before.end();
         }
-        engine.get_or_insert_with(|| (record.clone(), ground.engine(&record)));
+        engine.get_or_insert_with(|| (record.clone(), testbed.engine(&record)));
         assert!(create.contains(&format!("examples/groups/{file}")), "{file}: {create}");
-        ground.yes(&create);
+        testbed.run_ok(&create);
         let group = create.split_whitespace().nth(5).expect("a name").to_owned();
-        ground.remove_captures();
-        let mut member = ground.spawn(&format!("exec {join}"));
-        ground.wait_for_members(&group, 1);
-        let mut far = RawReader::new(&ground.sink);
-        RawSender::new(&ground.feed).send(&sent);
-        ground.wait_for_packets(&group, 1000);
-        let books = ground.books(&group);
-        let field = |name: &str| books[name].as_u64().unwrap_or_else(|| panic!("no {name}: {books}"));
+        testbed.remove_captures();
+        let mut member = testbed.spawn(&format!("exec {join}"));
+        testbed.wait_for_members(&group, 1);
+        let mut far = RawReader::new(&testbed.sink);
+        RawSender::new(&testbed.feed).send(&sent);
+        testbed.wait_for_packets(&group, 1000);
+        let stats = testbed.stats(&group);
+        let field = |name: &str| stats[name].as_u64().unwrap_or_else(|| panic!("no {name}: {stats}"));
         // The counts for TCP segments with ACK between hosts that no example names: passed, dropped, addressed to a
         // class without members, forwarded from eth2.
         let expected = match &*file {
@@ -125,7 +125,7 @@ fn the_three_commands_of_every_example_have_the_described_result() {
             let received = far.at_least(sent.len(), Duration::from_millis(300), |frame| frame.len() == 80);
             assert!(received == sent, "{file}: {} of {} frames left eth2 unchanged", received.len(), sent.len());
         }
-        ground.yes(&format!("netgrain group delete -i eth1 {group}"));
+        testbed.run_ok(&format!("netgrain group delete -i eth1 {group}"));
         assert!(member.0.wait().expect("the process ends").success(), "{file}: the member missed packets");
     }
     engine.expect("there were examples").1.end();

@@ -61,7 +61,7 @@ impl Exporting {
         read_until(&mut self.err, "changed export.targets");
     }
 
-    fn end(self) -> common::Said {
+    fn end(self) -> common::Output {
         until_filtered(&self.running.0);
         signal(&self.running.0, "INT");
         self.running.end(self.err)
@@ -78,7 +78,7 @@ fn text(targets: &[&str]) -> String {
 fn run_resolves_and_exports_to_a_udp_collector_under_its_filter() {
     let dir = TempDir::new("filtered-udp");
     let collector = UdpSocket::bind("localhost:0").expect("a port");
-    collector.set_read_timeout(Some(common::PATIENCE)).expect("a timeout");
+    collector.set_read_timeout(Some(common::WAIT_MAX)).expect("a timeout");
     let port = collector.local_addr().expect("an address").port();
     let mut exporting = Exporting::start(&dir, &[]);
     exporting.export_to(&[&format!("udp:localhost:{port},kinds=both")]);
@@ -89,8 +89,8 @@ fn run_resolves_and_exports_to_a_udp_collector_under_its_filter() {
         let (flows, rows) = counts(Cursor::new(&messages));
         flows > 0 && rows > 0
     });
-    let said = exporting.end();
-    assert_eq!(said.status, Some(0), "{said:?}");
+    let output = exporting.end();
+    assert_eq!(output.status, Some(0), "{output:?}");
 }
 
 #[test]
@@ -125,11 +125,11 @@ fn run_reconnects_to_a_tcp_collector_under_its_filter() {
         }
     });
     until("flow records and rows have arrived over the second connection", || {
-        received.recv_timeout(common::PATIENCE).is_ok_and(|(flows, rows)| flows > 0 && rows > 0)
+        received.recv_timeout(common::WAIT_MAX).is_ok_and(|(flows, rows)| flows > 0 && rows > 0)
     });
-    let said = exporting.end();
+    let output = exporting.end();
     // Records that were sent into the first connection may be lost, which is status 1.
-    assert!(matches!(said.status, Some(0 | 1)), "{said:?}");
+    assert!(matches!(output.status, Some(0 | 1)), "{output:?}");
     collector.join().expect("a collector");
 }
 
@@ -154,10 +154,10 @@ fn run_serves_metrics_and_seals_all_data_types_under_its_filter() {
         files.and_then(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).is_some_and(|files| files >= 2.0)
     });
     signal(&running.0, "INT");
-    let said = running.end(err);
-    assert_eq!(said.status, Some(0), "{said:?}");
+    let output = running.end(err);
+    assert_eq!(output.status, Some(0), "{output:?}");
     for ending in [".pcap", ".flows.parquet", ".series.parquet"] {
-        assert!(walk(&store).iter().any(|path| path.to_string_lossy().ends_with(ending)), "{ending}: {said:?}");
+        assert!(walk(&store).iter().any(|path| path.to_string_lossy().ends_with(ending)), "{ending}: {output:?}");
     }
 }
 
@@ -213,8 +213,8 @@ fn retention_archives_to_the_same_and_another_volume_under_its_filter() {
         until("a file is in the archive", || packets().is_some());
         until_filtered(&running.0);
         signal(&running.0, "INT");
-        let said = running.end(err);
-        assert_eq!(said.status, Some(0), "{said:?}");
+        let output = running.end(err);
+        assert_eq!(output.status, Some(0), "{output:?}");
         let moved = packets().expect("a file");
         assert!(moved.with_extension("ngi").exists(), "with its index: {:?}", walk(archive));
         let counted = run(&["packets", "-r", arg(&moved), "--count"]);

@@ -3,7 +3,7 @@
 use crate::common;
 
 use base::{Prng, Timestamp};
-use common::{PATIENCE, Said, arg, netgrain, objects, run};
+use common::{Output, WAIT_MAX, arg, netgrain, objects, run};
 use flow::{DirectionStats, Encapsulation, EndReason, Key, Record, TcpState};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,11 +20,11 @@ pub const BEGIN: u64 = 1_795_257_720;
 /// Asserts that the command failed with status 2, nothing on stdout, and one line on stderr that contains `names` and
 /// `advice`.
 #[track_caller]
-fn assert_error(said: &Said, names: &str, advice: &str) {
-    assert_eq!((said.status, said.out.as_str()), (Some(2), ""), "{said:?}");
-    assert_eq!(said.err.lines().count(), 1, "{}", said.err);
-    let is_complete = said.err.starts_with("netgrain: ") && said.err.contains(names) && said.err.contains(advice);
-    assert!(is_complete, "{}", said.err);
+fn assert_error(output: &Output, names: &str, advice: &str) {
+    assert_eq!((output.status, output.out.as_str()), (Some(2), ""), "{output:?}");
+    assert_eq!(output.err.lines().count(), 1, "{}", output.err);
+    let is_complete = output.err.starts_with("netgrain: ") && output.err.contains(names) && output.err.contains(advice);
+    assert!(is_complete, "{}", output.err);
 }
 
 fn record(prng: &mut Prng, id: u64) -> Record {
@@ -109,7 +109,7 @@ pub fn store(dir: &TempDir, test: &str) -> (PathBuf, Vec<(&'static str, Record)>
     (store, all)
 }
 
-fn flows(store: &Path, more: &[&str]) -> Said {
+fn flows(store: &Path, more: &[&str]) -> Output {
     run(&[&["flows", "--store", arg(store)], more].concat())
 }
 
@@ -156,13 +156,13 @@ fn no_matching_flow_exits_1_and_reports_what_the_store_contains() {
     let dir = TempDir::new("flows-none");
     let (store, _) = store(&dir, "no_matching_flow_exits_1_and_reports_what_the_store_contains");
     for more in [&["--json", "host", "192.0.2.1"][..], &["--top", "3", "host", "192.0.2.1"], &["host", "192.0.2.1"]] {
-        let said = flows(&store, more);
-        assert_eq!((said.status, said.out.as_str()), (Some(1), ""), "{said:?}");
-        assert!(said.err.contains("no flows of `host 192.0.2.1`") && said.err.contains("eth1"), "{}", said.err);
+        let output = flows(&store, more);
+        assert_eq!((output.status, output.out.as_str()), (Some(1), ""), "{output:?}");
+        assert!(output.err.contains("no flows of `host 192.0.2.1`") && output.err.contains("eth1"), "{}", output.err);
     }
-    let said = run(&["packets", "--store", arg(&store), "--flow", "1"]);
-    assert_eq!((said.status, said.out.as_str()), (Some(1), ""), "{said:?}");
-    assert!(said.err.contains("no record of flow 1"), "{}", said.err);
+    let output = run(&["packets", "--store", arg(&store), "--flow", "1"]);
+    assert_eq!((output.status, output.out.as_str()), (Some(1), ""), "{output:?}");
+    assert!(output.err.contains("no record of flow 1"), "{}", output.err);
 }
 
 #[test]
@@ -238,10 +238,10 @@ fn groups_equal_the_sums_of_the_records_with_and_without_columns() {
         let total: u64 = expected.values().map(|sum| sum[1]).sum();
         // No column contains zero windows, so the second query reads complete records.
         for (fields, with_windows) in [("flows,packets,bytes", false), ("flows,packets,bytes,zero-window", true)] {
-            let said =
+            let output =
                 flows(&store, &["--group", "dport", "--by", "packets", "--fields", fields, "--json", "--", filter]);
-            assert_eq!((said.status, said.err.as_str()), (Some(0), ""), "{filter}: {said:?}");
-            let reported = objects(&said.out);
+            assert_eq!((output.status, output.err.as_str()), (Some(0), ""), "{filter}: {output:?}");
+            let reported = objects(&output.out);
             assert_eq!(reported.len(), expected.len());
             assert!(reported.windows(2).all(|w| number(&w[0], "packets") >= number(&w[1], "packets")));
             for line in &reported {
@@ -270,9 +270,9 @@ fn groups_in_a_parquet_file_equal_those_in_json() {
     let file = dir.join("groups.parquet");
     let args =
         ["--group", "src/16,dport,interface,vlan,tunnel", "--fields", "flows,bytes,duration,last", "--top", "40"];
-    let said = flows(&store, &[&args[..], &["--parquet", arg(&file)]].concat());
-    assert_eq!((said.status, said.out.as_str()), (Some(0), ""), "{said:?}");
-    assert!(said.err.contains("groups into"), "{}", said.err);
+    let output = flows(&store, &[&args[..], &["--parquet", arg(&file)]].concat());
+    assert_eq!((output.status, output.out.as_str()), (Some(0), ""), "{output:?}");
+    assert!(output.err.contains("groups into"), "{}", output.err);
     let script = "import sys, duckdb, json\n\
         rows = duckdb.sql(\"select * replace (strftime(last at time zone 'UTC', '%Y-%m-%dT%H:%M:%S') as last) from '\" + sys.argv[1] + \"'\")\n\
         for row in rows.fetchall(): print(json.dumps(dict(zip(rows.columns, row))))";
@@ -291,11 +291,11 @@ fn groups_in_a_parquet_file_equal_those_in_json() {
         assert!(json["last"].as_str().expect("a time").starts_with(parquet["last"].as_str().expect("a text")));
     }
     let file = dir.join("top.parquet");
-    let said = flows(&store, &["--top", "3", "--parquet", arg(&file)]);
-    assert!(said.status == Some(0) && said.err.contains("3 groups into"), "{said:?}");
+    let output = flows(&store, &["--top", "3", "--parquet", arg(&file)]);
+    assert!(output.status == Some(0) && output.err.contains("3 groups into"), "{output:?}");
     let file = dir.join("empty.parquet");
     let said = flows(&store, &["--group", "src", "--parquet", arg(&file), "port 1 and port 2 and port 3"]);
-    assert_eq!(said.status, Some(1), "{said:?}");
+    assert_eq!(output.status, Some(1), "{output:?}");
 }
 
 #[test]
@@ -352,8 +352,8 @@ fn records_in_parquet_and_ipfix_files_give_the_results_of_the_store() {
     assert!(expected.len() > 100);
 
     let parquet = dir.join("udp.parquet");
-    let said = flows(&store, &["--parquet", arg(&parquet), "udp"]);
-    assert_eq!((said.status, said.out.as_str()), (Some(0), ""), "{said:?}");
+    let output = flows(&store, &["--parquet", arg(&parquet), "udp"]);
+    assert_eq!((output.status, output.out.as_str()), (Some(0), ""), "{output:?}");
     assert_eq!(ids(&run(&["flows", "-r", arg(&parquet), "--json"]).out), expected);
     let json = |args: &[&str]| run(&[&["flows", "--json"], args].concat()).out;
     assert_eq!(json(&["-r", arg(&parquet)]), json(&["--store", arg(&store), "udp"]), "with interface names");
@@ -435,8 +435,8 @@ fn damage_within_a_journal_loses_one_batch_and_every_verb_reports_it() {
         }
     }
     drop(writer);
-    let ids = |said: &Said| objects(&said.out).iter().filter(|o| o["id"].is_string()).count();
-    let reports = |said: &Said, text: &str| said.err.contains(text) || said.out.contains(text);
+    let ids = |output: &Output| objects(&output.out).iter().filter(|o| o["id"].is_string()).count();
+    let reports = |output: &Output, text: &str| output.err.contains(text) || output.out.contains(text);
     common::until("all records are journaled", || ids(&flows(&store, &["--json"])) == 400);
     let partial = common::walk(&store).into_iter().find(|path| arg(path).ends_with(".flows.partial"));
     let journal = partial.expect("a journal without a writer");
@@ -444,7 +444,8 @@ fn damage_within_a_journal_loses_one_batch_and_every_verb_reports_it() {
     common::until("the writer has released the journal", is_free);
     let whole = std::fs::read(&journal).expect("the journal");
     let verified = run(&["verify", "--json", arg(&store)]);
-    let finding_of_rows = |said: &Said| objects(&said.out).into_iter().find(|o| o["finding"]["kind"] == "row_file");
+    let finding_of_rows =
+        |output: &Output| objects(&output.out).into_iter().find(|o| o["finding"]["kind"] == "row_file");
     assert_eq!(
         (flows(&store, &[]).status, finding_of_rows(&verified)),
         (Some(0), None),
@@ -455,35 +456,35 @@ fn damage_within_a_journal_loses_one_batch_and_every_verb_reports_it() {
     let middle = bytes.len() / 2;
     bytes[middle..middle + 4].iter_mut().for_each(|byte| *byte ^= 0xff);
     std::fs::write(&journal, &bytes).expect("damaged");
-    let said = flows(&store, &["--json"]);
-    assert_eq!((said.status, ids(&said)), (Some(1), 360), "{}", said.err);
-    assert!(reports(&said, "are damaged") && reports(&said, arg(&journal)), "{}", said.err);
-    let said = run(&["verify", "--json", arg(&store)]);
-    let finding = finding_of_rows(&said).expect("a finding");
-    assert!(said.status == Some(1) && finding["finding"]["byte"].as_u64() < Some(middle as u64), "{finding}");
-    let said = run(&["repair", arg(&store)]);
-    assert_eq!(said.status, Some(0), "{said:?}");
+    let output = flows(&store, &["--json"]);
+    assert_eq!((output.status, ids(&output)), (Some(1), 360), "{}", output.err);
+    assert!(reports(&output, "are damaged") && reports(&output, arg(&journal)), "{}", output.err);
+    let output = run(&["verify", "--json", arg(&store)]);
+    let finding = finding_of_rows(&output).expect("a finding");
+    assert!(output.status == Some(1) && finding["finding"]["byte"].as_u64() < Some(middle as u64), "{finding}");
+    let output = run(&["repair", arg(&store)]);
+    assert_eq!(output.status, Some(0), "{output:?}");
     let damaged_copy =
         common::walk(&store).into_iter().find(|path| arg(path).ends_with(".flows.damaged")).expect("the damaged copy");
     assert!(
-        reports(&said, "360 flow records")
-            && reports(&said, arg(&damaged_copy))
-            && !reports(&said, "not written whole"),
-        "{said:?}"
+        reports(&output, "360 flow records")
+            && reports(&output, arg(&damaged_copy))
+            && !reports(&output, "not written whole"),
+        "{output:?}"
     );
     assert!(std::fs::read(&damaged_copy).is_ok_and(|kept| kept == bytes) && !journal.exists());
-    let said = flows(&store, &["--json"]);
-    assert_eq!((said.status, ids(&said)), (Some(0), 360), "{}", said.err);
+    let output = flows(&store, &["--json"]);
+    assert_eq!((output.status, ids(&output)), (Some(0), 360), "{}", output.err);
 
     // A torn end is not damage, and no copy of it is kept.
     for path in common::walk(&store).iter().filter(|path| arg(path).contains(".flows.")) {
         std::fs::remove_file(path).expect("a file");
     }
     std::fs::write(&journal, &whole[..whole.len() - 5]).expect("a truncated file");
-    let said = flows(&store, &["--json"]);
-    assert_eq!((said.status, ids(&said)), (Some(0), 360), "{}", said.err);
-    let said = run(&["repair", arg(&store)]);
-    assert!(said.status == Some(0) && reports(&said, "were not written whole"), "{said:?}");
+    let output = flows(&store, &["--json"]);
+    assert_eq!((output.status, ids(&output)), (Some(0), 360), "{}", output.err);
+    let output = run(&["repair", arg(&store)]);
+    assert!(output.status == Some(0) && reports(&output, "were not written whole"), "{output:?}");
     assert!(common::walk(&store).iter().all(|path| !arg(path).ends_with(".damaged")));
 }
 
@@ -525,7 +526,7 @@ fn live_prints_flows_as_they_end() {
         let line = loop {
             match reader.recv_timeout(Duration::from_millis(100)) {
                 Ok(line) => break line,
-                Err(_) => assert!(begun.elapsed() < PATIENCE, "waited too long for record {turn}"),
+                Err(_) => assert!(begun.elapsed() < WAIT_MAX, "waited too long for record {turn}"),
             }
             // The writer needs ticks, which a meter sends as time passes.
             writer.tick(now());
@@ -541,8 +542,8 @@ fn recorded(dir: &TempDir) -> (PathBuf, Vec<Record>) {
     let (store, frames) = (dir.join("store"), dir.join("frames.pcap"));
     let generated = run(&["gen", "-w", arg(&frames), "imix,flows=40,rate=20kpps", "--packets", "4000"]);
     assert_eq!(generated.status, Some(0), "{generated:?}");
-    let said = run(&["record", "-r", arg(&frames), "--store", arg(&store), "-q", "--ring", "16MiB"]);
-    assert_eq!(said.status, Some(0), "{said:?}");
+    let output = run(&["record", "-r", arg(&frames), "--store", arg(&store), "-q", "--ring", "16MiB"]);
+    assert_eq!(output.status, Some(0), "{output:?}");
     let interface = std::fs::read_dir(&store).expect("a store").next().expect("an interface").expect("an entry");
     let mut records: Vec<Record> = Vec::new();
     let mut meter = flow::Meter::new(flow::Config::default(), 0);
@@ -573,17 +574,17 @@ fn packets_of_one_flow_and_of_the_top_flows_are_found() {
     }
     assert!(packets.len() >= 20 && packets.values().map(|p| p.0).sum::<u64>() == 4000, "{}", packets.len());
     for (id, (count, bytes)) in packets.iter().step_by(packets.len() / 8) {
-        let said = run(&["packets", "--store", arg(&store), "--flow", &format!("{id}"), "--count", "--json"]);
-        assert_eq!((said.status, said.err.as_str()), (Some(0), ""), "{said:?}");
-        let reported = &objects(&said.out)[0];
+        let output = run(&["packets", "--store", arg(&store), "--flow", &format!("{id}"), "--count", "--json"]);
+        assert_eq!((output.status, output.err.as_str()), (Some(0), ""), "{output:?}");
+        let reported = &objects(&output.out)[0];
         assert_eq!((number(reported, "packets"), number(reported, "bytes")), (*count, *bytes));
     }
     let mut ranked: Vec<u64> = packets.values().map(|p| p.0).collect();
     ranked.sort_unstable_by(|a, b| b.cmp(a));
     let out = dir.join("top.pcapng");
-    let said = flows(&store, &["--top", "3", "--by", "packets", "--packets", "-w", arg(&out), "--json"]);
-    assert_eq!(said.status, Some(0), "{said:?}");
-    assert_eq!(number(&objects(&said.out)[0], "packets"), ranked[..3].iter().sum::<u64>());
+    let output = flows(&store, &["--top", "3", "--by", "packets", "--packets", "-w", arg(&out), "--json"]);
+    assert_eq!(output.status, Some(0), "{output:?}");
+    assert_eq!(number(&objects(&output.out)[0], "packets"), ranked[..3].iter().sum::<u64>());
     let all = flows(&store, &["--packets", "--json"]);
     assert_eq!((all.status, all.out.lines().count()), (Some(0), 4000), "{}", all.err);
 }
@@ -596,9 +597,9 @@ fn selected_fields_survive_damage_in_a_column_that_they_do_not_need() {
     let file = common::walk(&store).into_iter().find(is_sealed).expect("a file of records");
     let whole = std::fs::read(&file).expect("the file");
     let few = ["--json", "--fields", "src_port,dst_port"];
-    let ports = |said: &Said| -> BTreeMap<String, u64> {
+    let ports = |output: &Output| -> BTreeMap<String, u64> {
         let mut count = BTreeMap::new();
-        objects(&said.out).iter().for_each(|o| *count.entry(o.to_string()).or_default() += 1);
+        objects(&output.out).iter().for_each(|o| *count.entry(o.to_string()).or_default() += 1);
         count
     };
     let expected = ports(&flows(&store, &few));
@@ -617,9 +618,9 @@ fn selected_fields_survive_damage_in_a_column_that_they_do_not_need() {
             continue;
         }
         assert!(objects(&reported.out).len() < all.len(), "{position}: {reported:?}");
-        let said = flows(&store, &few);
-        if said.err.contains("this answer is made without") {
-            assert_eq!(ports(&said), expected, "{position}: {said:?}");
+        let output = flows(&store, &few);
+        if output.err.contains("this answer is made without") {
+            assert_eq!(ports(&output), expected, "{position}: {output:?}");
             unaffected += 1;
         }
         if unaffected == 3 {

@@ -3,7 +3,7 @@
 
 use crate::common;
 
-use common::{Said, arg, objects, run, walk};
+use common::{Output, arg, objects, run, walk};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ const FLOWS_PER_CAPTURE: usize = 3;
 const ENCAPSULATED_MAX: usize = 10;
 
 /// Replays a capture into a store with all data types.
-fn replay(file: &Path, store: &Path, more: &[&str]) -> Said {
+fn replay(file: &Path, store: &Path, more: &[&str]) -> Output {
     let fixed = ["run", "-r", arg(file), "--store", arg(store), "-q", "--set", "capture.ring=8MiB"];
     run(&[&fixed, more].concat())
 }
@@ -30,9 +30,9 @@ fn number(value: &Value, field: &str) -> u64 {
 /// Packets and bytes of each flow by its id, as its records count them; and true if the flow has a VLAN tag or an MPLS
 /// label.
 fn flows_of(store: &Path) -> BTreeMap<String, (u64, u64, bool)> {
-    let said = run(&["flows", "--store", arg(store), "--json"]);
+    let output = run(&["flows", "--store", arg(store), "--json"]);
     let mut flows: BTreeMap<String, (u64, u64, bool)> = BTreeMap::new();
-    for record in objects(&said.out) {
+    for record in objects(&output.out) {
         let flow = flows.entry(record["id"].as_str().expect("an id").to_owned()).or_default();
         let is_encapsulated = !record["mpls"].is_null() || !record["vlan"].is_null();
         *flow = (flow.0 + number(&record, "packets"), flow.1 + number(&record, "bytes"), flow.2 || is_encapsulated);
@@ -42,10 +42,10 @@ fn flows_of(store: &Path) -> BTreeMap<String, (u64, u64, bool)> {
 
 /// Packets and bytes that a query for a flow finds in the store.
 fn packets_of(store: &Path, id: &str) -> (u64, u64) {
-    let said = run(&["packets", "--store", arg(store), "--flow", id, "--count", "--json"]);
-    match objects(&said.out).first() {
+    let output = run(&["packets", "--store", arg(store), "--flow", id, "--count", "--json"]);
+    match objects(&output.out).first() {
         Some(count) => (number(count, "packets"), number(count, "bytes")),
-        None => panic!("{said:?}"),
+        None => panic!("{output:?}"),
     }
 }
 
@@ -121,8 +121,8 @@ fn flows_in_pppoe_pseudowires_and_snap_are_found_in_every_data_type() {
     ];
     let (file, store) = (dir.join("below.pcap"), dir.join("store"));
     capture(&file, &frames.iter().flat_map(|frame| vec![frame.clone(); 3]).collect::<Vec<_>>());
-    let said = replay(&file, &store, &[]);
-    assert_eq!(said.status, Some(0), "{said:?}");
+    let output = replay(&file, &store, &[]);
+    assert_eq!(output.status, Some(0), "{output:?}");
     for (filter, count) in [
         ("host 10.0.1.1", 3),
         ("ip6 and dst port 53", 3),
@@ -157,8 +157,8 @@ fn packet_queries_for_inner_addresses_advise_to_query_flows() {
     let query = |verb: &str, filter: &str| run(&[verb, "--store", arg(&store), filter]);
     let (packets, series) = (query("packets", "host 10.0.0.1"), query("series", "port 2222"));
     assert_eq!((packets.status, series.status), (Some(1), Some(0)), "{packets:?} {series:?}");
-    for said in [&packets, &series] {
-        assert!(said.err.contains("inside of tunnels") && said.err.contains("--packets"), "{}", said.err);
+    for output in [&packets, &series] {
+        assert!(output.err.contains("inside of tunnels") && output.err.contains("--packets"), "{}", output.err);
     }
     let unknown = query("packets", "host 10.0.0.9");
     assert!(unknown.status == Some(1) && !unknown.err.contains("inside of tunnels"), "{}", unknown.err);
@@ -193,8 +193,12 @@ fn flows_packets_reads_captures_and_rejects_files_without_packets() {
     capture(&file, &[dns.clone(), web.clone(), dns.clone(), dns, web]);
     let query = |more: &[&str]| run(&[&["flows", "-r", arg(&file), "--packets"], more].concat());
     for (filter, packets) in [("port 53", 3), ("port 443", 2), ("udp", 5)] {
-        let said = query(&["--count", "--json", filter]);
-        assert_eq!((said.status, number(&objects(&said.out)[0], "packets")), (Some(0), packets), "{filter}: {said:?}");
+        let output = query(&["--count", "--json", filter]);
+        assert_eq!(
+            (output.status, number(&objects(&output.out)[0], "packets")),
+            (Some(0), packets),
+            "{filter}: {output:?}"
+        );
     }
     let top = query(&["--top", "1", "--by", "packets", "-w", arg(&out)]);
     assert_eq!(top.status, Some(0), "{top:?}");
@@ -203,8 +207,8 @@ fn flows_packets_reads_captures_and_rejects_files_without_packets() {
     let records = dir.join("flows.parquet");
     assert_eq!(run(&["flows", "-r", arg(&file), "--parquet", arg(&records)]).status, Some(0));
     for (read, advice) in [(arg(&records), "name the capture"), ("-", "name a file")] {
-        let said = run(&["flows", "-r", read, "--packets"]);
-        assert_eq!((said.status, said.out.as_str()), (Some(2), ""), "{said:?}");
-        assert!(said.err.contains(advice), "{}", said.err);
+        let output = run(&["flows", "-r", read, "--packets"]);
+        assert_eq!((output.status, output.out.as_str()), (Some(2), ""), "{output:?}");
+        assert!(output.err.contains(advice), "{}", output.err);
     }
 }

@@ -34,13 +34,13 @@ impl Engine {
         Self { running, _err: err, groups }
     }
 
-    fn group(&self, verb: &str, more: &[&str]) -> common::Said {
+    fn group(&self, verb: &str, more: &[&str]) -> common::Output {
         run(&[&["group", verb, "--socket", arg(&self.groups)], more].concat())
     }
 
     fn stats(&self, group: &str) -> serde_json::Value {
-        let said = self.group("stats", &["--json", group]);
-        let stats = objects(&said.out).pop().unwrap_or_else(|| panic!("no statistics: {said:?}"));
+        let output = self.group("stats", &["--json", group]);
+        let stats = objects(&output.out).pop().unwrap_or_else(|| panic!("no statistics: {output:?}"));
         assert_eq!(stats["accounting_errors"], serde_json::json!([]), "{stats}");
         stats
     }
@@ -120,8 +120,8 @@ fn an_interface_is_split_by_biflow_over_four_processes() {
     let (a, b) = sandbox.veth("va", "vb");
     let dir = TempDir::new("split");
     let engine = Engine::start(&b, &dir, &["--source-kind", "tpacket"]);
-    let said = engine.group("create", &["web", "steer udp"]);
-    assert_eq!(said.status, Some(0), "{said:?}");
+    let output = engine.group("create", &["web", "steer udp"]);
+    assert_eq!(output.status, Some(0), "{output:?}");
     let workers: Vec<_> = (0..4).map(|i| Worker::join(&engine, "web", dir.join(format!("{i}.pcap")))).collect();
     RawSender::new(&a).send(&frames(0, 10));
     let total = u64::from(FLOWS) * 10;
@@ -216,8 +216,8 @@ fn a_packet_language_program_forwards_to_an_interface_and_steers() {
     let dir = TempDir::new("language");
     let engine = Engine::start(&b, &dir, &["--source-kind", "tpacket"]);
     let program = "main = udp >-> inc 5 >-> mark 42 >-> forward \"vc\" >-> steer_flow";
-    let said = engine.group("create", &["tee", program]);
-    assert_eq!(said.status, Some(0), "{said:?}");
+    let output = engine.group("create", &["tee", program]);
+    assert_eq!(output.status, Some(0), "{output:?}");
     let nowhere = engine.group("create", &["x", "main = forward \"nosuch0\""]);
     assert!(nowhere.status == Some(2) && nowhere.err.contains("no interface nosuch0"), "{nowhere:?}");
     let wrong = engine.group("swap", &["tee", "main = udp >-> steer_flo"]);
@@ -266,9 +266,9 @@ impl Client {
 
     /// The exit status, and the messages since the last read.
     fn end(mut self) -> (Option<i32>, String) {
-        let mut said = String::new();
-        self.err.read_to_string(&mut said).expect("text");
-        (self.running.0.wait().expect("the process ends").code(), said)
+        let mut output = String::new();
+        self.err.read_to_string(&mut output).expect("text");
+        (self.running.0.wait().expect("the process ends").code(), output)
     }
 }
 
@@ -294,8 +294,8 @@ fn hangup_ends_members_and_listeners_cleanly() {
     });
     for client in [member, listener] {
         signal(&client.running.0, "HUP");
-        let (status, said) = client.end();
-        assert!(status == Some(0) && said.contains("0 missed"), "{status:?}: {said}");
+        let (status, output) = client.end();
+        assert!(status == Some(0) && output.contains("0 missed"), "{status:?}: {output}");
     }
     until("the member has left", || engine.members("g") == 0);
 }
@@ -315,14 +315,17 @@ fn a_stopped_or_killed_engine_is_an_error_of_its_clients() {
     signal(&engine.running.0, "CONT");
     assert_eq!(engine.group("stats", &["g"]).status, Some(0), "the engine continues");
     engine.running.0.kill().expect("the engine runs");
-    let (status, said) = member.end();
-    assert!(status == Some(1) && said.contains("without an end descriptor"), "{status:?}: {said}");
+    let (status, output) = member.end();
+    assert!(status == Some(1) && output.contains("without an end descriptor"), "{status:?}: {output}");
 }
 
 #[test]
 fn group_attach_requires_exactly_one_of_interface_and_file() {
-    let said = run(&["group", "attach", "-i", "nosuch0", "g"]);
-    assert!(said.status == Some(2) && said.err.contains("--out-interface") && said.err.contains("--write"), "{said:?}");
+    let output = run(&["group", "attach", "-i", "nosuch0", "g"]);
+    assert!(
+        output.status == Some(2) && output.err.contains("--out-interface") && output.err.contains("--write"),
+        "{output:?}"
+    );
     let both = run(&["group", "attach", "-i", "nosuch0", "g", "--out-interface", "eth1", "-w", "x.pcap"]);
     assert!(both.status == Some(2) && both.err.contains("cannot be used with"), "{both:?}");
 }
@@ -339,11 +342,11 @@ fn members_of_a_deleted_group_report_its_deletion_not_the_engines_end() {
     }
     let (deleted, other) = (Client::join(&engine, "g"), Client::join(&engine, "h"));
     assert_eq!(engine.group("delete", &["g"]).status, Some(0));
-    let (status, said) = deleted.end();
-    assert!(status == Some(0) && said.contains("the group was deleted") && !said.contains("has ended"), "{said}");
+    let (status, output) = deleted.end();
+    assert!(status == Some(0) && output.contains("the group was deleted") && !output.contains("has ended"), "{output}");
     signal(&engine.running.0, "INT");
-    let (_, said) = other.end();
-    assert!(said.contains("the engine has ended") && !said.contains("deleted"), "{said}");
+    let (_, output) = other.end();
+    assert!(output.contains("the engine has ended") && !output.contains("deleted"), "{output}");
 }
 
 #[test]
@@ -385,8 +388,8 @@ fn list_and_stats_show_the_code_of_a_program_without_its_comments() {
     std::fs::write(&file, program).expect("written");
     assert_eq!(engine.group("create", &["g", "-f", arg(&file)]).status, Some(0));
     for verb in ["list", "stats"] {
-        let said = engine.group(verb, &[]);
-        assert!(said.out.contains("main = udp") && !said.out.contains("words"), "{said:?}");
+        let output = engine.group(verb, &[]);
+        assert!(output.out.contains("main = udp") && !output.out.contains("words"), "{output:?}");
     }
 }
 
@@ -397,8 +400,8 @@ fn kernel_on_a_shared_interface_creates_no_host_interface() {
     let (a, b) = sandbox.veth("va", "vb");
     let dir = TempDir::new("shared");
     let engine = Engine::start(&b, &dir, &["--source-kind", "tpacket"]);
-    let said = engine.group("create", &["g", "main = udp >-> kernel"]);
-    assert_eq!(said.status, Some(0), "{said:?}");
+    let output = engine.group("create", &["g", "main = udp >-> kernel"]);
+    assert_eq!(output.status, Some(0), "{output:?}");
     // The group receives the packets that arrive after its dispatcher has joined the ring, shortly after its creation.
     until("packets are counted", || {
         RawSender::new(&a).send(&frames(0, 1));
@@ -434,9 +437,9 @@ fn invalid_group_commands_print_a_one_line_error() {
         ("set-weight", &["g", "5", "2"], "nobody sits"),
         ("delete", &["x"], "no group"),
     ] {
-        let said = engine.group(verb, args);
-        assert_eq!((said.status, said.err.lines().count()), (Some(2), 1), "{verb} {args:?}: {said:?}");
-        assert!(said.err.contains(word), "{verb} {args:?}: {said:?}");
+        let output = engine.group(verb, args);
+        assert_eq!((output.status, output.err.lines().count()), (Some(2), 1), "{verb} {args:?}: {output:?}");
+        assert!(output.err.contains(word), "{verb} {args:?}: {output:?}");
     }
     let program = engine.group("program", &["g"]);
     assert_eq!(program.out, "copy\n");

@@ -3,7 +3,9 @@
 
 use crate::common;
 
-use common::{PATIENCE, PublicDir, Running, Said, arg, netgrain, objects, run, say, signal, until, until_filtered};
+use common::{
+    Output, PublicDir, Running, WAIT_MAX, arg, netgrain, objects, run, run_command, signal, until, until_filtered,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read};
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
@@ -70,13 +72,13 @@ impl Engine {
         Self { running, err, groups }
     }
 
-    fn group(&self, verb: &str, more: &[&str]) -> Said {
+    fn group(&self, verb: &str, more: &[&str]) -> Output {
         run(&[&["group", verb, "--socket", arg(&self.groups)], more].concat())
     }
 
     fn stats(&self, group: &str) -> serde_json::Value {
-        let said = self.group("stats", &["--json", group]);
-        let stats = objects(&said.out).pop().unwrap_or_else(|| panic!("no statistics: {said:?}"));
+        let output = self.group("stats", &["--json", group]);
+        let stats = objects(&output.out).pop().unwrap_or_else(|| panic!("no statistics: {output:?}"));
         assert_eq!(stats["accounting_errors"], serde_json::json!([]), "{stats}");
         stats
     }
@@ -118,9 +120,9 @@ fn a_replay_through_configured_groups_writes_every_packet() {
     .expect("written");
     let checked = run(&["config", "--check", arg(&config)]);
     assert_eq!(checked.status, Some(0), "{checked:?}");
-    let said = run(&["run", "-r", arg(&capture), "--config", arg(&config), "--set", "capture.ring=8MiB", "--json"]);
-    assert_eq!(said.status, Some(0), "{said:?}");
-    let last = objects(&said.out).pop().expect("a report");
+    let output = run(&["run", "-r", arg(&capture), "--config", arg(&config), "--set", "capture.ring=8MiB", "--json"]);
+    assert_eq!(output.status, Some(0), "{output:?}");
+    let last = objects(&output.out).pop().expect("a report");
     let groups = last["groups"].as_array().expect("the groups");
     let group = |name: &str| groups.iter().find(|g| g["group"] == name).unwrap_or_else(|| panic!("{groups:?}"));
     for g in groups {
@@ -162,8 +164,8 @@ fn sighup_swaps_changed_programs_and_leaves_the_others() {
     );
     signal(&engine.running.0, "HUP");
     engine.message("configuration read again: changed group");
-    let said = engine.group("list", &["--json"]);
-    let generations: BTreeMap<String, u64> = objects(&said.out)
+    let output = engine.group("list", &["--json"]);
+    let generations: BTreeMap<String, u64> = objects(&output.out)
         .iter()
         .map(|g| (g["group"].as_str().expect("a name").to_owned(), g["generation"].as_u64().expect("a number")))
         .collect();
@@ -193,8 +195,8 @@ fn attached_interfaces_share_the_load_until_they_are_detached() {
     let engine = Engine::start(&b, dir.path(), &["--set", "capture.source=tpacket"]);
     assert_eq!(engine.group("create", &["lb", "main = udp >-> steer_flow"]).status, Some(0));
     for (port, more) in [("vc", &[][..]), ("ve", &["--filter", "udp"])] {
-        let said = engine.group("attach", &[&["lb", "--out-interface", port], more].concat());
-        assert_eq!(said.status, Some(0), "{said:?}");
+        let output = engine.group("attach", &[&["lb", "--out-interface", port], more].concat());
+        assert_eq!(output.status, Some(0), "{output:?}");
     }
     let nowhere = engine.group("attach", &["lb", "--out-interface", "nosuch0"]);
     assert!(nowhere.status == Some(2) && nowhere.err.contains("no interface nosuch0"), "{nowhere:?}");
@@ -250,9 +252,9 @@ fn a_full_file_is_reported_once_and_stays_in_the_statistics() {
     assert!(line.contains("full.pcap"), "{line}");
     assert_eq!(engine.group("stats", &["g"]).status, Some(1), "packets that are not written are unhealthy");
     assert_eq!(engine.group("detach", &["g", "0"]).status, Some(0));
-    let said = engine.group("stats", &["g"]);
-    assert_eq!(said.status, Some(1), "{said:?}");
-    assert!(said.out.contains("closed interfaces and files: sent 12, failed 8"), "{said:?}");
+    let output = engine.group("stats", &["g"]);
+    assert_eq!(output.status, Some(1), "{output:?}");
+    assert!(output.out.contains("closed interfaces and files: sent 12, failed 8"), "{output:?}");
     assert_eq!(of(&engine.stats("g")["departed"]), [12, 8]);
     signal(&engine.running.0, "INT");
     let Engine { running, err, .. } = engine;
@@ -286,20 +288,25 @@ fn group_commands_query_each_interface_and_name_the_one_without_an_engine() {
     assert_eq!(group("create", &b.name, &["one"]).status, Some(0));
     assert_eq!(group("create", &d.name, &["two"]).status, Some(0));
     for verb in ["list", "stats"] {
-        let said = group(verb, &both, &["--json"]);
+        let output = group(verb, &both, &["--json"]);
         let names: Vec<String> =
-            objects(&said.out).iter().map(|g| g["group"].as_str().unwrap_or_default().to_owned()).collect();
-        assert_eq!((said.status, names), (Some(0), vec!["one".to_owned(), "two".to_owned()]), "{verb}: {}", said.err);
-        let said = group(verb, &format!("{},nosuch0", b.name), &[]);
-        assert!(said.status == Some(2) && said.err.contains("nosuch0.netns-"), "{verb}: {said:?}");
+            objects(&output.out).iter().map(|g| g["group"].as_str().unwrap_or_default().to_owned()).collect();
+        assert_eq!(
+            (output.status, names),
+            (Some(0), vec!["one".to_owned(), "two".to_owned()]),
+            "{verb}: {}",
+            output.err
+        );
+        let output = group(verb, &format!("{},nosuch0", b.name), &[]);
+        assert!(output.status == Some(2) && output.err.contains("nosuch0.netns-"), "{verb}: {output:?}");
     }
-    let said = group("stats", &both, &["one"]);
+    let output = group("stats", &both, &["one"]);
     assert!(
-        said.status == Some(2) && said.err.contains(".groups: there is no group") && said.err.contains(&d.name),
-        "{said:?}"
+        output.status == Some(2) && output.err.contains(".groups: there is no group") && output.err.contains(&d.name),
+        "{output:?}"
     );
-    let said = group("delete", &both, &["one"]);
-    assert!(said.status == Some(2) && said.err.contains(&format!("not from {}", d.name)), "{said:?}");
+    let output = group("delete", &both, &["one"]);
+    assert!(output.status == Some(2) && output.err.contains(&format!("not from {}", d.name)), "{output:?}");
     for (running, err) in engines {
         signal(&running.0, "INT");
         running.end(err);
@@ -359,12 +366,12 @@ fn a_full_map_is_counted_and_a_swap_reports_maps_that_begin_empty() {
     until("the group has processed all packets", || engine.stats("g")["received"].as_u64() >= Some(sent));
     let map = serde_json::json!({"map": "m", "used": 3, "capacity": 3, "refused": sent - 6});
     assert_eq!(engine.stats("g")["maps"], serde_json::json!([map]));
-    let said = engine.group("stats", &["g"]);
-    assert!(said.out.contains("map m: 3 of 3 entries, refused 74"), "{said:?}");
-    let said = engine.group("swap", &["g", &with_map_of(5)]);
-    assert!(said.err.contains("m begins anew (up_to 5, not 3)"), "{said:?}");
-    let said = engine.group("swap", &["g", &(with_map_of(5) + " >-> mark 1")]);
-    assert!(said.err.contains("keeps m"), "{said:?}");
+    let output = engine.group("stats", &["g"]);
+    assert!(output.out.contains("map m: 3 of 3 entries, refused 74"), "{output:?}");
+    let output = engine.group("swap", &["g", &with_map_of(5)]);
+    assert!(output.err.contains("m begins anew (up_to 5, not 3)"), "{output:?}");
+    let output = engine.group("swap", &["g", &(with_map_of(5) + " >-> mark 1")]);
+    assert!(output.err.contains("keeps m"), "{output:?}");
     write(&with_map_of(7));
     signal(&engine.running.0, "HUP");
     let line = engine.message("generation 4");
@@ -378,8 +385,8 @@ fn a_dedicated_interface_passes_packets_to_the_host_and_sends_its_replies() {
     let (a, b) = sandbox.veth("va", "vb");
     let dir = TempDir::new("host");
     let engine = Engine::start(&b, dir.path(), &["--dedicated", "--set", "capture.source=af-xdp"]);
-    let said = engine.group("create", &["fw", "main = when (has_dst_port 5300) kernel >-> drop"]);
-    assert_eq!(said.status, Some(0), "{said:?}");
+    let output = engine.group("create", &["fw", "main = when (has_dst_port 5300) kernel >-> drop"]);
+    assert_eq!(output.status, Some(0), "{output:?}");
     let device = format!("ng{}", b.index);
     let mut netlink = sandbox.netlink();
     let link = netlink.link(&device).expect("the host interface").index;
@@ -405,7 +412,7 @@ fn a_dedicated_interface_passes_packets_to_the_host_and_sends_its_replies() {
         received += u64::from(host.recv_from(&mut [0; 100]).is_ok());
         received > 0
     });
-    host.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    host.set_read_timeout(Some(WAIT_MAX)).expect("a timeout");
     // Sends both datagrams, waits until the host has received the second, and returns the statistics that count it. On
     // a busy machine packets of earlier rounds may arrive in between; they are received and counted first.
     let mut send_both = |port: u16| {
@@ -451,8 +458,8 @@ fn the_host_interface_of_a_killed_engine_is_replaced() {
     let device = format!("ng{}", b.index);
     let (stale, _) = sandbox.veth(&device, &format!("{device}e"));
     sandbox.netlink().set_alias(stale.index, &format!("netgrain host {killed}")).expect("an alias");
-    let said = engine.group("create", &["fw", "main = when (has_dst_port 5300) kernel >-> drop"]);
-    assert_eq!(said.status, Some(0), "{said:?}");
+    let output = engine.group("create", &["fw", "main = when (has_dst_port 5300) kernel >-> drop"]);
+    assert_eq!(output.status, Some(0), "{output:?}");
     assert_ne!(sandbox.netlink().link(&device).expect("the new pair").index, stale.index);
     signal(&engine.running.0, "INT");
     let Engine { running, err, .. } = engine;
@@ -470,7 +477,7 @@ fn another_user_may_do_only_what_the_group_policy_permits() {
     let as_nobody = |verb: &str, more: &[&str]| {
         let mut command = Command::new(&binary);
         command.args(["group", verb, "--socket", arg(&engine.groups)]).args(more);
-        say(command.uid(NOBODY).gid(NOBODY))
+        run_command(command.uid(NOBODY).gid(NOBODY))
     };
     let count = ["--duration", "10ms"];
     assert_eq!(engine.group("create", &["ours"]).status, Some(0));
@@ -478,22 +485,22 @@ fn another_user_may_do_only_what_the_group_policy_permits() {
     for (verb, more) in
         [("join", &["ours", "--duration", "10ms"][..]), ("swap", &["ours", "drop"]), ("delete", &["ours"])]
     {
-        let said = as_nobody(verb, more);
-        assert!(said.status == Some(2) && said.err.contains("restricted to user 0"), "{verb}: {said:?}");
+        let output = as_nobody(verb, more);
+        assert!(output.status == Some(2) && output.err.contains("restricted to user 0"), "{verb}: {output:?}");
     }
     let joined = as_nobody("join", &[&["all"], &count[..]].concat());
     assert!(joined.err.contains("slot 0"), "{joined:?}");
     assert_eq!(as_nobody("swap", &["all", "drop udp"]).status, Some(0));
     let file = dir.join("stolen.pcap");
-    let said = as_nobody("attach", &["all", "-w", arg(&file)]);
-    assert!(said.status == Some(2) && said.err.contains("only root"), "{said:?}");
+    let output = as_nobody("attach", &["all", "-w", arg(&file)]);
+    assert!(output.status == Some(2) && output.err.contains("only root"), "{output:?}");
     assert!(!file.exists());
     assert_eq!(as_nobody("create", &["theirs"]).status, Some(0));
     assert_eq!(engine.group("swap", &["theirs", "copy"]).status, Some(0), "root may use every group");
     // A user that is not the socket's owner cannot connect.
     let mut command = Command::new(&binary);
     command.args(["group", "list", "--socket", arg(&engine.groups)]);
-    let other_user = say(command.uid(NOBODY - 1).gid(NOBODY - 1));
+    let other_user = run_command(command.uid(NOBODY - 1).gid(NOBODY - 1));
     assert!(other_user.status == Some(2) && other_user.err.contains("ermission"), "{other_user:?}");
     let mut rest = String::new();
     let Engine { mut running, mut err, .. } = engine;
@@ -561,15 +568,15 @@ fn a_group_of_two_interfaces_sends_both_directions_to_one_member() {
     RawSender::new(&c).send(&reverse);
     until("the group has passed all packets", || passed().is_some_and(|n| n >= 10 * u64::from(FLOWS)));
     signal(&running.0, "INT");
-    let said = running.end(err);
-    assert!(said.out.contains("group lost: there is no interface nosuch0"), "{said:?}");
+    let output = running.end(err);
+    assert!(output.out.contains("group lost: there is no interface nosuch0"), "{output:?}");
     let (one, two) = (flows(&dir.join("one.pcap")), flows(&dir.join("two.pcap")));
     assert_eq!(one.len() + two.len(), usize::from(FLOWS), "no flow is in both: {one:?} {two:?}");
     assert!(one.len() > 5 && two.len() > 5, "{one:?} {two:?}");
     assert!(one.values().chain(two.values()).all(|n| *n == 10), "five packets in each direction: {one:?} {two:?}");
     let groups: Vec<serde_json::Value> =
-        objects(&said.out).iter().filter_map(|o| o["groups"].as_array().cloned()).flatten().collect();
-    let group = |name: &str| groups.iter().find(|g| g["group"] == name).unwrap_or_else(|| panic!("{said:?}"));
+        objects(&output.out).iter().filter_map(|o| o["groups"].as_array().cloned()).flatten().collect();
+    let group = |name: &str| groups.iter().find(|g| g["group"] == name).unwrap_or_else(|| panic!("{output:?}"));
     assert_eq!(groups.len(), 3, "each group once: {groups:?}");
     let maps = group("tap")["maps"].as_array().expect("a list");
     assert!(maps.len() == 1 && maps[0]["used"] == 1, "one map for both interfaces: {maps:?}");

@@ -4,7 +4,7 @@
 
 use crate::common;
 
-use common::{Said, arg, objects, run};
+use common::{Output, arg, objects, run};
 use export::text::{FieldTable, SCHEMA_VERSION};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -173,8 +173,8 @@ impl Documents {
 
     /// Validates each line with the schema of the first of these keys that it has. A last pair with the key "" matches
     /// every other line.
-    fn validate_by_key(&mut self, said: &Said, kinds: &[(&str, &str)]) {
-        for document in objects(&said.out) {
+    fn validate_by_key(&mut self, output: &Output, kinds: &[(&str, &str)]) {
+        for document in objects(&output.out) {
             let kind = kinds.iter().find(|(key, _)| key.is_empty() || document.get(key).is_some());
             let (_, name) = kind.unwrap_or_else(|| panic!("a document without a schema: {document}"));
             self.validate(name, &[document]);
@@ -183,8 +183,9 @@ impl Documents {
 }
 
 /// The JSON objects on standard error; the other lines are messages.
-fn objects_of_stderr(said: &Said) -> Vec<Value> {
-    said.err
+fn objects_of_stderr(output: &Output) -> Vec<Value> {
+    output
+        .err
         .lines()
         .filter(|line| line.starts_with('{'))
         .map(|line| serde_json::from_str(line).expect("JSON"))

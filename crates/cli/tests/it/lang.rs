@@ -2,15 +2,15 @@
 
 use crate::common;
 
-use common::{Said, arg, run};
+use common::{Output, arg, run};
 use testkit::TempDir;
 
 const STEERED: &str = "main = ip >-> when is_tcp (forward \"eth1\") >-> steer_flow";
 
 #[track_caller]
-fn succeeds(said: &Said) -> &str {
-    assert_eq!((said.status, said.err.as_str()), (Some(0), ""), "{said:?}");
-    &said.out
+fn succeeds(output: &Output) -> &str {
+    assert_eq!((output.status, output.err.as_str()), (Some(0), ""), "{output:?}");
+    &output.out
 }
 
 #[test]
@@ -31,8 +31,8 @@ fn a_program_is_checked_and_an_error_shows_its_line_and_what_to_write() {
 
 #[test]
 fn explain_shows_types_effects_placement_and_costs() {
-    let said = run(&["lang", "explain", "-e", STEERED]);
-    let out = succeeds(&said);
+    let output = run(&["lang", "explain", "-e", STEERED]);
+    let out = succeeds(&output);
     assert!(out.starts_with("main : Act"), "{out}");
     let stages: Vec<_> = out.lines().filter(|l| l.starts_with("kernel ") || l.starts_with("user ")).collect();
     assert!(stages.len() == 3 && stages.iter().all(|s| s.starts_with("kernel ")), "{out}");
@@ -50,8 +50,8 @@ fn lang_run_counts_the_verdicts_of_a_capture() {
     assert_eq!(run(&["gen", "-w", arg(&file), "imix,flows=10", "--packets", "500"]).status, Some(0));
     std::fs::write(&program, "m = flow_map 0 key_5tuple\nmain = do\n  ip\n  incr_fstate m\n  inc 3\n  steer_flow\n")
         .unwrap();
-    let said = run(&["lang", "run", "-r", arg(&file), "--json", arg(&program)]);
-    let object: serde_json::Value = serde_json::from_str(succeeds(&said)).unwrap();
+    let output = run(&["lang", "run", "-r", arg(&file), "--json", arg(&program)]);
+    let object: serde_json::Value = serde_json::from_str(succeeds(&output)).unwrap();
     assert_eq!(
         (&object["packets"], &object["kinds"]["steer"], &object["counters"]["3"]),
         (&500.into(), &500.into(), &500.into()),
@@ -111,8 +111,8 @@ fn trace_prints_the_state_at_the_time_of_the_call() {
     let file = dir.join("frames.pcap");
     assert_eq!(run(&["gen", "-w", arg(&file), "imix,flows=1", "--packets", "1"]).status, Some(0));
     let program = "main = trace >-> classify 4 >-> mark 7 >-> log_msg \"seen\" >-> log_packet >-> trace";
-    let said = run(&["lang", "run", "-r", arg(&file), "--print", "-e", program]);
-    let line = succeeds(&said).lines().next().expect("a line");
+    let output = run(&["lang", "run", "-r", arg(&file), "--print", "-e", program]);
+    let line = succeeds(&output).lines().next().expect("a line");
     let [first, second, packet, last] = line.split("log \"").skip(1).collect::<Vec<_>>()[..] else {
         panic!("not four logs: {line}")
     };
@@ -122,20 +122,20 @@ fn trace_prints_the_state_at_the_time_of_the_call() {
 }
 
 /// The output of `lang repl` with these lines as its input.
-fn repl(lines: &str) -> Said {
+fn repl(lines: &str) -> Output {
     let mut command = common::netgrain(&["lang", "repl"]);
     let dir = TempDir::new("repl");
     let file = dir.join("lines");
     std::fs::write(&file, lines).expect("written");
-    common::say(command.stdin(std::fs::File::open(&file).expect("the file")))
+    common::run_command(command.stdin(std::fs::File::open(&file).expect("the file")))
 }
 
 #[test]
 fn the_repl_reads_lines_until_an_expression_is_complete() {
-    let said = repl(
+    let output = repl(
         "main = do\n  tcp\n  steer_flow\nweb = has_port 80 .||.\n  has_port 443\n:t web\n:t forward\n:q\nnosuch\n",
     );
-    let out = succeeds(&said);
+    let out = succeeds(&output);
     assert!(out.contains(" tcp\n") && out.contains(" steer_flow"), "both stages of one program: {out}");
     assert!(out.contains("web : Pred\nweb : Pred\nforward : Device -> Act\n"), "{out}");
     let again = repl("web = has_port 80\nweb = has_port 8080\nwhen web drop\n");
@@ -147,12 +147,12 @@ fn the_repl_reads_lines_until_an_expression_is_complete() {
 
 #[test]
 fn the_repl_shows_errors_in_the_lines_as_entered() {
-    let said = repl("web = has_port 80\nwhen (is_tcp\n .&&. web) dorp\nx = forward 3\nmain = do\n  tcp\n  nosuch\n");
+    let output = repl("web = has_port 80\nwhen (is_tcp\n .&&. web) dorp\nx = forward 3\nmain = do\n  tcp\n  nosuch\n");
     for shown in [
         "--> line:2:12\n  |\n2 |  .&&. web) dorp\n  |            ^^^^\n",
         "--> line:1:13\n  |\n1 | x = forward 3\n",
         "--> line:3:3\n  |\n3 |   nosuch\n",
     ] {
-        assert!(said.err.contains(shown), "{shown}: {}", said.err);
+        assert!(output.err.contains(shown), "{shown}: {}", output.err);
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::common;
 
-use common::{Running, Said, arg, netgrain, objects, run, say, signal, until, walk};
+use common::{Output, Running, arg, netgrain, objects, run, run_command, signal, until, walk};
 use std::io::Read;
 use std::path::Path;
 use std::process::Stdio;
@@ -23,7 +23,7 @@ impl Recorder {
         Self { running, err }
     }
 
-    fn interrupt(self) -> Said {
+    fn interrupt(self) -> Output {
         signal(&self.running.0, "INT");
         self.running.end(self.err)
     }
@@ -61,8 +61,8 @@ fn sent_frames_are_recorded_and_a_listener_pipes_them_to_tcpdump() {
         let mut file = header.to_vec();
         out.read_to_end(&mut file).expect("the packets");
         assert_eq!(listener.0.wait().expect("the process ends").code(), Some(0));
-        let said = recorder.interrupt();
-        assert_eq!(said.status, Some(0), "{said:?}");
+        let output = recorder.interrupt();
+        assert_eq!(output.status, Some(0), "{output:?}");
         // The listener's output equals the stored file.
         let stored = walk(&store.join(kind)).into_iter().find(|p| p.extension().is_some_and(|e| e == "pcap"));
         assert!(
@@ -71,7 +71,7 @@ fn sent_frames_are_recorded_and_a_listener_pipes_them_to_tcpdump() {
         );
         let path = dir.join("received.pcap");
         std::fs::write(&path, &file).expect("a file");
-        let counted = say(tcpdump.args(["-nn", "--count", "-r"]).arg(&path));
+        let counted = run_command(tcpdump.args(["-nn", "--count", "-r"]).arg(&path));
         assert!(counted.out.starts_with("500 packets"), "{counted:?}");
         tcpdump = std::process::Command::new("tcpdump");
     }
@@ -108,8 +108,8 @@ fn interfaces_of_one_name_in_two_namespaces_are_captured_separately() {
                 out.read_exact(&mut first).expect("the packets");
                 both.wait();
                 signal(&running.0, "INT");
-                let said = running.end(err);
-                assert_eq!(said.status, Some(0), "{said:?}");
+                let output = running.end(err);
+                assert_eq!(output.status, Some(0), "{output:?}");
                 let mut rest = Vec::new();
                 out.read_to_end(&mut rest).expect("no other packets");
                 rest.len() + first.len()
@@ -143,8 +143,8 @@ fn listeners_succeed_when_their_pipe_closes_or_the_engine_ends() {
         piped.0.try_wait().expect("a child").is_some()
     });
     assert_eq!(piped.0.wait().expect("the process ends").code(), Some(0));
-    let said = recorder.interrupt();
-    assert_eq!(said.status, Some(0), "{said:?}");
+    let output = recorder.interrupt();
+    assert_eq!(output.status, Some(0), "{output:?}");
     assert!(!socket.exists(), "the socket still exists");
     let mut text = String::new();
     counts.0.stdout.take().expect("a pipe").read_to_string(&mut text).expect("text");
@@ -167,15 +167,15 @@ fn generator_recorder_and_checker_agree_on_a_live_interface() {
     let generated = run(&["gen", "-i", "va", "imix,flows=1k", "--packets", "20k", "--rate", "40kpps", "--json"]);
     assert_eq!(generated.status, Some(0), "{generated:?}");
     recorder.running.read_reports_until("all frames are counted", |live| live["offered"] == 20_000);
-    let said = recorder.interrupt();
-    let objects = objects(&said.out);
+    let output = recorder.interrupt();
+    let objects = objects(&output.out);
     let report = &objects.last().expect("a report")["report"];
     let checked = run(&["check", arg(&store), "--sent", "20k", "--json"]);
     let verdict = &common::objects(&checked.out)[0];
     let lost = report["lost_total"].as_u64().expect("a number");
     assert_eq!((report["residue"].as_i64(), report["offered"].as_u64()), (Some(0), Some(20_000)), "{report}");
     assert_eq!((verdict["missing"].as_u64(), &verdict["frames"]), (Some(lost), &report["stored"]));
-    assert_eq!((said.status, checked.status), (Some(i32::from(lost > 0)), Some(i32::from(lost > 0))));
+    assert_eq!((output.status, checked.status), (Some(i32::from(lost > 0)), Some(i32::from(lost > 0))));
 }
 
 #[test]
@@ -189,20 +189,20 @@ fn the_live_demo_is_complete_and_removes_its_files() {
     // On a busy machine the demo may lose packets: it counts them and fails, and the test repeats it.
     let is_complete = (0..5).any(|_| {
         let mut command = netgrain(&["demo", "--duration", "3s", "--rate", "5kpps", "--json"]);
-        let said = say(command.env("TMPDIR", dir.path()));
-        let demo = &objects(&said.out)[0];
+        let output = run_command(command.env("TMPDIR", dir.path()));
+        let demo = &objects(&output.out)[0];
         let report = &demo["report"];
         assert_eq!(report["interface"], "ng-demo1");
         assert!(walk(dir.path()).is_empty() && sockets() == before);
-        let number = |value: &serde_json::Value| value.as_u64().unwrap_or_else(|| panic!("no number: {said:?}"));
+        let number = |value: &serde_json::Value| value.as_u64().unwrap_or_else(|| panic!("no number: {output:?}"));
         let (sent, lost) = (number(&demo["sent"]["sent"]) + number(&demo["scanned"]), number(&report["lost_total"]));
         if lost == 0 {
-            assert_eq!(said.status, Some(0), "{said:?}");
+            assert_eq!(output.status, Some(0), "{output:?}");
             common::assert_demo_is_complete(demo);
             return true;
         }
-        assert_eq!((said.status, number(&report["offered"])), (Some(1), sent), "{said:?}");
-        assert_eq!((number(&report["stored"]) + lost, &report["residue"]), (sent, &0.into()), "{said:?}");
+        assert_eq!((output.status, number(&report["offered"])), (Some(1), sent), "{output:?}");
+        assert_eq!((number(&report["stored"]) + lost, &report["residue"]), (sent, &0.into()), "{output:?}");
         false
     });
     if !is_complete {

@@ -2,7 +2,7 @@
 
 use crate::common;
 
-use common::{Said, arg, objects, run, say};
+use common::{Output, arg, objects, run, run_command};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -37,10 +37,10 @@ impl Group {
     }
 
     /// Runs the binary in the control group to its end.
-    fn run(&self, args: &[&str]) -> Said {
+    fn run(&self, args: &[&str]) -> Output {
         let mut command = Command::new("sh");
         command.args(["-c", "echo $$ > \"$0\" && exec \"$@\"", arg(&self.0.join("cgroup.procs"))]);
-        say(command.arg(env!("CARGO_BIN_EXE_netgrain")).args(args).stdin(std::process::Stdio::null()))
+        run_command(command.arg(env!("CARGO_BIN_EXE_netgrain")).args(args).stdin(std::process::Stdio::null()))
     }
 }
 
@@ -66,19 +66,19 @@ fn in_a_small_control_group_the_default_ring_fits_and_a_larger_one_fails() {
     let store = dir.join("store");
     let args = ["-i", "vb", "--source-kind", "tpacket", "--store", arg(&store), "--duration", "2s", "-q"];
     for (verb, socket) in [("run", ["--set", "listen.socket=none"]), ("record", ["--socket", "none"])] {
-        let said = group.run(&[&[verb][..], &args, &socket].concat());
-        assert_eq!(said.status, Some(0), "{said:?}");
-        assert!(said.err.contains("a ring of 64.0 MiB") && said.err.contains("control group"), "{said:?}");
-        let said = group.run(&[&[verb][..], &args, &socket, &["--ring", "2GiB"]].concat());
-        assert_eq!(said.status, Some(2), "{said:?}");
+        let output = group.run(&[&[verb][..], &args, &socket].concat());
+        assert_eq!(output.status, Some(0), "{output:?}");
+        assert!(output.err.contains("a ring of 64.0 MiB") && output.err.contains("control group"), "{output:?}");
+        let output = group.run(&[&[verb][..], &args, &socket, &["--ring", "2GiB"]].concat());
+        assert_eq!(output.status, Some(2), "{output:?}");
         for word in ["2.50 GiB", "800 MiB", "512 MiB would fit", "--ring"] {
-            assert!(said.err.contains(word), "{word}: {said:?}");
+            assert!(output.err.contains(word), "{word}: {output:?}");
         }
     }
-    let said = group
+    let output = group
         .run(&[&["run"][..], &args, &["--set", "listen.socket=none", "--set", "flow.capacity=100000000"]].concat());
-    assert_eq!(said.status, Some(2), "{said:?}");
-    assert!(said.err.contains("flow.capacity=N, at most"), "{said:?}");
+    assert_eq!(output.status, Some(2), "{output:?}");
+    assert!(output.err.contains("flow.capacity=N, at most"), "{output:?}");
 }
 
 #[test]
@@ -89,9 +89,9 @@ fn a_small_capture_is_replayed_into_all_data_types_within_100_mib() {
     let generated = run(&["gen", "-w", arg(&file), "imix,flows=1000,rate=10kpps,packets=8000"]);
     assert_eq!(generated.status, Some(0), "{generated:?}");
     let replay = ["run", "-r", arg(&file), "--store", arg(&store), "--json", "-q"];
-    let said = run(&replay);
-    assert_eq!(said.status, Some(0), "{said:?}");
-    let report = objects(&said.out).pop().expect("a report")["report"].clone();
+    let output = run(&replay);
+    assert_eq!(output.status, Some(0), "{output:?}");
+    let report = objects(&output.out).pop().expect("a report")["report"].clone();
     assert_eq!(report["stored"], 8000);
     let memory = report["memory_bytes"].as_u64().expect("bytes");
     assert!((1 << 20..100 << 20).contains(&memory), "{memory}");
@@ -100,8 +100,8 @@ fn a_small_capture_is_replayed_into_all_data_types_within_100_mib() {
     // The kernel would kill the process if it used more at any moment.
     let Some(group) = Group::new(test, 100 << 20) else { return };
     let again = dir.join("again");
-    let said = group.run(&["run", "-r", arg(&file), "--store", arg(&again), "-q"]);
-    assert_eq!(said.status, Some(0), "{said:?}");
+    let output = group.run(&["run", "-r", arg(&file), "--store", arg(&again), "-q"]);
+    assert_eq!(output.status, Some(0), "{output:?}");
 }
 
 /// The peak of the anonymous memory (`RssAnon` of proc_pid_status(5)) of the binary in KiB, sampled until its end. The
@@ -147,11 +147,11 @@ fn flags_of_run_override_ring_rotation_and_retention_of_the_file() {
     assert_eq!(generated.status, Some(0), "{generated:?}");
     fs::write(&config, "[capture]\nring = \"16MiB\"\n[packets]\nrotate = \"1h\"\nmax_age = \"1h\"\n").expect("a file");
     let replay = |store: &Path, more: &[&str]| {
-        let said =
+        let output =
             run(&[&["run", "-r", arg(&file), "--store", arg(store), "--config", arg(&config), "--json", "-q"], more]
                 .concat());
-        assert_eq!(said.status, Some(0), "{said:?}");
-        objects(&said.out).pop().expect("a report")
+        assert_eq!(output.status, Some(0), "{output:?}");
+        objects(&output.out).pop().expect("a report")
     };
     let flags = ["--ring", "32MiB", "--rotate", "1s", "--max-age", "10y", "--max-size", "1TB", "--keep-free", "none"];
     for (store, flags, ring, files) in [("one", &flags[..], "32.0 MiB", 5..=6), ("two", &[], "16.0 MiB", 1..=2)] {
@@ -180,15 +180,15 @@ fn a_replay_fits_a_small_address_space_or_fails_with_the_sizes() {
             if verb[0] != "flows" {
                 command.args(["--store", arg(&store)]);
             }
-            let said = say(command.stdin(std::process::Stdio::null()));
-            if said.status == Some(0) {
+            let output = run_command(command.stdin(std::process::Stdio::null()));
+            if output.status == Some(0) {
                 assert!(fs::remove_dir_all(&store).is_ok() || verb[0] == "flows", "{kib} {verb:?}");
                 continue;
             }
-            assert_eq!(said.status, Some(2), "{kib} {verb:?}: {said:?}");
-            assert!(kib < 200_000 && verb[0] == "run", "{kib} {verb:?}: {said:?}");
+            assert_eq!(output.status, Some(2), "{kib} {verb:?}: {output:?}");
+            assert!(kib < 200_000 && verb[0] == "run", "{kib} {verb:?}: {output:?}");
             for word in ["ulimit -v", "MiB", "--ring"] {
-                assert!(said.err.contains(word), "{kib} {verb:?}: {word}: {said:?}");
+                assert!(output.err.contains(word), "{kib} {verb:?}: {word}: {output:?}");
             }
         }
     }

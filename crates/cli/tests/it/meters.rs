@@ -70,13 +70,13 @@ fn netgrain(dir: &TempDir, capture: &Path, bytes: &str) -> SumsByPair {
     let store = dir.join("store");
     if !store.exists() {
         let sets = ["capture.ring=8MiB", "flow.active_timeout=none"].map(|set| ["--set", set]).concat();
-        let said = run(&[&["run", "-r", arg(capture), "--store", arg(&store), "--quiet"], &sets[..]].concat());
-        assert_eq!(said.status, Some(0), "{said:?}");
+        let output = run(&[&["run", "-r", arg(capture), "--store", arg(&store), "--quiet"], &sets[..]].concat());
+        assert_eq!(output.status, Some(0), "{output:?}");
     }
-    let said = run(&["flows", "--store", arg(&store), "--json", "tcp or udp"]);
-    assert_eq!(said.status, Some(0), "{said:?}");
+    let output = run(&["flows", "--store", arg(&store), "--json", "tcp or udp"]);
+    assert_eq!(output.status, Some(0), "{output:?}");
     let mut all = SumsByPair::new();
-    for record in objects(&said.out) {
+    for record in objects(&output.out) {
         let text = |key: &str| record[key].as_str().unwrap_or_else(|| panic!("no {key}: {record}"));
         let number = |key: &str| record[key].as_u64().unwrap_or_else(|| panic!("no {key}: {record}"));
         let end = |host: &str, port: &str| (text(host).parse().expect("an address"), number(port) as u16);
@@ -103,8 +103,8 @@ fn assert_equal(program: &str, theirs: &SumsByPair, ours: &SumsByPair, unit: u64
     assert!(more.is_empty(), "{program} has records that netgrain does not have: {more:?}");
 }
 
-fn output(command: &mut Command) -> (String, String) {
-    let out = command.env("TZ", "UTC").output().expect("the program runs");
+fn run_program(command: &mut Command) -> (String, String) {
+    let out = command.env("TZ", "UTC").run_program().expect("the program runs");
     assert!(out.status.success(), "{command:?}: {}", String::from_utf8_lossy(&out.stderr));
     [out.stdout, out.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).into()
 }
@@ -112,9 +112,10 @@ fn output(command: &mut Command) -> (String, String) {
 /// `EXPIRED: seq:43 [10.0.0.1]:37552 <> [10.0.0.2]:7000 proto:6 octets>:5676 packets>:108 … start:… finish:…`
 fn softflowd(mut program: Command, dir: &TempDir, capture: &Path) -> SumsByPair {
     let pid = dir.join("softflowd.pid");
-    let (_, said) = output(program.args(["-D", "-m", "200000", "-c", "none", "-p", arg(&pid), "-r", arg(capture)]));
+    let (_, output) =
+        run_program(program.args(["-D", "-m", "200000", "-c", "none", "-p", arg(&pid), "-r", arg(capture)]));
     let mut all = SumsByPair::new();
-    for line in said.lines().filter(|line| line.starts_with("EXPIRED")) {
+    for line in output.lines().filter(|line| line.starts_with("EXPIRED")) {
         let words: Vec<&str> = line.split(' ').collect();
         let end = |word: &str| {
             let (host, port) = word.rsplit_once(':').expect("a port");
@@ -145,11 +146,11 @@ fn softflowd(mut program: Command, dir: &TempDir, capture: &Path) -> SumsByPair 
 /// argus writes records that `ra` prints, one per line; long flows have several.
 fn argus(mut program: Command, mut ra: Command, dir: &TempDir, capture: &Path) -> SumsByPair {
     let records = dir.join("records.argus");
-    output(program.args(["-r", arg(capture), "-w", arg(&records)]));
+    run_program(program.args(["-r", arg(capture), "-w", arg(&records)]));
     let fields = ["stime", "ltime", "proto", "saddr", "sport", "daddr", "dport", "spkts", "sbytes", "dpkts", "dbytes"];
-    let (said, _) = output(ra.args(["-r", arg(&records), "-n", "-u", "-p", "6", "-c", ",", "-s"]).args(fields));
+    let (output, _) = run_program(ra.args(["-r", arg(&records), "-n", "-u", "-p", "6", "-c", ",", "-s"]).args(fields));
     let mut all = SumsByPair::new();
-    for line in said.lines() {
+    for line in output.lines() {
         let cells: Vec<&str> = line.split(',').map(str::trim).collect();
         let protocol = match cells[2] {
             "tcp" => 6,
@@ -170,9 +171,9 @@ fn argus(mut program: Command, mut ra: Command, dir: &TempDir, capture: &Path) -
 /// rounds bytes from 10 000 on, and durations, so this function does its own comparison.
 fn tshark(mut program: Command, capture: &Path, ours: &SumsByPair) {
     program.args(["-r", arg(capture), "-q", "-t", "e", "-z", "conv,tcp", "-z", "conv,udp"]);
-    let (said, _) = output(&mut program);
+    let (output, _) = run_program(&mut program);
     let (mut protocol, mut seen) = (0, 0);
-    for line in said.lines() {
+    for line in output.lines() {
         match line.split(' ').next() {
             Some("TCP") => protocol = 6,
             Some("UDP") => protocol = 17,
@@ -226,7 +227,7 @@ fn other_meters_agree_on_1000_real_connections() {
     let Some(traces) = testkit::traces(test) else { return };
     let Some(mut zcat) = testkit::tool(test, "gzip") else { return };
     let (compressed, dir) = (traces.join("zeek/echo-connections.pcap.gz"), TempDir::new(test));
-    let out = zcat.args(["-dc", arg(&compressed)]).output().expect("gzip runs");
+    let out = zcat.args(["-dc", arg(&compressed)]).run_program().expect("gzip runs");
     assert!(out.status.success() && !out.stdout.is_empty(), "{}", compressed.display());
     let capture = dir.join("echo.pcap");
     std::fs::write(&capture, out.stdout).expect("a file");
@@ -238,7 +239,7 @@ fn other_meters_agree_on_generated_traffic() {
     let test = "other_meters_agree_on_generated_traffic";
     let dir = TempDir::new(test);
     let capture: PathBuf = dir.join("mix.pcap");
-    let said = run(&["gen", "-w", arg(&capture), "backbone,flows=2000,rate=20kpps", "--packets", "40k"]);
-    assert_eq!(said.status, Some(0), "{said:?}");
+    let output = run(&["gen", "-w", arg(&capture), "backbone,flows=2000,rate=20kpps", "--packets", "40k"]);
+    assert_eq!(output.status, Some(0), "{output:?}");
     assert_meters_agree(test, &dir, &capture);
 }

@@ -68,9 +68,9 @@ fn half_open_requests_and_few_descriptors_block_no_packet_or_scrape() {
     until("the recorder opens and publishes more files", || value(&scrape(address), "files_total") >= before + 3.0);
     drop(clients);
     signal(&running.0, "INT");
-    let said = running.end(err);
-    assert_eq!(said.status, Some(0), "nothing is lost: {said:?}");
-    let objects = objects(&said.out);
+    let output = running.end(err);
+    assert_eq!(output.status, Some(0), "nothing is lost: {output:?}");
+    let objects = objects(&output.out);
     assert_eq!(objects.last().expect("a report")["report"]["lost_total"], 0);
     assert_eq!(netgrain(&["verify", arg(&store)]).status().expect("the program runs").code(), Some(0));
 }

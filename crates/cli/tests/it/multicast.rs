@@ -3,7 +3,7 @@
 
 use crate::common;
 
-use common::{PATIENCE, Running, Said, arg, netgrain, objects, run, signal, until_filtered};
+use common::{Output, Running, WAIT_MAX, arg, netgrain, objects, run, signal, until_filtered};
 use std::collections::BTreeSet;
 use std::io::BufRead;
 use std::process::{Child, Command, Stdio};
@@ -27,7 +27,7 @@ impl OtherNamespace {
         let namespace = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/net")).ok();
         let own = std::fs::read_link("/proc/thread-self/ns/net").ok();
         while namespace(&pid) == own {
-            assert!(begun.elapsed() < PATIENCE, "unshare did not create a network namespace");
+            assert!(begun.elapsed() < WAIT_MAX, "unshare did not create a network namespace");
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
         assert_success(Command::new("ip").args(["link", "set", port, "netns", &pid]));
@@ -72,12 +72,12 @@ fn wait_for_sockets(namespace: &OtherNamespace, count: usize) {
         if sockets.matches(":1283 ").count() >= count {
             return;
         }
-        assert!(begun.elapsed() < PATIENCE, "no socket is bound: {sockets}");
+        assert!(begun.elapsed() < WAIT_MAX, "no socket is bound: {sockets}");
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
 }
 
-fn end(running: Running) -> Said {
+fn end(running: Running) -> Output {
     let mut running = running;
     let err = std::io::BufReader::new(running.0.stderr.take().expect("a pipe"));
     running.end(err)
@@ -137,13 +137,17 @@ fn a_multicast_group_without_a_route_is_rejected_with_advice() {
         (&["192.0.2.1:4739"], "nor an address of this machine"),
     ] {
         for verb in ["flows", "series"] {
-            let said = run(&[&[verb, "--live", "--from-multicast"], args].concat());
-            assert_eq!((said.status, said.out.as_str(), said.err.lines().count()), (Some(2), "", 1), "{said:?}");
-            assert!(
-                said.err.contains(args[0].split(':').next().unwrap_or("")) || said.err.contains("none0"),
-                "{said:?}"
+            let output = run(&[&[verb, "--live", "--from-multicast"], args].concat());
+            assert_eq!(
+                (output.status, output.out.as_str(), output.err.lines().count()),
+                (Some(2), "", 1),
+                "{output:?}"
             );
-            assert!(said.err.contains(advice), "{}", said.err);
+            assert!(
+                output.err.contains(args[0].split(':').next().unwrap_or("")) || output.err.contains("none0"),
+                "{output:?}"
+            );
+            assert!(output.err.contains(advice), "{}", output.err);
         }
     }
 }

@@ -4,7 +4,7 @@
 use crate::common;
 
 use base::{Prng, Timestamp};
-use common::{Running, arg, netgrain, objects, run, say, until};
+use common::{Running, arg, netgrain, objects, run, run_command, until};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -52,9 +52,9 @@ fn parts(dir: &TempDir) -> Vec<PathBuf> {
 }
 
 fn count(args: &[&str]) -> (u64, Option<i32>) {
-    let said = run(&[&["packets", "--count", "--json"], args].concat());
-    let reported = objects(&said.out).pop().unwrap_or_default();
-    (reported["packets"].as_u64().unwrap_or_else(|| panic!("{said:?}")), said.status)
+    let output = run(&[&["packets", "--count", "--json"], args].concat());
+    let reported = objects(&output.out).pop().unwrap_or_default();
+    (reported["packets"].as_u64().unwrap_or_else(|| panic!("{output:?}")), output.status)
 }
 
 #[test]
@@ -69,9 +69,12 @@ fn an_out_of_order_store_and_its_captures_give_equal_results() {
         let store = dir.join(segment);
         let set = format!("packets.segment={segment}");
         let into = ["--store", arg(&store), "--name", "e", "--set", &set, "--set", "capture.ring=8MiB", "--quiet"];
-        let said = run(&[&["run", "-r"], &given[..], &into[..]].concat());
-        assert_eq!(said.status, Some(0), "{said:?}");
-        assert!((said.err.clone() + &said.out).contains("were earlier than one before them, by up to 36"), "{said:?}");
+        let output = run(&[&["run", "-r"], &given[..], &into[..]].concat());
+        assert_eq!(output.status, Some(0), "{output:?}");
+        assert!(
+            (output.err.clone() + &output.out).contains("were earlier than one before them, by up to 36"),
+            "{output:?}"
+        );
         for round in 0..12 {
             let edge = |prng: &mut Prng| {
                 let begin = if prng.below(4) == 0 { START - 3600 } else { START };
@@ -89,17 +92,17 @@ fn an_out_of_order_store_and_its_captures_give_equal_results() {
         }
         // The series of a filter is computed from packets; the other series has the rows of the meter.
         let series = |args: &[&str]| {
-            let said = run(&[&["series", "--store", arg(&store), "--json"], args].concat());
-            assert_eq!(said.status, Some(0), "{said:?}");
-            let rows = objects(&said.out).into_iter().map(|row| (row["second"].clone(), row["packets"].clone()));
+            let output = run(&[&["series", "--store", arg(&store), "--json"], args].concat());
+            assert_eq!(output.status, Some(0), "{output:?}");
+            let rows = objects(&output.out).into_iter().map(|row| (row["second"].clone(), row["packets"].clone()));
             rows.filter(|(_, packets)| packets != 0).collect::<Vec<_>>()
         };
         let when = ["--from", "1600000003", "--to", "1600000024"];
         let of_packets = series(&[&when[..], &["ip"]].concat());
         assert!(of_packets.len() > 20, "{of_packets:?}");
         assert_eq!(of_packets, series(&when), "segments of {segment}");
-        let said = run(&["verify", arg(&store)]);
-        assert_eq!(said.status, Some(0), "{said:?}");
+        let output = run(&["verify", arg(&store)]);
+        assert_eq!(output.status, Some(0), "{output:?}");
     }
 }
 
@@ -110,23 +113,23 @@ fn a_repeated_replay_is_reported_and_a_truncated_capture_is_stored() {
     capture(&path, (0..500).map(|i| Timestamp::from_secs_nanos(START + i / 100, 0)));
     let replay = |verb: &str, path: &Path, store: &Path| {
         let ring = if verb == "run" { ["--set", "capture.ring=8MiB"] } else { ["--ring", "8MiB"] };
-        say(&mut netgrain(&[&[verb, "-r", arg(path), "--store", arg(store), "--quiet"], &ring[..]].concat()))
+        run_command(&mut netgrain(&[&[verb, "-r", arg(path), "--store", arg(store), "--quiet"], &ring[..]].concat()))
     };
-    let said = replay("run", &path, &store);
-    assert!(said.status == Some(0) && !said.err.contains("already"), "{said:?}");
-    let said = replay("run", &path, &store);
+    let output = replay("run", &path, &store);
+    assert!(output.status == Some(0) && !output.err.contains("already"), "{output:?}");
+    let output = replay("run", &path, &store);
     assert!(
-        (said.err.clone() + &said.out).contains("already, and those that come now are stored beside them"),
-        "{said:?}"
+        (output.err.clone() + &output.out).contains("already, and those that come now are stored beside them"),
+        "{output:?}"
     );
     let bytes = std::fs::read(&path).expect("the capture");
     let cut = dir.join("cut.pcap");
     std::fs::write(&cut, &bytes[..bytes.len() - 30]).expect("a capture");
     for verb in ["run", "record"] {
         let store = dir.join(verb);
-        let said = replay(verb, &cut, &store);
-        assert_eq!(said.status, Some(1), "{said:?}");
-        assert!(said.err.contains("at least one packet was lost there"), "{said:?}");
+        let output = replay(verb, &cut, &store);
+        assert_eq!(output.status, Some(1), "{output:?}");
+        assert!(output.err.contains("at least one packet was lost there"), "{output:?}");
         assert_eq!(count(&["--store", arg(&store)]), (499, Some(0)), "{verb}");
         let nothing = dir.join("nothing.pcap");
         assert_eq!(replay(verb, &nothing, &store).status, Some(2), "a file that does not exist");
@@ -180,8 +183,8 @@ fn the_packets_of_a_flow_match_its_records_also_where_time_steps_back() {
         let (given, store) = (paths.iter().map(|path| arg(path)).collect::<Vec<_>>(), dir.join("store"));
         let store = arg(&store);
         let into = ["--store", store, "--name", "e", "--set", "capture.ring=8MiB", "--quiet"];
-        let said = run(&[&["run", "-r"], &given[..], &into[..]].concat());
-        assert_eq!(said.status, Some(0), "{said:?}");
+        let output = run(&[&["run", "-r"], &given[..], &into[..]].concat());
+        assert_eq!(output.status, Some(0), "{output:?}");
         let records = objects(&run(&["flows", "--store", store, "--json"]).out);
         assert_eq!(records.len(), 5 * records_of_a_flow, "case {number}");
         let mut of_flows = std::collections::BTreeMap::<String, u64>::new();
@@ -192,9 +195,9 @@ fn the_packets_of_a_flow_match_its_records_also_where_time_steps_back() {
         let sent: u64 = captures.iter().copied().flatten().map(|(from, to)| 20 * (to - from)).sum();
         assert_eq!(of_flows.values().sum::<u64>(), sent, "case {number}: every packet is in a record");
         let found = |args: &[&str]| {
-            let said = run(&[args, &["--store", store, "--count", "--json"]].concat());
-            assert_eq!((said.status, said.err.as_str()), (Some(0), ""), "case {number}: {args:?}");
-            objects(&said.out).pop().and_then(|reported| reported["packets"].as_u64())
+            let output = run(&[args, &["--store", store, "--count", "--json"]].concat());
+            assert_eq!((output.status, output.err.as_str()), (Some(0), ""), "case {number}: {args:?}");
+            objects(&output.out).pop().and_then(|reported| reported["packets"].as_u64())
         };
         assert_eq!(found(&["flows", "--packets"]), Some(sent), "case {number}");
         for (id, packets) in &of_flows {

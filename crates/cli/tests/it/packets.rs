@@ -2,7 +2,7 @@
 
 use crate::common;
 
-use common::{PATIENCE, Running, Said, arg, netgrain, run, say, signal};
+use common::{Output, Running, WAIT_MAX, arg, netgrain, run, run_command, signal};
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -12,13 +12,13 @@ use testkit::TempDir;
 /// Asserts that the command failed with status 2, nothing on stdout, and one line on stderr that contains `names` and
 /// `advice`.
 #[track_caller]
-fn assert_error(said: &Said, names: &str, advice: &str) {
-    assert_eq!((said.status, said.out.as_str()), (Some(2), ""), "{said:?}");
-    assert_eq!(said.err.lines().count(), 1, "{}", said.err);
+fn assert_error(output: &Output, names: &str, advice: &str) {
+    assert_eq!((output.status, output.out.as_str()), (Some(2), ""), "{output:?}");
+    assert_eq!(output.err.lines().count(), 1, "{}", output.err);
     assert!(
-        said.err.starts_with("netgrain: ") && said.err.contains(names) && said.err.contains(advice),
+        output.err.starts_with("netgrain: ") && output.err.contains(names) && output.err.contains(advice),
         "{}",
-        said.err
+        output.err
     );
 }
 
@@ -27,12 +27,12 @@ fn store(dir: &TempDir, packets: u64, more: &[&str]) -> PathBuf {
     let store = dir.join("store");
     let spec = format!("imix,flows=50,rate=100kpps,packets={packets}");
     let args = ["record", "--sim", &spec, "--ring", "32MiB", "--store", arg(&store), "-q"];
-    let said = run(&[&args, more].concat());
-    assert_eq!(said.status, Some(0), "{said:?}");
+    let output = run(&[&args, more].concat());
+    assert_eq!(output.status, Some(0), "{output:?}");
     store
 }
 
-fn packets(store: &Path, more: &[&str]) -> Said {
+fn packets(store: &Path, more: &[&str]) -> Output {
     run(&[&["packets", "--store", arg(store)], more].concat())
 }
 
@@ -92,11 +92,11 @@ fn every_verb_replaces_an_existing_file_only_with_force() {
         std::fs::write(&out, "precious").expect("a file");
         assert_error(&of(&[file]), "out.pcap exists", "--force");
         assert_eq!(std::fs::read(&out).expect("the file"), b"precious", "{command:?}");
-        let said = of(&[file, "--force"]);
-        assert_eq!(said.status, Some(0), "{command:?}: {said:?}");
+        let output = of(&[file, "--force"]);
+        assert_eq!(output.status, Some(0), "{command:?}: {output:?}");
         assert_ne!(std::fs::read(&out).expect("the file"), b"precious", "{command:?}");
-        let said = of(&["/dev/null"]);
-        assert_eq!(said.status, Some(0), "{command:?}: {said:?}");
+        let output = of(&["/dev/null"]);
+        assert_eq!(output.status, Some(0), "{command:?}: {output:?}");
     }
 }
 
@@ -128,9 +128,9 @@ fn an_empty_file_is_reported_and_the_other_captures_are_written() {
     }
     std::fs::write(&none, "").expect("a file");
     let out = dir.join("out.pcapng");
-    let said = run(&["packets", "-r", arg(&one), arg(&none), arg(&two), "-w", arg(&out)]);
-    assert_eq!(said.status, Some(1), "{said:?}");
-    assert!(said.err.contains("b.pcap: ") && said.err.contains("the file is empty"), "{}", said.err);
+    let output = run(&["packets", "-r", arg(&one), arg(&none), arg(&two), "-w", arg(&out)]);
+    assert_eq!(output.status, Some(1), "{output:?}");
+    assert!(output.err.contains("b.pcap: ") && output.err.contains("the file is empty"), "{}", output.err);
     let read = run(&["packets", "-r", arg(&out), "--count"]);
     assert!(read.out.starts_with("20 packets"), "{read:?}");
     assert_error(&run(&["packets", "-r", arg(&none)]), "b.pcap", "the file is empty");
@@ -141,8 +141,8 @@ fn an_empty_file_is_reported_and_the_other_captures_are_written() {
 fn no_matching_packet_exits_1_and_reports_what_the_store_contains() {
     let dir = TempDir::new("packets-none");
     let store = store(&dir, 100, &[]);
-    let said = packets(&store, &["--to", "2001-01-01", "tcp"]);
-    assert_eq!((said.status, said.out.as_str()), (Some(1), ""));
+    let output = packets(&store, &["--to", "2001-01-01", "tcp"]);
+    assert_eq!((output.status, output.out.as_str()), (Some(1), ""));
     let out = dir.join("out.pcapng");
     let none = |more: &[&str]| packets(&store, &[&["--to", "2001-01-01", "-w", arg(&out)], more].concat());
     let wrote = none(&[]);
@@ -155,7 +155,7 @@ fn no_matching_packet_exits_1_and_reports_what_the_store_contains() {
     assert_eq!(none(&["--force"]).status, Some(1));
     assert_eq!(std::fs::read(&out).expect("the file"), b"a good file");
     for part in ["no packets of `tcp`", "2001-01-01T00:00:00", "has sim (packets from 20"] {
-        assert!(said.err.contains(part), "{part}: {}", said.err);
+        assert!(output.err.contains(part), "{part}: {}", output.err);
     }
 }
 
@@ -201,9 +201,9 @@ fn a_pcapng_contains_the_query_the_interface_and_the_ledger() {
     let dir = TempDir::new("packets-pcapng");
     let store = store(&dir, 3000, &["--filter", "greater 100", "--snaplen", "128"]);
     let out = dir.join("out.pcapng");
-    let said = packets(&store, &["-w", arg(&out), "--json", "udp"]);
-    assert_eq!((said.status, said.err.as_str()), (Some(0), ""), "{said:?}");
-    let report = object(&said.out);
+    let output = packets(&store, &["-w", arg(&out), "--json", "udp"]);
+    assert_eq!((output.status, output.err.as_str()), (Some(0), ""), "{output:?}");
+    let report = object(&output.out);
     assert_eq!(report["file_bytes"].as_u64(), Some(std::fs::metadata(&out).expect("a file").len()));
     assert!(report["interval"]["filtered"].as_u64() > Some(0));
     let entries = std::fs::read_dir(dir.path()).expect("a folder").count();
@@ -216,7 +216,7 @@ fn a_pcapng_contains_the_query_the_interface_and_the_ledger() {
     );
     let Some(mut tshark) = testkit::tool(test, "tshark") else { return };
     tshark.args(["-X", "read_format:MIME Files Format", "-O", "file-pcapng", "-V", "-r"]).arg(&out);
-    let tree = say(&mut tshark).out;
+    let tree = run_command(&mut tshark).out;
     let n = |name: &str| report["interval"][name].as_u64().expect("a count");
     for text in [
         "query: packets of `udp`".to_owned(),
@@ -234,9 +234,9 @@ fn a_pcapng_contains_the_query_the_interface_and_the_ledger() {
         let Some(mut tcpdump) = testkit::tool(test, "tcpdump") else { return };
         let mut writer = netgrain(&["packets", "--store", arg(&store), "-w", "-", "--format", format, "udp"]);
         let mut writer = writer.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the process starts");
-        let said = say(tcpdump.args(["-nr", "-", "--count"]).stdin(writer.stdout.take().expect("a pipe")));
+        let output = run_command(tcpdump.args(["-nr", "-", "--count"]).stdin(writer.stdout.take().expect("a pipe")));
         assert!(writer.wait().expect("an end").success());
-        assert_eq!(said.out, format!("{} packets\n", report["packets"]), "{pcap}: {}", said.err);
+        assert_eq!(output.out, format!("{} packets\n", report["packets"]), "{pcap}: {}", output.err);
     }
 }
 
@@ -266,7 +266,7 @@ fn follow_prints_packets_in_order_until_sigint() {
     common::until_filtered(&follower.0);
     let (begun, mut seen, mut before) = (Instant::now(), 0, String::new());
     while seen < 2500 {
-        assert!(begun.elapsed() < PATIENCE, "only {seen} packets arrived");
+        assert!(begun.elapsed() < WAIT_MAX, "only {seen} packets arrived");
         let time = object(&lines.next().expect("a line").expect("text"))["time"].as_str().expect("a time").to_owned();
         assert!(time >= before, "{time} after {before}");
         (seen, before) = (seen + 1, time);
@@ -287,9 +287,9 @@ fn foreign_captures_are_indexed_queried_and_checked_but_not_changed() {
         assert_eq!(run(&["gen", "-w", arg(path), &spec, "--packets", "20k"]).status, Some(0));
     }
     let count = |more: &[&str]| {
-        let said = run(&[&["packets", "-r", arg(&one), arg(&two), "--count", "--json", "--explain"], more].concat());
-        let explained = object(said.err.lines().last().expect("an object"));
-        (object(&said.out)["packets"].as_u64().expect("a number"), explained["explain"]["bytes_read"].as_u64())
+        let output = run(&[&["packets", "-r", arg(&one), arg(&two), "--count", "--json", "--explain"], more].concat());
+        let explained = object(output.err.lines().last().expect("an object"));
+        (object(&output.out)["packets"].as_u64().expect("a number"), explained["explain"]["bytes_read"].as_u64())
     };
     assert_eq!(count(&[]).0, 40_000, "arguments that name files are captures");
     let (found, read) = count(&["host 10.0.3.7"]);
@@ -305,10 +305,10 @@ fn foreign_captures_are_indexed_queried_and_checked_but_not_changed() {
     assert!(read_with_index <= read, "{read_with_index:?} {read:?}");
     let index = dir.join("one.pcap.ngi");
     let results = |args: &[&str]| {
-        let said = run(&[&["index", "--json"], args].concat());
+        let output = run(&[&["index", "--json"], args].concat());
         (
-            said.status,
-            said.out.lines().map(|l| object(l)["result"].as_str().expect("a word").to_owned()).collect::<Vec<_>>(),
+            output.status,
+            output.out.lines().map(|l| object(l)["result"].as_str().expect("a word").to_owned()).collect::<Vec<_>>(),
         )
     };
     assert_eq!(results(&[arg(&one), arg(&index)]), (Some(0), vec!["up_to_date".into(), "is_index".into()]));
@@ -318,10 +318,10 @@ fn foreign_captures_are_indexed_queried_and_checked_but_not_changed() {
     bytes.truncate(bytes.len() - 3);
     std::fs::write(&one, &bytes).expect("cut");
     assert_eq!(results(&["--check", arg(&one)]), (Some(1), vec!["does_not_fit".into()]));
-    let said = run(&["packets", "-r", arg(&one), "--count"]);
-    assert_eq!(said.status, Some(1));
-    assert!(said.out.starts_with("19 999 packets") && said.err.contains("not as long as it was"), "{said:?}");
-    assert!(said.err.contains("it was cut short"), "{}", said.err);
+    let output = run(&["packets", "-r", arg(&one), "--count"]);
+    assert_eq!(output.status, Some(1));
+    assert!(output.out.starts_with("19 999 packets") && output.err.contains("not as long as it was"), "{output:?}");
+    assert!(output.err.contains("it was cut short"), "{}", output.err);
     let indexed_files = run(&["index", arg(&one)]);
     assert!(indexed_files.status == Some(1) && indexed_files.out.contains("damaged: byte"), "{indexed_files:?}");
     assert_eq!(results(&["--remove", arg(&one), arg(&two)]), (Some(0), vec!["removed".into(); 2]));
@@ -343,13 +343,13 @@ fn libpcap_reads_a_pcapng_of_interfaces_with_different_snaplens() {
         assert_eq!(run(&["gen", "-w", arg(path), "imix", "--packets", "100"]).status, Some(0));
         patch(path, 16, &snaplen.to_le_bytes());
     }
-    let said = run(&["packets", "-r", arg(&one), arg(&two), "-w", arg(&out)]);
-    assert_eq!(said.status, Some(0), "{said:?}");
+    let output = run(&["packets", "-r", arg(&one), arg(&two), "-w", arg(&out)]);
+    assert_eq!(output.status, Some(0), "{output:?}");
     let bytes = std::fs::read(&out).expect("a capture");
     let contains = |text: &str| bytes.windows(text.len()).any(|w| w == text.as_bytes());
     assert!(contains("at most 2000 bytes kept") && contains("at most 65535 bytes kept"));
     let Some(mut tcpdump) = testkit::tool(test, "tcpdump") else { return };
-    let read = say(tcpdump.args(["-nr", arg(&out), "--count"]));
+    let read = run_command(tcpdump.args(["-nr", arg(&out), "--count"]));
     assert_eq!(read.out, "200 packets\n", "{}", read.err);
 }
 
@@ -384,12 +384,12 @@ fn captures_that_cannot_be_indexed_are_rejected_by_name() {
     std::fs::copy(&one, &long).expect("a copy");
     let file = std::fs::File::options().write(true).open(&long).expect("the copy");
     file.set_len((128 << 30) + 1).expect("a sparse file");
-    let said = run(&["index", arg(&long)]);
-    assert!(said.status == Some(2) && said.err.contains("long.pcap: longer than 128"), "{said:?}");
+    let output = run(&["index", arg(&long)]);
+    assert!(output.status == Some(2) && output.err.contains("long.pcap: longer than 128"), "{output:?}");
     let not_utf8 = dir.join(std::ffi::OsStr::from_bytes(b"on\xffe.pcap"));
     std::fs::copy(&one, &not_utf8).expect("a copy");
-    let said = say(netgrain(&["index"]).arg(&not_utf8));
-    assert!(said.status == Some(2) && said.err.contains("not UTF-8"), "{said:?}");
+    let output = run_command(netgrain(&["index"]).arg(&not_utf8));
+    assert!(output.status == Some(2) && output.err.contains("not UTF-8"), "{output:?}");
     assert_eq!(common::walk(dir.path()).len(), 3, "a temporary file was not removed");
 }
 
@@ -401,12 +401,12 @@ fn a_filter_word_that_is_also_a_file_name_is_reported() {
     std::fs::write(dir.join("udp"), "no capture").expect("a file");
     let query = |words: &[&str]| {
         let args = [&["packets", "-r", "one.pcap", "--count"], words].concat();
-        say(netgrain(&args).current_dir(dir.path()))
+        run_command(netgrain(&args).current_dir(dir.path()))
     };
     assert_error(&query(&["udp", "port", "53"]), "udp", "write -- before `udp`");
     assert_error(&query(&["udp", "src"]), "filter", "a value is missing");
-    let said = query(&["--", "udp"]);
-    assert!(matches!(said.status, Some(0 | 1)) && said.out.contains("packets"), "{said:?}");
+    let output = query(&["--", "udp"]);
+    assert!(matches!(output.status, Some(0 | 1)) && output.out.contains("packets"), "{output:?}");
 }
 
 /// Overwrites some bytes of a file.
@@ -430,8 +430,8 @@ fn the_capture_of_an_index_is_not_overwritten() {
         assert_error(&run(&["packets", "-r", arg(&index), "-w", arg(target)]), "is an input", "another file");
     }
     assert_eq!(std::fs::read(&one).expect("a capture"), before);
-    let said = run(&["packets", "-r", arg(&index), "--count"]);
-    assert!(said.status == Some(0) && said.out.starts_with("100 packets"), "{said:?}");
+    let output = run(&["packets", "-r", arg(&index), "--count"]);
+    assert!(output.status == Some(0) && output.out.starts_with("100 packets"), "{output:?}");
 }
 
 #[test]
@@ -444,13 +444,17 @@ fn a_failed_query_does_not_replace_an_existing_file() {
     // Raw IP instead of Ethernet.
     patch(&two, 20, &101u32.to_le_bytes());
     std::fs::write(&out, "a good file").expect("a file");
-    let said = run(&["packets", "-r", arg(&one), arg(&two), "--format", "pcap", "-w", arg(&out), "--force"]);
-    assert_eq!(said.status, Some(2), "{said:?}");
-    assert!(said.err.contains("do not fit into one pcap") && !said.err.contains("free some space"), "{}", said.err);
+    let output = run(&["packets", "-r", arg(&one), arg(&two), "--format", "pcap", "-w", arg(&out), "--force"]);
+    assert_eq!(output.status, Some(2), "{output:?}");
+    assert!(
+        output.err.contains("do not fit into one pcap") && !output.err.contains("free some space"),
+        "{}",
+        output.err
+    );
     assert_eq!(std::fs::read(&out).expect("the file"), b"a good file");
     let partial = common::walk(dir.path()).into_iter().find(|p| p.extension().is_some_and(|e| e == "partial"));
     let partial = partial.expect("the packets found before the failure");
-    assert!(said.err.contains(arg(&partial)), "{}", said.err);
+    assert!(output.err.contains(arg(&partial)), "{}", output.err);
     assert_eq!(run(&["packets", "-r", arg(&partial), "--count"]).status, Some(0));
 }
 
@@ -459,26 +463,26 @@ fn a_query_of_a_file_of_a_store_uses_the_index_of_the_store() {
     let dir = TempDir::new("packets-of-store");
     let store = store(&dir, 3000, &[]);
     let sealed = common::walk(&store).into_iter().find(|p| p.extension().is_some_and(|e| e == "pcap")).expect("a file");
-    let said = run(&["packets", "-r", arg(&sealed), "--count", "--json", "--explain"]);
-    assert_eq!((said.status, object(&said.out)["packets"].as_u64()), (Some(0), Some(3000)), "{said:?}");
-    assert!(object(&said.err)["explain"]["index_bytes_read"].as_u64() > Some(0), "{}", said.err);
-    let said = run(&["index", arg(&sealed)]);
-    assert!(said.status == Some(0) && said.out.contains("has the index of its store"), "{said:?}");
-    let said = run(&["index", "--check", arg(&sealed)]);
-    assert!(said.status == Some(0) && said.out.contains("matches every block"), "{said:?}");
-    let said = run(&["index", "--remove", arg(&sealed.with_extension("ngi"))]);
-    assert!(said.status == Some(2) && said.err.contains("it belongs to a store"), "{said:?}");
+    let output = run(&["packets", "-r", arg(&sealed), "--count", "--json", "--explain"]);
+    assert_eq!((output.status, object(&output.out)["packets"].as_u64()), (Some(0), Some(3000)), "{output:?}");
+    assert!(object(&output.err)["explain"]["index_bytes_read"].as_u64() > Some(0), "{}", output.err);
+    let output = run(&["index", arg(&sealed)]);
+    assert!(output.status == Some(0) && output.out.contains("has the index of its store"), "{output:?}");
+    let output = run(&["index", "--check", arg(&sealed)]);
+    assert!(output.status == Some(0) && output.out.contains("matches every block"), "{output:?}");
+    let output = run(&["index", "--remove", arg(&sealed.with_extension("ngi"))]);
+    assert!(output.status == Some(2) && output.err.contains("it belongs to a store"), "{output:?}");
     // A changed bit in the payload of the first packet; the length stays the same.
     let at = 24 + 16 + 50;
     let bit = std::fs::read(&sealed).expect("a file")[at] ^ 1;
     patch(&sealed, at, &[bit]);
-    let said = run(&["packets", "-r", arg(&sealed), "--count"]);
+    let output = run(&["packets", "-r", arg(&sealed), "--count"]);
     assert!(
-        said.out.starts_with("3 000 packets") && said.err.contains("not the one that its recorder stored"),
-        "{said:?}"
+        output.out.starts_with("3 000 packets") && output.err.contains("not the one that its recorder stored"),
+        "{output:?}"
     );
-    let said = run(&["index", "--check", arg(&sealed)]);
-    assert!(said.status == Some(1) && said.out.contains("others than they were"), "{said:?}");
+    let output = run(&["index", "--check", arg(&sealed)]);
+    assert!(output.status == Some(1) && output.out.contains("others than they were"), "{output:?}");
 }
 
 #[test]
@@ -498,13 +502,13 @@ fn a_truncated_capture_is_reported_once_with_and_without_an_index() {
     assert!(indexed.out.starts_with("99 packets") && indexed.err.contains("cut short"), "{indexed:?}");
     // The file was not changed since it was indexed: the truncation is the only fault.
     for more in [&[][..], &["--quick"]] {
-        let said = run(&[&["verify", arg(&one)], more].concat());
-        assert!(!said.out.contains("it was changed") && !said.out.contains("its index describes"), "{said:?}");
+        let output = run(&[&["verify", arg(&one)], more].concat());
+        assert!(!output.out.contains("it was changed") && !output.out.contains("its index describes"), "{output:?}");
     }
-    let said = run(&["verify", arg(&one)]);
-    assert_eq!((said.status, said.out.matches("WRONG").count()), (Some(1), 1), "{said:?}");
-    let said = run(&["convert", arg(&one), "-w", arg(&dir.join("out.pcap"))]);
-    assert_eq!((said.status, said.err.matches("precedes").count()), (Some(1), 1), "{said:?}");
+    let output = run(&["verify", arg(&one)]);
+    assert_eq!((output.status, output.out.matches("WRONG").count()), (Some(1), 1), "{output:?}");
+    let output = run(&["convert", arg(&one), "-w", arg(&dir.join("out.pcap"))]);
+    assert_eq!((output.status, output.err.matches("precedes").count()), (Some(1), 1), "{output:?}");
 }
 
 #[test]
@@ -514,10 +518,10 @@ fn packets_of_an_unsupported_link_type_are_reported_by_number_and_name() {
     assert_eq!(run(&["gen", "-w", arg(&one), "imix", "--packets", "100"]).status, Some(0));
     patch(&one, 20, &105u32.to_le_bytes());
     #[track_caller]
-    fn assert_reported(said: &Said) {
+    fn assert_reported(output: &Output) {
         let lines: Vec<&str> =
-            said.err.lines().chain(said.out.lines()).filter(|l| l.contains("not understood")).collect();
-        assert!(lines.len() == 1 && lines[0].contains("100 packets are of link type 105 (IEEE802_11)"), "{said:?}");
+            output.err.lines().chain(output.out.lines()).filter(|l| l.contains("not understood")).collect();
+        assert!(lines.len() == 1 && lines[0].contains("100 packets are of link type 105 (IEEE802_11)"), "{output:?}");
     }
     let query = |more: &[&str]| run(&[&["packets", "-r", arg(&one), "--count"], more].concat());
     assert_reported(&query(&["tcp"]));

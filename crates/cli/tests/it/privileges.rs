@@ -3,7 +3,7 @@
 
 use crate::common;
 
-use common::{PublicDir, Running, arg, netgrain, run, say, signal, until, walk};
+use common::{PublicDir, Running, arg, netgrain, run, run_command, signal, until, walk};
 use std::io::{BufRead, Read};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
@@ -164,8 +164,8 @@ fn ambient_capabilities_suffice_and_are_dropped_after_the_start() {
         assert!(thread.bounding.without(CAPTURE.with(CAPTURE_OPTIONAL)).is_empty(), "only root can reduce it further");
     }
     signal(&recorder.0, "INT");
-    let said = recorder.end(err);
-    assert_eq!(said.status, Some(0), "{said:?}");
+    let output = recorder.end(err);
+    assert_eq!(output.status, Some(0), "{output:?}");
 }
 
 #[test]
@@ -178,23 +178,23 @@ fn a_missing_capability_is_reported_with_the_setcap_command() {
     let as_nobody = |more: &[&str]| {
         let mut command = Command::new(dir.join("netgrain"));
         command.args(["record", "-i", "vb", "--store", "store", "--ring", "8MiB", "--socket", "none"]).args(more);
-        say(command.uid(NOBODY).gid(NOBODY).current_dir(&dir.0))
+        run_command(command.uid(NOBODY).gid(NOBODY).current_dir(&dir.0))
     };
     for kind in ["af-xdp", "tpacket"] {
-        let said = as_nobody(&["--source-kind", kind]);
-        assert_eq!((said.status, said.out.as_str()), (Some(2), ""), "{said:?}");
+        let output = as_nobody(&["--source-kind", kind]);
+        assert_eq!((output.status, output.out.as_str()), (Some(2), ""), "{output:?}");
         assert!(
-            said.err.contains("CAP_NET_RAW is missing") || said.err.contains("CAP_NET_ADMIN CAP_BPF is missing"),
-            "{said:?}"
+            output.err.contains("CAP_NET_RAW is missing") || output.err.contains("CAP_NET_ADMIN CAP_BPF is missing"),
+            "{output:?}"
         );
         let command = format!(
             "setcap cap_net_admin,cap_net_raw,cap_ipc_lock,cap_sys_nice,cap_bpf,cap_perfmon+ep {}",
             arg(&dir.join("netgrain"))
         );
-        assert!(said.err.contains(&command), "{said:?}");
+        assert!(output.err.contains(&command), "{output:?}");
     }
-    let said = as_nobody(&["--user", "root"]);
-    assert!(said.status == Some(2) && said.err.contains("CAP_SETUID"), "{said:?}");
+    let output = as_nobody(&["--user", "root"]);
+    assert!(output.status == Some(2) && output.err.contains("CAP_SETUID"), "{output:?}");
 }
 
 #[test]
@@ -209,8 +209,8 @@ fn root_records_only_into_own_stores_and_reports_a_kept_dac_override() {
     std::fs::set_permissions(&store, std::fs::Permissions::from_mode(0o755)).expect("chmod");
     let record = ["record", "--sim", "60,packets=100", "--ring", "8MiB", "--store", arg(&store)];
     for verb in [&record[..], &["run", "--sim", "60,packets=100", "--store", arg(&store)]] {
-        let said = run(verb);
-        assert!(said.status == Some(2) && said.err.contains("--user 65534"), "{said:?}");
+        let output = run(verb);
+        assert!(output.status == Some(2) && output.err.contains("--user 65534"), "{output:?}");
         assert!(walk(&store).is_empty(), "no file was created");
     }
     chown(&store, Some(0), Some(0)).expect("chown to root");
@@ -221,11 +221,11 @@ fn root_records_only_into_own_stores_and_reports_a_kept_dac_override() {
     chown(&file, Some(NOBODY), Some(NOBODY)).expect("chown to nobody");
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).expect("chmod");
     let copy = store.join("copy.pcapng");
-    let said = run(&["convert", arg(&file), "-w", arg(&copy)]);
-    assert_eq!(said.status, Some(0), "{said:?}");
-    assert!(copy.exists() && said.err.contains("keeps CAP_DAC_OVERRIDE"), "{said:?}");
-    let said = run(&["record", "--sim", "60,packets=100", "--ring", "8MiB", "--store", arg(&dir.join("own"))]);
-    assert!(said.status == Some(0) && !said.err.contains("CAP_"), "{said:?}");
+    let output = run(&["convert", arg(&file), "-w", arg(&copy)]);
+    assert_eq!(output.status, Some(0), "{output:?}");
+    assert!(copy.exists() && output.err.contains("keeps CAP_DAC_OVERRIDE"), "{output:?}");
+    let output = run(&["record", "--sim", "60,packets=100", "--ring", "8MiB", "--store", arg(&dir.join("own"))]);
+    assert!(output.status == Some(0) && !output.err.contains("CAP_"), "{output:?}");
 }
 
 #[test]
@@ -247,14 +247,14 @@ fn a_recorder_of_root_follows_no_symbolic_link_in_the_store() {
     for name in [".recorder", ".recorder.new"] {
         std::os::unix::fs::symlink(&victim, interface.join(name)).expect("a link");
     }
-    let said = run(&record);
-    assert_eq!(said.status, Some(0), "links of these names are replaced: {said:?}");
+    let output = run(&record);
+    assert_eq!(output.status, Some(0), "links of these names are replaced: {output:?}");
     let year = std::fs::read_dir(&interface).expect("the folder").flatten().map(|e| e.path()).find(|p| p.is_dir());
     let year = year.expect("a year");
     std::fs::remove_dir_all(&year).expect("the year");
     std::os::unix::fs::symlink(&outside, &year).expect("a link");
-    let said = run(&record);
-    assert!(said.status != Some(0) && said.out.contains("a symbolic link is on this path"), "{said:?}");
+    let output = run(&record);
+    assert!(output.status != Some(0) && output.out.contains("a symbolic link is on this path"), "{output:?}");
     assert_eq!(walk(&outside), std::slice::from_ref(&victim), "no file was created");
     assert_eq!(std::fs::read_to_string(&victim).expect("the file"), "untouched");
 }
@@ -314,8 +314,8 @@ fn no_verb_makes_a_system_call_that_its_filter_rejects() {
         let words = line.split(' ').map(|word| word.strip_prefix('@').map_or_else(|| word.to_owned(), at));
         let mut strace = Command::new("strace");
         strace.args(["-f", "-qq", "-e", "signal=none", "-o", &trace, env!("CARGO_BIN_EXE_netgrain")]).args(words);
-        let said = say(&mut strace);
-        assert_eq!(said.status, Some(0), "{line}: {said:?}");
+        let output = run_command(&mut strace);
+        assert_eq!(output.status, Some(0), "{line}: {output:?}");
         let calls = std::fs::read_to_string(&trace).expect("a trace");
         let filtered = calls.lines().skip_while(|l| !l.contains("seccomp(SECCOMP_SET_MODE_FILTER")).skip(1);
         assert!(filtered.clone().count() > 10, "{line}: the work is done under the filter");
@@ -351,11 +351,11 @@ fn an_index_is_written_only_beside_its_capture() {
     for file in [&one, &two] {
         assert_eq!(run(&["gen", "-w", arg(file), "60", "--packets", "100"]).status, Some(0));
     }
-    let said = run(&["index", arg(&one), arg(&two)]);
-    assert_eq!(said.status, Some(0), "{said:?}");
+    let output = run(&["index", arg(&one), arg(&two)]);
+    assert_eq!(output.status, Some(0), "{output:?}");
     assert_eq!((walk(&dir.join("a")).len(), walk(&dir.join("b")).len()), (2, 2));
-    let said = run(&["index", "--into", arg(&dir.join("into")), arg(&one)]);
-    assert!(said.status == Some(0) && !walk(&dir.join("into")).is_empty(), "{said:?}");
+    let output = run(&["index", "--into", arg(&dir.join("into")), arg(&one)]);
+    assert!(output.status == Some(0) && !walk(&dir.join("into")).is_empty(), "{output:?}");
     // A symbolic link in place of the index is not followed: its target outside of the directory is not written.
     let index = dir.join("b/two.pcap.ngi");
     let (inside, outside) = (walk(&dir.join("b")), dir.join("into/outside"));

@@ -7,7 +7,7 @@ use crate::workspace;
 use common::{signal, until};
 use testkit::RawSender;
 use wire::build::Frame;
-use workspace::Ground;
+use workspace::Testbed;
 
 fn frames(port: u16) -> Vec<Vec<u8>> {
     let frame = |n: u8| {
@@ -21,18 +21,18 @@ fn frames(port: u16) -> Vec<Vec<u8>> {
 #[test]
 fn a_kernel_program_is_loaded_and_swapped_with_few_privileges() {
     let test = "a_kernel_program_is_loaded_and_swapped_with_few_privileges";
-    let Some(ground) = Ground::new(test) else { return };
+    let Some(testbed) = Testbed::new(test) else { return };
     // The program reads at offsets that depend on the packet, for which the kernel requires CAP_PERFMON.
-    ground.yes("echo 'main = udp >-> when (has_port 9) drop >-> steer_flow' > port.ng");
+    testbed.run_ok("echo 'main = udp >-> when (has_port 9) drop >-> steer_flow' > port.ng");
     let mut engine =
-        ground.spawn("exec netgrain record -i eth1 --dedicated --store /data/store --program port.ng >log 2>&1");
-    let log = || ground.run("cat log").out;
+        testbed.spawn("exec netgrain record -i eth1 --dedicated --store /data/store --program port.ng >log 2>&1");
+    let log = || testbed.run("cat log").out;
     until("the engine captures", || {
         log().contains("AF_XDP eth1") || engine.0.try_wait().is_ok_and(|ended| ended.is_some())
     });
-    RawSender::new(&ground.feed).send(&frames(9));
-    RawSender::new(&ground.feed).send(&frames(53));
-    ground.yes("echo 'main = udp >-> when (has_port 53) drop >-> steer_flow' > port.ng");
+    RawSender::new(&testbed.feed).send(&frames(9));
+    RawSender::new(&testbed.feed).send(&frames(53));
+    testbed.run_ok("echo 'main = udp >-> when (has_port 53) drop >-> steer_flow' > port.ng");
     signal(&engine.0, "HUP");
     until("the program is swapped", || log().contains("generation 2") || log().contains("cannot"));
     assert!(engine.0.try_wait().is_ok_and(|ended| ended.is_none()), "{}", log());

@@ -1,6 +1,6 @@
 //! Options of all queries: formats of times, time zones, terminal width, colours and live rankings.
 
-use crate::common::{self, Said, arg, netgrain, objects, run, say};
+use crate::common::{self, Output, arg, netgrain, objects, run, run_command};
 use crate::flows::{BEGIN, store};
 use base::Timestamp;
 use std::collections::BTreeMap;
@@ -9,14 +9,14 @@ use std::path::Path;
 use std::process::Stdio;
 use testkit::TempDir;
 
-fn flows(store: &Path, more: &[&str]) -> Said {
+fn flows(store: &Path, more: &[&str]) -> Output {
     run(&[&["flows", "--store", arg(store)], more].concat())
 }
 
 /// Runs a query in a time zone two hours east of UTC, given by `TZ` without the time zone database.
-fn in_the_east(store: &Path, verb: &str, more: &[&str]) -> Said {
+fn in_the_east(store: &Path, verb: &str, more: &[&str]) -> Output {
     let mut command = netgrain(&[&[verb, "--store", arg(store)], more].concat());
-    say(command.env("TZ", "EAST-2"))
+    run_command(command.env("TZ", "EAST-2"))
 }
 
 /// The output of a command on a terminal of this width, without carriage returns. Returns `None` and reports a skipped
@@ -26,8 +26,8 @@ fn on_terminal(test: &str, columns: u32, env: &str, args: &[&str]) -> Option<Str
     let words: Vec<String> = args.iter().map(|word| format!("'{word}'")).collect();
     let netgrain = env!("CARGO_BIN_EXE_netgrain");
     let line = format!("stty cols {columns} rows 40; {env} '{netgrain}' {} 2>&1", words.join(" "));
-    let said = say(script.args(["-qec", &line, "/dev/null"]).env("TERM", "xterm").env_remove("NO_COLOR"));
-    Some(said.out.replace('\r', ""))
+    let output = run_command(script.args(["-qec", &line, "/dev/null"]).env("TERM", "xterm").env_remove("NO_COLOR"));
+    Some(output.out.replace('\r', ""))
 }
 
 #[test]
@@ -38,12 +38,12 @@ fn a_time_span_without_a_unit_is_rejected() {
         &["series", "--store", arg(dir.path()), "--from", "now-10"],
         &["packets", "--store", arg(dir.path()), "--from", "-1h", "--to", "+5"],
     ] {
-        let said = run(args);
-        assert_eq!((said.status, said.out.as_str()), (Some(2), ""), "{said:?}");
-        assert!(said.err.contains("a span needs its unit") && said.err.contains("10s"), "{}", said.err);
+        let output = run(args);
+        assert_eq!((output.status, output.out.as_str()), (Some(2), ""), "{output:?}");
+        assert!(output.err.contains("a span needs its unit") && output.err.contains("10s"), "{}", output.err);
     }
-    let said = run(&["flows", "--store", arg(dir.path()), "--around", "10:42", "--within", "30"]);
-    assert!(said.status == Some(2) && said.err.contains("unit is missing"), "{said:?}");
+    let output = run(&["flows", "--store", arg(dir.path()), "--around", "10:42", "--within", "30"]);
+    assert!(output.status == Some(2) && output.err.contains("unit is missing"), "{output:?}");
 }
 
 #[test]
@@ -77,10 +77,10 @@ fn a_time_zone_affects_arguments_and_text_but_not_json() {
     assert_eq!((utc.status, east.status), (Some(0), Some(0)), "{east:?}");
     assert!(utc.out.lines().count() > 2);
     // The same records with the same timestamps, printed in the time zone.
-    let times = |said: &Said| -> Vec<Timestamp> {
+    let times = |output: &Output| -> Vec<Timestamp> {
         let first = |line: &str| line.split_whitespace().next().map(str::to_owned).expect("a time");
         let parse = |text: String| Timestamp::parse(&text, Timestamp::ZERO).unwrap_or_else(|e| panic!("{e}"));
-        said.out.lines().skip(1).map(first).map(parse).collect()
+        output.out.lines().skip(1).map(first).map(parse).collect()
     };
     assert_eq!(times(&utc), times(&east));
     assert!(
@@ -96,9 +96,9 @@ fn a_time_zone_affects_arguments_and_text_but_not_json() {
     assert!(ranked.out.contains("+02:00") && ranked.out.contains("T12:4"), "{}", ranked.out);
     let no_match = in_the_east(&store, "flows", &["--tz", "local", "--to", "2001-01-01T00:00"]);
     assert!(no_match.err.contains("to 2001-01-01T00:00:00.000000000+02:00"), "{}", no_match.err);
-    let said = flows(&store, &["--tz", "Mars/Olympus"]);
-    assert_eq!((said.status, said.out.as_str()), (Some(2), ""), "{said:?}");
-    assert!(said.err.contains("Mars/Olympus") && said.err.contains("UTC, local"), "{}", said.err);
+    let output = flows(&store, &["--tz", "Mars/Olympus"]);
+    assert_eq!((output.status, output.out.as_str()), (Some(2), ""), "{output:?}");
+    assert!(output.err.contains("Mars/Olympus") && output.err.contains("UTC, local"), "{}", output.err);
     assert!(!all.is_empty());
 }
 
@@ -109,7 +109,7 @@ fn group_src_sums_by_initiator_for_any_host_filter() {
     let host = "10.0.0.1";
     for (options, json) in [(&["--group", "src"][..], true), (&["--group", "src", "--fields", "duration,flows"], true)]
     {
-        let said =
+        let output =
             flows(&store, &[options, &[&format!("host {host}"), if json { "--json" } else { "--csv" }]].concat());
         let mut expected: BTreeMap<String, u64> = BTreeMap::new();
         for (_, r) in &all {
@@ -117,7 +117,7 @@ fn group_src_sums_by_initiator_for_any_host_filter() {
                 *expected.entry(r.key.src.to_string()).or_default() += u64::from(r.record_index == 0);
             }
         }
-        let reported = objects(&said.out)
+        let reported = objects(&output.out)
             .into_iter()
             .map(|o| (o["src"].as_str().expect("an address").to_owned(), o["flows"].as_u64().expect("a count")));
         assert_eq!(reported.collect::<BTreeMap<_, _>>(), expected, "{options:?}");
@@ -145,28 +145,28 @@ fn lines_fit_the_terminal_and_report_omitted_columns() {
             &["series", "--store", store],
             &["series", "--store", store, "--step", "1m"],
         ] {
-            let Some(said) = on_terminal(test, columns, "", &[args, &["--color", "never"]].concat()) else { return };
-            let lines: Vec<&str> = said.lines().filter(|l| !l.starts_with("netgrain: ")).collect();
-            assert!(lines.len() > 2, "{said}");
+            let Some(output) = on_terminal(test, columns, "", &[args, &["--color", "never"]].concat()) else { return };
+            let lines: Vec<&str> = output.lines().filter(|l| !l.starts_with("netgrain: ")).collect();
+            assert!(lines.len() > 2, "{output}");
             let longest = lines.iter().map(|l| l.chars().count()).max().unwrap_or(0);
-            assert!(longest <= columns as usize, "{longest} of {columns} columns: {args:?}\n{said}");
-            let is_reported = said.lines().any(|l| l.contains("left out to fit") && l.contains("--wide"));
-            assert!(is_reported || columns > 100 || args.contains(&"--group"), "{args:?}\n{said}");
+            assert!(longest <= columns as usize, "{longest} of {columns} columns: {args:?}\n{output}");
+            let is_reported = output.lines().any(|l| l.contains("left out to fit") && l.contains("--wide"));
+            assert!(is_reported || columns > 100 || args.contains(&"--group"), "{args:?}\n{output}");
         }
     }
     let wide = ["flows", "--store", store, "--limit", "5", "--wide", "--color", "never"];
-    let Some(said) = on_terminal(test, 80, "", &wide) else { return };
+    let Some(output) = on_terminal(test, 80, "", &wide) else { return };
     let piped = run(&wide);
-    assert!(said.starts_with(&piped.out) && piped.out.contains("packets fwd/rev"), "{said}\n{}", piped.out);
+    assert!(output.starts_with(&piped.out) && piped.out.contains("packets fwd/rev"), "{output}\n{}", piped.out);
     // A chart of a series has times below its sparklines.
-    let Some(said) = on_terminal(test, 100, "", &["series", "--store", store, "--color", "never"]) else { return };
-    let below: Vec<&str> = said.lines().skip_while(|l| !l.contains('┴')).collect();
+    let Some(output) = on_terminal(test, 100, "", &["series", "--store", store, "--color", "never"]) else { return };
+    let below: Vec<&str> = output.lines().skip_while(|l| !l.contains('┴')).collect();
     assert!(
         below[0].contains("1 s each")
             && below[1].starts_with("2026-11-21 UTC")
             && below[1].contains("10:42:00")
             && below[1].contains("10:42:30"),
-        "{said}"
+        "{output}"
     );
     assert!(!all.is_empty());
 }
@@ -177,12 +177,12 @@ fn colours_are_used_on_terminals_or_on_request() {
     let dir = TempDir::new("colours");
     let (store, _) = store(&dir, test);
     let base = ["flows", "--store", arg(&store), "--limit", "3"];
-    let output = |more: &[&str]| run(&[&base[..], more].concat()).out;
-    assert!(!output(&[]).contains('\x1b') && !output(&["--color", "auto"]).contains('\x1b'));
-    assert!(output(&["--color", "always"]).contains("\x1b["));
-    assert!(!output(&["--color", "always", "--json"]).contains('\x1b'), "JSON has no colours");
-    let said = run(&[&base[..], &["--color", "pink"]].concat());
-    assert!(said.status == Some(2) && said.err.contains("never"), "{said:?}");
+    let flows_output = |more: &[&str]| run(&[&base[..], more].concat()).out;
+    assert!(!flows_output(&[]).contains('\x1b') && !flows_output(&["--color", "auto"]).contains('\x1b'));
+    assert!(flows_output(&["--color", "always"]).contains("\x1b["));
+    assert!(!flows_output(&["--color", "always", "--json"]).contains('\x1b'), "JSON has no colours");
+    let output = run(&[&base[..], &["--color", "pink"]].concat());
+    assert!(output.status == Some(2) && output.err.contains("never"), "{output:?}");
     let Some(coloured) = on_terminal(test, 200, "", &base) else { return };
     let Some(plain) = on_terminal(test, 200, "NO_COLOR=1", &base) else { return };
     assert!(coloured.contains("\x1b[") && !plain.contains('\x1b'), "{coloured}\n{plain}");
@@ -224,8 +224,8 @@ fn a_live_ranking_counts_every_record_in_one_period() {
     }
     assert_eq!(records, all.len() as u64);
     drop(running);
-    let said = flows(&store, &["--live", "--every", "2s"]);
-    assert!(said.status == Some(2) && said.err.contains("--top, --group or --by"), "{said:?}");
-    let said = flows(&store, &["--live", "--top", "3", "--every", "10ms"]);
-    assert!(said.status == Some(2) && said.err.contains("at least 1s"), "{said:?}");
+    let output = flows(&store, &["--live", "--every", "2s"]);
+    assert!(output.status == Some(2) && output.err.contains("--top, --group or --by"), "{output:?}");
+    let output = flows(&store, &["--live", "--top", "3", "--every", "10ms"]);
+    assert!(output.status == Some(2) && output.err.contains("at least 1s"), "{output:?}");
 }

@@ -16,9 +16,12 @@ fn a_recording_of_generated_frames_is_complete() {
     let generated = run(&["gen", "-w", arg(&file), "imix,flows=1k", "--packets", "20k", "--json"]);
     assert_eq!(generated.status, Some(0), "{generated:?}");
     assert_eq!(objects(&generated.out)[0]["sent"], 20_000);
-    let said = run(&[&["record", "-r", arg(&file), "--store", arg(&store)], &RING[..]].concat());
-    assert_eq!(said.status, Some(0), "{said:?}");
-    assert!(said.out.contains("20 000") && !said.err.contains("20 000"), "the summary is on standard output: {said:?}");
+    let output = run(&[&["record", "-r", arg(&file), "--store", arg(&store)], &RING[..]].concat());
+    assert_eq!(output.status, Some(0), "{output:?}");
+    assert!(
+        output.out.contains("20 000") && !output.err.contains("20 000"),
+        "the summary is on standard output: {output:?}"
+    );
     let checked = run(&["check", arg(&store), "--sent", "20k", "--json"]);
     assert_eq!(checked.status, Some(0));
     let verdict = &objects(&checked.out)[0];
@@ -34,11 +37,11 @@ fn a_damaged_file_is_stored_up_to_the_reported_damage() {
     assert_eq!(run(&["gen", "-w", arg(&file), "1000", "--packets", "100"]).status, Some(0));
     let whole = std::fs::read(&file).expect("the file");
     std::fs::write(&file, &whole[..whole.len() - 500]).expect("cut");
-    let said = run(&[&["record", "-r", arg(&file), "--store", arg(&store)], &RING[..]].concat());
-    assert_eq!(said.status, Some(1), "{said:?}");
+    let output = run(&[&["record", "-r", arg(&file), "--store", arg(&store)], &RING[..]].concat());
+    assert_eq!(output.status, Some(1), "{output:?}");
     let offset = 24 + 99 * 1016;
-    assert!(said.err.contains(&format!("{}: byte {offset}: ", arg(&file))), "{}", said.err);
-    assert!(said.out.contains("source"), "the loss is in the ledger: {}", said.out);
+    assert!(output.err.contains(&format!("{}: byte {offset}: ", arg(&file))), "{}", output.err);
+    assert!(output.out.contains("source"), "the loss is in the ledger: {}", output.out);
     assert_eq!(run(&["check", arg(&store), "--sent", "99"]).status, Some(0));
 }
 
@@ -49,8 +52,8 @@ fn record_reads_a_capture_from_a_pipe() {
     assert_eq!(run(&["gen", "-w", arg(&file), "600", "--packets", "5k"]).status, Some(0));
     let input = std::fs::File::open(&file).expect("the file");
     let mut command = netgrain(&[&["record", "-r", "-", "--store", arg(&store)], &RING[..]].concat());
-    let said = common::say(command.stdin(input));
-    assert_eq!(said.status, Some(0), "{said:?}");
+    let output = common::run_command(command.stdin(input));
+    assert_eq!(output.status, Some(0), "{output:?}");
     assert_eq!(run(&["check", arg(&store), "--sent", "5k"]).status, Some(0));
 }
 
@@ -64,13 +67,13 @@ fn an_interrupt_ends_cleanly_with_the_summary() {
         // The second file has a full second of packets, however late the first packet came.
         until("two files are published", || walk(&store).iter().filter(|p| arg(p).ends_with(".pcap")).count() > 1);
         signal(&running.0, name);
-        let said = running.end(err);
-        assert_eq!(said.status, Some(0), "{said:?}");
-        assert!(said.out.contains("ledger") && said.out.contains("offered"), "{}", said.out);
+        let output = running.end(err);
+        assert_eq!(output.status, Some(0), "{output:?}");
+        assert!(output.out.contains("ledger") && output.out.contains("offered"), "{}", output.out);
         let partial: Vec<_> = walk(&store).into_iter().filter(|p| arg(p).ends_with(".partial")).collect();
         assert!(partial.is_empty(), "{partial:?}");
         let checked = run(&["check", arg(&store)]);
-        assert_eq!(checked.status, Some(0), "{checked:?}: {said:?}");
+        assert_eq!(checked.status, Some(0), "{checked:?}: {output:?}");
     }
 }
 
@@ -90,8 +93,8 @@ fn sighup_without_a_terminal_does_not_end_a_recording() {
     }
     assert!(line.contains("there is none; recording goes on"), "{line}");
     signal(&running.0, "TERM");
-    let said = running.end(err);
-    assert!(said.status == Some(0) && said.out.contains("ledger"), "{said:?}");
+    let output = running.end(err);
+    assert!(output.status == Some(0) && output.out.contains("ledger"), "{output:?}");
 }
 
 #[test]
@@ -126,9 +129,9 @@ fn lost_packets_exit_1_and_the_json_report_is_consistent() {
     let store = dir.join("store");
     // The full rate into the smallest ring loses packets.
     let args = ["record", "--sim", "1000,truth,packets=1M", "--store", arg(&store), "--json"];
-    let said = run(&[&args[..], &RING[..]].concat());
-    assert_eq!(said.status, Some(1), "{said:?}");
-    let objects = objects(&said.out);
+    let output = run(&[&args[..], &RING[..]].concat());
+    assert_eq!(output.status, Some(1), "{output:?}");
+    let objects = objects(&output.out);
     let (last, live) = objects.split_last().expect("a report");
     assert!(live.iter().all(|o| o["live"]["offered"].is_u64()), "{live:?}");
     let (report, ledger) = (&last["report"], last["ledger"].as_array().expect("seconds"));
@@ -163,9 +166,9 @@ fn a_closed_output_pipe_is_no_error_and_loses_no_packet() {
 fn the_simulated_demo_is_complete_and_removes_its_files() {
     let dir = TempDir::new("demo_sim");
     let mut command = netgrain(&["demo", "--sim", "--duration", "3s", "--rate", "5kpps", "--json"]);
-    let said = common::say(command.env("TMPDIR", dir.path()));
-    assert_eq!(said.status, Some(0), "{said:?}");
-    common::assert_demo_is_complete(&objects(&said.out)[0]);
+    let output = common::run_command(command.env("TMPDIR", dir.path()));
+    assert_eq!(output.status, Some(0), "{output:?}");
+    common::assert_demo_is_complete(&objects(&output.out)[0]);
     assert!(walk(dir.path()).is_empty());
 }
 
@@ -173,9 +176,9 @@ fn the_simulated_demo_is_complete_and_removes_its_files() {
 fn a_kept_demo_can_be_queried_and_is_not_overwritten() {
     let dir = TempDir::new("demo_kept");
     let keep = dir.join("kept");
-    let said = run(&["demo", "--sim", "--duration", "3s", "--rate", "5kpps", "--keep", arg(&keep)]);
-    assert_eq!(said.status, Some(0), "{said:?}");
-    assert!(said.out.contains(arg(&keep)) && said.out.trim_end().ends_with(" 0 lost"), "{}", said.out);
+    let output = run(&["demo", "--sim", "--duration", "3s", "--rate", "5kpps", "--keep", arg(&keep)]);
+    assert_eq!(output.status, Some(0), "{output:?}");
+    assert!(output.out.contains(arg(&keep)) && output.out.trim_end().ends_with(" 0 lost"), "{}", output.out);
     assert_eq!(run(&["check", arg(&keep)]).status, Some(0));
     let top = run(&["flows", "--store", arg(&keep), "--group", "src", "--by", "flows", "--top", "1", "--json"]);
     assert_eq!(objects(&top.out)[0]["src"], "203.0.113.66");

@@ -43,14 +43,14 @@ fn a_replay_has_the_same_estimates_only_with_the_key_of_the_store() {
     let (first, replayed, without_key) = (dir.join("first"), dir.join("replayed"), dir.join("without_key"));
     let spec = ["--sim", "imix,flows=20000,rate=20kpps", "--packets", "40k", "--quiet"];
     let key = ["--set", "series.key=00c0ffee00c0ffee"];
-    let said = run(&[&["run", "--store", arg(&first)], &spec[..], &key[..], &RING[..]].concat());
-    assert_eq!(said.status, Some(0), "{said:?}");
+    let output = run(&[&["run", "--store", arg(&first)], &spec[..], &key[..], &RING[..]].concat());
+    assert_eq!(output.status, Some(0), "{output:?}");
     let packets = captures(&first);
     let replay = |store: &Path, files: &[PathBuf]| {
         let files: Vec<&str> = files.iter().map(|p| arg(p)).collect();
         let into = ["--name", "sim", "--store", arg(store), "--quiet"];
-        let said = run(&[&["run", "-r"], &files[..], &into[..], &RING[..]].concat());
-        assert_eq!(said.status, Some(0), "{said:?}");
+        let output = run(&[&["run", "-r"], &files[..], &into[..], &RING[..]].concat());
+        assert_eq!(output.status, Some(0), "{output:?}");
     };
     replay(&replayed, &packets);
     let (flows, rows) = records_and_rows(&first);
@@ -88,17 +88,17 @@ fn a_replay_of_two_queues_equals_their_live_records_and_rows() {
         sum == frames.len() as u64
     });
     signal(&running.0, "INT");
-    let said = running.end(err);
-    assert_eq!(said.status, Some(0), "{said:?}");
-    let report = objects(&said.out).pop().expect("a report");
+    let output = running.end(err);
+    assert_eq!(output.status, Some(0), "{output:?}");
+    let report = objects(&output.out).pop().expect("a report");
     let queues = report["report"]["queues"].as_array().expect("queues");
-    let said = run(&["packets", "--store", arg(&live), "-w", arg(&merged)]);
-    assert_eq!(said.status, Some(0), "{said:?}");
+    let output = run(&["packets", "--store", arg(&live), "-w", arg(&merged)]);
+    assert_eq!(output.status, Some(0), "{output:?}");
     let key = std::fs::read_to_string(live.join(&b.name).join(".meter-key")).expect("the key of the interface");
     let key = format!("series.key={}", key.trim());
     let into = ["--name", &b.name, "--store", arg(&replayed), "--set", &key, "--quiet"];
-    let said = run(&[&["run", "-r", arg(&merged)], &into[..], &RING[..]].concat());
-    assert_eq!(said.status, Some(0), "{said:?}");
+    let output = run(&[&["run", "-r", arg(&merged)], &into[..], &RING[..]].concat());
+    assert_eq!(output.status, Some(0), "{output:?}");
     let ((flows, rows), (same_flows, same_rows)) = (records_and_rows(&live), records_and_rows(&replayed));
     assert_eq!(flows.len(), 3000, "each flow has both directions");
     assert!(flows == same_flows, "the records differ");
@@ -122,29 +122,29 @@ fn run_reads_a_pipe_on_standard_input_or_by_path() {
     let dir = TempDir::new("capture_by_pipe");
     let (first, piped, named) = (dir.join("first"), dir.join("piped"), dir.join("named"));
     let spec = ["--sim", "imix,flows=500,rate=20kpps", "--packets", "5k", "--quiet"];
-    let said = run(&[&["run", "--store", arg(&first)], &spec[..], &RING[..]].concat());
-    assert_eq!(said.status, Some(0), "{said:?}");
+    let output = run(&[&["run", "--store", arg(&first)], &spec[..], &RING[..]].concat());
+    assert_eq!(output.status, Some(0), "{output:?}");
     let capture = captures(&first).remove(0);
     let into = |store: &Path| ["--name", "sim", "--store", arg(store), "--quiet"].map(str::to_owned);
     let mut command = netgrain(&["run", "-r", "-"]);
     let input = std::fs::File::open(&capture).expect("a capture");
     let mut cat =
         std::process::Command::new("cat").stdin(input).stdout(std::process::Stdio::piped()).spawn().expect("cat");
-    let said = command
+    let output = command
         .args(into(&piped))
         .args(RING)
         .stdin(cat.stdout.take().expect("a pipe"))
         .output()
         .expect("the process starts");
-    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(cat.wait().expect("cat").success());
     let path = dir.join("fifo");
     assert!(std::process::Command::new("mkfifo").arg(&path).status().expect("mkfifo").success());
     let (from, to) = (capture, path.clone());
     let writer = std::thread::spawn(move || std::fs::copy(from, to));
     let mut command = netgrain(&["run", "-r", arg(&path)]);
-    let said = command.args(into(&named)).args(RING).output().expect("the process starts");
-    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    let output = command.args(into(&named)).args(RING).output().expect("the process starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(writer.join().expect("a thread").is_ok());
     let flows = |store| records_and_rows(store).0;
     assert!(flows(&first).len() > 100 && flows(&piped).len() == flows(&first).len());
@@ -209,8 +209,8 @@ fn a_sparse_capture_of_two_weeks_has_few_rows_and_files() {
     let (file, store) = (dir.join("weeks.pcap"), dir.join("store"));
     slow_capture(&file, 720, std::time::Duration::from_secs(1800));
     let given = ["run", "-r", arg(&file), "--store", arg(&store), "-q", "--set", "flow.idle_timeout=3650d"];
-    let said = run(&[&given[..], &RING[..]].concat());
-    assert_eq!(said.status, Some(0), "{said:?}");
+    let output = run(&[&given[..], &RING[..]].concat());
+    assert_eq!(output.status, Some(0), "{output:?}");
     let (records, rows) = records_and_rows(&store);
     // The output has a gap object between two rows.
     let rows = rows.iter().filter(|row| row.get("second").is_some()).count();

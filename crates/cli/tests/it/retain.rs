@@ -3,20 +3,20 @@
 use crate::common;
 
 use base::Timestamp;
-use common::{Running, Said, arg, netgrain, objects, run, signal, until, walk};
+use common::{Output, Running, arg, netgrain, objects, run, signal, until, walk};
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use store::{Hold, names};
 use testkit::TempDir;
 
-fn assert_error(said: &Said, names: &str, advice: &str) {
-    assert_eq!((said.status, said.out.as_str()), (Some(2), ""), "{said:?}");
-    assert_eq!(said.err.lines().count(), 1, "{}", said.err);
+fn assert_error(output: &Output, names: &str, advice: &str) {
+    assert_eq!((output.status, output.out.as_str()), (Some(2), ""), "{output:?}");
+    assert_eq!(output.err.lines().count(), 1, "{}", output.err);
     assert!(
-        said.err.starts_with("netgrain: ") && said.err.contains(names) && said.err.contains(advice),
+        output.err.starts_with("netgrain: ") && output.err.contains(names) && output.err.contains(advice),
         "{}",
-        said.err
+        output.err
     );
 }
 
@@ -81,16 +81,16 @@ fn the_oldest_files_are_removed_and_dry_run_lists_them() {
     let dry_text = run(&[&args[..], &["--dry-run"]].concat());
     let dry_json = run(&[&args[..], &["--dry-run", "--json"]].concat());
     assert_eq!((dry_text.status, walk(&at)), (Some(0), before), "{dry_text:?}");
-    let said = run(&[&args[..], &["--json"]].concat());
-    assert_eq!(said.status, Some(0), "{said:?}");
+    let output = run(&[&args[..], &["--json"]].concat());
+    assert_eq!(output.status, Some(0), "{output:?}");
     assert_eq!(exist(&files), [false, false, true, true, true]);
     assert!(exist(&others)[0] && files[..2].iter().all(|path| !path.with_extension("ngi").exists()));
     for path in &files[..2] {
         assert!(dry_text.out.contains(&format!("(dry run) {}: removed", path.display())), "{}", dry_text.out);
     }
-    let marked = |said: &Said| objects(&said.out).iter().filter(|o| o["dry_run"] == true).count();
-    assert_eq!((marked(&dry_json), marked(&said)), (3, 0), "{dry_json:?}");
-    let objects = objects(&said.out);
+    let marked = |output: &Output| objects(&output.out).iter().filter(|o| o["dry_run"] == true).count();
+    assert_eq!((marked(&dry_json), marked(&output)), (3, 0), "{dry_json:?}");
+    let objects = objects(&output.out);
     let removed: Vec<&str> = objects.iter().filter_map(|o| o["event"]["path"].as_str()).collect();
     assert_eq!(removed, files[..2].iter().map(|path| arg(path)).collect::<Vec<_>>());
     let state = &objects.last().expect("the state")["retention"];
@@ -108,7 +108,7 @@ fn free_space_that_no_removal_can_reach_is_reported_and_removes_no_file() {
     let mounted = std::process::Command::new("mount")
         .args(["-t", "tmpfs", "-o", "size=16M", "tmpfs", arg(&volume)])
         .output()
-        .is_ok_and(|said| said.status.success());
+        .is_ok_and(|output| output.status.success());
     if !mounted {
         return testkit::skip(
             "free_space_that_no_removal_can_reach_is_reported_and_removes_no_file",
@@ -121,10 +121,10 @@ fn free_space_that_no_removal_can_reach_is_reported_and_removes_no_file() {
     std::fs::write(volume.join("others"), vec![7; 12 << 20]).expect("another user's file");
     let retain = |more: &[&str]| run(&[&["retain", "--store", arg(&volume), "--keep-free", "50%"], more].concat());
     for more in [&["--dry-run"][..], &[]] {
-        let said = retain(more);
-        assert_eq!((said.status, exist(&files)), (Some(1), vec![true; 3]), "{said:?}");
-        assert!(said.err.contains("cannot be satisfied: "), "{}", said.err);
-        assert!(!said.out.contains("would go") && !said.out.contains(": removed"), "{}", said.out);
+        let output = retain(more);
+        assert_eq!((output.status, exist(&files)), (Some(1), vec![true; 3]), "{output:?}");
+        assert!(output.err.contains("cannot be satisfied: "), "{}", output.err);
+        assert!(!output.out.contains("would go") && !output.out.contains(": removed"), "{}", output.out);
     }
     // The other rules are applied all the same.
     assert_eq!((retain(&["--max-age", "150min"]).status, exist(&files)), (Some(1), vec![false, true, true]));
@@ -143,7 +143,7 @@ impl Drop for Mounted {
 fn the_final_report_of_a_recorder_counts_the_files_in_the_store() {
     let dir = TempDir::new("retain-last-word");
     let at = dir.join("store");
-    let said = run(&[
+    let output = run(&[
         "record",
         "--sim",
         "60,rate=1kpps,packets=300",
@@ -157,9 +157,9 @@ fn the_final_report_of_a_recorder_counts_the_files_in_the_store() {
         "32MiB",
         "--json",
     ]);
-    assert_eq!(said.status, Some(0), "{said:?}");
+    assert_eq!(output.status, Some(0), "{output:?}");
     let stored = walk(&at).into_iter().filter(|p| p.extension().is_some_and(|e| e == "pcap")).count();
-    let objects = objects(&said.out);
+    let objects = objects(&output.out);
     let state = &objects.last().expect("the report")["retention"];
     assert_eq!(state["files"], stored, "{state}");
     assert!(state["bytes"].as_u64().is_some_and(|bytes| bytes < 8 << 20), "preallocated space is released: {state}");
@@ -179,9 +179,9 @@ fn retention_names_a_query_with_a_hold_waits_and_then_removes() {
         "{dry:?}"
     );
     // When the time to wait is over, the hold no longer keeps the files.
-    let said = run(&[&args[..], &["--wait-for-readers", "300ms"]].concat());
-    assert_eq!((said.status, exist(&files)), (Some(0), vec![false, false]), "{said:?}");
-    assert!(said.err.contains(&holder) && said.err.contains("still holds this hour"), "{}", said.err);
+    let output = run(&[&args[..], &["--wait-for-readers", "300ms"]].concat());
+    assert_eq!((output.status, exist(&files)), (Some(0), vec![false, false]), "{output:?}");
+    assert!(output.err.contains(&holder) && output.err.contains("still holds this hour"), "{}", output.err);
     drop(hold);
 }
 
@@ -191,7 +191,7 @@ fn the_archive_is_a_store_with_the_same_file_names() {
     let files = store(&dir, "eth1", 3);
     let archive = dir.join("archive");
     std::fs::create_dir(&archive).expect("a folder");
-    let said = run(&[
+    let output = run(&[
         "retain",
         "--store",
         arg(&dir.join("store")),
@@ -201,14 +201,14 @@ fn the_archive_is_a_store_with_the_same_file_names() {
         arg(&archive),
         "--json",
     ]);
-    assert_eq!((said.status, exist(&files)), (Some(0), vec![false, false, true]), "{said:?}");
+    assert_eq!((output.status, exist(&files)), (Some(0), vec![false, false, true]), "{output:?}");
     let archived = |path: &Path| archive.join(path.strip_prefix(dir.join("store")).expect("in the store"));
     for path in &files[..2] {
         assert_eq!(std::fs::read(archived(path)).expect("packets"), vec![1; 100_000]);
         assert_eq!(std::fs::read(archived(&path.with_extension("ngi"))).expect("an index"), vec![2; 1000]);
     }
     let kinds: Vec<_> =
-        objects(&said.out).iter().filter_map(|o| Some(o["event"]["kind"].as_str()?.to_owned())).collect();
+        objects(&output.out).iter().filter_map(|o| Some(o["event"]["kind"].as_str()?.to_owned())).collect();
     assert_eq!(kinds, ["archived", "archived"]);
 }
 
@@ -222,9 +222,9 @@ fn the_report_is_the_last_line_and_counts_every_removed_file() {
     let (running, err) = Running::start(&mut netgrain(&[&args[..], &["--json", "--store", arg(&at)]].concat()));
     until("a file is removed", || !files[0].exists());
     signal(&running.0, "INT");
-    let said = running.end(err);
-    assert_eq!(said.status, Some(0), "{said:?}");
-    let objects = objects(&said.out);
+    let output = running.end(err);
+    assert_eq!(output.status, Some(0), "{output:?}");
+    let objects = objects(&output.out);
     let report = &objects.last().expect("a line")["retention"];
     let reported = objects.iter().filter(|o| o["event"]["kind"] == "removed").count();
     assert_eq!(report["removed"]["files"].as_u64(), Some(reported as u64), "{report}");
@@ -239,7 +239,7 @@ fn a_quiet_recorder_reports_removed_and_recovered_files() {
         let args = ["record", "--sim", sim, "--ring", "8MiB", "--store", arg(&at), "--segment", "8MiB", "-q"];
         netgrain(&[&args[..], more].concat())
     };
-    assert_eq!(common::say(&mut record("60,packets=100", &[])).status, Some(0));
+    assert_eq!(common::run_command(&mut record("60,packets=100", &[])).status, Some(0));
     let packets = walk(&at).into_iter().find(|p| p.extension().is_some_and(|e| e == "pcap")).expect("a file");
     let interface = packets.strip_prefix(&at).expect("in the store").iter().next().expect("a folder");
     // The store has more files than the rule keeps, and a hidden file of a killed recorder.
@@ -257,15 +257,15 @@ fn a_quiet_recorder_reports_removed_and_recovered_files() {
     // Without --quiet the recorder would print lines now.
     std::thread::sleep(std::time::Duration::from_millis(1500));
     signal(&recorder.0, "INT");
-    let said = recorder.end(err);
-    assert_eq!(said.status, Some(0), "{said:?}");
+    let output = recorder.end(err);
+    assert_eq!(output.status, Some(0), "{output:?}");
     let removed = files.iter().take_while(|path| !path.exists()).count();
-    assert!(removed > 0, "{said:?}");
+    assert!(removed > 0, "{output:?}");
     for path in &files[..removed] {
-        assert!(said.err.contains(&format!("netgrain: {}: removed", path.display())), "{}", said.err);
+        assert!(output.err.contains(&format!("netgrain: {}: removed", path.display())), "{}", output.err);
     }
-    assert!(said.err.contains("recovered from a killed recorder"), "{}", said.err);
-    assert!(!said.err.contains("packets       wire"), "no line each second: {}", said.err);
+    assert!(output.err.contains("recovered from a killed recorder"), "{}", output.err);
+    assert!(!output.err.contains("packets       wire"), "no line each second: {}", output.err);
 }
 
 #[test]
@@ -289,10 +289,10 @@ fn each_data_type_has_its_own_retention_rules() {
         "{dry:?}"
     );
     assert_eq!(exist(&flows), [true, true], "no file is removed");
-    let said = retain("flows", &["--max-age", "90min"]);
-    assert!(said.status == Some(0) && said.out.contains("eth1: 1 files of flows"), "{said:?}");
+    let output = retain("flows", &["--max-age", "90min"]);
+    assert!(output.status == Some(0) && output.out.contains("eth1: 1 files of flows"), "{output:?}");
     assert_eq!((exist(&flows), exist(&series), exist(&packets)), (vec![false, true], vec![true; 2], vec![true; 2]));
-    let said = retain("series", &["--max-age", "1min", "--json"]);
-    assert_eq!(objects(&said.out).last().expect("a state")["retention"]["removed"]["files"], 2, "{said:?}");
+    let output = retain("series", &["--max-age", "1min", "--json"]);
+    assert_eq!(objects(&output.out).last().expect("a state")["retention"]["removed"]["files"], 2, "{output:?}");
     assert_eq!((exist(&series), exist(&packets)), (vec![false; 2], vec![true; 2]));
 }

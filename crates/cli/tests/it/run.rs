@@ -3,7 +3,7 @@
 use crate::common;
 
 use base::Timestamp;
-use common::{Running, Said, arg, netgrain, objects, run, signal, until, walk};
+use common::{Output, Running, arg, netgrain, objects, run, signal, until, walk};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use testkit::{RawSender, Sandbox, TempDir};
@@ -19,16 +19,16 @@ fn generate(dir: &TempDir, packets: &str) -> std::path::PathBuf {
 }
 
 /// The report of a run with one interface that ended with status 0, after checks that hold for every run.
-fn report(said: &Said) -> serde_json::Value {
-    report_with_status(said, 0)
+fn report(output: &Output) -> serde_json::Value {
+    report_with_status(output, 0)
 }
 
 /// The report of a run with one interface that ended with this status: 1 if a collector did not get every record.
-fn report_with_status(said: &Said, status: i32) -> serde_json::Value {
-    assert_eq!(said.status, Some(status), "{said:?}");
-    let last = objects(&said.out).pop().expect("a report");
+fn report_with_status(output: &Output, status: i32) -> serde_json::Value {
+    assert_eq!(output.status, Some(status), "{output:?}");
+    let last = objects(&output.out).pop().expect("a report");
     let (report, meter) = (&last["report"], &last["report"]["meter"]);
-    assert_eq!(report["faults"], serde_json::json!([]), "{said:?}");
+    assert_eq!(report["faults"], serde_json::json!([]), "{output:?}");
     let count = |value: &serde_json::Value| value.as_u64().expect("a number");
     assert_eq!(count(&meter["packets"]) + count(&meter["unmetered"]), count(&report["stored"]));
     assert_eq!(meter["in_rows"], meter["packets"]);
@@ -41,17 +41,17 @@ fn a_repeated_capture_is_reported_and_added_to_the_store() {
     let dir = TempDir::new("run-again");
     let (file, store) = (generate(&dir, "1000"), dir.join("store"));
     let replay = |more: &[&str]| {
-        let said = run(&[&["run", "-r", arg(&file), "--store", arg(&store), "-q"], more, &RING[..]].concat());
-        assert_eq!(said.status, Some(0), "{said:?}");
-        said.err.contains("already has")
+        let output = run(&[&["run", "-r", arg(&file), "--store", arg(&store), "-q"], more, &RING[..]].concat());
+        assert_eq!(output.status, Some(0), "{output:?}");
+        output.err.contains("already has")
     };
     assert!(!replay(&[]), "the store is empty");
     assert!(replay(&[]) && replay(&[]));
     assert!(!replay(&["--name", "other"]), "the other interface has no packets");
     let counted = run(&["packets", "--store", arg(&store), "-i", "frames.pcap", "--count"]);
     assert!(counted.out.starts_with("3 000 packets"), "{counted:?}");
-    let said = run(&["record", "-r", arg(&file), "--store", arg(&store), "-q", "--ring", "8MiB"]);
-    assert!(said.err.contains("name another --store") && said.err.contains("--name"), "{said:?}");
+    let output = run(&["record", "-r", arg(&file), "--store", arg(&store), "-q", "--ring", "8MiB"]);
+    assert!(output.err.contains("name another --store") && output.err.contains("--name"), "{output:?}");
 }
 
 #[test]
@@ -72,14 +72,14 @@ fn each_interface_of_a_pcapng_has_its_own_records_and_rows() {
     std::fs::write(&both, w.finish().expect("a buffer")).expect("a file");
     let (one, two) = (dir.join("one"), dir.join("two"));
     for (file, store, name) in [(&file, &one, "one"), (&both, &two, "switch")] {
-        let said = run(&[&["run", "-r", arg(file), "--name", name, "--store", arg(store), "-q"], &RING[..]].concat());
-        assert_eq!(said.status, Some(0), "{said:?}");
-        assert!(!said.err.contains("another interface"), "{said:?}");
+        let output = run(&[&["run", "-r", arg(file), "--name", name, "--store", arg(store), "-q"], &RING[..]].concat());
+        assert_eq!(output.status, Some(0), "{output:?}");
+        assert!(!output.err.contains("another interface"), "{output:?}");
     }
     let query = |store: &Path, interface: &str, verb: &str| {
-        let said = run(&[verb, "--store", arg(store), "-i", interface, "--json", "--from", "1970-01-02"]);
-        let mut reported = objects(&said.out);
-        assert!(!reported.is_empty(), "{said:?}");
+        let output = run(&[verb, "--store", arg(store), "-i", interface, "--json", "--from", "1970-01-02"]);
+        let mut reported = objects(&output.out);
+        assert!(!reported.is_empty(), "{output:?}");
         for object in &mut reported {
             for own in ["id", "interface"] {
                 object.as_object_mut().expect("an object").remove(own);
@@ -111,16 +111,16 @@ fn captures_after_a_truncated_one_are_replayed_too() {
     let bytes = std::fs::read(&complete).expect("a file");
     std::fs::write(&cut, &bytes[..bytes.len() / 2]).expect("a file");
     let args = ["run", "-r", arg(&cut), arg(&complete), "--store", arg(&store), "--json", "-q"];
-    let said = run(&[&args[..], &RING[..]].concat());
-    assert_eq!(said.status, Some(1), "{said:?}");
-    assert!(said.err.contains("cut.pcap") && said.err.contains("at least one packet was lost"), "{}", said.err);
-    let stored = objects(&said.out).pop().expect("a report")["report"]["stored"].as_u64().expect("a number");
+    let output = run(&[&args[..], &RING[..]].concat());
+    assert_eq!(output.status, Some(1), "{output:?}");
+    assert!(output.err.contains("cut.pcap") && output.err.contains("at least one packet was lost"), "{}", output.err);
+    let stored = objects(&output.out).pop().expect("a report")["report"]["stored"].as_u64().expect("a number");
     assert!((4000..6000).contains(&stored), "half of the first capture and the whole second one: {stored}");
     // A file that is no capture is an error at any position.
     let other = dir.join("other");
     let args = ["run", "-r", arg(&complete), "/etc/passwd", "--store", arg(&other), "-q"];
-    let said = run(&[&args[..], &RING[..]].concat());
-    assert!(said.status == Some(2) && said.err.contains("/etc/passwd"), "{said:?}");
+    let output = run(&[&args[..], &RING[..]].concat());
+    assert!(output.status == Some(2) && output.err.contains("/etc/passwd"), "{output:?}");
 }
 
 #[test]
@@ -128,20 +128,23 @@ fn an_invalid_configuration_is_rejected_with_lines_and_suggestions() {
     let dir = TempDir::new("invalid_configuration");
     let file = dir.join("netgrain.toml");
     std::fs::write(&file, "[flow]\nidle_timeot = \"7s\"\nactive_timeout = \"soon\"\n").expect("a file");
-    let said = run(&["config", "--check", arg(&file)]);
-    assert_eq!(said.status, Some(1), "{said:?}");
-    assert!(said.err.contains("line 2: no key flow.idle_timeot; did you mean flow.idle_timeout?"), "{}", said.err);
-    assert!(said.err.contains("line 3: flow.active_timeout"), "every error at once: {}", said.err);
-    let said = run(&["run", "--sim", "60,packets=1", "--config", arg(&file)]);
-    assert_eq!((said.status, said.err.lines().count()), (Some(2), 1), "{said:?}");
-    assert!(said.err.contains("and 1 more"), "{}", said.err);
+    let output = run(&["config", "--check", arg(&file)]);
+    assert_eq!(output.status, Some(1), "{output:?}");
+    assert!(output.err.contains("line 2: no key flow.idle_timeot; did you mean flow.idle_timeout?"), "{}", output.err);
+    assert!(output.err.contains("line 3: flow.active_timeout"), "every error at once: {}", output.err);
+    let output = run(&["run", "--sim", "60,packets=1", "--config", arg(&file)]);
+    assert_eq!((output.status, output.err.lines().count()), (Some(2), 1), "{output:?}");
+    assert!(output.err.contains("and 1 more"), "{}", output.err);
     let together = "[capture]\ninterfaces = [\"eth1\"]\nring = \"1MiB\"\n[[group]]\nname = \"web\"\nprogram = \"steer\"\ninterfaces = [\"eth9\"]\n";
     std::fs::write(&file, together).expect("a file");
-    let said = run(&["config", "--check", arg(&file)]);
-    assert!(said.status == Some(1) && said.err.lines().count() == 2, "the check rejects what run rejects: {said:?}");
-    assert!(said.err.contains("capture.ring") && said.err.contains("no interface eth9"), "{}", said.err);
-    let said = run(&["config", "--check", arg(&dir.join("none.toml"))]);
-    assert_eq!((said.status, said.err.lines().count()), (Some(2), 1), "{said:?}");
+    let output = run(&["config", "--check", arg(&file)]);
+    assert!(
+        output.status == Some(1) && output.err.lines().count() == 2,
+        "the check rejects what run rejects: {output:?}"
+    );
+    assert!(output.err.contains("capture.ring") && output.err.contains("no interface eth9"), "{}", output.err);
+    let output = run(&["config", "--check", arg(&dir.join("none.toml"))]);
+    assert_eq!((output.status, output.err.lines().count()), (Some(2), 1), "{output:?}");
 }
 
 #[test]
@@ -161,21 +164,21 @@ fn config_check_reports_every_error_of_run_with_its_line() {
         ("flow", "shards = 65", "from 1 to 64"),
     ] {
         std::fs::write(&file, format!("[series]\nrecrod = true\n[{section}]\n{line}\n")).expect("a file");
-        let said = run(&["config", "--check", arg(&file)]);
-        let lines: Vec<&str> = said.err.lines().collect();
-        assert_eq!((said.status, lines.len()), (Some(1), 2), "{line}: {said:?}");
+        let output = run(&["config", "--check", arg(&file)]);
+        let lines: Vec<&str> = output.err.lines().collect();
+        assert_eq!((output.status, lines.len()), (Some(1), 2), "{line}: {output:?}");
         assert!(lines[0].contains("line 2: no key series.recrod"), "{line}: {lines:?}");
         assert!(lines[1].contains(&format!("line 4: {section}.")) && lines[1].contains(part), "{line}: {lines:?}");
         std::fs::write(&file, format!("[{section}]\n{line}\n")).expect("a file");
         let args = ["run", "-r", arg(&frames), "--config", arg(&file), "--store", arg(&store)];
-        let said = run(&[&args[..], &RING[..]].concat());
-        assert_eq!((said.status, said.err.lines().count()), (Some(2), 1), "{line}: {said:?}");
-        assert!(said.err.contains(part), "{line}: {}", said.err);
+        let output = run(&[&args[..], &RING[..]].concat());
+        assert_eq!((output.status, output.err.lines().count()), (Some(2), 1), "{line}: {output:?}");
+        assert!(output.err.contains(part), "{line}: {}", output.err);
     }
     for (ports, part) in [("\"a/b\"", "not the name of an interface"), ("\"eth1\", \"eth1\"", "is listed twice")] {
         std::fs::write(&file, format!("[capture]\ninterfaces = [{ports}]\n")).expect("a file");
-        let said = run(&["config", "--check", arg(&file)]);
-        assert!(said.status == Some(1) && said.err.contains("line 2") && said.err.contains(part), "{said:?}");
+        let output = run(&["config", "--check", arg(&file)]);
+        assert!(output.status == Some(1) && output.err.contains("line 2") && output.err.contains(part), "{output:?}");
     }
 }
 
@@ -196,9 +199,9 @@ fn invalid_run_arguments_print_a_one_line_error() {
         (&[&["run", "--sim", "60", "--export", "sctp:x"], &store_args[..]].concat(), "udp:HOST"),
         (&[&["run", "-r", "/nowhere.pcap"], &store_args[..]].concat(), "/nowhere.pcap"),
     ] {
-        let said = run(args);
-        assert_eq!((said.status, said.err.lines().count()), (Some(2), 1), "{args:?}: {said:?}");
-        assert!(said.err.contains(part), "{args:?}: {}", said.err);
+        let output = run(args);
+        assert_eq!((output.status, output.err.lines().count()), (Some(2), 1), "{args:?}: {output:?}");
+        assert!(output.err.contains(part), "{args:?}: {}", output.err);
     }
 }
 
@@ -207,11 +210,11 @@ fn a_dumped_configuration_is_valid_and_has_the_effective_values() {
     let dir = TempDir::new("dumped_configuration");
     let file = dir.join("netgrain.toml");
     std::fs::write(&file, "[flow]\nidle_timeout = \"7s\"\n").expect("a file");
-    let said = run(&["config", "--dump", arg(&file)]);
-    assert!(said.status == Some(0) && said.out.contains("idle_timeout = \"7s\""), "{said:?}");
-    std::fs::write(&file, &said.out).expect("a file");
+    let output = run(&["config", "--dump", arg(&file)]);
+    assert!(output.status == Some(0) && output.out.contains("idle_timeout = \"7s\""), "{output:?}");
+    std::fs::write(&file, &output.out).expect("a file");
     assert_eq!(run(&["config", "--check", arg(&file)]).status, Some(0));
-    assert_eq!(run(&["config", "--dump", arg(&file)]).out, said.out);
+    assert_eq!(run(&["config", "--dump", arg(&file)]).out, output.out);
 }
 
 #[test]
@@ -239,9 +242,9 @@ fn the_export_of_a_capture_is_equal_for_any_number_of_shards() {
 fn run_without_packets_stores_the_other_data_types_without_a_fault() {
     let dir = TempDir::new("without_packets");
     let (file, store) = (generate(&dir, "5k"), dir.join("store"));
-    let said = run(&[&["run", "-r", arg(&file), "--store", arg(&store), "--no-packets"], &RING[..]].concat());
-    assert_eq!(said.status, Some(0), "{said:?}");
-    assert!(said.out.contains("data types (packets)") && !said.out.contains("FAULT"), "{}", said.out);
+    let output = run(&[&["run", "-r", arg(&file), "--store", arg(&store), "--no-packets"], &RING[..]].concat());
+    assert_eq!(output.status, Some(0), "{output:?}");
+    assert!(output.out.contains("data types (packets)") && !output.out.contains("FAULT"), "{}", output.out);
     let files = walk(&store);
     assert!(files.iter().any(|p| p.extension().is_some_and(|e| e == "parquet")), "{files:?}");
     assert!(!files.iter().any(|p| p.extension().is_some_and(|e| e == "pcap")), "{files:?}");
@@ -273,8 +276,8 @@ fn idle_timeouts_can_be_set_per_protocol() {
         ("flow.protocol_idle_timeouts=6=10s", 1, 2),
     ] {
         let store = dir.join(set);
-        let said = run(&[&["run", "-r", arg(&file), "--store", arg(&store), "--set", set, "-q"], &RING[..]].concat());
-        assert_eq!(said.status, Some(0), "{said:?}");
+        let output = run(&[&["run", "-r", arg(&file), "--store", arg(&store), "--set", set, "-q"], &RING[..]].concat());
+        assert_eq!(output.status, Some(0), "{output:?}");
         let count = |filter: &str| run(&["flows", "--store", arg(&store), "--json", filter]).out.lines().count();
         assert_eq!((count("udp"), count("tcp")), (udp, tcp), "{set}");
     }
@@ -302,13 +305,13 @@ fn a_collector_receives_the_configured_kinds_of_records() {
             counts
         });
         let target = format!("tcp:127.0.0.1:{port}{kinds}");
-        let said = run(&[&["run", "-r", arg(&file), "--export", &target, "--json", "-q"], &RING[..]].concat());
+        let output = run(&[&["run", "-r", arg(&file), "--export", &target, "--json", "-q"], &RING[..]].concat());
         assert_eq!(collector.join().expect("a collector"), (flows, rows), "{target}");
-        let sink = &report(&said)["meter"]["sinks"][0];
+        let sink = &report(&output)["meter"]["sinks"][0];
         assert_eq!((&sink["records"], &sink["rows"], &sink["lost"]), (&flows.into(), &rows.into(), &0.into()));
     }
-    let said = run(&["run", "-r", arg(&file), "--export", "udp:127.0.0.1", "--set", "flow.record=false"]);
-    assert!(said.status == Some(2) && said.err.contains("udp:127.0.0.1,kinds=series"), "{said:?}");
+    let output = run(&["run", "-r", arg(&file), "--export", "udp:127.0.0.1", "--set", "flow.record=false"]);
+    assert!(output.status == Some(2) && output.err.contains("udp:127.0.0.1,kinds=series"), "{output:?}");
 }
 
 /// nfcapd counts the same packets and octets as the meter for each export protocol.
@@ -350,8 +353,8 @@ fn nfcapd_counts_both_directions_of_the_exported_flows() {
         while socket().is_none() {
             std::thread::sleep(std::time::Duration::from_millis(10));
         }
-        let said = run(&[&["run", "-r", arg(&file), "--export", target, "--json", "-q"], &RING[..]].concat());
-        let packets = report(&said)["meter"]["in_records"].as_u64().expect("a number");
+        let output = run(&[&["run", "-r", arg(&file), "--export", target, "--json", "-q"], &RING[..]].concat());
+        let packets = report(&output)["meter"]["in_records"].as_u64().expect("a number");
         // nfcapd must read the datagrams in its socket buffer before SIGTERM.
         while socket().is_some_and(|l| !l.contains(":00000000 00:")) {
             std::thread::sleep(std::time::Duration::from_millis(10));
@@ -382,8 +385,8 @@ fn wireshark_without_plugins_reads_the_exported_standard_fields() {
     let (file, out) = (dir.join("apart.pcap"), dir.join("out.ipfix"));
     write_two_flows(&file);
     let target = format!("file:{},fields=standard", arg(&out));
-    let said = run(&[&["run", "-r", arg(&file), "--export", &target, "-q"], &RING[..]].concat());
-    assert_eq!(said.status, Some(0), "{said:?}");
+    let output = run(&[&["run", "-r", arg(&file), "--export", &target, "-q"], &RING[..]].concat());
+    assert_eq!(output.status, Some(0), "{output:?}");
     tshark.args([
         "-r",
         arg(&out),
@@ -419,8 +422,8 @@ fn run_applies_the_retention_rules_of_each_data_type() {
     let all = |sets: &[&str]| {
         let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
         let args = ["run", "-r", arg(&file), "--store", arg(&store), "-q"];
-        let said = run(&[&args[..], &RING[..], &sets[..]].concat());
-        assert_eq!(said.status, Some(0), "{said:?}");
+        let output = run(&[&args[..], &RING[..], &sets[..]].concat());
+        assert_eq!(output.status, Some(0), "{output:?}");
     };
     all(&[]);
     let kinds = [".pcap", ".flows.parquet", ".series.parquet"];

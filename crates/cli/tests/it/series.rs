@@ -3,7 +3,7 @@
 use crate::common;
 
 use base::Prng;
-use common::{Said, arg, objects, run, walk};
+use common::{Output, arg, objects, run, walk};
 use series::{Direction, Row, Volume};
 use std::path::{Path, PathBuf};
 use testkit::TempDir;
@@ -14,10 +14,10 @@ const BEGIN: u64 = 1_795_255_200;
 /// Asserts that the command failed with status 2, nothing on stdout, and one line on stderr that contains `names` and
 /// `advice`.
 #[track_caller]
-fn assert_error(said: &Said, names: &str, advice: &str) {
-    assert_eq!((said.status, said.out.as_str()), (Some(2), ""), "{said:?}");
-    assert_eq!(said.err.lines().count(), 1, "{}", said.err);
-    assert!(said.err.contains(names) && said.err.contains(advice), "{}", said.err);
+fn assert_error(output: &Output, names: &str, advice: &str) {
+    assert_eq!((output.status, output.out.as_str()), (Some(2), ""), "{output:?}");
+    assert_eq!(output.err.lines().count(), 1, "{}", output.err);
+    assert!(output.err.contains(names) && output.err.contains(advice), "{}", output.err);
 }
 
 /// A store with one interface: rows for 100 s, a gap of 20 s, and rows for 80 s. Every third second is silent.
@@ -38,7 +38,7 @@ fn store(dir: &TempDir, test: &str) -> (PathBuf, Vec<Row>) {
     (store, rows)
 }
 
-fn query(store: &Path, more: &[&str]) -> Said {
+fn query(store: &Path, more: &[&str]) -> Output {
     run(&[&["series", "--store", arg(store)], more].concat())
 }
 
@@ -70,8 +70,8 @@ fn direction_selects_the_rows_of_one_direction() {
     }
     writer.finish();
     let packets = |more: &[&str]| -> Vec<u64> {
-        let said = query(&store, &[&["--json", "--fields", "direction,packets"], more].concat());
-        objects(&said.out).iter().map(|row| row["packets"].as_u64().expect("a number")).collect()
+        let output = query(&store, &[&["--json", "--fields", "direction,packets"], more].concat());
+        objects(&output.out).iter().map(|row| row["packets"].as_u64().expect("a number")).collect()
     };
     assert_eq!(packets(&["--direction", "out"]), (0..20).collect::<Vec<u64>>());
     assert_eq!(packets(&["--direction", "in"]), vec![3; 20]);
@@ -134,8 +134,8 @@ fn metered(dir: &TempDir, packets: &str) -> PathBuf {
     let store = dir.join("metered");
     let sets = ["capture.ring=8MiB", "series.key=0123456789abcdef"].map(|set| ["--set", set]).concat();
     let spec = ["--sim", "backbone,flows=3000,rate=10kpps", "--packets", packets, "--quiet"];
-    let said = run(&[&["run", "--store", arg(&store)], &spec[..], &sets[..]].concat());
-    assert_eq!(said.status, Some(0), "{said:?}");
+    let output = run(&[&["run", "--store", arg(&store)], &spec[..], &sets[..]].concat());
+    assert_eq!(output.status, Some(0), "{output:?}");
     store
 }
 
@@ -145,8 +145,8 @@ fn a_filter_that_matches_all_packets_gives_the_rows_of_the_meter() {
     let store = metered(&dir, "25k");
     let (metered, filtered) = (query(&store, &["--json"]), query(&store, &["--json", "not host 192.0.2.77"]));
     assert_eq!((metered.status, filtered.status), (Some(0), Some(0)), "{filtered:?}");
-    let without_flows = |said: &Said| {
-        let mut rows = objects(&said.out);
+    let without_flows = |output: &Output| {
+        let mut rows = objects(&output.out);
         let flows = |name: &str| name.starts_with("flows_") || name.starts_with("tunnel_");
         rows.iter_mut().for_each(|row| row.as_object_mut().expect("an object").retain(|name, _| !flows(name)));
         rows
@@ -213,9 +213,9 @@ fn rows_survive_a_round_trip_through_parquet() {
     let dir = TempDir::new("series-parquet");
     let (store, rows) = store(&dir, "rows_survive_a_round_trip_through_parquet");
     let file = dir.join("rows.parquet");
-    let said = query(&store, &["--parquet", arg(&file)]);
-    assert_eq!((said.status, said.out.as_str()), (Some(0), ""), "{said:?}");
-    assert!(said.err.contains(&format!("{} rows into", rows.len())), "{}", said.err);
+    let output = query(&store, &["--parquet", arg(&file)]);
+    assert_eq!((output.status, output.out.as_str()), (Some(0), ""), "{output:?}");
+    assert!(output.err.contains(&format!("{} rows into", rows.len())), "{}", output.err);
     let reported = run(&["series", "-r", arg(&file), "--json"]);
     assert_eq!(reported.out, query(&store, &["--json"]).out, "with gaps and interface names: {}", reported.err);
     let minutes = run(&["series", "-r", arg(&file), "--step", "1m", "--json"]);
@@ -255,13 +255,13 @@ fn a_sparse_capture_has_the_gaps_of_its_store() {
     let replayed = run(&["run", "-r", arg(&file), "--store", arg(&store), "-q", "--set", "capture.ring=8MiB"]);
     assert_eq!(replayed.status, Some(0), "{replayed:?}");
     let of_store = query(&store, &["--json", "--fields", "second,packets"]);
-    let gaps = |said: &Said| -> Vec<String> {
+    let gaps = |output: &Output| -> Vec<String> {
         let of = |gap: &serde_json::Value| format!("{} {} {}", gap["from"], gap["to"], gap["seconds"]);
-        objects(&said.out).iter().map(|row| &row["gap"]).filter(|gap| !gap.is_null()).map(of).collect()
+        objects(&output.out).iter().map(|row| &row["gap"]).filter(|gap| !gap.is_null()).map(of).collect()
     };
     assert_eq!(gaps(&of_file).len(), 899, "{}", of_file.err);
     assert_eq!(gaps(&of_file), gaps(&of_store));
-    let rows = |said: &Said| objects(&said.out).iter().filter(|row| row["gap"].is_null()).count();
+    let rows = |output: &Output| objects(&output.out).iter().filter(|row| row["gap"].is_null()).count();
     assert_eq!((rows(&of_file), rows(&of_store)), (900 + 60, 900 + 60));
 }
 
@@ -271,8 +271,8 @@ fn a_filtered_series_extends_to_the_last_second_of_the_capture() {
     let file = dir.join("talk.pcap");
     capture_at(&file, &[(BEGIN, 53), (BEGIN + 1, 443), (BEGIN + 5, 443)]);
     for filter in ["port 53", "port 443", "port 1"] {
-        let said = run(&["series", "-r", arg(&file), "--json", filter]);
-        assert_eq!((said.status, objects(&said.out).len()), (Some(0), 6), "{filter}: {said:?}");
+        let output = run(&["series", "-r", arg(&file), "--json", filter]);
+        assert_eq!((output.status, objects(&output.out).len()), (Some(0), 6), "{filter}: {output:?}");
     }
 }
 

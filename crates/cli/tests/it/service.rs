@@ -2,7 +2,7 @@
 
 use crate::common;
 
-use common::{PATIENCE, Running, arg, netgrain, signal, until, walk};
+use common::{Running, WAIT_MAX, arg, netgrain, signal, until, walk};
 use std::collections::BTreeSet;
 use std::io::BufRead;
 use std::os::linux::net::SocketAddrExt;
@@ -34,7 +34,7 @@ fn the_service_manager_is_notified_of_readiness_status_and_end() {
         UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&hidden).expect("a name")).expect("bind");
     let named = UnixDatagram::bind(&path).expect("bind");
     for (socket, name) in [(named, arg(&path).to_owned()), (abstract_socket, format!("@{hidden}"))] {
-        socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        socket.set_read_timeout(Some(WAIT_MAX)).expect("a timeout");
         let store = dir.join("store");
         let args = ["record", "--sim", "60,rate=1kpps", "--ring", "8MiB", "--store", arg(&store), "-q"];
         let mut command = netgrain(&args);
@@ -55,7 +55,7 @@ fn no_watchdog_is_notified_unless_set_and_a_closed_socket_is_ignored() {
     let dir = TempDir::new("service-closed");
     let path = dir.join("notify");
     let socket = UnixDatagram::bind(&path).expect("bind");
-    socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    socket.set_read_timeout(Some(WAIT_MAX)).expect("a timeout");
     let store = dir.join("store");
     // 2000 packets take two seconds, so that the status is sent at least once.
     let sim = "60,rate=1kpps,packets=2k";
@@ -96,12 +96,13 @@ fn systemd_analyze_accepts_the_units() {
         std::fs::create_dir(&more).expect("a folder");
         std::fs::copy(units().join("netgrain-record-programs.conf"), more.join("programs.conf")).expect("a copy");
         let mut tool = std::process::Command::new("systemd-analyze");
-        let said = common::say(tool.args(["verify", "--man=no", arg(&unit)]));
-        let of_units: Vec<&str> = said.err.lines().chain(said.out.lines()).filter(|l| l.contains("netgrain")).collect();
-        assert!(of_units.is_empty(), "{said:?}");
+        let output = common::run_command(tool.args(["verify", "--man=no", arg(&unit)]));
+        let of_units: Vec<&str> =
+            output.err.lines().chain(output.out.lines()).filter(|l| l.contains("netgrain")).collect();
+        assert!(of_units.is_empty(), "{output:?}");
         let mut tool = std::process::Command::new("systemd-analyze");
-        let said = common::say(tool.args(["security", "--offline=yes", "--no-pager", arg(&unit)]));
-        let exposure = said
+        let output = common::run_command(tool.args(["security", "--offline=yes", "--no-pager", arg(&unit)]));
+        let exposure = output
             .out
             .lines()
             .find_map(|l| l.split_once("Overall exposure level for ")?.1.split(' ').nth(1)?.parse::<f64>().ok());
@@ -109,7 +110,7 @@ fn systemd_analyze_accepts_the_units() {
             return testkit::skip(test, "this systemd-analyze cannot rate a unit file");
         };
         // 10 is no protection; a service that configures network interfaces cannot reach 0.
-        assert!(exposure < 3.0, "{exposure}: {}", said.out);
+        assert!(exposure < 3.0, "{exposure}: {}", output.out);
     }
 }
 
@@ -158,7 +159,7 @@ fn the_command_of_the_run_unit_runs_and_notifies_its_manager() {
     let dir = TempDir::new("service-run");
     let path = dir.join("notify");
     let socket = UnixDatagram::bind(&path).expect("bind");
-    socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    socket.set_read_timeout(Some(WAIT_MAX)).expect("a timeout");
     std::fs::write(dir.join("home.toml"), "[packets]\nrotate = \"1min\"\n").expect("a configuration");
     // The directories and the group of the unit do not exist here, and the simulator replaces its interfaces.
     let mut words = arguments("netgrain-run@.service", "home");
@@ -176,8 +177,8 @@ fn the_command_of_the_run_unit_runs_and_notifies_its_manager() {
     receive_until(&socket, "WATCHDOG=1");
     signal(&running.0, "TERM");
     receive_until(&socket, "STOPPING=1");
-    let said = running.end(err);
-    assert_eq!(said.status, Some(0), "{said:?}");
+    let output = running.end(err);
+    assert_eq!(output.status, Some(0), "{output:?}");
 }
 
 #[test]
@@ -211,9 +212,12 @@ fn calls(names: &str) -> BTreeSet<String> {
             all.insert(name.to_owned());
             continue;
         }
-        let said =
-            common::say(std::process::Command::new("systemd-analyze").args(["syscall-filter", "--no-pager", name]));
-        let inner = said.out.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with(['#']) && *l != name);
+        let output = common::run_command(std::process::Command::new("systemd-analyze").args([
+            "syscall-filter",
+            "--no-pager",
+            name,
+        ]));
+        let inner = output.out.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with(['#']) && *l != name);
         for call in inner {
             all.extend(calls(call));
         }
@@ -344,9 +348,9 @@ fn the_unit_permits_every_system_call_of_a_recorder() {
             });
         }
         kill("TERM");
-        let said = recorder.end(err);
-        assert_eq!(said.status, Some(0), "{said:?}");
-        assert_eq!(swapped.contains("generation 2"), swaps, "{said:?}");
+        let output = recorder.end(err);
+        assert_eq!(output.status, Some(0), "{output:?}");
+        assert_eq!(swapped.contains("generation 2"), swaps, "{output:?}");
         let trace = std::fs::read_to_string(&trace).expect("a trace");
         // Lines begin with `1234 openat(…`.
         let lines = || trace.lines().filter_map(|l| Some(l.split_once(' ')?.1.trim_start()));

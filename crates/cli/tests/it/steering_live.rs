@@ -16,7 +16,7 @@ use std::time::Duration;
 use testkit::RawSender;
 use wire::build::{Frame, tunnel};
 use wire::{EtherType, IpProtocol};
-use workspace::{Ground, frames};
+use workspace::{Testbed, frames};
 
 const FLOWS: u32 = 140;
 /// Frames per flow and round, by the last digit of the flow's number.
@@ -147,17 +147,17 @@ struct Member {
 }
 
 impl Member {
-    fn join(ground: &Ground, group: &str, name: &str) -> Self {
+    fn join(testbed: &Testbed, group: &str, name: &str) -> Self {
         let line = format!("exec netgrain group join -i eth1 {group} -w {name}.pcap 2>{name}.log");
-        Self { running: ground.spawn(&line), path: ground.dir.join(format!("{name}.pcap")), killed: false }
+        Self { running: testbed.spawn(&line), path: testbed.dir.join(format!("{name}.pcap")), killed: false }
     }
 
     /// Ends the member with SIGINT.
     fn leave(&mut self) {
         signal(&self.running.0, "INT");
         let status = self.running.0.wait().expect("the process ends");
-        let said = std::fs::read_to_string(self.path.with_extension("log")).unwrap_or_default();
-        assert!(status.success(), "the member missed packets: {said}");
+        let output = std::fs::read_to_string(self.path.with_extension("log")).unwrap_or_default();
+        assert!(status.success(), "the member missed packets: {output}");
     }
 
     fn kill(&mut self) {
@@ -198,28 +198,28 @@ enum Change {
 fn flows_keep_their_members_while_other_members_join_and_leave() {
     let test = "flows_keep_their_members_while_other_members_join_and_leave";
     for source in ["tpacket", "af-xdp --dedicated"] {
-        let Some(ground) = Ground::new(test) else { return };
-        random_walk(test, &ground, source);
+        let Some(testbed) = Testbed::new(test) else { return };
+        random_walk(test, &testbed, source);
     }
 }
 
-fn random_walk(test: &str, ground: &Ground, source: &str) {
+fn random_walk(test: &str, testbed: &Testbed, source: &str) {
     let seed = testkit::seed(test);
     let mut prng = Prng::new(seed);
-    let engine = ground.engine(&format!("netgrain record -i eth1 --store /data/store --source-kind {source}"));
-    ground.yes(&format!("netgrain group create -i eth1 flows '{}'", PROGRAMS[0]));
-    ground.yes("netgrain group create -i eth1 all copy");
-    let mut all = Member::join(ground, "all", "all");
-    ground.wait_for_members("all", 1);
-    let wire = RawSender::new(&ground.feed);
+    let engine = testbed.engine(&format!("netgrain record -i eth1 --store /data/store --source-kind {source}"));
+    testbed.run_ok(&format!("netgrain group create -i eth1 flows '{}'", PROGRAMS[0]));
+    testbed.run_ok("netgrain group create -i eth1 all copy");
+    let mut all = Member::join(testbed, "all", "all");
+    testbed.wait_for_members("all", 1);
+    let wire = RawSender::new(&testbed.feed);
     let mut members: Vec<Member> = Vec::new();
     let mut present: Vec<usize> = Vec::new();
     let mut phases: Vec<(Change, Vec<usize>)> = Vec::new();
     let mut sent = 0;
     for step in 0..14 {
         let change = match prng.below(4) {
-            _ if present.len() < 3 => join(ground, &mut members, &mut present),
-            0 if present.len() < 6 => join(ground, &mut members, &mut present),
+            _ if present.len() < 3 => join(testbed, &mut members, &mut present),
+            0 if present.len() < 6 => join(testbed, &mut members, &mut present),
             1 | 2 => {
                 let index = present.remove(prng.below(present.len() as u64) as usize);
                 if step % 2 == 0 {
@@ -231,24 +231,24 @@ fn random_walk(test: &str, ground: &Ground, source: &str) {
             }
             _ => {
                 let program = PROGRAMS[prng.below(PROGRAMS.len() as u64) as usize];
-                ground.yes(&format!("netgrain group swap -i eth1 flows '{program}'"));
+                testbed.run_ok(&format!("netgrain group swap -i eth1 flows '{program}'"));
                 Change::Nothing
             }
         };
-        ground.wait_for_members("flows", present.len());
+        testbed.wait_for_members("flows", present.len());
         phases.push((change, present.clone()));
         for back in [false, true] {
             wire.send(&round(&mut prng, back, sent));
             sent += FRAMES;
         }
-        ground.wait_for_packets("flows", sent.into());
-        ground.wait_for_packets("all", sent.into());
+        testbed.wait_for_packets("flows", sent.into());
+        testbed.wait_for_packets("all", sent.into());
     }
     present.iter().for_each(|index| members[*index].leave());
     all.leave();
     for group in ["flows", "all"] {
-        ground.wait_for_members(group, 0);
-        let stats = ground.stats(group);
+        testbed.wait_for_members(group, 0);
+        let stats = testbed.stats(group);
         let counts = [&stats["received"], &stats["passed"], &stats["copies"], &stats["departed"]["delivered"]];
         assert!(counts.iter().all(|n| **n == sent), "seed {seed}, {group}: {sent} were sent: {stats}");
     }
@@ -262,9 +262,9 @@ fn random_walk(test: &str, ground: &Ground, source: &str) {
     assert_files_match_phases(&members, &phases, &format!("seed {seed}, {source}"));
 }
 
-fn join(ground: &Ground, members: &mut Vec<Member>, present: &mut Vec<usize>) -> Change {
+fn join(testbed: &Testbed, members: &mut Vec<Member>, present: &mut Vec<usize>) -> Change {
     let index = members.len();
-    members.push(Member::join(ground, "flows", &format!("member{index}")));
+    members.push(Member::join(testbed, "flows", &format!("member{index}")));
     present.push(index);
     Change::Joined(index)
 }
@@ -327,14 +327,14 @@ fn assert_files_match_phases(members: &[Member], phases: &[(Change, Vec<usize>)]
 fn changes_of_members_and_programs_lose_no_packet_and_split_no_flow() {
     let test = "changes_of_members_and_programs_lose_no_packet_and_split_no_flow";
     const ROUNDS: u32 = 120;
-    let Some(ground) = Ground::new(test) else { return };
+    let Some(testbed) = Testbed::new(test) else { return };
     let seed = testkit::seed(test);
     let mut prng = Prng::new(seed);
-    let engine = ground.engine("netgrain record -i eth1 --store /data/store --source-kind tpacket");
-    ground.yes(&format!("netgrain group create -i eth1 flows '{}'", PROGRAMS[0]));
-    let mut members: Vec<Member> = (0..3).map(|n| Member::join(&ground, "flows", &format!("member{n}"))).collect();
-    ground.wait_for_members("flows", 3);
-    let wire = RawSender::new(&ground.feed);
+    let engine = testbed.engine("netgrain record -i eth1 --store /data/store --source-kind tpacket");
+    testbed.run_ok(&format!("netgrain group create -i eth1 flows '{}'", PROGRAMS[0]));
+    let mut members: Vec<Member> = (0..3).map(|n| Member::join(&testbed, "flows", &format!("member{n}"))).collect();
+    testbed.wait_for_members("flows", 3);
+    let wire = RawSender::new(&testbed.feed);
     let mut traffic = Prng::new(seed ^ 1);
     let sender = std::thread::spawn(move || {
         for n in 0..ROUNDS {
@@ -348,8 +348,8 @@ fn changes_of_members_and_programs_lose_no_packet_and_split_no_flow() {
     while !sender.is_finished() {
         match prng.below(4) {
             0 if present.len() < 5 => {
-                join(&ground, &mut members, &mut present);
-                ground.wait_for_members("flows", present.len());
+                join(&testbed, &mut members, &mut present);
+                testbed.wait_for_members("flows", present.len());
             }
             1 if present.len() > 2 => {
                 let index = present.remove(prng.below(present.len() as u64) as usize);
@@ -358,23 +358,23 @@ fn changes_of_members_and_programs_lose_no_packet_and_split_no_flow() {
             2 if killed_at == 0 => {
                 let index = present.remove(0);
                 members[index].kill();
-                ground.wait_for_members("flows", present.len());
+                testbed.wait_for_members("flows", present.len());
                 // Packets from here on go to living members. Up to three rounds beyond the counter may be in flight.
-                killed_at = ground.stats("flows")["received"].as_u64().expect("a number") as u32 + 3 * FRAMES;
+                killed_at = testbed.stats("flows")["received"].as_u64().expect("a number") as u32 + 3 * FRAMES;
             }
             _ => {
                 let program = PROGRAMS[swaps % PROGRAMS.len()];
-                ground.yes(&format!("netgrain group swap -i eth1 flows '{program}'"));
+                testbed.run_ok(&format!("netgrain group swap -i eth1 flows '{program}'"));
                 swaps += 1;
             }
         }
     }
     sender.join().expect("the sender ends");
     let sent = ROUNDS * FRAMES;
-    ground.wait_for_packets("flows", sent.into());
+    testbed.wait_for_packets("flows", sent.into());
     present.iter().for_each(|index| members[*index].leave());
-    ground.wait_for_members("flows", 0);
-    let stats = ground.stats("flows");
+    testbed.wait_for_members("flows", 0);
+    let stats = testbed.stats("flows");
     let counts = [&stats["received"], &stats["passed"], &stats["copies"], &stats["departed"]["delivered"]];
     assert!(counts.iter().all(|n| **n == sent), "seed {seed}: {sent} were sent: {stats}");
     engine.end();

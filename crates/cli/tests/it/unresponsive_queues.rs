@@ -5,7 +5,7 @@
 
 use crate::common;
 
-use common::{Said, arg, objects, run};
+use common::{Output, arg, objects, run};
 use group::{CommandQueue, ControlServer, Dispatcher, IngressInterface, Registry, RingHandle};
 use ring::{AttachPolicy, Config, OfferedRing, Producer};
 use serde_json::json;
@@ -58,7 +58,7 @@ impl Engine {
         Self { socket, end, threads, _control: control }
     }
 
-    fn group(&self, verb: &str, more: &[&str]) -> Said {
+    fn group(&self, verb: &str, more: &[&str]) -> Output {
         run(&[&["group", verb, "--socket", arg(&self.socket)], more].concat())
     }
 }
@@ -82,27 +82,34 @@ fn an_unresponsive_queue_is_named_and_the_command_exits_1() {
     };
     let failed = [json!(["p0", 1, "failed"])];
 
-    let said = engine.group("create", &["web", "main = steer_flow"]);
-    assert!(said.status == Some(1) && said.err.contains(named) && said.err.contains("group web is there"), "{said:?}");
-    let said = engine.group("swap", &["web", "main = tcp >-> steer_flow"]);
-    assert!(said.status == Some(1) && said.err.contains(named), "{said:?}");
-    assert!(said.err.contains("generation 2 runs on the other queues"), "{said:?}");
-    let said = engine.group("swap", &["web", "copy", "--json"]);
-    let done = objects(&said.out).remove(0);
-    assert_eq!((said.status, states(&done), &done["generation"]), (Some(1), failed.to_vec(), &json!(3)), "{said:?}");
+    let output = engine.group("create", &["web", "main = steer_flow"]);
+    assert!(
+        output.status == Some(1) && output.err.contains(named) && output.err.contains("group web is there"),
+        "{output:?}"
+    );
+    let output = engine.group("swap", &["web", "main = tcp >-> steer_flow"]);
+    assert!(output.status == Some(1) && output.err.contains(named), "{output:?}");
+    assert!(output.err.contains("generation 2 runs on the other queues"), "{output:?}");
+    let output = engine.group("swap", &["web", "copy", "--json"]);
+    let done = objects(&output.out).remove(0);
+    assert_eq!(
+        (output.status, states(&done), &done["generation"]),
+        (Some(1), failed.to_vec(), &json!(3)),
+        "{output:?}"
+    );
     // The group has the new program, and its accounting balances.
     assert_eq!(engine.group("program", &["web"]).out, "copy\n");
-    let said = engine.group("stats", &["web", "--json"]);
-    let stats = objects(&said.out).remove(0);
-    assert_eq!((said.status, states(&stats), &stats["accounting_errors"]), (Some(1), failed.to_vec(), &json!([])));
-    let said = engine.group("stats", &["web"]);
-    assert!(said.status == Some(1) && said.err.contains(named), "{said:?}");
+    let output = engine.group("stats", &["web", "--json"]);
+    let stats = objects(&output.out).remove(0);
+    assert_eq!((output.status, states(&stats), &stats["accounting_errors"]), (Some(1), failed.to_vec(), &json!([])));
+    let output = engine.group("stats", &["web"]);
+    assert!(output.status == Some(1) && output.err.contains(named), "{output:?}");
 
     // A group without the unresponsive queue is healthy.
-    let said = engine.group("create", &["one", "main = steer_flow", "--queues", "0"]);
-    assert!(said.status == Some(0) && !said.err.contains("queue 1"), "{said:?}");
-    let said = engine.group("swap", &["one", "copy"]);
-    assert!(said.status == Some(0) && said.err.contains("generation 2 runs;"), "{said:?}");
-    let said = engine.group("stats", &["one", "--json"]);
-    assert_eq!((said.status, states(&objects(&said.out)[0])), (Some(0), vec![]), "{said:?}");
+    let output = engine.group("create", &["one", "main = steer_flow", "--queues", "0"]);
+    assert!(output.status == Some(0) && !output.err.contains("queue 1"), "{output:?}");
+    let output = engine.group("swap", &["one", "copy"]);
+    assert!(output.status == Some(0) && output.err.contains("generation 2 runs;"), "{output:?}");
+    let output = engine.group("stats", &["one", "--json"]);
+    assert_eq!((output.status, states(&objects(&output.out)[0])), (Some(0), vec![]), "{output:?}");
 }

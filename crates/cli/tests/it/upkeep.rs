@@ -3,14 +3,14 @@
 
 use crate::common;
 
-use common::{Running, Said, arg, netgrain, objects, run, signal, until, walk};
+use common::{Output, Running, arg, netgrain, objects, run, signal, until, walk};
 use std::path::{Path, PathBuf};
 use testkit::TempDir;
 
 /// Records 5000 packets into a store and returns its last packet file.
 fn record(store: &Path) -> PathBuf {
-    let said = run(&["record", "--sim", "1000,truth,packets=5k", "--ring", "8MiB", "--store", arg(store)]);
-    assert!(matches!(said.status, Some(0 | 1)), "{said:?}");
+    let output = run(&["record", "--sim", "1000,truth,packets=5k", "--ring", "8MiB", "--store", arg(store)]);
+    assert!(matches!(output.status, Some(0 | 1)), "{output:?}");
     packet_files(store).pop().expect("a file")
 }
 
@@ -27,28 +27,28 @@ fn flip(path: &Path) {
 }
 
 /// The kinds of the findings with level `damage`.
-fn damage(said: &Said) -> Vec<String> {
+fn damage(output: &Output) -> Vec<String> {
     let object = |o: serde_json::Value| {
         let finding = o.get("finding")?;
         (finding["level"] == "damage").then(|| finding["kind"].as_str().expect("a word").to_owned())
     };
-    objects(&said.out).into_iter().filter_map(object).collect()
+    objects(&output.out).into_iter().filter_map(object).collect()
 }
 
 #[test]
 fn a_missing_path_is_an_error_with_its_name() {
     let dir = TempDir::new("upkeep-usage");
     let nowhere = dir.join("nowhere");
-    let said = run(&["repair", arg(&nowhere)]);
-    assert_eq!((said.status, said.out.as_str(), said.err.lines().count()), (Some(2), "", 1), "{said:?}");
-    assert!(said.err.starts_with("netgrain: ") && said.err.contains(arg(&nowhere)), "{}", said.err);
-    let said = run(&["verify", arg(&nowhere)]);
-    assert_eq!(said.status, Some(2), "{said:?}");
-    assert!(said.out.contains(arg(&nowhere)) && said.err.starts_with("netgrain: "), "{said:?}");
-    assert!(said.out.contains("\n0 files, 0 packets"), "missing files are not counted: {said:?}");
+    let output = run(&["repair", arg(&nowhere)]);
+    assert_eq!((output.status, output.out.as_str(), output.err.lines().count()), (Some(2), "", 1), "{output:?}");
+    assert!(output.err.starts_with("netgrain: ") && output.err.contains(arg(&nowhere)), "{}", output.err);
+    let output = run(&["verify", arg(&nowhere)]);
+    assert_eq!(output.status, Some(2), "{output:?}");
+    assert!(output.out.contains(arg(&nowhere)) && output.err.starts_with("netgrain: "), "{output:?}");
+    assert!(output.out.contains("\n0 files, 0 packets"), "missing files are not counted: {output:?}");
     for verb in ["verify", "repair"] {
-        let said = run(&[verb]);
-        assert_eq!((said.status, said.out.as_str(), said.err.lines().count()), (Some(2), "", 1), "{said:?}");
+        let output = run(&[verb]);
+        assert_eq!((output.status, output.out.as_str(), output.err.lines().count()), (Some(2), "", 1), "{output:?}");
     }
 }
 
@@ -61,18 +61,18 @@ fn files_that_are_no_captures_exit_2_with_the_reason() {
     std::fs::create_dir(&folder).expect("a folder");
     std::fs::write(folder.join("readme"), "by hand").expect("a file");
     for (path, what) in [(&text, "not a capture"), (&empty, "is empty"), (&folder, "no packet file lies in it")] {
-        let said = run(&["verify", arg(path)]);
-        assert_eq!(said.status, Some(2), "{said:?}");
-        assert!(said.out.contains(arg(path)) && said.out.contains(what), "{said:?}");
-        assert!(!said.out.contains("nothing") || said.out.contains("nothing could be checked"), "{said:?}");
-        assert!(!said.out.contains("wrong"), "{said:?}");
-        assert_eq!(said.err.lines().count(), 1, "{said:?}");
+        let output = run(&["verify", arg(path)]);
+        assert_eq!(output.status, Some(2), "{output:?}");
+        assert!(output.out.contains(arg(path)) && output.out.contains(what), "{output:?}");
+        assert!(!output.out.contains("nothing") || output.out.contains("nothing could be checked"), "{output:?}");
+        assert!(!output.out.contains("wrong"), "{output:?}");
+        assert_eq!(output.err.lines().count(), 1, "{output:?}");
         let json = objects(&run(&["verify", "--json", arg(path)]).out);
         assert!(json.iter().any(|o| o["finding"]["kind"] == "no_capture"), "{json:?}");
         for dry in [&["repair"][..], &["repair", "--dry-run"]] {
-            let said = run(&[dry, &[arg(path)]].concat());
-            assert_eq!((said.status, said.err.lines().count()), (Some(2), 1), "{dry:?} {said:?}");
-            assert!(said.out.contains(what), "{dry:?} {said:?}");
+            let output = run(&[dry, &[arg(path)]].concat());
+            assert_eq!((output.status, output.err.lines().count()), (Some(2), 1), "{dry:?} {output:?}");
+            assert!(output.out.contains(what), "{dry:?} {output:?}");
         }
     }
 }
@@ -83,18 +83,18 @@ fn verify_of_a_sound_store_exits_0_and_repair_changes_nothing() {
     let store = dir.join("store");
     let file = record(&store);
     let before = (walk(&store), std::fs::read(&file).expect("the file"));
-    let said = run(&["verify", arg(&store)]);
-    assert_eq!(said.status, Some(0), "{said:?}");
-    assert!(said.out.contains("no problems"), "{}", said.out);
+    let output = run(&["verify", arg(&store)]);
+    assert_eq!(output.status, Some(0), "{output:?}");
+    assert!(output.out.contains("no problems"), "{}", output.out);
     let full = objects(&run(&["verify", "--json", "--store", arg(&store)]).out).pop().expect("totals");
     let quick = objects(&run(&["verify", "--json", "--quick", arg(&store)]).out).pop().expect("totals");
     let verified = &full["verified"];
     assert_eq!((&verified["damage"], &verified["ledger"]["stored"]), (&0.into(), &verified["packets"]));
     assert_eq!(verified, &quick["verified"], "the indexes agree with the packets");
     for verb in [&["repair", "--dry-run"][..], &["repair"]] {
-        let said = run(&[verb, &[arg(&store)]].concat());
-        assert_eq!((said.status, said.out.lines().count()), (Some(0), 1), "{said:?}");
-        assert!(said.out.contains(arg(&store)) && said.out.contains("nothing to mend"), "{said:?}");
+        let output = run(&[verb, &[arg(&store)]].concat());
+        assert_eq!((output.status, output.out.lines().count()), (Some(0), 1), "{output:?}");
+        assert!(output.out.contains(arg(&store)) && output.out.contains("nothing to mend"), "{output:?}");
     }
     assert_eq!(run(&["repair", arg(&file)]).status, Some(0));
     let after = walk(&store).into_iter().filter(|path| before.0.contains(path)).collect();
@@ -108,8 +108,8 @@ fn a_flipped_bit_is_found_listed_by_dry_run_and_repaired() {
     let file = record(&store);
     flip(&file);
     let damaged = std::fs::read(&file).expect("the file");
-    let said = run(&["verify", "--json", arg(&store)]);
-    assert_eq!((said.status, damage(&said)), (Some(1), vec!["checksum".to_owned()]), "{said:?}");
+    let output = run(&["verify", "--json", arg(&store)]);
+    assert_eq!((output.status, damage(&output)), (Some(1), vec!["checksum".to_owned()]), "{output:?}");
     assert_eq!(run(&["verify", "--quick", arg(&store)]).status, Some(0), "--quick does not read the packets");
     let before = walk(&store);
     let reported = run(&["repair", "--dry-run", "--json", arg(&store)]);
@@ -122,9 +122,9 @@ fn a_flipped_bit_is_found_listed_by_dry_run_and_repaired() {
     assert_eq!((&done["kind"], &done["done"]), (&"mended".into(), &true.into()), "{}", repaired.out);
     let kept = walk(&store).into_iter().filter(|path| arg(path).ends_with(".damaged"));
     assert!(kept.map(|path| std::fs::read(path).expect("the damaged file")).any(|bytes| bytes == damaged));
-    let said = run(&["verify", "--json", arg(&store)]);
-    assert_eq!((said.status, damage(&said)), (Some(0), vec![]), "{said:?}");
-    let verified = &objects(&said.out).pop().expect("totals")["verified"];
+    let output = run(&["verify", "--json", arg(&store)]);
+    assert_eq!((output.status, damage(&output)), (Some(0), vec![]), "{output:?}");
+    let verified = &objects(&output.out).pop().expect("totals")["verified"];
     assert!(verified["packets"].as_u64() > Some(0) && verified["ledger"]["residue"] == 0, "{verified}");
 }
 
@@ -137,17 +137,17 @@ fn files_of_a_running_recorder_are_sound_and_repair_leaves_them() {
     until("a file is published", || !packet_files(&store).is_empty());
     let mut open = 0;
     for _ in 0..10 {
-        let said = run(&["verify", "--json", arg(&store)]);
-        assert_eq!((said.status, damage(&said)), (Some(0), vec![]), "{said:?}");
-        open += objects(&said.out).pop().expect("totals")["verified"]["open"].as_u64().expect("a count");
+        let output = run(&["verify", "--json", arg(&store)]);
+        assert_eq!((output.status, damage(&output)), (Some(0), vec![]), "{output:?}");
+        open += objects(&output.out).pop().expect("totals")["verified"]["open"].as_u64().expect("a count");
     }
     assert!(open > 0, "no file was growing");
     run(&["repair", arg(&store)]);
     signal(&running.0, "INT");
-    let said = running.end(err);
-    let lost = common::lost_in_report(&said);
-    let said = run(&["verify", "--json", arg(&store)]);
-    assert_eq!((said.status, damage(&said)), (Some(0), vec![]), "{said:?}");
+    let output = running.end(err);
+    let lost = common::lost_in_report(&output);
+    let output = run(&["verify", "--json", arg(&store)]);
+    assert_eq!((output.status, damage(&output)), (Some(0), vec![]), "{output:?}");
     assert!(walk(&store).iter().all(|path| !arg(path).ends_with(".damaged")));
     let checked = run(&["check", "--json", arg(&store)]);
     let missing = objects(&checked.out)[0]["missing"].as_u64().expect("a number");
@@ -164,11 +164,11 @@ fn a_prepared_file_is_a_leftover_only_without_a_recorder() {
     std::fs::write(store.join("sim/.next-q0-6.pcap.partial"), [0; 4096]).expect("a file");
     let claimant = store::Claimant::this(base::Timestamp::from_nanos(7), None, Vec::new());
     let claim = store::Claim::take(&store.join("sim"), &claimant).expect("no other claim");
-    let said = run(&["verify", "--json", arg(&store)]);
-    assert_eq!((said.status, damage(&said)), (Some(0), vec![]), "{said:?}");
+    let output = run(&["verify", "--json", arg(&store)]);
+    assert_eq!((output.status, damage(&output)), (Some(0), vec![]), "{output:?}");
     drop(claim);
-    let said = run(&["verify", "--json", arg(&store)]);
-    assert_eq!((said.status, damage(&said)), (Some(1), vec!["leftover".to_owned()]), "{said:?}");
+    let output = run(&["verify", "--json", arg(&store)]);
+    assert_eq!((output.status, damage(&output)), (Some(1), vec!["leftover".to_owned()]), "{output:?}");
 }
 
 #[test]
@@ -182,16 +182,16 @@ fn verify_beside_retention_finds_no_damage() {
     let (first, mut runs, mut removed) = (packet_files(&store).remove(0), 0, false);
     // Several runs of verify, before and after the first removal.
     until("retention has removed files beside several runs", || {
-        let said = run(&["verify", "--json", arg(&store)]);
-        assert_eq!((said.status, damage(&said)), (Some(0), vec![]), "run {runs}: {said:?}");
+        let output = run(&["verify", "--json", arg(&store)]);
+        assert_eq!((output.status, damage(&output)), (Some(0), vec![]), "run {runs}: {output:?}");
         runs += 1;
         removed |= !first.exists();
         removed && runs > 5
     });
     signal(&running.0, "INT");
-    let said = running.end(err);
-    common::lost_in_report(&said);
-    let last = objects(&said.out).pop().expect("a report");
+    let output = running.end(err);
+    common::lost_in_report(&output);
+    let last = objects(&output.out).pop().expect("a report");
     let removed = last["retention"]["removed"]["files"].as_u64().expect("a count");
     assert!(removed > 0 && runs > 3, "{removed} files removed, {runs} runs of verify");
 }
@@ -202,8 +202,8 @@ fn only_repair_of_another_users_store_keeps_cap_dac_override() {
     let dir = TempDir::new("upkeep-others");
     let store = dir.join("store");
     let file = record(&store);
-    let said = run(&["repair", arg(&file)]);
-    assert!(said.status == Some(0) && !said.err.contains("CAP_DAC_OVERRIDE"), "{said:?}");
+    let output = run(&["repair", arg(&file)]);
+    assert!(output.status == Some(0) && !output.err.contains("CAP_DAC_OVERRIDE"), "{output:?}");
     flip(&file);
     let paths = walk(&store).into_iter().chain(file.ancestors().take(6).map(Path::to_owned));
     for path in paths {
@@ -211,15 +211,15 @@ fn only_repair_of_another_users_store_keeps_cap_dac_override() {
             return testkit::skip(test, &format!("cannot change the owner of {}: {e}", path.display()));
         }
     }
-    let said = run(&["repair", arg(&store)]);
-    assert!(said.status == Some(0) && said.err.contains("keeps CAP_DAC_OVERRIDE"), "{said:?}");
+    let output = run(&["repair", arg(&store)]);
+    assert!(output.status == Some(0) && output.err.contains("keeps CAP_DAC_OVERRIDE"), "{output:?}");
     assert_eq!(run(&["verify", arg(&store)]).status, Some(0));
 }
 
 /// Records a simulation in all data types.
 fn record_all_data_types(store: &Path) {
-    let said = run(&["run", "--sim", "imix,rate=20kpps,packets=5k", "--store", arg(store), "-q"]);
-    assert!(matches!(said.status, Some(0 | 1)), "{said:?}");
+    let output = run(&["run", "--sim", "imix,rate=20kpps,packets=5k", "--store", arg(store), "-q"]);
+    assert!(matches!(output.status, Some(0 | 1)), "{output:?}");
 }
 
 fn parquet_files(store: &Path) -> Vec<PathBuf> {
@@ -233,12 +233,16 @@ fn damage_of_flow_record_and_row_files_is_reported() {
     record_all_data_types(&store);
     let files = parquet_files(&store);
     assert_eq!(files.len(), 2, "{files:?}");
-    let said = run(&["verify", arg(&store)]);
-    assert_eq!((said.status, said.out.lines().count()), (Some(0), 1), "{said:?}");
-    assert!(said.out.contains("; 2 files of records and rows: no problems"), "{}", said.out);
+    let output = run(&["verify", arg(&store)]);
+    assert_eq!((output.status, output.out.lines().count()), (Some(0), 1), "{output:?}");
+    assert!(output.out.contains("; 2 files of records and rows: no problems"), "{}", output.out);
     for file in &files {
-        let said = run(&["verify", "--json", arg(file)]);
-        assert_eq!((said.status, &objects(&said.out)[0]["verified"]["row_files"]), (Some(0), &1.into()), "{said:?}");
+        let output = run(&["verify", "--json", arg(file)]);
+        assert_eq!(
+            (output.status, &objects(&output.out)[0]["verified"]["row_files"]),
+            (Some(0), &1.into()),
+            "{output:?}"
+        );
     }
     assert!(run(&["repair", arg(&store)]).out.contains("nothing to mend"));
     assert_eq!(run(&["repair", arg(&files[0])]).status, Some(0));
@@ -249,8 +253,12 @@ fn damage_of_flow_record_and_row_files_is_reported() {
     let moved = store.join("sim/2001/02/03/04").join(files[1].file_name().expect("a name"));
     std::fs::create_dir_all(moved.parent().expect("a folder")).expect("a folder");
     std::fs::rename(&files[1], &moved).expect("rename");
-    let said = run(&["verify", "--json", arg(&store)]);
-    assert_eq!((said.status, damage(&said)), (Some(1), vec!["row_file".to_owned(), "frame".to_owned()]), "{said:?}");
+    let output = run(&["verify", "--json", arg(&store)]);
+    assert_eq!(
+        (output.status, damage(&output)),
+        (Some(1), vec!["row_file".to_owned(), "frame".to_owned()]),
+        "{output:?}"
+    );
     run(&["repair", arg(&store)]);
     assert!(!files[0].exists() && moved.exists());
     assert!(PathBuf::from(format!("{}.damaged", arg(&files[0]))).exists());
@@ -272,15 +280,15 @@ fn repair_seals_the_journals_of_a_killed_run() {
     let running = run(&["verify", arg(&store)]);
     assert_eq!(running.status, Some(0), "the journals of a running recorder are no leftovers: {running:?}");
     drop(recorder);
-    let said = run(&["verify", "--json", arg(&store)]);
-    assert_eq!(said.status, Some(1), "{said:?}");
+    let output = run(&["verify", "--json", arg(&store)]);
+    assert_eq!(output.status, Some(1), "{output:?}");
     let journals = journal("series").into_iter().chain(journal("flows")).count();
-    let reported = objects(&said.out).into_iter().filter(|o| {
+    let reported = objects(&output.out).into_iter().filter(|o| {
         o["finding"]["kind"] == "leftover"
             && o["finding"]["text"].as_str().is_some_and(|t| t.contains("recorder that died"))
     });
-    assert!(reported.count() >= journals, "{said:?}");
-    assert!(said.out.contains("netgrain repair"), "{said:?}");
+    assert!(reported.count() >= journals, "{output:?}");
+    assert!(output.out.contains("netgrain repair"), "{output:?}");
     assert_eq!(run(&["repair", "--dry-run", arg(&store)]).status, Some(1));
     let repaired = run(&["repair", "--json", arg(&store)]);
     assert_eq!(repaired.status, Some(0), "{repaired:?}");
@@ -289,8 +297,8 @@ fn repair_seals_the_journals_of_a_killed_run() {
     assert!(!parquet_files(&store).is_empty());
     let again = run(&["repair", arg(&store)]);
     assert!(!format!("{}{}", again.out, again.err).contains("in no file"), "the ledger has the count: {again:?}");
-    let said = run(&["verify", arg(&store)]);
-    assert_eq!((said.status, said.out.contains("no problems")), (Some(0), true), "{said:?}");
+    let output = run(&["verify", arg(&store)]);
+    assert_eq!((output.status, output.out.contains("no problems")), (Some(0), true), "{output:?}");
 }
 
 #[test]
@@ -312,20 +320,23 @@ fn a_damaged_journal_and_hidden_files_are_reported_at_the_next_start() {
     std::fs::create_dir_all(&hour).expect("a folder");
     let hidden = hour.join(".20240203T040500.000000000Z_2.series.parquet.partial");
     std::fs::write(&hidden, b"PAR1").expect("a file");
-    let said = run(&["verify", "--json", arg(&hour)]);
-    assert!(said.out.contains("leftover") && said.out.contains("netgrain repair"), "{said:?}");
+    let output = run(&["verify", "--json", arg(&hour)]);
+    assert!(output.out.contains("leftover") && output.out.contains("netgrain repair"), "{output:?}");
     let args = ["run", "--sim", "60,packets=1000", "--set", "capture.ring=8MiB", "--store", arg(&store), "--json"];
-    let said = run(&args);
-    assert_eq!(said.status, Some(0), "{said:?}");
-    assert!(said.out.contains(".series.damaged: kept, for") && said.out.contains("the rest is sealed"), "{said:?}");
-    assert!(said.out.contains("1 hidden files removed") && !hidden.exists(), "{said:?}");
-    let said = run(&["verify", "--json", arg(&store)]);
-    assert!(said.out.contains("\"set_aside\"") && said.out.contains(".series.damaged"), "{said:?}");
+    let output = run(&args);
+    assert_eq!(output.status, Some(0), "{output:?}");
+    assert!(
+        output.out.contains(".series.damaged: kept, for") && output.out.contains("the rest is sealed"),
+        "{output:?}"
+    );
+    assert!(output.out.contains("1 hidden files removed") && !hidden.exists(), "{output:?}");
+    let output = run(&["verify", "--json", arg(&store)]);
+    assert!(output.out.contains("\"set_aside\"") && output.out.contains(".series.damaged"), "{output:?}");
     // repair removes the hidden file too.
     std::fs::write(&hidden, b"PAR1").expect("a file");
-    let said = run(&["repair", "--json", arg(&store)]);
-    let removed = objects(&said.out).iter().any(|o| o["repair"]["kind"] == "removed");
-    assert!(removed && !hidden.exists(), "{said:?}");
+    let output = run(&["repair", "--json", arg(&store)]);
+    let removed = objects(&output.out).iter().any(|o| o["repair"]["kind"] == "removed");
+    assert!(removed && !hidden.exists(), "{output:?}");
 }
 
 #[test]
@@ -342,18 +353,18 @@ fn queries_after_a_kill_advise_repair() {
     let open = open.expect("a growing file");
     let file = std::fs::File::options().write(true).open(&open).expect("the file");
     file.set_len(5000).expect("cut");
-    let said = run(&["verify", arg(&store)]);
-    assert!(said.status == Some(1) && said.out.contains("netgrain repair mends it"), "{said:?}");
-    assert!(said.out.contains("lost, unknown: the losses of a dead recorder"), "{said:?}");
-    let said = query();
-    assert!(said.status == Some(1) && said.err.contains("netgrain repair mends it"), "{said:?}");
+    let output = run(&["verify", arg(&store)]);
+    assert!(output.status == Some(1) && output.out.contains("netgrain repair mends it"), "{output:?}");
+    assert!(output.out.contains("lost, unknown: the losses of a dead recorder"), "{output:?}");
+    let output = query();
+    assert!(output.status == Some(1) && output.err.contains("netgrain repair mends it"), "{output:?}");
     assert_eq!(run(&["repair", arg(&store)]).status, Some(0));
-    let said = query();
-    assert!(!said.err.contains("repair") && !said.err.contains("verify"), "the store is repaired: {said:?}");
-    let said = run(&["verify", arg(&store)]);
-    assert_eq!(said.status, Some(0), "{said:?}");
-    assert!(said.out.contains("lost, by the ledger: ") && said.out.contains(" crash)"), "{said:?}");
-    assert!(!said.out.contains("lost, unknown: the losses of a dead recorder"), "{said:?}");
+    let output = query();
+    assert!(!output.err.contains("repair") && !output.err.contains("verify"), "the store is repaired: {output:?}");
+    let output = run(&["verify", arg(&store)]);
+    assert_eq!(output.status, Some(0), "{output:?}");
+    assert!(output.out.contains("lost, by the ledger: ") && output.out.contains(" crash)"), "{output:?}");
+    assert!(!output.out.contains("lost, unknown: the losses of a dead recorder"), "{output:?}");
 }
 
 /// A block of pcapng: its type and its body, whose length is a multiple of four.
@@ -386,8 +397,8 @@ fn the_index_of_a_capture_without_some_timestamps_is_valid() {
     pcapng(&file, &[now, None, None, now, None]);
     let indexed = run(&["index", arg(&file)]);
     assert_eq!(indexed.status, Some(0), "{indexed:?}");
-    let said = run(&["verify", arg(&file), "--json"]);
-    assert_eq!((said.status, damage(&said)), (Some(0), vec![]), "{said:?}");
+    let output = run(&["verify", arg(&file), "--json"]);
+    assert_eq!((output.status, damage(&output)), (Some(0), vec![]), "{output:?}");
     let repaired = run(&["repair", arg(&file)]);
     assert_eq!(repaired.status, Some(0), "{repaired:?}");
 }
@@ -398,11 +409,11 @@ fn timestamps_after_2106_are_counted_and_their_store_is_valid() {
     let (file, store) = (dir.join("late.pcapng"), dir.join("store"));
     let last = (u64::from(u32::MAX)) * 1_000_000;
     pcapng(&file, &[Some(last - 7), Some(last + 999_999), Some(last + 1_000_000), Some(last * 3)]);
-    let said = run(&["record", "-r", arg(&file), "--store", arg(&store), "--ring", "8MiB"]);
-    assert_eq!(said.status, Some(0), "{said:?}");
-    assert!(said.out.contains("(clamped)"), "the message names the note: {said:?}");
-    let said = run(&["verify", arg(&store), "--json"]);
-    assert_eq!((said.status, damage(&said)), (Some(0), vec![]), "{said:?}");
+    let output = run(&["record", "-r", arg(&file), "--store", arg(&store), "--ring", "8MiB"]);
+    assert_eq!(output.status, Some(0), "{output:?}");
+    assert!(output.out.contains("(clamped)"), "the message names the note: {output:?}");
+    let output = run(&["verify", arg(&store), "--json"]);
+    assert_eq!((output.status, damage(&output)), (Some(0), vec![]), "{output:?}");
 }
 
 /// A capture of a few packets at these seconds, two in each.
@@ -430,13 +441,13 @@ fn repeated_replays_keep_all_rows_and_verify_finds_missing_ones() {
     let verify = || run(&["verify", "--json", "--store", arg(&store)]);
     for time in 1..=4 {
         let replay = ["run", "-r", arg(&path), "--name", "small", "--store", arg(&store), "--quiet"];
-        let said = run(&[&replay[..], &["--set", "capture.ring=8MiB"]].concat());
-        assert_eq!(said.status, Some(0), "{said:?}");
+        let output = run(&[&replay[..], &["--set", "capture.ring=8MiB"]].concat());
+        assert_eq!(output.status, Some(0), "{output:?}");
         let rows = objects(&run(&["series", "--store", arg(&store), "--json"]).out);
         let packets: u64 = rows.iter().filter_map(|row| row["packets"].as_u64()).sum();
         assert_eq!(packets, 8 * time, "replayed {time} times");
-        let said = verify();
-        assert_eq!((said.status, damage(&said)), (Some(0), Vec::new()), "{said:?}");
+        let output = verify();
+        assert_eq!((output.status, damage(&output)), (Some(0), Vec::new()), "{output:?}");
     }
     let rows = |day: &str| {
         let files = walk(&store).into_iter().filter(|path| path.to_string_lossy().ends_with(".series.parquet"));
@@ -444,16 +455,16 @@ fn repeated_replays_keep_all_rows_and_verify_finds_missing_ones() {
     };
     let (middle, first) = (rows("/2023/11/15/"), rows("/2023/11/14/"));
     middle.iter().for_each(|path| std::fs::remove_file(path).expect("a file of rows"));
-    let said = verify();
-    assert_eq!((said.status, damage(&said)), (Some(1), vec!["rows".to_owned()]), "{said:?}");
-    assert!(said.out.contains("8 packets have no one-second row"), "{said:?}");
+    let output = verify();
+    assert_eq!((output.status, damage(&output)), (Some(1), vec!["rows".to_owned()]), "{output:?}");
+    assert!(output.out.contains("8 packets have no one-second row"), "{output:?}");
     // The file of the last replay may not be compacted yet; this removes it, and the next replay compacts the rest.
     std::fs::remove_file(first.last().expect("rows")).expect("a file of rows");
     capture(&path, &[SECOND]);
     let replay = ["run", "-r", arg(&path), "--name", "small", "--store", arg(&store), "--quiet"];
     assert_eq!(run(&[&replay[..], &["--set", "capture.ring=8MiB"]].concat()).status, Some(0));
-    let said = verify();
-    assert_eq!((said.status, damage(&said)), (Some(1), vec!["rows".to_owned()]), "{said:?}");
+    let output = verify();
+    assert_eq!((output.status, damage(&output)), (Some(1), vec!["rows".to_owned()]), "{output:?}");
 }
 
 #[test]
@@ -461,8 +472,8 @@ fn a_flipped_bit_in_a_column_is_found_except_by_quick() {
     let dir = TempDir::new("upkeep-flipped-column");
     let store = dir.join("store");
     let spec = ["--sim", "imix,flows=200,rate=20kpps", "--packets", "4k", "--quiet", "--set", "capture.ring=8MiB"];
-    let said = run(&[&["run", "--store", arg(&store)], &spec[..]].concat());
-    assert_eq!(said.status, Some(0), "{said:?}");
+    let output = run(&[&["run", "--store", arg(&store)], &spec[..]].concat());
+    assert_eq!(output.status, Some(0), "{output:?}");
     for kind in [".flows.parquet", ".series.parquet"] {
         let file = walk(&store).into_iter().find(|path| path.to_string_lossy().ends_with(kind)).expect(kind);
         let whole = std::fs::read(&file).expect("the file");
@@ -470,11 +481,11 @@ fn a_flipped_bit_in_a_column_is_found_except_by_quick() {
         // Byte 40 is in the first column, after the magic and before the footer.
         flipped[40] ^= 4;
         std::fs::write(&file, flipped).expect("the file");
-        let said = run(&["verify", "--json", "--store", arg(&store)]);
-        assert_eq!((said.status, damage(&said)), (Some(1), vec!["row_file".to_owned()]), "{kind}: {said:?}");
-        assert!(said.out.contains("is not as it was written"), "{kind}: {said:?}");
-        let said = run(&["verify", "--quick", "--json", "--store", arg(&store)]);
-        assert_eq!((said.status, damage(&said)), (Some(0), Vec::new()), "{kind}: {said:?}");
+        let output = run(&["verify", "--json", "--store", arg(&store)]);
+        assert_eq!((output.status, damage(&output)), (Some(1), vec!["row_file".to_owned()]), "{kind}: {output:?}");
+        assert!(output.out.contains("is not as it was written"), "{kind}: {output:?}");
+        let output = run(&["verify", "--quick", "--json", "--store", arg(&store)]);
+        assert_eq!((output.status, damage(&output)), (Some(0), Vec::new()), "{kind}: {output:?}");
         std::fs::write(&file, whole).expect("the file");
     }
 }
@@ -484,18 +495,18 @@ fn a_truncated_flow_record_file_is_renamed_to_damaged() {
     let dir = TempDir::new("upkeep-cut-parquet");
     let store = dir.join("store");
     let spec = ["--sim", "imix,flows=200,rate=20kpps", "--packets", "4k", "--quiet", "--set", "capture.ring=8MiB"];
-    let said = run(&[&["run", "--store", arg(&store)], &spec[..]].concat());
-    assert_eq!(said.status, Some(0), "{said:?}");
+    let output = run(&[&["run", "--store", arg(&store)], &spec[..]].concat());
+    assert_eq!(output.status, Some(0), "{output:?}");
     let is_flows = |path: &PathBuf| path.to_string_lossy().ends_with(".flows.parquet");
     let file = walk(&store).into_iter().find(is_flows).expect("records");
     let bytes = std::fs::read(&file).expect("the file");
     std::fs::write(&file, &bytes[..bytes.len() / 2]).expect("the file");
     assert_eq!(damage(&run(&["verify", "--json", "--store", arg(&store)])), ["frame"]);
-    let said = run(&["repair", "--dry-run", "--store", arg(&store)]);
-    assert!(said.status == Some(1) && said.out.contains("would mend"), "{said:?}");
-    let said = run(&["repair", "--store", arg(&store)]);
-    assert!(said.status == Some(0) && said.out.contains(".flows.parquet.damaged"), "{said:?}");
+    let output = run(&["repair", "--dry-run", "--store", arg(&store)]);
+    assert!(output.status == Some(1) && output.out.contains("would mend"), "{output:?}");
+    let output = run(&["repair", "--store", arg(&store)]);
+    assert!(output.status == Some(0) && output.out.contains(".flows.parquet.damaged"), "{output:?}");
     assert!(walk(&store).iter().any(|path| path.to_string_lossy().ends_with(".flows.parquet.damaged")));
-    let said = run(&["verify", "--json", "--store", arg(&store)]);
-    assert_eq!((said.status, damage(&said)), (Some(0), Vec::new()), "{said:?}");
+    let output = run(&["verify", "--json", "--store", arg(&store)]);
+    assert_eq!((output.status, damage(&output)), (Some(0), Vec::new()), "{output:?}");
 }

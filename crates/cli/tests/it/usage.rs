@@ -2,7 +2,7 @@
 
 use crate::common;
 
-use common::{Said, arg, netgrain, run, say};
+use common::{Output, arg, netgrain, run, run_command};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -11,12 +11,12 @@ use testkit::{Sandbox, TempDir};
 /// Asserts that the command failed with status 2, nothing on stdout, and one line on stderr that contains `names` and
 /// `advice`.
 #[track_caller]
-fn assert_error(said: &Said, names: &str, advice: &str) {
-    assert_eq!((said.status, said.out.as_str()), (Some(2), ""), "{said:?}");
-    let line = said.err.strip_suffix('\n').expect("a line");
+fn assert_error(output: &Output, names: &str, advice: &str) {
+    assert_eq!((output.status, output.out.as_str()), (Some(2), ""), "{output:?}");
+    let line = output.err.strip_suffix('\n').expect("a line");
     let line = line.lines().last().unwrap_or_default();
-    assert!(line.starts_with("netgrain: ") && line.contains(names) && line.contains(advice), "{}", said.err);
-    assert_eq!(said.err.lines().filter(|l| !l.contains("TPACKET_V3, because")).count(), 1, "{}", said.err);
+    assert!(line.starts_with("netgrain: ") && line.contains(names) && line.contains(advice), "{}", output.err);
+    assert_eq!(output.err.lines().filter(|l| !l.contains("TPACKET_V3, because")).count(), 1, "{}", output.err);
 }
 
 #[test]
@@ -141,13 +141,13 @@ fn unknown_arguments_are_rejected_with_advice() {
     // Flags that apply only to live interfaces are errors with other sources.
     let interface_flags = [&["--source-kind", "tpacket"][..], &["--dedicated"], &["--queues", "2"], &["--busy-poll"]];
     for flag in interface_flags {
-        let said = record(&[&["--sim", "60,packets=1"], flag].concat());
-        assert_error(&said, flag[0], "cannot be used with");
+        let output = record(&[&["--sim", "60,packets=1"], flag].concat());
+        assert_error(&output, flag[0], "cannot be used with");
         assert_error(&record(&[&["-r", "x"], flag].concat()), flag[0], "cannot be used with");
     }
     for flag in &interface_flags[..2] {
-        let said = run(&[&["run", "--store", arg(&store), "--sim", "60,packets=1"], *flag].concat());
-        assert_error(&said, flag[0], "cannot be used with");
+        let output = run(&[&["run", "--store", arg(&store), "--sim", "60,packets=1"], *flag].concat());
+        assert_error(&output, flag[0], "cannot be used with");
     }
     assert_error(&record(&["-i", "lo", "--source-kind", "pcap"]), "'pcap'", "auto, af-xdp, tpacket");
     assert_error(&run(&["run", "-i", "lo", "--source-kind", "pcap"]), "'pcap'", "auto, af-xdp, tpacket");
@@ -170,8 +170,8 @@ fn an_unwritable_store_is_reported_before_the_capture() {
     let dir = TempDir::new("blocked");
     let blocked = dir.join("file");
     std::fs::write(&blocked, "x").expect("a file");
-    let said = run(&["record", "--sim", "60,packets=10", "--ring", "8MiB", "--store", arg(&blocked)]);
-    assert_error(&said, arg(&blocked), "--store");
+    let output = run(&["record", "--sim", "60,packets=10", "--ring", "8MiB", "--store", arg(&blocked)]);
+    assert_error(&output, arg(&blocked), "--store");
 }
 
 #[test]
@@ -199,16 +199,16 @@ fn an_unsuitable_source_is_rejected_with_a_suitable_one() {
     }
     let shared =
         ["record", "-i", "vb", "--store", arg(dir.path()), "--ring", "8MiB", "--socket", "none", "--duration", "200ms"];
-    let said = run(&[&shared[..], &["--source-kind", "tpacket", "--dedicated", "--busy-poll"]].concat());
+    let output = run(&[&shared[..], &["--source-kind", "tpacket", "--dedicated", "--busy-poll"]].concat());
     for warning in ["the host continues to receive", "TPACKET runs without it"] {
-        assert!(said.status == Some(0) && said.err.contains(warning), "{said:?}");
+        assert!(output.status == Some(0) && output.err.contains(warning), "{output:?}");
     }
     // The frames of a tun interface have no Ethernet header.
     if !ip.args(["tuntap", "add", "tn", "mode", "tun"]).status().expect("the program runs").success() {
         return testkit::skip(test, "no tun devices");
     }
     for kind in ["auto", "af-xdp", "tpacket"] {
-        let said = run(&[
+        let output = run(&[
             "record",
             "-i",
             "tn",
@@ -221,7 +221,7 @@ fn an_unsuitable_source_is_rejected_with_a_suitable_one() {
             "--duration",
             "200ms",
         ]);
-        assert_error(&said, "tn: its frames", "not Ethernet; capture the interface below it");
+        assert_error(&output, "tn: its frames", "not Ethernet; capture the interface below it");
     }
 }
 
@@ -241,7 +241,7 @@ fn a_missing_privilege_is_reported() {
     common::copy_program(&program);
     let as_nobody = |args: &[&str]| {
         let mut command = std::process::Command::new(&program);
-        say(command.args(args).uid(NOBODY).gid(NOBODY).current_dir(&dir))
+        run_command(command.args(args).uid(NOBODY).gid(NOBODY).current_dir(&dir))
     };
     let record = ["record", "--store", "store", "--ring", "8MiB", "--socket", "none"];
     let tpacket = as_nobody(&[&record[..], &["-i", "vb", "--source-kind", "tpacket"]].concat());
@@ -288,8 +288,8 @@ fn name_sets_the_interface_name_of_simulations_and_captures() {
         ("run", ["-r", arg(&frames)], "read"),
         ("record", ["-r", arg(&frames)], "read-too"),
     ] {
-        let said = run(&[&[verb], &source[..], &["--name", name, "--store", arg(&store), "-q"]].concat());
-        assert_eq!(said.status, Some(0), "{said:?}");
+        let output = run(&[&[verb], &source[..], &["--name", name, "--store", arg(&store), "-q"]].concat());
+        assert_eq!(output.status, Some(0), "{output:?}");
         assert!(store.join(name).is_dir(), "{verb} {source:?}: {:?}", common::walk(&store));
     }
     let names: Vec<_> = std::fs::read_dir(&store).expect("a store").flatten().map(|e| e.file_name()).collect();
@@ -302,16 +302,16 @@ fn a_store_without_flow_records_is_reported_with_advice() {
     let store = dir.join("store");
     assert_eq!(run(&["record", "--sim", "60,packets=10", "--store", arg(&store), "-q"]).status, Some(0));
     for (verb, what) in [("flows", "has no flow records"), ("series", "has no rows of the series")] {
-        let said = run(&[verb, "--store", arg(&store)]);
-        assert_eq!(said.status, Some(1), "{said:?}");
-        assert!(said.err.contains(what) && said.err.contains("`netgrain run -r FILE --store DIR`"), "{said:?}");
+        let output = run(&[verb, "--store", arg(&store)]);
+        assert_eq!(output.status, Some(1), "{output:?}");
+        assert!(output.err.contains(what) && output.err.contains("`netgrain run -r FILE --store DIR`"), "{output:?}");
     }
-    let said = run(&["packets", "--store", arg(&store), "--flow", "1"]);
-    assert!(said.err.contains("has no flow records"), "{said:?}");
+    let output = run(&["packets", "--store", arg(&store), "--flow", "1"]);
+    assert!(output.err.contains("has no flow records"), "{output:?}");
     // A store with flow records, none of which match.
     assert_eq!(run(&["run", "--sim", "60,packets=10", "--store", arg(&store), "-q"]).status, Some(0));
-    let said = run(&["flows", "--store", arg(&store), "port 1"]);
-    assert!(said.status == Some(1) && said.err.contains("when its flow ends"), "{said:?}");
+    let output = run(&["flows", "--store", arg(&store), "port 1"]);
+    assert!(output.status == Some(1) && output.err.contains("when its flow ends"), "{output:?}");
 }
 
 #[test]
@@ -319,8 +319,8 @@ fn an_invalid_metrics_address_is_rejected_before_recording() {
     let dir = TempDir::new("metrics-form");
     let store = dir.join("store");
     for verb in ["run", "record"] {
-        let said = run(&[verb, "--sim", "60,packets=10", "--store", arg(&store), "-q", "--metrics", ":80"]);
-        assert_error(&said, "metrics", "write 127.0.0.1:80");
+        let output = run(&[verb, "--sim", "60,packets=10", "--store", arg(&store), "-q", "--metrics", ":80"]);
+        assert_error(&output, "metrics", "write 127.0.0.1:80");
     }
     assert!(common::walk(dir.path()).is_empty());
 }
@@ -337,9 +337,9 @@ fn a_query_outside_the_time_of_the_store_reports_its_time_range() {
         .collect();
     let (first, last) = (times.first().expect("a packet"), times.last().expect("a packet"));
     for verb in ["packets", "flows", "series"] {
-        let said = run(&[verb, "--store", arg(&store), "--from", "2001-01-01", "--to", "2001-01-02"]);
-        assert_eq!(said.status, Some(1), "{said:?}");
-        assert!(said.err.contains(&format!("(packets from {first} to {last})")), "{}", said.err);
+        let output = run(&[verb, "--store", arg(&store), "--from", "2001-01-01", "--to", "2001-01-02"]);
+        assert_eq!(output.status, Some(1), "{output:?}");
+        assert!(output.err.contains(&format!("(packets from {first} to {last})")), "{}", output.err);
     }
 }
 
@@ -380,9 +380,9 @@ fn a_run_without_a_source_names_every_source_with_an_example() {
     let dir = TempDir::new("no-source");
     let store = dir.join("store");
     for args in [&["run"][..], &["run", "--store", arg(&store)]] {
-        let said = run(args);
-        assert_error(&said, "no source of packets", "(-i eth1)");
-        assert_error(&said, "(-r monday.pcap)", "(--sim 60,packets=1000)");
+        let output = run(args);
+        assert_error(&output, "no source of packets", "(-i eth1)");
+        assert_error(&output, "(-r monday.pcap)", "(--sim 60,packets=1000)");
     }
 }
 
@@ -405,7 +405,7 @@ fn an_unreadable_file_is_reported_with_the_cause() {
         if is_root {
             command.uid(NOBODY).gid(NOBODY);
         }
-        say(command.args(args).current_dir(&dir))
+        run_command(command.args(args).current_dir(&dir))
     };
     let mut outputs = Vec::new();
     for verb in [&["packets", "-r"][..], &["flows", "-r"], &["series", "-r"], &["check"], &["lang", "check"]] {
@@ -428,8 +428,8 @@ fn an_unreadable_file_is_reported_with_the_cause() {
         ));
     }
     std::fs::remove_dir_all(&dir).expect("clean up");
-    for (said, path, cause) in outputs {
-        assert_error(&said, path, cause);
-        assert!(!said.err.contains("os error"), "{said:?}");
+    for (output, path, cause) in outputs {
+        assert_error(&output, path, cause);
+        assert!(!output.err.contains("os error"), "{output:?}");
     }
 }

@@ -4,7 +4,7 @@ use crate::common;
 
 use base::{Cause, Note};
 use capture::auto::SourceKind;
-use common::{Ended, PATIENCE, frame, frames, plan, port, start, stop, until, until_offered};
+use common::{Ended, WAIT_MAX, frame, frames, plan, port, start, stop, until, until_offered};
 use netgrain_engine::{Capture, InterfacePlan, Plan, SourcePlan};
 use std::time::Instant;
 use testkit::{Port, RawSender, Sandbox, TempDir, VethOptions};
@@ -329,7 +329,7 @@ fn capture_of_a_deleted_interface(test: &str, kind: SourceKind) -> Option<(Sandb
 fn until_warning(capture: &Capture, text: &str) {
     let begun = Instant::now();
     while !capture.report().warnings.iter().any(|r| r.contains(text)) {
-        assert!(begun.elapsed() < PATIENCE, "no warning with {text:?}: {:#?}", capture.report());
+        assert!(begun.elapsed() < WAIT_MAX, "no warning with {text:?}: {:#?}", capture.report());
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
 }

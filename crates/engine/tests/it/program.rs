@@ -4,7 +4,7 @@ use crate::common;
 
 use bpf::{Asm, Frames, Helper, Program, Reg};
 use capture::auto::SourceKind;
-use common::{PATIENCE, end, plan, port, start, stop, until, until_offered};
+use common::{WAIT_MAX, end, plan, port, start, stop, until, until_offered};
 use netgrain_engine::{Capture, EngineError, Plan, ProgramPlan, ProgramReport, SocketPlan, SourcePlan};
 use ring::{Desc, Listener, Mode};
 use std::os::fd::AsFd;
@@ -528,7 +528,7 @@ fn child_process_with_a_program() {
     let plan = live(&b, SourceKind::AfXdp, "main = drop", Path::new(&folder));
     let _capture = start(&plan);
     let begun = Instant::now();
-    while begun.elapsed() < PATIENCE {
+    while begun.elapsed() < WAIT_MAX {
         std::thread::sleep(Duration::from_millis(20));
     }
 }

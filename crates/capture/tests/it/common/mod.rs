@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use testkit::Port;
 
 /// The time after which a wait has failed; long enough for a loaded machine.
-const PATIENCE: Duration = Duration::from_secs(120);
+const WAIT_MAX: Duration = Duration::from_secs(120);
 pub const WAIT: Duration = Duration::from_millis(20);
 
 /// How many frames a source can buffer.
@@ -48,7 +48,7 @@ pub fn read(source: &mut impl Source, max: usize) -> Vec<Delivered> {
     while delivered.len() < max {
         match source.poll(max - delivered.len(), WAIT, |f| delivered.push(Delivered::new(f))).expect("poll") {
             Polled::Frames(_) => (),
-            Polled::Idle if begun.elapsed().is_ok_and(|t| t < PATIENCE) => (),
+            Polled::Idle if begun.elapsed().is_ok_and(|t| t < WAIT_MAX) => (),
             Polled::Idle | Polled::End => break,
         }
     }
@@ -62,7 +62,7 @@ pub fn stop_and_drain(source: &mut impl Source) -> Vec<Delivered> {
     let begun = SystemTime::now();
     // Without a wait, so that a source which does not deliver its buffered frames fails.
     while source.poll(64, Duration::ZERO, |f| delivered.push(Delivered::new(f))).expect("poll") != Polled::End {
-        assert!(begun.elapsed().is_ok_and(|t| t < PATIENCE), "a stopped source must end");
+        assert!(begun.elapsed().is_ok_and(|t| t < WAIT_MAX), "a stopped source must end");
     }
     delivered
 }

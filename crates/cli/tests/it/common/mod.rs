@@ -9,11 +9,11 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// The time after which a wait has failed. Tests assert no durations, so it is long enough for a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const WAIT_MAX: Duration = Duration::from_secs(120);
 
 /// The exit status and the output of a command that ended.
 #[derive(Debug)]
-pub struct Said {
+pub struct Output {
     pub status: Option<i32>,
     pub out: String,
     pub err: String,
@@ -27,15 +27,15 @@ pub fn netgrain(args: &[&str]) -> Command {
 }
 
 /// Runs a command to its end.
-pub fn say(command: &mut Command) -> Said {
+pub fn run_command(command: &mut Command) -> Output {
     let done = command.output().expect("the process starts");
     let text = |bytes| String::from_utf8(bytes).expect("text");
-    Said { status: done.status.code(), out: text(done.stdout), err: text(done.stderr) }
+    Output { status: done.status.code(), out: text(done.stdout), err: text(done.stderr) }
 }
 
 /// Runs the binary to its end.
-pub fn run(args: &[&str]) -> Said {
-    say(&mut netgrain(args))
+pub fn run(args: &[&str]) -> Output {
+    run_command(&mut netgrain(args))
 }
 
 /// A path as an argument.
@@ -56,11 +56,11 @@ pub fn ignores_hangup() -> bool {
     ignored.and_then(|mask| u64::from_str_radix(mask, 16).ok()).is_some_and(|mask| mask & 1 == 1)
 }
 
-/// Waits until `done` returns true; panics after [`PATIENCE`].
+/// Waits until `done` returns true; panics after [`WAIT_MAX`].
 pub fn until(what: &str, mut done: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !done() {
-        assert!(begun.elapsed() < PATIENCE, "waited too long for: {what}");
+        assert!(begun.elapsed() < WAIT_MAX, "waited too long for: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -82,15 +82,18 @@ impl Running {
     pub fn start(command: &mut Command) -> (Self, BufReader<std::process::ChildStderr>) {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the process starts");
         let mut err = BufReader::new(child.stderr.take().expect("a pipe"));
-        let (mut line, mut said) = (String::new(), String::new());
+        let (mut line, mut output) = (String::new(), String::new());
         // The capture has begun when the line that describes the source is printed.
         while !["simulation", "AF_XDP ", "TPACKET_V3 ", "pcap "]
             .iter()
             .any(|s| line.starts_with(&format!("netgrain: {s}")))
         {
             line.clear();
-            assert!(err.read_line(&mut line).expect("text") > 0, "the process ended before the capture began: {said}");
-            said.push_str(&line);
+            assert!(
+                err.read_line(&mut line).expect("text") > 0,
+                "the process ended before the capture began: {output}"
+            );
+            output.push_str(&line);
         }
         (Self(child), err)
     }
@@ -110,22 +113,22 @@ impl Running {
             if is_reached(&report["live"]) {
                 return;
             }
-            assert!(begun.elapsed() < PATIENCE, "waited too long for: {what}: {report}");
+            assert!(begun.elapsed() < WAIT_MAX, "waited too long for: {what}: {report}");
         }
     }
 
     /// Waits for the end of the process.
-    pub fn end(mut self, mut err: BufReader<std::process::ChildStderr>) -> Said {
-        let mut said = Said { status: None, out: String::new(), err: String::new() };
+    pub fn end(mut self, mut err: BufReader<std::process::ChildStderr>) -> Output {
+        let mut output = Output { status: None, out: String::new(), err: String::new() };
         let mut out = self.0.stdout.take().expect("a pipe");
         let rest = std::thread::spawn(move || {
             let mut text = String::new();
             err.read_to_string(&mut text).map(|_| text)
         });
-        out.read_to_string(&mut said.out).expect("text");
-        said.err = rest.join().expect("a reader").expect("text");
-        said.status = self.0.wait().expect("the process ends").code();
-        said
+        out.read_to_string(&mut output.out).expect("text");
+        output.err = rest.join().expect("a reader").expect("text");
+        output.status = self.0.wait().expect("the process ends").code();
+        output
     }
 }
 
@@ -148,21 +151,21 @@ pub fn objects(out: &str) -> Vec<serde_json::Value> {
 /// The number of lost packets in the final report of `record --json`. The ledger closes, and the exit status says
 /// whether packets were lost: a busy machine may lose some, but all of them are counted.
 #[track_caller]
-pub fn lost_in_report(said: &Said) -> u64 {
-    let last = objects(&said.out).pop().expect("a report");
+pub fn lost_in_report(output: &Output) -> u64 {
+    let last = objects(&output.out).pop().expect("a report");
     let report = &last["report"];
     let number = |key: &str| report[key].as_u64().unwrap_or_else(|| panic!("no {key}: {last}"));
     let lost = number("lost_total");
     assert_eq!(report["residue"], 0, "{last}");
     assert_eq!(number("offered"), number("stored") + number("filtered") + lost, "{last}");
-    assert_eq!(said.status, Some(i32::from(lost > 0)), "{said:?}");
+    assert_eq!(output.status, Some(i32::from(lost > 0)), "{output:?}");
     lost
 }
 
 /// The number of packets that a query finds in a store; 0 if the store has none yet.
 pub fn stored_packets(store: &Path) -> u64 {
-    let said = run(&["packets", "--store", arg(store), "--count", "--json"]);
-    objects(&said.out).pop().and_then(|counted| counted["packets"].as_u64()).unwrap_or(0)
+    let output = run(&["packets", "--store", arg(store), "--count", "--json"]);
+    objects(&output.out).pop().and_then(|counted| counted["packets"].as_u64()).unwrap_or(0)
 }
 
 /// Asserts that the output of `demo --json` is consistent: every data type contains every packet, and the queries of

@@ -3,7 +3,7 @@
 
 #![allow(dead_code, reason = "each test program uses its own part")]
 
-use crate::common::{Running, Said, arg, objects, say, signal, until};
+use crate::common::{Output, Running, arg, objects, run_command, signal, until};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -11,7 +11,7 @@ use testkit::{Port, Sandbox, TempDir};
 
 /// A network namespace with the veth pairs `feed`–`eth1`, into which tests send, and `eth2`–`sink`, at which they
 /// receive.
-pub struct Ground {
+pub struct Testbed {
     _sandbox: Sandbox,
     /// The other end of `eth1`.
     pub feed: Port,
@@ -29,7 +29,7 @@ pub struct Engine {
     err: BufReader<std::process::ChildStderr>,
 }
 
-impl Ground {
+impl Testbed {
     pub fn new(test: &str) -> Option<Self> {
         let mut unshare = testkit::tool(test, "unshare")?;
         testkit::tool(test, "nsenter")?;
@@ -67,15 +67,15 @@ impl Ground {
     }
 
     /// Runs a command line to its end.
-    pub fn run(&self, line: &str) -> Said {
-        say(&mut self.shell(line))
+    pub fn run(&self, line: &str) -> Output {
+        run_command(&mut self.shell(line))
     }
 
     /// Runs a command line that must succeed.
-    pub fn yes(&self, line: &str) -> Said {
-        let said = self.run(line);
-        assert_eq!(said.status, Some(0), "{line}: {said:?}");
-        said
+    pub fn run_ok(&self, line: &str) -> Output {
+        let output = self.run(line);
+        assert_eq!(output.status, Some(0), "{line}: {output:?}");
+        output
     }
 
     /// Starts command lines in the background; their output is discarded.
@@ -93,21 +93,21 @@ impl Ground {
     }
 
     /// The statistics of a group, after a check of their equations.
-    pub fn books(&self, group: &str) -> serde_json::Value {
-        let said = self.run(&format!("netgrain group stats -i eth1 {group} --json"));
-        let books = objects(&said.out).pop().unwrap_or_else(|| panic!("no statistics: {said:?}"));
-        assert_accounting_balances(&books);
-        books
+    pub fn stats(&self, group: &str) -> serde_json::Value {
+        let output = self.run(&format!("netgrain group stats -i eth1 {group} --json"));
+        let stats = objects(&output.out).pop().unwrap_or_else(|| panic!("no statistics: {output:?}"));
+        assert_accounting_balances(&stats);
+        stats
     }
 
     /// Waits until the group has `count` members.
     pub fn wait_for_members(&self, group: &str, count: usize) {
-        until("members", || self.books(group)["members"].as_array().map_or(0, Vec::len) == count);
+        until("members", || self.stats(group)["members"].as_array().map_or(0, Vec::len) == count);
     }
 
     /// Waits until the group has received `count` packets.
     pub fn wait_for_packets(&self, group: &str, count: u64) {
-        until("packets", || self.books(group)["received"] == count);
+        until("packets", || self.stats(group)["received"] == count);
     }
 }
 
@@ -115,21 +115,21 @@ impl Engine {
     /// Ends the engine, which must have lost no packet.
     pub fn end(self) {
         signal(&self.running.0, "INT");
-        let said = self.running.end(self.err);
-        assert_eq!(said.status, Some(0), "{said:?}");
+        let output = self.running.end(self.err);
+        assert_eq!(output.status, Some(0), "{output:?}");
     }
 }
 
 /// Asserts the accounting equations of docs/reference/groups.md.
-pub fn assert_accounting_balances(books: &serde_json::Value) {
-    let number = |of: &serde_json::Value, key: &str| of[key].as_u64().unwrap_or_else(|| panic!("no {key}: {books}"));
-    let group = |key| number(books, key);
-    assert_eq!(books["accounting_errors"], serde_json::json!([]), "{books}");
-    assert_eq!(group("received"), group("dropped") + group("no_member") + group("passed"), "{books}");
-    let members = books["members"].as_array().expect("members").iter().chain([&books["departed"]]);
+pub fn assert_accounting_balances(stats: &serde_json::Value) {
+    let number = |of: &serde_json::Value, key: &str| of[key].as_u64().unwrap_or_else(|| panic!("no {key}: {stats}"));
+    let group = |key| number(stats, key);
+    assert_eq!(stats["accounting_errors"], serde_json::json!([]), "{stats}");
+    assert_eq!(group("received"), group("dropped") + group("no_member") + group("passed"), "{stats}");
+    let members = stats["members"].as_array().expect("members").iter().chain([&stats["departed"]]);
     let copies: u64 =
         members.map(|member| ["delivered", "refused", "lost"].iter().map(|k| number(member, k)).sum::<u64>()).sum();
-    assert_eq!(group("copies"), copies, "{books}");
+    assert_eq!(group("copies"), copies, "{stats}");
 }
 
 /// The frames in a file of a member.

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use testkit::TempDir;
 
 /// The time after which a wait has failed. Tests assert no durations, so it is long enough for a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const WAIT_MAX: Duration = Duration::from_secs(120);
 
 /// The ring size of tests: small enough for parallel tests, and small enough to be filled.
 pub const RING: u64 = 8 << 20;
@@ -93,11 +93,11 @@ pub fn start(plan: &Plan) -> Capture {
     Capture::start(plan).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// Waits until `done` returns true; panics after [`PATIENCE`].
+/// Waits until `done` returns true; panics after [`WAIT_MAX`].
 pub fn until(what: &str, mut done: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !done() {
-        assert!(begun.elapsed() < PATIENCE, "waited too long for: {what}");
+        assert!(begun.elapsed() < WAIT_MAX, "waited too long for: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -106,7 +106,7 @@ pub fn until(what: &str, mut done: impl FnMut() -> bool) {
 pub fn until_offered(capture: &Capture, packets: u64) {
     let begun = Instant::now();
     while capture.report().counts.offered < packets {
-        assert!(begun.elapsed() < PATIENCE, "{packets} packets were not offered: {:?}", capture.report());
+        assert!(begun.elapsed() < WAIT_MAX, "{packets} packets were not offered: {:?}", capture.report());
         std::thread::sleep(Duration::from_millis(5));
     }
 }
