@@ -294,7 +294,7 @@ fn groups_in_a_parquet_file_equal_those_in_json() {
     let output = flows(&store, &["--top", "3", "--parquet", arg(&file)]);
     assert!(output.status == Some(0) && output.err.contains("3 groups into"), "{output:?}");
     let file = dir.join("empty.parquet");
-    let said = flows(&store, &["--group", "src", "--parquet", arg(&file), "port 1 and port 2 and port 3"]);
+    let output = flows(&store, &["--group", "src", "--parquet", arg(&file), "port 1 and port 2 and port 3"]);
     assert_eq!(output.status, Some(1), "{output:?}");
 }
 

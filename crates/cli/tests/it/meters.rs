@@ -104,7 +104,7 @@ fn assert_equal(program: &str, theirs: &SumsByPair, ours: &SumsByPair, unit: u64
 }
 
 fn run_program(command: &mut Command) -> (String, String) {
-    let out = command.env("TZ", "UTC").run_program().expect("the program runs");
+    let out = command.env("TZ", "UTC").output().expect("the program runs");
     assert!(out.status.success(), "{command:?}: {}", String::from_utf8_lossy(&out.stderr));
     [out.stdout, out.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).into()
 }
@@ -227,7 +227,7 @@ fn other_meters_agree_on_1000_real_connections() {
     let Some(traces) = testkit::traces(test) else { return };
     let Some(mut zcat) = testkit::tool(test, "gzip") else { return };
     let (compressed, dir) = (traces.join("zeek/echo-connections.pcap.gz"), TempDir::new(test));
-    let out = zcat.args(["-dc", arg(&compressed)]).run_program().expect("gzip runs");
+    let out = zcat.args(["-dc", arg(&compressed)]).output().expect("gzip runs");
     assert!(out.status.success() && !out.stdout.is_empty(), "{}", compressed.display());
     let capture = dir.join("echo.pcap");
     std::fs::write(&capture, out.stdout).expect("a file");
