@@ -28,7 +28,7 @@ static void stop(int signal) {
 
 static int show(void *user, const netgrain_flow *f) {
     sums *s = user;
-    const netgrain_direction *there = &f->directions[0], *back = &f->directions[1];
+    const netgrain_direction *forward = &f->directions[0], *reverse = &f->directions[1];
     char src[INET6_ADDRSTRLEN], dst[INET6_ADDRSTRLEN];
     int family = f->ip_version == 4 ? AF_INET : AF_INET6;
     inet_ntop(family, f->src, src, sizeof src);
@@ -36,16 +36,17 @@ static int show(void *user, const netgrain_flow *f) {
     printf("%" PRIu64 " %" PRIu32 " %s %" PRIu64 " %" PRIu64 " protocol %d %s %d %s %d packets %" PRIu64 " %" PRIu64
            " bytes %" PRIu64 " %" PRIu64 " end %d",
            f->id, f->record_index, f->interface_name, f->first, f->last, f->protocol, src, f->src_port, dst, f->dst_port,
-           there->packets, back->packets, there->bytes, back->bytes, f->end_reason);
+           forward->packets, reverse->packets, forward->bytes, reverse->bytes, f->end_reason);
     /* An older library does not have these. */
     for (int i = 0; i < 2 && NETGRAIN_HAS(f, tunnel_seq_last); i++) {
         if (f->tunnel_seq_first[i] == NETGRAIN_NONE) continue;
-        printf(" tunnel %s %" PRIu64 " to %" PRIu64, i == 0 ? "there" : "back", f->tunnel_seq_first[i], f->tunnel_seq_last[i]);
+        printf(" tunnel %s %" PRIu64 " to %" PRIu64, i == 0 ? "forward" : "reverse",
+               f->tunnel_seq_first[i], f->tunnel_seq_last[i]);
     }
     printf("\n");
     fflush(stdout);
-    s->packets += there->packets + back->packets;
-    s->bytes += there->bytes + back->bytes;
+    s->packets += forward->packets + reverse->packets;
+    s->bytes += forward->bytes + reverse->bytes;
     return 0;
 }
 

@@ -502,7 +502,7 @@ fn the_c_examples_tell_what_the_rust_examples_tell() {
         ] {
             let args: Vec<String> = [store.as_str()].iter().chain(&rest).map(|arg| (*arg).to_owned()).collect();
             let mut reported = Vec::new();
-            flows::tell(&args, &mut reported).expect("an answer");
+            flows::run(&args, &mut reported).expect("an answer");
             let out = Command::new(&program).args(&args).output().expect("it runs");
             assert_eq!(stdout(&out), String::from_utf8(reported).expect("text"), "{rest:?}");
             assert_eq!(stdout(&out).lines().count(), records + 1, "{rest:?}: {out:?}");
@@ -518,7 +518,7 @@ fn the_c_examples_tell_what_the_rust_examples_tell() {
         {
             let args: Vec<String> = [store.as_str()].iter().chain(&rest).map(|arg| (*arg).to_owned()).collect();
             let mut reported = Vec::new();
-            series_example::tell(&args, &mut reported).expect("an answer");
+            series_example::run(&args, &mut reported).expect("an answer");
             let out = Command::new(&program).args(&args).output().expect("it runs");
             assert_eq!(stdout(&out), String::from_utf8(reported).expect("text"), "{rest:?}");
             assert_eq!(stdout(&out).lines().count(), rows + 1, "{rest:?}: {out:?}");
@@ -543,7 +543,7 @@ fn the_examples_say_what_is_wrong() {
             let err = String::from_utf8_lossy(&out.stderr).into_owned();
             assert!(out.status.code() == Some(2) && err.lines().count() == 1 && err.contains(says), "{out:?}");
             let args: Vec<String> = args.iter().map(|a| (*a).to_owned()).collect();
-            let tell = if is_flows { flows::tell } else { series_example::tell };
+            let tell = if is_flows { flows::run } else { series_example::run };
             let said = tell(&args, &mut Vec::new()).expect_err("an error").to_string();
             assert!(said.contains(says), "{said}");
         }
