@@ -387,7 +387,7 @@ fn records_go_through_a_parquet_file_and_through_ipfix_and_are_asked_alike() {
     assert_eq!(cut.status, Some(1), "{}", cut.err);
     assert!(
         cut.err.contains("all.ipfix: the message at byte")
-            && cut.err.contains("is cut off; what came before it has been read"),
+            && cut.err.contains("is incomplete; all messages before it have been read"),
         "{}",
         cut.err
     );
