@@ -292,8 +292,8 @@ fn the_community_id_equals_that_of_other_programs() {
     let test = "the_community_id_equals_that_of_other_programs";
     let store = TempDir::new(test);
     let mut writer = writer(store.path(), "eth1");
-    // From the tests of `wire` and from the specification (corelight/community-id-spec): TCP, an ICMP echo (type 8, code 0), and
-    // IPv6.
+    // From the tests of `wire` and from the specification (corelight/community-id-spec): TCP, an ICMP echo (type 8,
+    // code 0), and IPv6.
     let keys = [
         ("128.232.110.120", "66.35.250.204", 34_855, 80, IpProtocol::TCP, "1:LQU9qZlK+B5F3KDmev6m5PMibrg="),
         ("192.168.0.89", "192.168.0.1", 0, 8 << 8, IpProtocol::ICMP, "1:X0snYXpgwiv9TZtqg64sgzUn6Dk="),

@@ -159,7 +159,11 @@ fn a_damaged_input_gives_what_precedes_and_status_one() {
     std::fs::write(&file, &whole[..whole.len() - 1]).expect("cut");
     let said = run(&["convert", arg(&file), "-w", arg(&out)]);
     assert_eq!(said.status, Some(1), "{said:?}");
-    assert!(said.err.contains("99 of 99 packets") && said.err.contains("what precedes is converted"), "{}", said.err);
+    assert!(
+        said.err.contains("99 of 99 packets") && said.err.contains("the part before it was converted"),
+        "{}",
+        said.err
+    );
     assert_eq!(run(&["check", arg(&out), "--sent", "99"]).status, Some(0));
 }
 
