@@ -226,7 +226,7 @@ fn python(mut python: Command, program: &str, transport: &str, some: &[Record], 
     let mut printed = String::new();
     out.read_to_string(&mut printed).expect("its totals");
     let mut errors = String::new();
-    collector.0.stderr.take().expect("its complaints").read_to_string(&mut errors).expect("text");
+    collector.0.stderr.take().expect("standard error").read_to_string(&mut errors).expect("text");
     assert_eq!(printed.trim(), format!("{} {} {}", want.flows, want.packets, want.octets), "{protocol:?}: {errors}");
 }
 
