@@ -351,10 +351,10 @@ fn every_wrong_use_of_flows_and_series_is_an_error_with_code_and_text() {
 #include <string.h>
 static netgrain_error e;
 static netgrain_flows *n;
-static void say(int failed) { printf("%d %d %s\n", failed, (int)e.code, e.text); memset(&e, 0, sizeof e); }
+static void show(int failed) { printf("%d %d %s\n", failed, (int)e.code, e.text); memset(&e, 0, sizeof e); }
 static int reenter(void *user, const netgrain_flow *f) {
     const netgrain_flow *other; (void)user; (void)f;
-    say(netgrain_flows_next(n, &other, &e));
+    show(netgrain_flows_next(n, &other, &e));
     netgrain_flows_stop(n);
     return 0;
 }
@@ -362,29 +362,29 @@ int main(void) {
     netgrain_query q = NETGRAIN_QUERY_ALL, other = NETGRAIN_QUERY_ALL;
     const char *none[] = {"eth9"};
     const netgrain_flow *f; const netgrain_second *s; netgrain_series *m;
-    say(netgrain_flows_open(NULL, &q, 0, &e) == NULL);
-    say(netgrain_flows_open("/no/such/store", NULL, 0, &e) == NULL);
-    say(netgrain_flows_open("/no/such/store", &q, 0, &e) == NULL);
-    other.version = 99; say(netgrain_series_open(STORE, &other, &e) == NULL);
-    other = q; other.filter = "hots 1.2.3.4"; say(netgrain_flows_open(STORE, &other, 0, &e) == NULL);
-    other = q; other.filter = "less 64"; say(netgrain_flows_open(STORE, &other, 0, &e) == NULL);
-    other = q; other.filter = "udp"; say(netgrain_series_open(STORE, &other, &e) == NULL);
-    other = q; other.from = 2; other.to = 1; say(netgrain_flows_open(STORE, &other, 0, &e) == NULL);
-    other = q; other.flags = NETGRAIN_FOLLOW | NETGRAIN_NO_RING; say(netgrain_series_open(STORE, &other, &e) == NULL);
-    other = q; other.interfaces = none; other.interface_count = 1; say(netgrain_series_open(STORE, &other, &e) == NULL);
-    say(netgrain_flows_next(NULL, &f, &e));
-    say(netgrain_series_next(NULL, &s, &e));
+    show(netgrain_flows_open(NULL, &q, 0, &e) == NULL);
+    show(netgrain_flows_open("/no/such/store", NULL, 0, &e) == NULL);
+    show(netgrain_flows_open("/no/such/store", &q, 0, &e) == NULL);
+    other.version = 99; show(netgrain_series_open(STORE, &other, &e) == NULL);
+    other = q; other.filter = "hots 1.2.3.4"; show(netgrain_flows_open(STORE, &other, 0, &e) == NULL);
+    other = q; other.filter = "less 64"; show(netgrain_flows_open(STORE, &other, 0, &e) == NULL);
+    other = q; other.filter = "udp"; show(netgrain_series_open(STORE, &other, &e) == NULL);
+    other = q; other.from = 2; other.to = 1; show(netgrain_flows_open(STORE, &other, 0, &e) == NULL);
+    other = q; other.flags = NETGRAIN_FOLLOW | NETGRAIN_NO_RING; show(netgrain_series_open(STORE, &other, &e) == NULL);
+    other = q; other.interfaces = none; other.interface_count = 1; show(netgrain_series_open(STORE, &other, &e) == NULL);
+    show(netgrain_flows_next(NULL, &f, &e));
+    show(netgrain_series_next(NULL, &s, &e));
     n = netgrain_flows_open(STORE, &q, 0, &e);
     if (!n) { puts(e.text); return 0; }
-    say(netgrain_flows_next(n, NULL, &e));
-    say((int)netgrain_flows_loop(n, 0, NULL, NULL, &e));
+    show(netgrain_flows_next(n, NULL, &e));
+    show((int)netgrain_flows_loop(n, 0, NULL, NULL, &e));
     printf("%d\n", (int)netgrain_flows_loop(n, 0, reenter, NULL, &e));
     printf("%d", netgrain_flows_next(n, &f, &e)); printf(" %d\n", f == NULL);
     netgrain_flows_close(n);
     m = netgrain_series_open(STORE, &q, &e);
     if (!m) { puts(e.text); return 0; }
-    say(netgrain_series_next(m, NULL, &e));
-    say((int)netgrain_series_loop(m, 0, NULL, NULL, &e));
+    show(netgrain_series_next(m, NULL, &e));
+    show((int)netgrain_series_loop(m, 0, NULL, NULL, &e));
     netgrain_series_stop(m);
     printf("%d\n", netgrain_series_next(m, &s, &e));
     netgrain_series_close(m);

@@ -76,26 +76,26 @@ fn every_wrong_use_is_an_error_with_code_and_text() {
 #include <stdio.h>
 #include <string.h>
 static netgrain_error e;
-static void say(int failed) { printf("%d %d %s\n", failed, (int)e.code, e.text); memset(&e, 0, sizeof e); }
+static void show(int failed) { printf("%d %d %s\n", failed, (int)e.code, e.text); memset(&e, 0, sizeof e); }
 int main(void) {
     netgrain_query q = NETGRAIN_QUERY_ALL, other = NETGRAIN_QUERY_ALL;
     const char *missing[] = {"/no/such/file.pcap"}, *null[] = {NULL}, *binary[] = {"\xff\xfe"};
     netgrain_packet p; netgrain_origin o; netgrain_cost c; uint64_t t;
-    say(netgrain_open_store(NULL, &q, &e) == NULL);
-    say(netgrain_open_store("/no/such/store", NULL, &e) == NULL);
-    other.version = 99; say(netgrain_open_store("/no/such/store", &other, &e) == NULL);
-    other = q; other.flags = 64; say(netgrain_open_store("/no/such/store", &other, &e) == NULL);
-    other = q; other.filter = "hots 1.2.3.4"; say(netgrain_open_files(missing, 1, &other, &e) == NULL);
-    other = q; other.interface_count = 2; say(netgrain_open_store("/no/such/store", &other, &e) == NULL);
-    other = q; other.from = 2; other.to = 1; say(netgrain_open_files(missing, 1, &other, &e) == NULL);
-    say(netgrain_open_files(NULL, 0, &q, &e) == NULL);
-    say(netgrain_open_files(null, 1, &q, &e) == NULL);
-    say(netgrain_open_files(binary, 1, &q, &e) == NULL);
-    say(netgrain_next(NULL, &p, &e));
-    say(netgrain_get_origin(NULL, 0, &o, &e));
-    say((int)netgrain_loop(NULL, 0, NULL, NULL, &e));
-    say(netgrain_time("soon", &t, &e));
-    say(netgrain_check_filter("port http and", &e));
+    show(netgrain_open_store(NULL, &q, &e) == NULL);
+    show(netgrain_open_store("/no/such/store", NULL, &e) == NULL);
+    other.version = 99; show(netgrain_open_store("/no/such/store", &other, &e) == NULL);
+    other = q; other.flags = 64; show(netgrain_open_store("/no/such/store", &other, &e) == NULL);
+    other = q; other.filter = "hots 1.2.3.4"; show(netgrain_open_files(missing, 1, &other, &e) == NULL);
+    other = q; other.interface_count = 2; show(netgrain_open_store("/no/such/store", &other, &e) == NULL);
+    other = q; other.from = 2; other.to = 1; show(netgrain_open_files(missing, 1, &other, &e) == NULL);
+    show(netgrain_open_files(NULL, 0, &q, &e) == NULL);
+    show(netgrain_open_files(null, 1, &q, &e) == NULL);
+    show(netgrain_open_files(binary, 1, &q, &e) == NULL);
+    show(netgrain_next(NULL, &p, &e));
+    show(netgrain_get_origin(NULL, 0, &o, &e));
+    show((int)netgrain_loop(NULL, 0, NULL, NULL, &e));
+    show(netgrain_time("soon", &t, &e));
+    show(netgrain_check_filter("port http and", &e));
     /* Without an error structure, and with NULL for every argument. */
     netgrain_open_store(NULL, NULL, NULL); netgrain_next(NULL, NULL, NULL); netgrain_get_cost(NULL, &c);
     netgrain_get_cost(NULL, NULL); netgrain_stop(NULL); netgrain_close(NULL);

@@ -91,7 +91,7 @@ impl fmt::Display for ColumnsError {
             }
             Self::Rows { path, what, from, rows } => {
                 write!(f, "{}: {what}; {rows} rows from row {from} on cannot be read; ", path.display())?;
-                f.write_str("the result lacks them, and has the other rows of the file")
+                f.write_str("the other rows of the file are in the result")
             }
             Self::Hint { path, what } => write!(f, "{}: {what}", path.display()),
             Self::NoInterface { store, name, known } if known.is_empty() => {

@@ -265,7 +265,7 @@ impl<T: Schema> Polls<T> {
         }
         self.at = self.at.max(now);
         let mut streams = Vec::new();
-        for name in self.query.asked()? {
+        for name in self.query.selected_interfaces()? {
             let known = self.names.iter().position(|n| *n == name);
             let interface = known.unwrap_or_else(|| {
                 self.names.push(name.clone());

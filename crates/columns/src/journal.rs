@@ -32,7 +32,7 @@ const MAGIC: [u8; 4] = *b"NGJ7";
 /// Bytes of the header.
 const HEADER: usize = 24;
 
-/// Greatest length of a journal, whatever the configuration says: offsets in it have 32 bits.
+/// Greatest length of a journal, regardless of the configuration: offsets in a journal have 32 bits.
 pub const MAX_BYTES: u64 = 1 << 30;
 
 /// Greatest number of unsynced bytes that are kept in memory in case a sync fails.

@@ -99,10 +99,10 @@ impl<'a> PresenceMap<'a> {
             ALL => (places, &[][..]),
             SOME => {
                 let bits = bytes.split_off(..places.div_ceil(8))?;
-                let behind = if places.is_multiple_of(8) { 0 } else { bits.last()? >> (places % 8) };
+                let excess_bits = if places.is_multiple_of(8) { 0 } else { bits.last()? >> (places % 8) };
                 let count = bits.iter().map(|byte| byte.count_ones() as usize).sum();
                 // Bits after the last position must be zero.
-                (behind == 0 && count > 0 && count < places).then_some((count, bits))?
+                (excess_bits == 0 && count > 0 && count < places).then_some((count, bits))?
             }
             _ => return None,
         };

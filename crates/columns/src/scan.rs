@@ -327,10 +327,10 @@ impl Part {
         }
     }
 
-    fn read(&self, asked: &[Column]) -> Result<Batch, ColumnsError> {
+    fn read(&self, selected: &[Column]) -> Result<Batch, ColumnsError> {
         let rows = self.sealed.rows(self.group);
-        let mut columns = Vec::with_capacity(asked.len());
-        for column in asked {
+        let mut columns = Vec::with_capacity(selected.len());
+        for column in selected {
             let leaves = self.sealed.pages(self.group, column.paths())?;
             // `each` is called outside of `guarded`, so that a panic of the caller is not reported as damage.
             let values = guarded(&self.sealed.path, || {
@@ -479,23 +479,23 @@ fn values(cells: Cells) -> Values {
 fn growing(
     journal: &LoadedJournal<Record>,
     query: &Query,
-    asked: &[Column],
+    selected: &[Column],
     each: &mut impl FnMut(&Batch),
 ) -> Option<()> {
-    let timed = [asked, &[Column::First, Column::Last, Column::Id]].concat();
+    let timed = [selected, &[Column::First, Column::Last, Column::Id]].concat();
     let mut blocks = journal.blocks()?;
     let mut flats = Vec::new();
     for column in Record::columns() {
         let flat = blocks.next(&column)?;
-        if timed.iter().any(|asked| asked.name() == column.path) {
+        if timed.iter().any(|selected| selected.name() == column.path) {
             flats.push((column, flat));
         }
     }
     let places: Vec<u32> = (0..u32::try_from(journal.len()).ok()?).collect();
     for rows in places.chunks(ROWS) {
         let mut batch = Batch { rows: rows.len(), columns: Vec::new() };
-        for asked in &timed {
-            let (column, flat) = flats.iter().find(|(column, _)| column.path == asked.name())?;
+        for selected in &timed {
+            let (column, flat) = flats.iter().find(|(column, _)| column.path == selected.name())?;
             let mut cells = Cells::default();
             flat.spell(column.value_type, rows, &mut RowContext::default(), &mut cells);
             batch.columns.push(values(cells));

@@ -176,7 +176,7 @@ pub trait Encode: Send {
     /// Passes on the incomplete message.
     fn flush(&mut self, now: Timestamp, out: MessageSink<'_>);
 
-    /// Begins a new session, with a collector that knows no templates. Discards the incomplete message and returns the
+    /// Begins a new session, with a collector that has no templates. Discards the incomplete message and returns the
     /// number of records and rows in it.
     fn restart(&mut self) -> u32;
 }

@@ -17,8 +17,8 @@ pub enum Value<'a> {
     Real(f64),
     /// A member of an enumeration.
     Word(&'static str),
-    /// A 64-bit identifier, as a decimal number; a string in JSON, because readers that only know floating point would
-    /// round it.
+    /// A 64-bit identifier, as a decimal number; a string in JSON, because readers that only support floating point
+    /// would round it.
     Id(u64),
     /// A timestamp.
     Time(Timestamp),
