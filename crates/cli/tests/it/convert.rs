@@ -163,9 +163,9 @@ fn a_damaged_input_is_converted_up_to_the_damage_and_exits_1() {
     let output = run(&["convert", arg(&file), "-w", arg(&out)]);
     assert_eq!(output.status, Some(1), "{output:?}");
     assert!(
-        said.err.contains("99 of 99 packets") && output.err.contains("the part before it was converted"),
+        output.err.contains("99 of 99 packets") && output.err.contains("the part before it was converted"),
         "{}",
-        said.err
+        output.err
     );
     assert_eq!(run(&["check", arg(&out), "--sent", "99"]).status, Some(0));
 }
