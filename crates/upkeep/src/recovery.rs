@@ -158,7 +158,7 @@ impl<D: Device> Recovery<D> {
             if !named.any(|name| self.volume.device.exists(&hour.join(name))) {
                 // A marker that cannot be removed has no file, so it has no effect.
                 for span in [None, Some(span)] {
-                    let _ = out_of_order::take_back(&mut self.volume.device, &root, stem, span);
+                    let _ = out_of_order::remove_marker(&mut self.volume.device, &root, stem, span);
                 }
             }
         }

@@ -325,7 +325,7 @@ impl OpenFile {
         let stem = names::stem(self.start, self.queue, self.copy);
         out_of_order::write_marker(device, root, &stem, self.span())?;
         if *before != stem {
-            out_of_order::take_back(device, root, before, None)?;
+            out_of_order::remove_marker(device, root, before, None)?;
         }
         self.has_marker = Some(stem);
         Ok(())
@@ -334,7 +334,7 @@ impl OpenFile {
     /// Undoes [`Self::note`] because another file has the name.
     pub fn take_back<D: Device>(&mut self, device: &mut D, root: &Path) -> io::Result<()> {
         match &self.has_marker {
-            Some(stem) => out_of_order::take_back(device, root, stem, self.span()),
+            Some(stem) => out_of_order::remove_marker(device, root, stem, self.span()),
             None => Ok(()),
         }
     }

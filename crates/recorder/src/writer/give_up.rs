@@ -119,7 +119,7 @@ impl<D: Device> Writer<D> {
         let _ = self.device.remove(&file.hidden_index);
         if let Some(stem) = &file.has_marker {
             let root = self.config.folder();
-            let _ = out_of_order::take_back(&mut self.device, &root, stem, None);
+            let _ = out_of_order::remove_marker(&mut self.device, &root, stem, None);
         }
     }
 }

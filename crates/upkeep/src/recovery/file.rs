@@ -380,7 +380,7 @@ impl<'v, D: Device> FileRecovery<'v, D> {
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
                     if noted.is_some() {
                         let root = self.root();
-                        out_of_order::take_back(&mut self.volume.device, &root, &called.stem, noted)?;
+                        out_of_order::remove_marker(&mut self.volume.device, &root, &called.stem, noted)?;
                     }
                 }
                 other => {
@@ -413,7 +413,7 @@ impl<'v, D: Device> FileRecovery<'v, D> {
         };
         out_of_order::write_marker(&mut self.volume.device, &root, stem, Some(span))?;
         if self.called.stem != stem {
-            out_of_order::take_back(&mut self.volume.device, &root, &self.called.stem, None)?;
+            out_of_order::remove_marker(&mut self.volume.device, &root, &self.called.stem, None)?;
         }
         Ok(Some(span))
     }

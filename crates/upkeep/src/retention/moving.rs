@@ -220,7 +220,7 @@ impl<D: Housekeeping> RetentionWorker<D> {
     ) -> Result<bool, Failed> {
         self.held.begin_search();
         let hour = self.interfaces[shelf].files.folder_of(key.hour());
-        let lock = match self.device.lock_out(&hour) {
+        let lock = match self.device.lock_for_removal(&hour) {
             Ok(Some(lock)) => Some(lock),
             Ok(None) => {
                 if self.hold_back(shelf, key.hour(), at) < self.rules.wait {

@@ -146,7 +146,7 @@ impl<D: Housekeeping> RetentionWorker<D> {
             return true;
         }
         let folder = self.interfaces[shelf].folder.clone();
-        match self.device.lock_out(&folder) {
+        match self.device.lock_for_removal(&folder) {
             Ok(Some(lock)) => {
                 self.interfaces[shelf].keeping = Some(lock);
                 true
@@ -165,7 +165,7 @@ impl<D: Housekeeping> RetentionWorker<D> {
     /// Locks the hour directory of a file.
     fn lock_hour(&mut self, shelf: usize, key: Key, at: ClockReading, may_wait: bool, overrules: bool) -> HourLock {
         let hour = self.interfaces[shelf].files.folder_of(key.hour());
-        match self.device.lock_out(&hour) {
+        match self.device.lock_for_removal(&hour) {
             Ok(Some(lock)) => {
                 self.held.release((shelf, key.hour()));
                 HourLock::Free(lock)
@@ -272,7 +272,7 @@ impl<D: Housekeeping> RetentionWorker<D> {
             let span = noted.insert(listed).get(which);
             span.map_or(Ok(()), |span| {
                 let span = (span != Span::UNKNOWN).then_some(span);
-                out_of_order::take_back(&mut self.device, folder, &key.stem(), span)
+                out_of_order::remove_marker(&mut self.device, folder, &key.stem(), span)
             })
         });
         if let Err(e) = outcome {

@@ -141,7 +141,7 @@ fn disorder_is_a_note_and_what_has_lost_its_note_is_told_and_noted_again() {
 #[test]
 fn notes_go_to_the_archive_with_their_files_and_those_of_removed_files_are_forgotten() {
     let stream = set_back(&mut Prng::new(4));
-    for fault in [Fault { elsewhere: Some("archive"), ..Fault::default() }, Fault::default()] {
+    for fault in [Fault { second_volume: Some("archive"), ..Fault::default() }, Fault::default()] {
         let device = MemoryDevice::new(1);
         assert!(run(&stream, device.clone(), config(), &mut Prng::new(1), |_, _, _| true).done);
         let expected = notes(&device.files(), &root());

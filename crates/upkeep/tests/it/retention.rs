@@ -261,7 +261,7 @@ fn a_look_at_what_has_not_changed_costs_folders_and_not_files() {
 const ARCHIVE: &str = "archive";
 
 fn archiving() -> (Fault, Rules) {
-    let fault = Fault { elsewhere: Some(ARCHIVE), ..Fault::default() };
+    let fault = Fault { second_volume: Some(ARCHIVE), ..Fault::default() };
     (fault, Rules { max_size: Some(1500), archive: Some(ARCHIVE.into()), ..Rules::default() })
 }
 
@@ -269,7 +269,7 @@ fn archiving() -> (Fault, Rules) {
 fn an_archive_that_is_full_or_missing_is_told_and_waited_for_until_the_volume_is_nearly_full() {
     let (fault, rules) = archiving();
     let absent = Fault { missing: Some(ARCHIVE), ..fault };
-    let full = Fault { elsewhere_capacity: Some(1000), ..fault };
+    let full = Fault { second_volume_capacity: Some(1000), ..fault };
     for (trouble, says) in [(absent, "mount it"), (full, "bytes are to be moved there")] {
         let device = MemoryDevice::new(1);
         let all: Vec<u64> = (0..4).map(|i| NOW - 10 + i).collect();
@@ -328,8 +328,8 @@ fn while_a_copy_waits_for_the_archive_room_is_made_of_what_comes_after_it() {
     let mut worker = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules);
     assert_eq!(worker.step(steady(0), false), Progress::More);
     let mut job = worker.send_out().expect("the oldest file is to be archived");
-    let mut elsewhere = device.clone();
-    assert!((0..4).all(|_| job.step(&mut elsewhere)), "it is copied in several steps");
+    let mut archive_device = device.clone();
+    assert!((0..4).all(|_| job.step(&mut archive_device)), "it is copied in several steps");
     // Its volume hangs now; nothing else is archived, and nothing is removed that the archive should have.
     assert_eq!((worker.step(steady(1), true), worker.send_out().is_none()), (Progress::Waiting, true));
     let used: u64 = 4 * 1100;
@@ -338,7 +338,7 @@ fn while_a_copy_waits_for_the_archive_room_is_made_of_what_comes_after_it() {
     assert_eq!(progress.last(), Some(&Progress::Waiting));
     let gone = removed(&worker.take_events());
     assert_eq!(gone, [(path("eth1", all[1], "pcap"), RemovalReason::Space)], "the one that is out stays");
-    assert!(job.is_called_off() && !job.step(&mut elsewhere));
+    assert!(job.is_called_off() && !job.step(&mut archive_device));
     worker.take_back(job);
     assert_eq!(archived(&device).len(), 0);
     device.set_fault(fault);
