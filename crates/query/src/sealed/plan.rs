@@ -309,7 +309,7 @@ fn plan(
     let all = (order == FileOrder::OutOfOrder).then_some(0..blocks as usize);
     let pieces = all.or_else(|| plan.in_pieces()).unwrap_or(0..0);
     if !pieces.is_empty() {
-        match indexed.reader.parts(&indexed.file, pieces.clone()) {
+        match indexed.reader.sub_blocks(&indexed.file, pieces.clone()) {
             Ok(found) => parts = found,
             Err(e) => remarks.push(unreadable(e)),
         }

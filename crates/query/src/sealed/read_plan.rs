@@ -172,12 +172,12 @@ fn stretches(block: &BlockRead, parts: &SubBlocks) -> Option<Vec<SubBlockRange>>
     let mut out: Vec<SubBlockRange> = Vec::new();
     for part in (0..SUB_BLOCKS).filter(|part| block.sub_blocks.has(*part)) {
         // A sub-block within a long record contains no record start.
-        let Some(stretch) = parts.stretch(part..part + 1, bytes, block.range.after) else { continue };
+        let Some(range) = parts.range_of(part..part + 1, bytes, block.range.after) else { continue };
         match out.last_mut() {
-            Some(last) if last.bytes.end == stretch.bytes.start => {
-                (last.bytes.end, last.after) = (stretch.bytes.end, stretch.after);
+            Some(last) if last.bytes.end == range.bytes.start => {
+                (last.bytes.end, last.after) = (range.bytes.end, range.after);
             }
-            _ => out.push(stretch),
+            _ => out.push(range),
         }
     }
     let sum: u64 = out.iter().map(|s| u64::from(s.bytes.end - s.bytes.start)).sum();

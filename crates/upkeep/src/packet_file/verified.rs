@@ -70,7 +70,7 @@ impl VerifiedIndex {
         let sealed = reader.is_sealed();
         let blocks = reader.blocks().to_vec();
         let mut promises = Vec::with_capacity(blocks.len());
-        let parts = reader.parts(source, 0..blocks.len())?;
+        let parts = reader.sub_blocks(source, 0..blocks.len())?;
         for ((i, b), parts) in blocks.iter().enumerate().zip(parts) {
             let rows = reader.rows(source, i)?;
             let Block { number, bytes, crc, first_record, first, last, .. } = *b;

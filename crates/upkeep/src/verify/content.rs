@@ -341,7 +341,7 @@ fn denied<D: Device>(source: &DeviceFile<'_, D>, content: &Content) -> io::Resul
             let spots = reader.sub_block_mask(source, need)?;
             let at = reader.blocks().iter().position(|b| b.number as usize == *block);
             let Some(at) = at else { continue };
-            let known = reader.parts(source, at..at + 1)?.first().is_some_and(|parts| !parts.is_unknown());
+            let known = reader.sub_blocks(source, at..at + 1)?.first().is_some_and(|parts| !parts.is_unknown());
             let is_denied = |spots: &SubBlockMask| if known { !spots.has(*part) } else { !spots.is_somewhere() };
             if spots.get(at).is_some_and(is_denied) {
                 return Ok(Some((*block, need.clone())));
