@@ -7,7 +7,7 @@
 //! of each sub-block. Groups are folded as those of other kinds are, but only if no false positives follow, because
 //! each wrongly marked column costs a read of 64 KiB.
 //!
-// PERF: 9 instructions per host of a packet. It was 24 with whole groups in memory, where a row is measured by shifts
+// PERF: 9 instructions per host of a packet. It was 24 with whole groups in memory, where a row is found by shifts
 // within a word. With the two halves in separate arrays, rows are separate 16-bit elements, and the second row is
 // computed from the first.
 
@@ -15,7 +15,7 @@ use crate::set::Group;
 use crate::sub_blocks::{SUB_BLOCKS, SubBlockMask};
 
 /// Groups while the block is being filled. With 1500 pairs of host and sub-block in a block, one in thirty other hosts
-/// is wrongly measured.
+/// is wrongly found.
 const GROUPS: usize = 64;
 
 /// Rows in each half of a group.

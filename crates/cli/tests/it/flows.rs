@@ -461,7 +461,7 @@ fn damage_in_the_middle_of_a_journal_costs_its_batch_and_is_told_by_everybody() 
     assert_eq!(said.status, Some(0), "{said:?}");
     let aside = common::walk(&store).into_iter().find(|path| arg(path).ends_with(".flows.damaged")).expect("kept");
     assert!(
-        reported(&said, "360 flow records") && reported(&said, arg(&aside)) && !reported(&said, "not written whole"),
+        reported(&said, "360 flow records") && reported(&said, arg(&aside)) && !reported(&said, "incomplete batch"),
         "{said:?}"
     );
     assert!(std::fs::read(&aside).is_ok_and(|kept| kept == bytes) && !journal.exists());
@@ -476,7 +476,7 @@ fn damage_in_the_middle_of_a_journal_costs_its_batch_and_is_told_by_everybody() 
     let said = flows(&store, &["--json"]);
     assert_eq!((said.status, ids(&said)), (Some(0), 360), "{}", said.err);
     let said = run(&["repair", arg(&store)]);
-    assert!(said.status == Some(0) && reported(&said, "were not written whole"), "{said:?}");
+    assert!(said.status == Some(0) && reported(&said, "incomplete batch"), "{said:?}");
     assert!(common::walk(&store).iter().all(|path| !arg(path).ends_with(".damaged")));
 }
 

@@ -60,7 +60,7 @@ fn what_is_no_capture_cannot_be_judged_and_is_called_what_it_is() {
     std::fs::write(&empty, "").expect("a file");
     std::fs::create_dir(&folder).expect("a folder");
     std::fs::write(folder.join("readme"), "by hand").expect("a file");
-    for (path, what) in [(&text, "not a capture"), (&empty, "is empty"), (&folder, "no packet file lies in it")] {
+    for (path, what) in [(&text, "not a capture"), (&empty, "is empty"), (&folder, "contains no packet file")] {
         let said = run(&["verify", arg(path)]);
         assert_eq!(said.status, Some(2), "{said:?}");
         assert!(said.out.contains(arg(path)) && said.out.contains(what), "{said:?}");
@@ -94,7 +94,7 @@ fn a_sound_store_is_a_yes_and_left_as_it_is() {
     for verb in [&["repair", "--dry-run"][..], &["repair"]] {
         let said = run(&[verb, &[arg(&store)]].concat());
         assert_eq!((said.status, said.out.lines().count()), (Some(0), 1), "{said:?}");
-        assert!(said.out.contains(arg(&store)) && said.out.contains("nothing to mend"), "{said:?}");
+        assert!(said.out.contains(arg(&store)) && said.out.contains("nothing to repair"), "{said:?}");
     }
     assert_eq!(run(&["repair", arg(&file)]).status, Some(0));
     let after = walk(&store).into_iter().filter(|path| before.0.contains(path)).collect();
@@ -240,7 +240,7 @@ fn flow_records_and_rows_are_known_and_their_damage_is_told() {
         let said = run(&["verify", "--json", arg(file)]);
         assert_eq!((said.status, &objects(&said.out)[0]["verified"]["row_files"]), (Some(0), &1.into()), "{said:?}");
     }
-    assert!(run(&["repair", arg(&store)]).out.contains("nothing to mend"));
+    assert!(run(&["repair", arg(&store)]).out.contains("nothing to repair"));
     assert_eq!(run(&["repair", arg(&files[0])]).status, Some(0));
     // Cut, and in an hour that is not its own: what is wrong is said; repair puts the first aside and leaves the
     // second.
@@ -255,7 +255,7 @@ fn flow_records_and_rows_are_known_and_their_damage_is_told() {
     assert!(!files[0].exists() && moved.exists());
     assert!(PathBuf::from(format!("{}.damaged", arg(&files[0]))).exists());
     std::fs::write(&files[0], "PAR1").expect("cut");
-    assert!(run(&["verify", arg(&files[0])]).out.contains("4 bytes are no Parquet file"));
+    assert!(run(&["verify", arg(&files[0])]).out.contains("a file of 4 bytes is too short for Parquet"));
 }
 
 #[test]
@@ -343,10 +343,10 @@ fn after_a_kill_the_answer_names_what_mends() {
     let file = std::fs::File::options().write(true).open(&open).expect("the file");
     file.set_len(5000).expect("cut");
     let said = run(&["verify", arg(&store)]);
-    assert!(said.status == Some(1) && said.out.contains("netgrain repair mends it"), "{said:?}");
+    assert!(said.status == Some(1) && said.out.contains("netgrain repair or the next recorder"), "{said:?}");
     assert!(said.out.contains("lost, unknown: what a dead recorder lost"), "{said:?}");
     let said = ask();
-    assert!(said.status == Some(1) && said.err.contains("netgrain repair mends it"), "{said:?}");
+    assert!(said.status == Some(1) && said.err.contains("netgrain repair or the next recorder"), "{said:?}");
     assert_eq!(run(&["repair", arg(&store)]).status, Some(0));
     let said = ask();
     assert!(!said.err.contains("repair") && !said.err.contains("verify"), "it is mended: {said:?}");
@@ -492,7 +492,7 @@ fn a_file_of_records_that_is_cut_off_is_put_aside() {
     std::fs::write(&file, &bytes[..bytes.len() / 2]).expect("the file");
     assert_eq!(wrong(&run(&["verify", "--json", "--store", arg(&store)])), ["frame"]);
     let said = run(&["repair", "--dry-run", "--store", arg(&store)]);
-    assert!(said.status == Some(1) && said.out.contains("would mend"), "{said:?}");
+    assert!(said.status == Some(1) && said.out.contains("would repair"), "{said:?}");
     let said = run(&["repair", "--store", arg(&store)]);
     assert!(said.status == Some(0) && said.out.contains(".flows.parquet.damaged"), "{said:?}");
     assert!(walk(&store).iter().any(|path| path.to_string_lossy().ends_with(".flows.parquet.damaged")));

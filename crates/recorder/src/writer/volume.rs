@@ -40,7 +40,7 @@ impl VolumeFailure {
         }
     }
 
-    /// True while the failed operation must not be has_pending_retry.
+    /// True while the failed operation must not be retried.
     pub fn pauses(&self, now: Duration) -> bool {
         now < self.retry_at
     }
