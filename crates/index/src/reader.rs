@@ -274,7 +274,7 @@ impl Reader {
     pub fn sub_block_mask(&mut self, source: &impl ReadAt, need: &KeyCondition) -> io::Result<Vec<SubBlockMask>> {
         let plan = SetQuery::of(need);
         match &self.kind {
-            IndexState::Growing { entries, .. } => Ok(entries.iter().map(|e| plan.spots(&e.sets)).collect()),
+            IndexState::Growing { entries, .. } => Ok(entries.iter().map(|e| plan.sub_block_mask(&e.sets)).collect()),
             IndexState::Sealed { front, host_sub_blocks: places, .. } => {
                 let source = CountingReader { source, front, read: Cell::new(0) };
                 let mut stripes =

@@ -186,7 +186,7 @@ impl Cutter {
     fn close(&mut self, end: u64, jobs: &mut Vec<Job>) {
         let Some(first) = self.segment.take() else { return };
         self.last = self.last.max(self.block.last());
-        if self.block.has_anything(end) {
+        if self.block.has_content(end) {
             jobs.push(Job::Write(self.block.partial_block(end, true, &self.memory, self.seen)));
         }
         jobs.push(Job::Close {

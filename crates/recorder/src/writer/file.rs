@@ -71,9 +71,9 @@ struct Accepted {
 }
 
 impl OpenFile {
-    /// Moves a prepared file to its hour directory under a hidden name and creates its growing index. If the file begins
-    /// before the end of an earlier file, `marker_root` is the directory of the interface, which then gets an out-of-order
-    /// marker.
+    /// Moves a prepared file to its hour directory under a hidden name and creates its growing index. If the file
+    /// begins before the end of an earlier file, `marker_root` is the directory of the interface, which then gets an
+    /// out-of-order marker.
     pub fn place<D: Device>(
         device: &mut D,
         (data, prepared): (FileId, &Path),

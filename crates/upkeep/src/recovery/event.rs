@@ -102,8 +102,8 @@ impl fmt::Display for Event {
             ),
             Self::Bounded { folder, examined } => write!(
                 f,
-                "{}: searched the {examined} newest directories for files of killed recorders; netgrain repair searches \
-                 all",
+                "{}: searched the {examined} newest directories for files of killed recorders; netgrain repair \
+                 searches all",
                 folder.display()
             ),
             Self::Trouble { path, error } => {

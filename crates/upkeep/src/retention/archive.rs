@@ -216,8 +216,8 @@ impl Move {
                 self.close(device);
                 if (offset, crc) != (bytes, wanted) {
                     let text = format!(
-                        "{bytes} bytes were written, but reading them back gave {offset} bytes or other contents; check \
-                         the volume of the archive"
+                        "{bytes} bytes were written, but reading them back gave {offset} bytes or other contents; \
+                         check the volume of the archive"
                     );
                     return Err(Failed::Archive { path: self.hidden(part.ending), text });
                 }

@@ -236,8 +236,8 @@ impl<D: Housekeeping> RetentionWorker<D> {
         let parts = self.interfaces[interface].files.parts(&key);
         let gone = if moving.rename(&mut self.device)? {
             self.forget(interface, &key);
-            let room = parts.iter().map(|part| part.allocated).sum();
-            parts.last().map(|part| RemovedFile { path: part.path.clone(), room })
+            let allocated = parts.iter().map(|part| part.allocated).sum();
+            parts.last().map(|part| RemovedFile { path: part.path.clone(), allocated })
         } else if moving.is_finished() {
             self.remove(interface, key, at)
         } else {

@@ -149,8 +149,8 @@ impl FindingKind {
             }
             Self::Index | Self::Keys | Self::NoIndex | Self::Ledger => "netgrain repair rebuilds the index",
             Self::Stale => {
-                "netgrain index rebuilds the index; if the capture was not changed on purpose, check the volume (dmesg, \
-                 smartctl)"
+                "netgrain index rebuilds the index; if the capture was not changed on purpose, check the volume \
+                 (dmesg, smartctl)"
             }
             Self::Leftover => "netgrain repair or the next recorder of this interface recovers it",
             Self::Unmarked => {

@@ -425,7 +425,7 @@ fn check_nothing_is_lost(files: &Surviving, all: &BTreeMap<PathBuf, Vec<u8>>, no
     let visible = |path: &Path| !path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
     for (path, content) in all {
         let in_archive = Path::new(ARCHIVE).join(path.strip_prefix("store").expect("in the store"));
-        let copies: Vec<&Vec<u8>> = [path.clone(), there].iter().filter_map(|p| files.get(p)).collect();
+        let copies: Vec<&Vec<u8>> = [path.clone(), in_archive].iter().filter_map(|p| files.get(p)).collect();
         let is_packets = path.extension().is_some_and(|e| e == "pcap");
         assert!(!copies.is_empty() || !is_packets, "{note}: {} is lost", path.display());
         assert!(copies.iter().all(|copy| *copy == content), "{note}: {} is changed", path.display());
