@@ -321,7 +321,7 @@ fn foreign_captures_are_indexed_queried_and_checked_but_not_changed() {
     let output = run(&["packets", "-r", arg(&one), "--count"]);
     assert_eq!(output.status, Some(1));
     assert!(
-        said.out.starts_with("19 999 packets") && output.err.contains("the length of the capture has changed"),
+        output.out.starts_with("19 999 packets") && output.err.contains("the length of the capture has changed"),
         "{output:?}"
     );
     assert!(output.err.contains("it was cut short"), "{}", output.err);
