@@ -84,7 +84,7 @@ pub struct OfferedRing {
     /// The ring's memory.
     pub memory: Arc<RingMemory>,
     /// The registry that admits the ring's listeners.
-    pub hub: Arc<ListenerRegistry>,
+    pub registry: Arc<ListenerRegistry>,
     /// The ring's parameters.
     pub shape: RingParameters,
 }
@@ -92,8 +92,8 @@ pub struct OfferedRing {
 impl OfferedRing {
     /// The ring that this producer writes.
     pub fn of(producer: &Producer) -> Self {
-        let (memory, hub) = (Arc::clone(producer.memory()), Arc::clone(producer.registry()));
-        Self { memory, hub, shape: producer.config().shape() }
+        let (memory, registry) = (Arc::clone(producer.memory()), Arc::clone(producer.registry()));
+        Self { memory, registry, shape: producer.config().shape() }
     }
 }
 
@@ -256,7 +256,7 @@ impl Clients {
     fn dismiss(&mut self, index: usize) {
         let client = self.connections.swap_remove(index);
         for (ring, slot) in self.rings.iter().zip(client.slots.unwrap_or_default()) {
-            ring.hub.leave(slot);
+            ring.registry.leave(slot);
         }
     }
 }
@@ -314,7 +314,7 @@ fn greet(
     let mut joined = JoinGuard { rings, slots: Vec::new() };
     let mut answers = Vec::new();
     for ring in rings {
-        match ring.hub.join(&name, mode, false) {
+        match ring.registry.join(&name, mode, false) {
             Ok((state, place)) => {
                 joined.slots.push(state.slot);
                 if !sys::limits::is_available_to_clients(&state.cursor.memory().as_fd()) {
@@ -355,7 +355,7 @@ struct JoinGuard<'a> {
 impl Drop for JoinGuard<'_> {
     fn drop(&mut self) {
         for (ring, slot) in self.rings.iter().zip(&self.slots) {
-            ring.hub.leave(*slot);
+            ring.registry.leave(*slot);
         }
     }
 }

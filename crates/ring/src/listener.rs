@@ -72,14 +72,14 @@ impl Listener {
     /// [`JoinError`].
     pub fn join(
         memory: &Arc<RingMemory>,
-        hub: &Arc<ListenerRegistry>,
+        registry: &Arc<ListenerRegistry>,
         shape: RingParameters,
         name: &str,
         mode: Mode,
     ) -> Result<Self, JoinError> {
-        let (state, place) = hub.join(name, mode, false)?;
+        let (state, place) = registry.join(name, mode, false)?;
         let ListenerState { slot, cursor, .. } = state;
-        Ok(Self::new(Arc::clone(memory), cursor, shape, mode, place, Registration::Slot(Arc::clone(hub), slot)))
+        Ok(Self::new(Arc::clone(memory), cursor, shape, mode, place, Registration::Slot(Arc::clone(registry), slot)))
     }
 
     pub(crate) fn new(
@@ -335,8 +335,8 @@ fn settled(memory: &RingMemory) -> Option<(u64, u64)> {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if let Registration::Slot(hub, slot) = &self.stay {
-            hub.leave(*slot);
+        if let Registration::Slot(registry, slot) = &self.stay {
+            registry.leave(*slot);
         }
     }
 }

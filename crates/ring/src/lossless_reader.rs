@@ -12,7 +12,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct LosslessReader {
     memory: Arc<RingMemory>,
-    hub: Arc<ListenerRegistry>,
+    registry: Arc<ListenerRegistry>,
     cursor: Arc<CursorPage>,
     slot: u8,
     read: u64,
@@ -26,12 +26,12 @@ impl LosslessReader {
     ///
     /// # Errors
     /// [`JoinError`].
-    pub fn join(memory: &Arc<RingMemory>, hub: &Arc<ListenerRegistry>, name: &str) -> Result<Self, JoinError> {
-        let (state, place) = hub.join(name, Mode::Lossless, true)?;
+    pub fn join(memory: &Arc<RingMemory>, registry: &Arc<ListenerRegistry>, name: &str) -> Result<Self, JoinError> {
+        let (state, place) = registry.join(name, Mode::Lossless, true)?;
         let place = place.ok_or(JoinError::NoAnswer)?;
         Ok(Self {
             memory: Arc::clone(memory),
-            hub: Arc::clone(hub),
+            registry: Arc::clone(registry),
             cursor: state.cursor,
             slot: state.slot,
             read: place.desc,
@@ -110,6 +110,6 @@ fn end_of(desc: &Desc) -> Option<u64> {
 
 impl Drop for LosslessReader {
     fn drop(&mut self) {
-        self.hub.leave(self.slot);
+        self.registry.leave(self.slot);
     }
 }

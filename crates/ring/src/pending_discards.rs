@@ -63,10 +63,10 @@ impl PendingDiscards {
     }
 
     /// Adds losses due to lossless readers to the listener registry, as far as it has not counted them.
-    pub fn attribute_loss(&mut self, hub: &ListenerRegistry) {
+    pub fn attribute_loss(&mut self, registry: &ListenerRegistry) {
         for p in &mut self.0 {
             if let Discard::Lost { cause: Cause::RingFull, gate } = p.discard {
-                hub.attribute_loss(gate, p.packets - p.reported);
+                registry.attribute_loss(gate, p.packets - p.reported);
                 p.reported = p.packets;
             }
         }

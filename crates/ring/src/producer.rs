@@ -36,7 +36,7 @@ const LAST_TIMEOUT: Duration = Duration::from_secs(10);
 /// The producer of a ring.
 pub struct Producer {
     memory: Arc<RingMemory>,
-    hub: Arc<ListenerRegistry>,
+    registry: Arc<ListenerRegistry>,
     config: Config,
     /// Stream position and descriptor index of the next write.
     pos: u64,
@@ -72,7 +72,7 @@ impl Producer {
         let memory = Arc::new(RingMemory::create(&config.shape(), config.prefault)?);
         let mut producer = Self {
             memory,
-            hub: Arc::default(),
+            registry: Arc::default(),
             pos: config.start,
             desc: 0,
             controls: 0,
@@ -103,7 +103,7 @@ impl Producer {
 
     /// The registry that admits listeners.
     pub fn registry(&self) -> &Arc<ListenerRegistry> {
-        &self.hub
+        &self.registry
     }
 
     /// The configuration in force, with every value rounded.
@@ -229,7 +229,7 @@ impl Producer {
 
     /// Serves the join and leave requests of listeners, and reads the cursors of the lossless readers.
     pub fn service(&mut self) {
-        for request in self.hub.requests() {
+        for request in self.registry.requests() {
             match request {
                 Request::Join { slot, cursor, patient, reply } => {
                     self.publish();
@@ -240,8 +240,8 @@ impl Producer {
                     let _ = reply.send(place);
                 }
                 Request::Leave { slot } => {
-                    self.pending.attribute_loss(&self.hub);
-                    self.hub.gone(slot);
+                    self.pending.attribute_loss(&self.registry);
+                    self.registry.gone(slot);
                     self.back_pressure.leave(slot);
                     self.update_back_pressure();
                 }
@@ -297,7 +297,7 @@ impl Producer {
         self.publish();
         self.memory.control.set_losses(&self.tally);
         self.memory.control.set_ended();
-        self.hub.close();
+        self.registry.close();
         true
     }
 
@@ -395,7 +395,7 @@ impl Producer {
             && self.back_pressure.held_up_for(gate, now) > patience
         {
             self.back_pressure.leave(gate);
-            self.hub.expire(gate);
+            self.registry.expire(gate);
             self.update_back_pressure();
         }
     }
@@ -455,7 +455,7 @@ impl Producer {
 
     #[cold]
     fn write_pending(&mut self) {
-        self.pending.attribute_loss(&self.hub);
+        self.pending.attribute_loss(&self.registry);
         if self.segment_limit.is_none() {
             // The stream begins with a segment; all other descriptors wait for the first segment.
             return;
@@ -471,6 +471,6 @@ impl Producer {
 impl Drop for Producer {
     fn drop(&mut self) {
         self.memory.control.set_ended();
-        self.hub.close();
+        self.registry.close();
     }
 }

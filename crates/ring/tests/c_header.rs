@@ -158,7 +158,7 @@ fn start_both(program: &Path, engine: &Engine, mode: &str) -> [std::process::Chi
     rust.args(["--exact", "the_rust_example_counts", "--ignored", "--nocapture"]);
     rust.env(SOCKET, &engine.path).env(MODE, mode);
     let both = [start(c), start(rust)];
-    until("both listen", || engine.hub.listeners().len() == 2);
+    until("both listen", || engine.registry.listeners().len() == 2);
     both
 }
 

@@ -22,13 +22,13 @@ fn serve_until<T>(p: &mut Producer, thread: JoinHandle<T>) -> T {
 }
 
 fn gate(p: &mut Producer) -> LosslessReader {
-    let (memory, hub) = (Arc::clone(p.memory()), Arc::clone(p.registry()));
-    serve_until(p, std::thread::spawn(move || LosslessReader::join(&memory, &hub, "recorder").expect("a place")))
+    let (memory, registry) = (Arc::clone(p.memory()), Arc::clone(p.registry()));
+    serve_until(p, std::thread::spawn(move || LosslessReader::join(&memory, &registry, "recorder").expect("a place")))
 }
 
 fn foreign_gate(p: &mut Producer) -> Listener {
-    let OfferedRing { memory, hub, shape } = OfferedRing::of(p);
-    let join = move || Listener::join(&memory, &hub, shape, "stuck", Mode::Lossless).expect("a place");
+    let OfferedRing { memory, registry, shape } = OfferedRing::of(p);
+    let join = move || Listener::join(&memory, &registry, shape, "stuck", Mode::Lossless).expect("a place");
     serve_until(p, std::thread::spawn(join))
 }
 

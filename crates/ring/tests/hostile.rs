@@ -69,7 +69,7 @@ fn garbage_and_mutated_hellos_never_stop_the_server_from_serving() {
     let mut prng = Prng::new(testkit::seed("garbage_and_mutated_hellos_never_stop_the_server_from_serving"));
     let mut engine = Engine::start("garbage", config());
     behave(&engine, 20);
-    until("the good one has left", || engine.hub.listeners().is_empty());
+    until("the good one has left", || engine.registry.listeners().is_empty());
     let before = open_descriptors();
     let null = File::open("/dev/null").expect("/dev/null");
     let mut goal = 20;
@@ -107,7 +107,7 @@ fn garbage_and_mutated_hellos_never_stop_the_server_from_serving() {
             behave(&engine, goal);
         }
     }
-    until("everybody has left", || engine.hub.listeners().is_empty());
+    until("everybody has left", || engine.registry.listeners().is_empty());
     until("every descriptor is closed again", || open_descriptors() <= before);
     assert_eq!(engine.finish().stored, goal);
 }

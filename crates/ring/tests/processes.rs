@@ -100,7 +100,7 @@ fn the_body_of_another_process() {
         Some("engine") => {
             let engine = Engine::start_at(socket, config(), 0o600, AttachPolicy::default());
             println!("> open");
-            until("the listener is there", || engine.hub.listeners().len() == 1);
+            until("the listener is there", || engine.registry.listeners().len() == 1);
             engine.feed(u64::MAX);
             wait_for_parent();
             Ok("done".into())
@@ -182,21 +182,21 @@ fn a_killed_listener_frees_its_slot_and_a_killed_gate_stops_blocking() {
     let mut lossy = Other::start("hold lossy", &engine.path);
     let mut gate = Other::start("hold gate", &engine.path);
     assert_eq!((lossy.says(), gate.says()), ("holding".into(), "holding".into()));
-    assert_eq!(engine.hub.listeners().len(), 2);
+    assert_eq!(engine.registry.listeners().len(), 2);
     engine.feed(u64::MAX);
     until("the ring is full because of the gate", || engine.lost() > 1000);
 
     lossy.child.kill().expect("SIGKILL");
-    until("the lossy listener's slot is free", || engine.hub.listeners().len() == 1);
+    until("the lossy listener's slot is free", || engine.registry.listeners().len() == 1);
     gate.child.kill().expect("SIGKILL");
-    until("the gate's slot is free", || engine.hub.listeners().is_empty());
+    until("the gate's slot is free", || engine.registry.listeners().is_empty());
     // A batch may have been under way; what comes after it must find room, a whole lap of it.
     let at = engine.offered();
     until("a batch has passed", || engine.offered() > at + 128);
     let lost = engine.lost();
     until("the writer has gone round the ring", || engine.offered() > at + 100_000);
     assert_eq!(engine.lost(), lost, "nothing is lost once the gate is gone");
-    let blamed = engine.hub.lost_by_reader();
+    let blamed = engine.registry.lost_by_reader();
     let (name, packets) = blamed.first_key_value().expect("the gate is remembered");
     assert_eq!(*name, format!("holder (pid {})", gate.child.id()));
     assert_eq!(*packets, lost, "every loss has its name");
@@ -209,7 +209,7 @@ fn a_gate_that_holds_too_long_is_expired_and_told_so() {
     let mut gate = Other::start("hold gate", &engine.path);
     assert_eq!(gate.says(), "holding");
     engine.feed(u64::MAX);
-    until("the writer gives the gate up", || engine.hub.listeners().iter().any(|l| l.expired));
+    until("the writer gives the gate up", || engine.registry.listeners().iter().any(|l| l.expired));
     gate.go_on();
     assert_eq!(gate.says(), "expired true");
 }
@@ -249,7 +249,7 @@ fn a_thousand_come_and_go_from_threads_and_processes_while_packets_flow() {
     for process in &mut processes {
         assert_eq!(process.says(), "done");
     }
-    until("everybody has left", || engine.hub.listeners().is_empty());
+    until("everybody has left", || engine.registry.listeners().is_empty());
     engine.pause();
     let tally = engine.finish();
     assert_eq!(tally.offered, engine.offered());
@@ -315,7 +315,7 @@ fn a_listener_that_attacks_the_memories_gets_errors_and_changes_nothing() {
         }
     }
     drop(witness);
-    until("everybody has left", || engine.hub.listeners().is_empty());
+    until("everybody has left", || engine.registry.listeners().is_empty());
     let tally = engine.finish();
     assert_eq!((tally.offered, tally.stored + engine.lost()), (50_000, 50_000));
 }
@@ -359,7 +359,7 @@ fn strangers_are_refused_in_words_and_the_socket_has_the_mode_it_was_given() {
     let members = Engine::start_at(&socket_path("gates"), config(), 0o666, policy);
     assert_eq!(as_nobody("try gate", &members.path), "welcome");
     for engine in [&private, &open, &lossy_only, &members] {
-        until("everybody has left", || engine.hub.listeners().is_empty());
+        until("everybody has left", || engine.registry.listeners().is_empty());
     }
 }
 
@@ -389,7 +389,7 @@ fn users_of_the_group_leave_room_for_each_other_and_for_the_owner() {
     assert_eq!(counts.iter().sum::<usize>(), 48, "{counts:?}");
     attach(&engine.path, Mode::Lossy, "owner").expect("welcome to the room that is kept for the owner");
     drop(greedy);
-    until("everybody has left", || engine.hub.listeners().is_empty());
+    until("everybody has left", || engine.registry.listeners().is_empty());
 
     // Silence of users that may listen, and of users that may not, keeps nobody out.
     let mut silent = [(1001, GROUP), (1002, GROUP), (1003, 1003)].map(|(uid, gid)| start("silent", uid, gid));

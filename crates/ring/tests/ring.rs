@@ -16,13 +16,13 @@ fn config() -> Config {
 
 /// Joins from another thread while the writer serves requests, as in life.
 fn gate(p: &mut Producer, name: &str) -> LosslessReader {
-    let (memory, hub, name) = (Arc::clone(p.memory()), Arc::clone(p.registry()), name.to_owned());
-    serve_until(p, std::thread::spawn(move || LosslessReader::join(&memory, &hub, &name).unwrap()))
+    let (memory, registry, name) = (Arc::clone(p.memory()), Arc::clone(p.registry()), name.to_owned());
+    serve_until(p, std::thread::spawn(move || LosslessReader::join(&memory, &registry, &name).unwrap()))
 }
 
 fn listener(p: &mut Producer, name: &str, mode: Mode) -> Listener {
-    let (OfferedRing { memory, hub, shape }, name) = (OfferedRing::of(p), name.to_owned());
-    serve_until(p, std::thread::spawn(move || Listener::join(&memory, &hub, shape, &name, mode).unwrap()))
+    let (OfferedRing { memory, registry, shape }, name) = (OfferedRing::of(p), name.to_owned());
+    serve_until(p, std::thread::spawn(move || Listener::join(&memory, &registry, shape, &name, mode).unwrap()))
 }
 
 fn serve_until<T>(p: &mut Producer, thread: std::thread::JoinHandle<T>) -> T {
@@ -392,12 +392,12 @@ fn note_positions(gate: &mut LosslessReader, all: &mut [u64]) {
 #[test]
 fn a_hostile_cursor_is_not_believed() {
     let mut p = Producer::new(config()).unwrap();
-    let (memory, hub, shape) = (Arc::clone(p.memory()), Arc::clone(p.registry()), OfferedRing::of(&p).shape);
+    let (memory, registry, shape) = (Arc::clone(p.memory()), Arc::clone(p.registry()), OfferedRing::of(&p).shape);
     let liar = serve_until(
         &mut p,
         std::thread::spawn(move || {
-            let l = Listener::join(&memory, &hub, shape, "liar", Mode::Lossless).unwrap();
-            (l, hub.listeners()[0].cursor.clone())
+            let l = Listener::join(&memory, &registry, shape, "liar", Mode::Lossless).unwrap();
+            (l, registry.listeners()[0].cursor.clone())
         }),
     );
     let mut honest = gate(&mut p, "honest");
@@ -495,12 +495,12 @@ fn a_tag_is_put_back_where_it_was() {
 #[test]
 fn a_thousand_listeners_come_and_go_under_load_and_each_starts_on_a_record() {
     let mut p = Producer::new(config()).unwrap();
-    let (memory, hub, shape) = (Arc::clone(p.memory()), Arc::clone(p.registry()), OfferedRing::of(&p).shape);
+    let (memory, registry, shape) = (Arc::clone(p.memory()), Arc::clone(p.registry()), OfferedRing::of(&p).shape);
     let storm = std::thread::spawn(move || {
         let (mut descs, mut buffer) = (Vec::new(), Vec::new());
         for i in 0..1000 {
             let mode = if i % 3 == 0 { Mode::Lossless } else { Mode::Lossy };
-            let mut l = Listener::join(&memory, &hub, shape.clone(), "guest", mode).unwrap();
+            let mut l = Listener::join(&memory, &registry, shape.clone(), "guest", mode).unwrap();
             l.next(64, &mut descs);
             for d in descs.iter().filter(|d| d.is_packet()) {
                 if let Some(record) = l.record(d, &mut buffer) {

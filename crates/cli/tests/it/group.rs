@@ -306,7 +306,7 @@ fn an_engine_that_stands_still_or_was_killed_is_no_success() {
     let member = ListenSession::join(&engine, "g");
     signal(&engine.running.0, "STOP");
     let asked = engine.group("stats", &["g"]);
-    assert!(asked.status == Some(2) && asked.err.contains("has not answered for 10 s"), "{asked:?}");
+    assert!(asked.status == Some(2) && asked.err.contains("has not responded for 10 s"), "{asked:?}");
     signal(&engine.running.0, "CONT");
     assert_eq!(engine.group("stats", &["g"]).status, Some(0), "it goes on");
     engine.running.0.kill().expect("it runs");
@@ -420,10 +420,10 @@ fn what_cannot_be_done_is_said_in_one_line() {
         ("create", &["g"][..], "already"),
         ("create", &["h", "--queues", "9"], "queue 9"),
         ("create", &["a/b"], "letters"),
-        ("join", &["x"], "there are g"),
-        ("join", &["g", "--class", "nobody"], "no class"),
+        ("join", &["x"], "the engine has g"),
+        ("join", &["g", "--class", "nosuch"], "not a class"),
         ("join", &["g", "--filter", "prot 5"], "filter"),
-        ("set-weight", &["g", "5", "2"], "nobody sits"),
+        ("set-weight", &["g", "5", "2"], "has no member"),
         ("delete", &["x"], "no group"),
     ] {
         let said = engine.group(verb, args);

@@ -296,7 +296,7 @@ fn several_ports_are_asked_each_and_one_that_does_not_answer_is_named() {
     }
     let said = group("stats", &both, &["one"]);
     assert!(
-        said.status == Some(2) && said.err.contains(".groups: there is no group") && said.err.contains(&d.name),
+        said.status == Some(2) && said.err.contains(".groups: no group") && said.err.contains(&d.name),
         "{said:?}"
     );
     let said = group("delete", &both, &["one"]);

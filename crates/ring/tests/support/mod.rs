@@ -74,7 +74,7 @@ pub fn until(what: &str, mut done: impl FnMut() -> bool) {
 /// See the module's text. Packets flow up to [`Engine::feed`]'s goal.
 pub struct Engine {
     pub path: PathBuf,
-    pub hub: Arc<ListenerRegistry>,
+    pub registry: Arc<ListenerRegistry>,
     pub memory: Arc<RingMemory>,
     reported: Arc<Told>,
     server: Option<Server>,
@@ -97,12 +97,12 @@ impl Engine {
     pub fn start_at(path: &Path, config: Config, mode: u32, policy: AttachPolicy) -> Self {
         let socket = sys::unix::Listener::bind(path, mode, None, None).expect("a socket");
         let producer = Producer::new(config).expect("a ring");
-        let (hub, memory) = (Arc::clone(producer.registry()), Arc::clone(producer.memory()));
+        let (registry, memory) = (Arc::clone(producer.registry()), Arc::clone(producer.memory()));
         let server = Server::start(socket, vec![OfferedRing::of(&producer)], policy).expect("a thread");
         let reported = Arc::<Told>::default();
         let ear = Arc::clone(&reported);
         let thread = std::thread::spawn(move || write(producer, &ear));
-        Self { path: path.to_owned(), hub, memory, reported, server: Some(server), thread: Some(thread) }
+        Self { path: path.to_owned(), registry, memory, reported, server: Some(server), thread: Some(thread) }
     }
 
     /// Lets packets flow until this many were offered in all; `u64::MAX` is a load without end.
