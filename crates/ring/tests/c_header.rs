@@ -87,7 +87,7 @@ fn the_layout_of_a_descriptor_is_the_same_in_c_and_rust() {
          NGL_MAGIC, NGL_BLOCK, NGL_HELLO); return 0; }}\n"
     );
     std::fs::write(&source, text).expect("a file");
-    let test = "a_descriptor_lies_in_c_as_it_lies_in_rust";
+    let test = "the_layout_of_a_descriptor_is_the_same_in_c_and_rust";
     let Some(program) = compile(test, "cc", &["-std=c11", "-O2"], &source, &folder) else { return };
     let out = Command::new(program).output().expect("the program runs");
     let ours = [
@@ -122,7 +122,7 @@ fn the_c_header_compiles_as_cpp() {
          ngl_record(r, d, b, 64); ngl_report(r); ngl_read_accounting(r); ngl_expired(r); ngl_ended(r); ngl_connected(r);\n\
          ngl_close(n); return 0; }\n";
     std::fs::write(&source, text).expect("a file");
-    let Some(program) = compile("the_header_is_also_cpp", "c++", &["-std=c++11", "-O2"], &source, &folder) else {
+    let Some(program) = compile("the_c_header_compiles_as_cpp", "c++", &["-std=c++11", "-O2"], &source, &folder) else {
         return;
     };
     let out = Command::new(program).output().expect("it runs");

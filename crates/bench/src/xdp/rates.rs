@@ -191,7 +191,7 @@ fn compete(frames: u64, rounds: u32, ports: &mut [Port; 2], contestants: &mut [C
             let contestant = &contestants[which];
             let port = &mut ports[contestant.port];
             if let Some(prepared) = &contestant.prepared {
-                let exchanged = port.steer.exchange(prepared.clone());
+                let exchanged = port.steer.swap(prepared.clone());
                 exchanged.map_err(|e| Stop::say(capture::afxdp::explain(PROGRAMMED.1, e)))?;
             }
             port.send(SETTLING)?;

@@ -8,7 +8,7 @@
 //! frames counted as sent.
 //!
 //! The peer's receive loop normally runs inside our own system call, once for each frame, so its ring never fills. With
-//! a receive thread of its own (`/sys/class/net/b/threaded`) the peer is faster, but runs concurrently and needs the
+//! a separate receive thread (`/sys/class/net/b/threaded`) the peer is faster, but runs concurrently and needs the
 //! queueing discipline. For frames of one size at full speed, frames made inside the kernel cost less: see
 //! [`live_frames`](crate::live_frames).
 
@@ -45,7 +45,7 @@ impl TransmitConfig {
 pub struct TransmitCounts {
     /// Frames that the driver accepted and did not report as dropped.
     pub sent: u64,
-    /// Frames that the driver dropped for lack of space in the next ring.
+    /// Frames that the driver dropped because the next ring was full.
     pub dropped: u64,
     /// Frames in flight: in our ring, or accepted by the driver and not yet completed.
     pub under_way: u64,
@@ -64,14 +64,14 @@ pub struct Transmitter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WaitFor {
     /// The driver has accepted all frames.
-    Taken,
+    AllAccepted,
     /// There is a free buffer.
-    Place,
+    FreeBuffer,
     /// The driver has completed all frames.
-    Back,
+    AllCompleted,
 }
 
-/// Time without progress of the driver after which a call gives up.
+/// Time without progress of the driver after which a call returns.
 const TIMEOUT: Duration = Duration::from_millis(100);
 
 impl Transmitter {
@@ -113,19 +113,19 @@ impl Transmitter {
         while done < count {
             let filled = self.sender.put(count - done, |index, place| fill(done + index, place));
             done += filled;
-            if !self.push(if filled == 0 { WaitFor::Place } else { WaitFor::Taken })? {
+            if !self.push(if filled == 0 { WaitFor::FreeBuffer } else { WaitFor::AllAccepted })? {
                 break;
             }
         }
         Ok(done)
     }
 
-    /// Waits until the driver has completed all frames; false if it made no progress for 100 ms.
+    /// Waits until the driver has completed all frames; false if the driver made no progress for 100 ms.
     ///
     /// # Errors
     /// As for [`Transmitter::send`].
     pub fn flush(&mut self) -> Result<bool, SourceError> {
-        self.push(WaitFor::Back)
+        self.push(WaitFor::AllCompleted)
     }
 
     /// The counters so far.
@@ -155,9 +155,9 @@ impl Transmitter {
         loop {
             let kicked = self.sender.kick().map_err(|e| self.failed("send", e))?;
             let reached = match until {
-                WaitFor::Taken => kicked == KickResult::Done,
-                WaitFor::Place => self.sender.free() > 0,
-                WaitFor::Back => kicked == KickResult::Done && self.sender.under_way() == 0,
+                WaitFor::AllAccepted => kicked == KickResult::Done,
+                WaitFor::FreeBuffer => self.sender.free() > 0,
+                WaitFor::AllCompleted => kicked == KickResult::Done && self.sender.under_way() == 0,
             };
             if reached {
                 return Ok(true);

@@ -52,7 +52,7 @@ fn the_way_is_chosen_by_traffic_and_port() {
         let generator = open("60", Method::Auto);
         let why = generator.description();
         assert!(
-            why.starts_with("AF_XDP transmit on a queue 0 (no live frames: a: the other end takes no XDP"),
+            why.starts_with("AF_XDP transmit on a queue 0 (no live frames: a: the peer does not accept XDP"),
             "{why}"
         );
     });

@@ -79,7 +79,7 @@ fn packets_of_another_link_type_are_counted_and_the_remark_says_which() {
     assert!(ended.outcome.is_ok());
     assert_eq!((ended.report.counts.stored, ended.lost(Cause::Source)), (20, 10));
     assert!(
-        ended.remarks("10 packets of link type 127 (IEEE802_11_RADIOTAP) were left out"),
+        ended.remarks("10 packets of link type 127 (IEEE802_11_RADIOTAP) were not read"),
         "{:?}",
         ended.report.warnings
     );
