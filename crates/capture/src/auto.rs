@@ -309,7 +309,7 @@ mod tests {
 
     #[test]
     fn the_facts_of_a_real_interface_come_from_the_kernel() {
-        let Some(sandbox) = Sandbox::new("auto::the_facts_of_a_real_port_are_the_kernels") else { return };
+        let Some(sandbox) = Sandbox::new("auto::the_facts_of_a_real_interface_come_from_the_kernel") else { return };
         assert!(
             choose("nothing0", false).expect_err("no such interface").to_string().contains("nothing0: cannot find")
         );
