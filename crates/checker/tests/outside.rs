@@ -29,7 +29,7 @@ fn system_time() -> Timestamp {
 
 #[test]
 fn the_checker_finds_the_withheld_frames_in_a_recording_of_tcpdump() {
-    const TEST: &str = "tcpdump_records_what_the_generator_sends_and_the_checker_knows_what_was_held_back";
+    const TEST: &str = "the_checker_finds_the_withheld_frames_in_a_recording_of_tcpdump";
     const SENT: u64 = 2000;
     let Some(mut tcpdump) = testkit::tool(TEST, "tcpdump") else { return };
     let Some(sandbox) = Sandbox::new(TEST) else { return };
@@ -67,7 +67,7 @@ fn the_checker_finds_the_withheld_frames_in_a_recording_of_tcpdump() {
 
 #[test]
 fn tshark_decodes_generated_frames_as_udp_with_valid_checksums() {
-    const TEST: &str = "tshark_finds_ordinary_udp_with_good_checksums";
+    const TEST: &str = "tshark_decodes_generated_frames_as_udp_with_valid_checksums";
     let Some(mut tshark) = testkit::tool(TEST, "tshark") else { return };
     let dir = TempDir::new(TEST);
     let file = fs::File::create(dir.join("1.pcap")).expect("a file");

@@ -123,7 +123,7 @@ impl<R: Read> Reader<R> {
     /// # Errors
     /// The defect of the file; packets lent before it are valid.
     #[inline]
-    #[allow(clippy::should_implement_trait, reason = "an Iterator cannot lend")]
+    #[allow(clippy::should_implement_trait, reason = "an Iterator cannot lend its items")]
     pub fn next(&mut self) -> Result<Option<Packet<'_>>, Error> {
         self.advance()?;
         Ok(self.current())

@@ -10,7 +10,8 @@ use wire::{Decoded, EtherType, Family, IpProtocol};
 /// Offset of the flags in a TCP header (RFC 9293, section 3.1).
 const TCP_FLAGS: usize = 13;
 
-/// Counts a packet in the time series. `decoded` is that of the captured `frame`; addresses are hashed under `key`.
+/// Counts a packet in the time series. `decoded` has the decoded headers of the captured `frame`; addresses are hashed
+/// with `key`.
 #[inline]
 pub fn count_packet(
     series_meter: &mut SeriesMeter,
@@ -60,7 +61,7 @@ fn address_hashes(frame: &[u8], decoded: &Decoded, key: u64) -> (u64, u64) {
     }
 }
 
-/// Hashes two consecutive addresses of `LEN` bytes, the first at `at`. Where the packet has an address family, both
+/// Hashes two consecutive addresses of `LEN` bytes, the first at `at`. If the packet has an address family, both
 /// addresses were captured.
 #[inline(always)]
 fn both<const LEN: usize>(frame: &[u8], at: usize, key: u64) -> (u64, u64) {
@@ -87,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_have_the_hashes_of_their_bytes_wherever_the_capture_ends() {
+    fn address_hashes_equal_the_plain_version_for_any_captured_length() {
         let mut bytes = [0; 90];
         let mut hashed = 0;
         for frame in [Frame::udp4([10, 1, 2, 3], 1, [192, 0, 2, 7], 2), Frame::tcp6([1; 8], 1, [2; 8], 2)] {

@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn programs_in_sbin_are_found_if_they_are_not_in_path() {
-        let test = "programs_of_the_administrator_are_found_off_the_path";
+        let test = "programs_in_sbin_are_found_if_they_are_not_in_path";
         let mut programs = std::fs::read_dir("/usr/sbin").into_iter().flatten().flatten();
         let Some(program) = programs.find(|entry| entry.path().is_file()) else {
             return skip(test, "no program in /usr/sbin");

@@ -19,7 +19,7 @@ fn os_error<T>(result: std::io::Result<T>) -> i32 {
 
 #[test]
 fn a_missing_interface_is_reported_as_enodev() {
-    let Some(sandbox) = Sandbox::new("what_does_not_exist_is_named_as_such") else { return };
+    let Some(sandbox) = Sandbox::new("a_missing_interface_is_reported_as_enodev") else { return };
     let mut netlink = sandbox.netlink();
     assert_eq!(os_error(netlink.link("nothing")), ENODEV);
     assert_eq!(os_error(netlink.link("a name longer than fifteen bytes")), ENODEV);
@@ -34,7 +34,7 @@ fn a_missing_interface_is_reported_as_enodev() {
 
 #[test]
 fn a_veth_pair_carries_only_the_frames_of_the_test() {
-    let Some(sandbox) = Sandbox::new("only_the_tests_frames_travel") else { return };
+    let Some(sandbox) = Sandbox::new("a_veth_pair_carries_only_the_frames_of_the_test") else { return };
     let (a, b) = sandbox.veth("a", "b");
     let mut reader = RawReader::new(&b);
     let frames: Vec<Vec<u8>> = (0..600u16).map(|i| vec![(i % 251) as u8; 60 + usize::from(i)]).collect();
@@ -45,7 +45,7 @@ fn a_veth_pair_carries_only_the_frames_of_the_test() {
 
 #[test]
 fn a_frame_longer_than_the_mtu_allows_is_refused() {
-    let Some(sandbox) = Sandbox::new("a_frame_longer_than_the_port_allows_is_refused") else { return };
+    let Some(sandbox) = Sandbox::new("a_frame_longer_than_the_mtu_allows_is_refused") else { return };
     let (a, b) = sandbox.veth("a", "b");
     let mut reader = RawReader::new(&b);
     assert!(RawSender::new(&a).try_send(&[vec![0; 60], vec![0; 1600], vec![0; 60]]).is_err());
@@ -131,7 +131,7 @@ fn an_interface_moves_to_another_sandbox() {
 fn dropping_the_sandbox_returns_the_thread_to_its_namespace() {
     let identity = || std::fs::read_link("/proc/thread-self/ns/net").expect("namespace of this thread");
     let home = identity();
-    let Some(sandbox) = Sandbox::new("dropping_the_sandbox_brings_the_thread_home") else { return };
+    let Some(sandbox) = Sandbox::new("dropping_the_sandbox_returns_the_thread_to_its_namespace") else { return };
     assert_ne!(identity(), home);
     let inside = std::thread::spawn(identity).join().expect("thread");
     assert_eq!(inside, identity(), "a new thread is in the namespace of its parent");

@@ -133,7 +133,7 @@ fn what_cannot_be_asked_is_named_with_advice() {
     refused(&ask(&["bytes > 5s"]), "`5s`", "`1M`");
     refused(&ask(&["--group", "source"]), "no field \"source\" to group by", "dport");
     refused(&ask(&["--group", "src/33/1"]), "src/33/1", "32 bits");
-    refused(&ask(&["--group", "host,src"]), "host and port are of either end", "group by");
+    refused(&ask(&["--group", "host,src"]), "host and port refer to both endpoints", "group by");
     refused(&ask(&["--by", "size"]), "no measure \"size\"", "bytes");
     refused(&ask(&["--top", "0"]), "--top", "\"0\" is not a whole number from 1 to");
     refused(&ask(&["--fields", "src"]), "--fields", "--json or --csv");

@@ -28,7 +28,7 @@ fn odd(path: &Path) {
     capture(path, &[60, 59, 1500, 0]);
 }
 
-const TOLD: &str = "2 packets say fewer bytes on the wire than were captured";
+const TOLD: &str = "2 packets have a wire length below the captured length";
 
 fn well(said: Said) -> Said {
     assert_eq!(said.status, Some(0), "{said:?}");
