@@ -107,7 +107,7 @@ pub(crate) fn under_labels(first: u8, frame: &[u8], at: usize, end: usize) -> La
     }
 }
 
-/// True if the lengths in an IP header are possible at this place.
+/// True if the lengths in an IP header are possible at this offset.
 fn ip_fits(frame: &[u8], at: usize, end: usize) -> bool {
     let Some(head) = chunk::<{ ipv6::at::PAYLOAD_LEN + 2 }>(frame, at) else { return true };
     let (first, room) = (head[ipv4::at::VERSION_IHL], end.saturating_sub(at));
