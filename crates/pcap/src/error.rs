@@ -116,7 +116,7 @@ impl Error {
             }
             Self::NotACapture { head, have } => format!(
                 "not a capture file: the first bytes are {}, which is neither pcap, pcapng nor a plausible RAW record (for a \
-                 RAW file, set the format of `netgrain record -r`)",
+                 RAW file, `netgrain record -r` and `netgrain convert` have the option --read-raw)",
                 head[..*have].iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ")
             ),
             Self::Version { major, minor, .. } => {
