@@ -1,6 +1,6 @@
 //! AF_XDP: the frames of a queue go to this process instead of the kernel.
 //!
-//! [`open`] attaches our XDP program to the interface ([`XdpDispatcher`]), opens a socket for each queue and returns
+//! [`open`] attaches the XDP program to the interface ([`XdpDispatcher`]), opens a socket for each queue and returns
 //! one [`AfXdp`] per queue, each for use by one thread. The kernel keeps receiving the frames of queues without a
 //! socket. The program is detached when the last source is dropped.
 //!

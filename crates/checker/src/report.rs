@@ -68,7 +68,7 @@ pub struct Example {
     pub what: String,
 }
 
-/// The result of a check. All counts are of frames except where the name says otherwise.
+/// The result of a check. All counts are of frames unless the name states another unit.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// Files read.

@@ -1,4 +1,5 @@
-//! The generator, the checker and the file formats compared with third-party programs and with our own writers.
+//! The generator, the checker and the file formats compared with third-party programs and with the writers of this
+//! project.
 
 use base::{Prng, Timestamp};
 use r#gen::Traffic;

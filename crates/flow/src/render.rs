@@ -16,10 +16,10 @@ use wire::{IpProtocol, MacAddr, TunnelKind};
 
 /// A record to be overwritten.
 pub(crate) fn blank() -> Record {
-    let nobody = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+    let unspecified = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
     Record {
         id: 0,
-        key: Key { src: nobody, dst: nobody, src_port: 0, dst_port: 0, protocol: IpProtocol(0) },
+        key: Key { src: unspecified, dst: unspecified, src_port: 0, dst_port: 0, protocol: IpProtocol(0) },
         encapsulation: Encapsulation::default(),
         interface: 0,
         flow_start: Timestamp::ZERO,

@@ -32,7 +32,7 @@ impl fmt::Display for Format {
 
 /// Reads a capture from any source; the source needs no buffering.
 ///
-/// After an error the reader is at its end, except if [`Error::is_pause`] says that a retry may succeed.
+/// After an error the reader is at its end, except if [`Error::is_pause`] is true: then a retry may succeed.
 pub struct Reader<R> {
     window: Window<R>,
     layout: Layout,

@@ -476,7 +476,8 @@ impl<'a> HeaderParser<'a> {
         Some(at + vlan::at::END)
     }
 
-    /// The offset after the label stack, or after the last label that the parser follows; the second value tells which.
+    /// The offset after the label stack, or after the last label that the parser follows; the second value
+    /// distinguishes the two.
     fn labels(&mut self, mut at: usize, labels: &mut usize) -> Option<(usize, bool)> {
         while *labels < mpls::MAX_LABELS {
             *labels += 1;

@@ -4,12 +4,12 @@
 //! driver refuses (see `sys::xsk`). A veth interface (drivers/net/veth.c, 6.16 and later) drops a frame when the 256
 //! entries of its peer's ring are taken, and reports the drop; the frame is counted as dropped. With a queueing
 //! discipline on the sending interface (`tc qdisc add dev a root pfifo`) the interface stops its queue instead: the
-//! frame waits in our ring and none is lost. In tests of both cases the peer's XDP program saw exactly the number of
-//! frames counted as sent.
+//! frame waits in the ring of the sender and none is lost. In tests of both cases the peer's XDP program saw exactly
+//! the number of frames counted as sent.
 //!
-//! The peer's receive loop normally runs inside our own system call, once for each frame, so its ring never fills. With
-//! a separate receive thread (`/sys/class/net/b/threaded`) the peer is faster, but runs concurrently and needs the
-//! queueing discipline. For frames of one size at full speed, frames made inside the kernel cost less: see
+//! The peer's receive loop normally runs inside the system call of the sender, once for each frame, so its ring never
+//! fills. With a separate receive thread (`/sys/class/net/b/threaded`) the peer is faster, but runs concurrently and
+//! needs the queueing discipline. For frames of one size at full speed, frames made inside the kernel cost less: see
 //! [`live_frames`](crate::live_frames).
 
 use super::{CopyMode, advice, look_up};
@@ -47,7 +47,7 @@ pub struct TransmitCounts {
     pub sent: u64,
     /// Frames that the driver dropped because the next ring was full.
     pub dropped: u64,
-    /// Frames in flight: in our ring, or accepted by the driver and not yet completed.
+    /// Frames in flight: in the ring, or accepted by the driver and not yet completed.
     pub under_way: u64,
     /// Descriptors that the kernel refused; there should be none.
     pub invalid: u64,
@@ -144,7 +144,7 @@ impl Transmitter {
         })
     }
 
-    /// True if the driver reads our memory without a copy.
+    /// True if the driver reads the memory of the sender without a copy.
     pub fn is_zero_copy(&self) -> bool {
         self.sender.is_zero_copy()
     }

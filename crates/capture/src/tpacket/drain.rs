@@ -2,7 +2,7 @@
 //!
 //! The kernel hands over a block when it is full or its retire time is over, so frames that passed the filter just
 //! before a stop may still be in a block. They are *owed*: the capture ends when the kernel's count of frames put into
-//! the ring equals our count of frames taken out.
+//! the ring equals the count of frames taken out.
 
 use crate::Counts;
 use base::Cause;
@@ -21,7 +21,7 @@ pub struct SocketCounts {
     packets: u64,
     /// Frames of `packets` that found the ring full.
     drops: u64,
-    /// Frames handed over, counted by us.
+    /// Frames handed over, counted by this process.
     pub delivered: u64,
     /// Frames in a block that could not be read.
     pub broken: u64,
@@ -77,12 +77,12 @@ impl Drain {
         Self { since: now, quiet_until: now + retire, gone }
     }
 
-    /// True if the capture may end once no frame is owed.
+    /// True if the capture may end as soon as no frame is pending.
     pub fn may_be_over(&self, now: Instant) -> bool {
         now >= self.quiet_until
     }
 
-    /// True if the capture ends although frames are owed.
+    /// True if the capture ends although frames are pending.
     pub fn must_be_over(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.since) >= TIMEOUT
     }

@@ -120,7 +120,7 @@ fn packets_of_captures_agree_with_tshark() {
         let Some(tshark) = testkit::tool(test, "tshark") else { return };
         let reported: Vec<String> = tshark_lines(tshark, path)
             .into_iter()
-            // Classic files have no interfaces; tshark prints none, our reader returns number 0.
+            // Classic files have no interfaces; tshark prints none, the reader returns number 0.
             .map(|l| if l.split('|').nth(3) == Some("") { l.replacen("||", "|0|", 1) } else { l })
             .collect();
         assert_eq!(lines(path), reported, "{}", path.display());

@@ -119,7 +119,7 @@ pub struct Decoded {
     /// Offset of the inner transport header; 0 if there is no such header or it was not captured.
     pub l4: u16,
     /// Offset of the payload of the transport header; 0 if it is unknown or no byte of it was captured. For later
-    /// fragments and for protocols that the decoder does not know, the offset of the payload of IP.
+    /// fragments and for protocols that the decoder does not support, the offset of the payload of IP.
     pub payload: u16,
     /// Bytes of the payload on the wire.
     pub payload_len: u32,
