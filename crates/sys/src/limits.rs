@@ -3,32 +3,22 @@
 //! The kernel gives each new descriptor the lowest free number. The process keeps a connection of a client only if its
 //! number is below a threshold, so the numbers above stay free for files that the process itself opens later.
 
-use std::io;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::os::fd::{AsFd, AsRawFd};
 
-fn getrlimit() -> io::Result<libc::rlimit> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the call writes only to `limit`, which lives until the call returns.
-    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(limit)
-}
-
-/// Largest number of open files of this process; 1024, the usual default, if the kernel does not report it.
+/// Largest number of open files of this process.
 pub fn open_files() -> u64 {
-    getrlimit().map_or(1024, |limit| limit.rlim_cur)
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
 /// Raises the limit of open files to `wanted`, as far as the hard limit permits, and returns the limit in force. Never
 /// lowers the limit.
 pub fn raise_open_files(wanted: u64) -> u64 {
-    if let Ok(mut limit) = getrlimit()
-        && limit.rlim_cur < wanted.min(limit.rlim_max)
-    {
-        limit.rlim_cur = wanted.min(limit.rlim_max);
-        // SAFETY: the call only reads `limit`. If the kernel refuses, the old limit stays.
-        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let permitted = wanted.min(maximum.unwrap_or(u64::MAX));
+    if current.is_some_and(|current| current < permitted) {
+        // If the kernel refuses, the old limit stays.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(permitted), maximum });
     }
     open_files()
 }

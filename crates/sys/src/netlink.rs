@@ -8,9 +8,11 @@ mod message;
 pub mod netdev;
 
 use message::{Message, Response, attributes, long, number, responses, text};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with};
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 /// Size of the receive buffer; the kernel builds no messages above 32 KiB unless requested.
 const BUFFER_BYTES: usize = 64 * 1024;
@@ -164,17 +166,12 @@ impl Netlink {
     /// # Errors
     /// If the kernel refuses the socket.
     pub fn route() -> io::Result<Self> {
-        Self::open(libc::NETLINK_ROUTE)
+        Self::open(None)
     }
 
-    fn open(protocol: i32) -> io::Result<Self> {
-        // SAFETY: no memory is passed.
-        let raw = unsafe { libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, protocol) };
-        if raw < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the kernel has just returned this descriptor, so it has no other owner.
-        let fd = unsafe { OwnedFd::from_raw_fd(raw) };
+    /// `None` is NETLINK_ROUTE, protocol 0.
+    fn open(protocol: Option<Protocol>) -> io::Result<Self> {
+        let fd = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, protocol)?;
         Ok(Self { fd, sequence: 0, buffer: vec![0; BUFFER_BYTES] })
     }
 
@@ -388,11 +385,7 @@ impl Netlink {
     fn request(&mut self, message: Message, mut each: impl FnMut(Response<'_>)) -> io::Result<()> {
         self.sequence = self.sequence.wrapping_add(1);
         let bytes = message.finish(self.sequence);
-        // SAFETY: the pointer and the length describe `bytes`, which outlives the call.
-        let sent = unsafe { libc::send(self.fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), 0) };
-        if sent < 0 {
-            return Err(io::Error::last_os_error());
-        }
+        send(&self.fd, &bytes, SendFlags::empty())?;
         loop {
             let got = self.receive()?;
             for answer in responses(&self.buffer[..got]).filter(|a| a.sequence == self.sequence) {
@@ -412,18 +405,11 @@ impl Netlink {
 
     fn receive(&mut self) -> io::Result<usize> {
         loop {
-            let (pointer, room) = (self.buffer.as_mut_ptr(), self.buffer.len());
-            // SAFETY: pointer and length describe our own buffer, which nothing else borrows.
-            let got = unsafe { libc::recv(self.fd.as_raw_fd(), pointer.cast(), room, libc::MSG_TRUNC) };
-            match usize::try_from(got) {
-                Ok(n) if n <= room => return Ok(n),
-                Ok(_) => return Err(io::Error::from_raw_os_error(libc::EMSGSIZE)),
-                Err(_) => {
-                    let error = io::Error::last_os_error();
-                    if error.kind() != io::ErrorKind::Interrupted {
-                        return Err(error);
-                    }
-                }
+            match recv(&self.fd, &mut self.buffer[..], RecvFlags::TRUNC) {
+                Ok((_, len)) if len <= self.buffer.len() => return Ok(len),
+                Ok(_) => return Err(Errno::MSGSIZE.into()),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
             }
         }
     }

@@ -134,8 +134,7 @@ mod tests {
     fn what_is_urgent_is_so_only_while_it_lasts() {
         apart(|| {
             cpu::set_nice(3).expect("no privilege is needed");
-            // SAFETY: as above.
-            let nice = || unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
+            let nice = || rustix::process::getpriority_process(None).expect("a nice value");
             let during = with_raised_priority(policy);
             assert!([libc::SCHED_FIFO, libc::SCHED_OTHER].contains(&during), "as far as it is allowed: {during}");
             assert_eq!((policy(), nice()), (libc::SCHED_OTHER, 3));

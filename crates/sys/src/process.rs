@@ -4,6 +4,8 @@
 //! ticks since boot). PID and start time are valid only within a PID namespace and a time namespace, so the identity
 //! contains both namespaces. Invariant: a process is reported as ended only if that is certain.
 
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 use std::fmt;
 use std::fs;
 use std::io;
@@ -43,17 +45,15 @@ impl Process {
 
     /// True if the process still exists, also as a zombie; `None` if this process cannot determine it.
     pub fn is_there(&self) -> Option<bool> {
-        let pid = i32::try_from(self.id).ok().filter(|pid| *pid > 0)?;
+        let pid = Pid::from_raw(i32::try_from(self.id).ok()?)?;
         if Self::this().ok()?.namespaces != self.namespaces {
             return None;
         }
         // `/proc` may hide the processes of other users (`hidepid=`); kill(2) does not.
-        // SAFETY: signal 0 is not delivered, and no memory is passed.
-        let r = unsafe { libc::kill(pid, 0) };
-        if r != 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH) {
+        if test_kill_process(pid) == Err(Errno::SRCH) {
             return Some(false);
         }
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.id)).ok()?;
         Some(started(&stat)? == self.started)
     }
 }

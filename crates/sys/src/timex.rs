@@ -1,8 +1,6 @@
 //! Synchronisation of the system clock (adjtimex(2), read only), and free space of a file system (statvfs(3)).
 
-use std::ffi::CString;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -59,13 +57,7 @@ pub struct FsSpace {
 /// # Errors
 /// The error of statvfs(3).
 pub fn fs_space(path: &Path) -> io::Result<FsSpace> {
-    let path = CString::new(path.as_os_str().as_bytes()).map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
-    // SAFETY: statvfs is a plain structure of integers, so zero is valid.
-    let mut answer: libc::statvfs = unsafe { std::mem::zeroed() };
-    // SAFETY: the path is a C string, and the call only writes to `answer`.
-    if unsafe { libc::statvfs(path.as_ptr(), &raw mut answer) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
+    let answer = rustix::fs::statvfs(path)?;
     let bytes = |blocks: u64| blocks.saturating_mul(answer.f_frsize);
     Ok(FsSpace { total: bytes(answer.f_blocks), free: bytes(answer.f_bavail) })
 }

@@ -1,7 +1,7 @@
 //! The settings and limits of a NIC: rings, channels, pause frames, speed, timestamps, receive-side scaling
 //! (`include/uapi/linux/ethtool.h`; each structure is named where it is laid out).
 
-use super::{command, request};
+use super::command;
 use std::io;
 
 const GET_SETTINGS: u32 = 0x01;
@@ -254,6 +254,6 @@ fn words<const DATA: usize, const ALL: usize>(name: &str, code: u32, data: [u32;
     row.0[0] = code;
     row.0[1..].copy_from_slice(&data);
     // SAFETY: every caller passes as many words as the structure of its command has.
-    unsafe { request(name, libc::SIOCETHTOOL, row.0.as_mut_ptr().cast()) }?;
+    unsafe { command(name, row.0.as_mut_ptr().cast()) }?;
     Ok(row.0)
 }

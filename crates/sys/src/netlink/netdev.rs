@@ -4,6 +4,7 @@
 
 use super::message::{Message, attributes, half, long, number};
 use super::{Netlink, requested};
+use rustix::net::netlink::GENERIC;
 use std::io;
 
 /// Bits of [`XdpFeatures::bits`].
@@ -44,7 +45,7 @@ const GENERIC_HEADER: usize = 4;
 /// # Errors
 /// `ENOENT` on kernels before 6.3, `ENODEV` if the interface does not exist.
 pub fn xdp_features(link: u32) -> io::Result<XdpFeatures> {
-    let mut socket = Netlink::open(libc::NETLINK_GENERIC)?;
+    let mut socket = Netlink::open(Some(GENERIC))?;
     let mut family = None;
     let ask = Message::new(libc::GENL_ID_CTRL as u16, requested(), &[CTRL_COMMAND_GET_FAMILY, 1, 0, 0]);
     socket.request(ask.text(CTRL_FAMILY_NAME, "netdev"), |answer| {

@@ -15,9 +15,9 @@
 //! [`Block`] borrows the ring shared, [`Ring::release`] borrows it exclusively, so no frame outlives its block.
 
 use super::PacketSocket;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::io;
-use std::os::fd::AsRawFd;
-use std::ptr::NonNull;
+use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -88,20 +88,9 @@ impl PacketSocket {
         self.set(libc::SOL_PACKET, libc::PACKET_RX_RING, &request)?;
 
         let bytes = layout.block_bytes as usize * layout.blocks as usize;
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
-        let map = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                self.0.as_raw_fd(),
-                0,
-            )
-        };
-        if map == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
+        let map = unsafe { mmap(null_mut(), bytes, prot, MapFlags::SHARED, &self.0, 0) }?;
         let map = NonNull::new(map.cast()).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
         Ok(Ring { map, layout })
     }
@@ -167,7 +156,7 @@ impl Drop for Ring {
     fn drop(&mut self) {
         let bytes = self.layout.block_bytes as usize * self.layout.blocks as usize;
         // SAFETY: the mapping is ours, whole, and no borrow of it outlives the ring.
-        unsafe { libc::munmap(self.map.as_ptr().cast(), bytes) };
+        let _ = unsafe { munmap(self.map.as_ptr().cast(), bytes) };
     }
 }
 

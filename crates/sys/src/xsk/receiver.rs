@@ -5,9 +5,13 @@ use super::{
     BusyPoll, CONTINUED, CopyMode, HEADROOM, Statistics, Step, StepError, Umem, bind, bind_flags, is_zero_copy,
     pending_error, register, set_busy_poll, socket, statistics,
 };
+use crate::memory::prefetch;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -160,18 +164,10 @@ impl Receiver {
     /// # Errors
     /// An error of the kernel, except the interruption by a signal.
     pub fn wait(&self, time: Duration) -> io::Result<()> {
-        let mut poll = libc::pollfd { fd: self.fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        let time = libc::timespec {
-            tv_sec: libc::time_t::try_from(time.as_secs()).unwrap_or(libc::time_t::MAX),
-            tv_nsec: libc::c_long::from(time.subsec_nanos() as i32),
-        };
-        // SAFETY: one pollfd and one timespec, both live for the call.
-        if unsafe { libc::ppoll(&raw mut poll, 1, &raw const time, std::ptr::null()) } >= 0 {
-            return Ok(());
-        }
-        match io::Error::last_os_error() {
-            e if e.kind() == io::ErrorKind::Interrupted => Ok(()),
-            e => Err(e),
+        let time = Timespec::try_from(time).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 });
+        match poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], Some(&time)) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -179,17 +175,7 @@ impl Receiver {
     pub fn wake(&self) {
         if self.busy_poll || self.fill.needs_wakeup() {
             // The result is ignored: the rings and the pending error contain the same information.
-            // SAFETY: a receive of zero bytes into nothing.
-            unsafe {
-                libc::recvfrom(
-                    self.fd.as_raw_fd(),
-                    std::ptr::null_mut(),
-                    0,
-                    libc::MSG_DONTWAIT,
-                    std::ptr::null_mut(),
-                    std::ptr::null_mut(),
-                )
-            };
+            let _ = recv(&self.fd, &mut [0; 0], RecvFlags::DONTWAIT);
         }
     }
 
@@ -259,15 +245,7 @@ impl Receiver {
 
     #[inline]
     fn prefetch(&self, desc: Desc) {
-        #[cfg(target_arch = "x86_64")]
-        {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let address = self.area.address().wrapping_add(desc.addr as usize) as *const i8;
-            // SAFETY: a hint; no address makes it fault.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(address) };
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = desc;
+        prefetch(self.area.address().wrapping_add(desc.addr as usize) as *const u8);
     }
 }
 

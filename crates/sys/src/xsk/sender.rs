@@ -11,8 +11,11 @@ use super::{
     CONTINUED, CopyMode, MAX_TX_SKB_BUDGET, Statistics, Step, StepError, Umem, bind, bind_flags, is_zero_copy,
     pending_error, register, set, socket, statistics,
 };
+use rustix::io::Errno;
+use rustix::net::sockopt::set_socket_send_buffer_size_force;
+use rustix::net::{SendFlags, send};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 /// The parameters of a sender.
@@ -97,11 +100,10 @@ impl Sender {
         let flags = bind_flags(request.mode, request.chunks_per_frame > 1);
         bind(&fd, request.ifindex, request.queue, flags, None).step("bind to the queue")?;
         // Frames occupy socket buffers until the NIC has sent them; the default size is enough for about 200 frames.
-        // SAFETY: the option is one int. A refusal leaves the default.
-        let _ = unsafe { set(&fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &(8i32 << 20)) };
+        // A refusal leaves the default.
+        let _ = set_socket_send_buffer_size_force(&fd, 8 << 20);
         // Since 6.17 one call may send more than 32 frames. Older kernels refuse the option and keep 32.
-        // SAFETY: the option is one u32.
-        let _ = unsafe { set(&fd, libc::SOL_XDP, MAX_TX_SKB_BUDGET, &CALL_BUDGET.min(entries)) };
+        let _ = set(&fd, libc::SOL_XDP, MAX_TX_SKB_BUDGET, CALL_BUDGET.min(entries));
         let zero_copy = is_zero_copy(&fd).step("ask for the copy mode")?;
         Ok(Self {
             transmit,
@@ -165,17 +167,10 @@ impl Sender {
     pub fn kick(&mut self) -> io::Result<KickResult> {
         let before = self.transmit.waiting();
         if before > 0 && self.transmit.needs_wakeup() {
-            // SAFETY: a message of zero bytes from nothing.
-            let answer = unsafe {
-                libc::sendto(self.fd.as_raw_fd(), std::ptr::null(), 0, libc::MSG_DONTWAIT, std::ptr::null(), 0)
-            };
-            if answer < 0 {
-                let error = io::Error::last_os_error();
-                match error.raw_os_error() {
-                    Some(libc::EBUSY) => self.sent.dropped += 1,
-                    Some(libc::EAGAIN | libc::ENOBUFS | libc::EINTR) => {}
-                    _ => return Err(error),
-                }
+            match send(&self.fd, &[], SendFlags::DONTWAIT) {
+                Ok(_) | Err(Errno::AGAIN | Errno::NOBUFS | Errno::INTR) => {}
+                Err(Errno::BUSY) => self.sent.dropped += 1,
+                Err(error) => return Err(error.into()),
             }
         }
         let reaped = self.reap();
