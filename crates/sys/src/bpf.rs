@@ -401,7 +401,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_cut_and_cleaned() {
+    fn names_are_truncated_and_invalid_characters_replaced() {
         assert_eq!(&object_name("eth0:xsk"), b"eth0_xsk\0\0\0\0\0\0\0\0");
         assert_eq!(&object_name("a-name-that-is-too-long"), b"a_name_that_is_\0");
     }

@@ -247,7 +247,7 @@ mod tests {
             let before = fitter.fit().at(ticks);
             assert!(before >= last);
             fitter.observe(sample(ticks, system(s) + prng.below(100)));
-            assert!(fitter.fit().at(ticks) >= before, "a new line starts where the old one stands");
+            assert!(fitter.fit().at(ticks) >= before, "the new line starts at the value of the old line");
             last = before;
             assert!(fitter.error() < Duration::from_nanos(400), "{:?} at {s}", fitter.error());
         }

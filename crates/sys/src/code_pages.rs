@@ -48,7 +48,7 @@ impl CodePages {
         let begin = self.used.checked_next_multiple_of(align.max(1))?;
         let end = begin.checked_add(bytes).filter(|end| *end <= self.len && self.file.is_some() && align <= PAGE)?;
         self.used = end;
-        // SAFETY: `begin` lies within the mapping, or right behind it where no bytes were asked for.
+        // SAFETY: `begin` lies within the mapping, or directly after it if `bytes` is 0.
         Some(unsafe { self.base.add(begin) })
     }
 
@@ -97,20 +97,20 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_written_then_run_and_never_both() {
+    fn pages_are_never_writable_and_executable_at_once() {
         let mut pages = CodePages::new(5000).unwrap();
         let (base, len) = pages.range();
         assert_eq!((len, mapped(base)), (8192, "rw-s".into()));
         let first = pages.take(3, 1).unwrap();
         let second = pages.take(100, 64).unwrap();
         assert_eq!((second.as_ptr() as usize - first.as_ptr() as usize, pages.take(9000, 1)), (64, None));
-        // SAFETY: the bytes were given to us, and can be written.
+        // SAFETY: the bytes belong to this test and are writable.
         unsafe { second.write(0xc3) };
         pages.finish().unwrap();
         assert_eq!(mapped(base), "r-xp");
         // SAFETY: the byte is mapped.
         assert_eq!(unsafe { second.read() }, 0xc3);
-        assert!(pages.take(1, 1).is_none(), "too late");
+        assert!(pages.take(1, 1).is_none(), "no bytes are available after finish");
         pages.finish().unwrap();
     }
 }

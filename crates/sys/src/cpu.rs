@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_stolen_is_a_share_of_what_went_by() {
+    fn stolen_time_is_a_share_of_the_elapsed_time() {
         let before = Ticks::of("cpu  100 0 100 760 0 0 0 40 7 0\ncpu0 1 2 3");
         assert_eq!(before, Ticks { all: 1000, stolen: 40 });
         let after = Ticks { all: 1200, stolen: 90 };
@@ -220,13 +220,13 @@ mod tests {
     }
 
     #[test]
-    fn cpu_lists() {
+    fn lists_of_cpus_are_parsed() {
         assert_eq!(parse_list("0-2,7"), [0, 1, 2, 7]);
         assert_eq!(parse_list(""), [] as [usize; 0]);
     }
 
     #[test]
-    fn a_pinned_thread_runs_where_it_was_told() {
+    fn a_pinned_thread_runs_only_on_its_cpu() {
         let cpu = *allowed().last().unwrap();
         std::thread::spawn(move || {
             pin(cpu).unwrap();
@@ -238,11 +238,11 @@ mod tests {
     }
 
     #[test]
-    fn work_costs_time_and_sleep_does_not() {
+    fn work_uses_cpu_time_and_sleep_does_not() {
         let a = thread_time();
         std::thread::sleep(Duration::from_millis(30));
         let b = thread_time();
-        assert!(b - a < Duration::from_millis(30), "slept for {:?} of processor time", b - a);
+        assert!(b - a < Duration::from_millis(30), "the sleep used {:?} of CPU time", b - a);
         let mut x = 1u64;
         while thread_time() - b < Duration::from_millis(2) {
             x = base::hash::mix64(x);

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rename_never_replaces() {
+    fn rename_new_never_replaces_a_file() {
         let dir = folder("rename");
         let (a, b) = (dir.join("a"), dir.join("b"));
         std::fs::write(&a, "new").unwrap();
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn allocation_gives_room_and_size() {
+    fn allocation_sets_the_size() {
         let dir = folder("allocate");
         let file = create_new(&dir.join("f"), false).unwrap();
         match allocate(&file, 3 << 20) {
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn the_alignment_is_a_power_of_two_where_it_is_told() {
+    fn a_reported_alignment_is_a_power_of_two() {
         let dir = folder("align");
         match create_new(&dir.join("f"), true) {
             Ok(file) => {

@@ -115,14 +115,14 @@ impl SharedMemory {
     ///
     /// # Errors
     /// As [`SharedMemory::create`]. If a later page fault finds no memory, the kernel ends the process.
-    pub fn create_prefaulted(name: &str, len: usize, mirrored: bool, warm: Prefault) -> io::Result<Self> {
-        if mirrored && let Ok(memory) = Self::with_pages(name, len, true, Pages::Huge, warm) {
+    pub fn create_prefaulted(name: &str, len: usize, mirrored: bool, prefault: Prefault) -> io::Result<Self> {
+        if mirrored && let Ok(memory) = Self::with_pages(name, len, true, Pages::Huge, prefault) {
             return Ok(memory);
         }
-        Self::with_pages(name, len, mirrored, Pages::Transparent, warm)
+        Self::with_pages(name, len, mirrored, Pages::Transparent, prefault)
     }
 
-    fn with_pages(name: &str, len: usize, mirrored: bool, pages: Pages, warm: Prefault) -> io::Result<Self> {
+    fn with_pages(name: &str, len: usize, mirrored: bool, pages: Pages, prefault: Prefault) -> io::Result<Self> {
         let unit = if mirrored { HUGE_PAGE } else { 4096 };
         let len = len.max(1).next_multiple_of(unit);
         let mut flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
@@ -140,8 +140,8 @@ impl SharedMemory {
             // SAFETY: the range is this mapping.
             let _ = unsafe { madvise(memory.base.as_ptr().cast(), memory.mapped, Advice::LinuxHugepage) };
         }
-        memory.prefault = warm;
-        match warm {
+        memory.prefault = prefault;
+        match prefault {
             Prefault::Whole => while memory.prefault_more(usize::MAX)? {},
             Prefault::Begin(bytes) => _ = memory.prefault_more(bytes)?,
             Prefault::Lazy => {}
@@ -219,7 +219,7 @@ impl SharedMemory {
     }
 
     fn unsealed() -> io::Error {
-        io::Error::new(io::ErrorKind::InvalidData, "its owner could take it away again, as it is not sealed")
+        io::Error::new(io::ErrorKind::InvalidData, "its owner could still shrink it, because it is not sealed")
     }
 
     fn check_len(fd: &OwnedFd, len: usize) -> io::Result<()> {
@@ -283,8 +283,8 @@ impl SharedMemory {
             }
         }
         let base = NonNull::new(start.cast()).ok_or_else(|| io::Error::other("mapping at address zero"))?;
-        let (warm, locked) = (Prefault::Lazy, AtomicBool::new(access == Access::ReadWrite));
-        Ok(Self { fd, base, len, mapped, pages, prefault: warm, prefaulted: AtomicUsize::new(0), locked })
+        let locked = AtomicBool::new(access == Access::ReadWrite);
+        Ok(Self { fd, base, len, mapped, pages, prefault: Prefault::Lazy, prefaulted: AtomicUsize::new(0), locked })
     }
 
     /// Reserves the huge pages, or fails, at an address where a failure destroys no mapping; the file keeps the pages.
@@ -389,7 +389,7 @@ mod tests {
     use std::os::fd::AsRawFd;
 
     #[test]
-    fn the_second_half_is_the_first() {
+    fn the_mirror_contains_the_same_bytes() {
         let m = SharedMemory::create("test", HUGE_PAGE, true).unwrap();
         assert_eq!(m.mapped(), 2 * m.len());
         // SAFETY: both offsets lie inside the mapping and no other thread uses it.
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_warmed_step_by_step_keeps_what_was_written_and_ends() {
+    fn prefaulting_in_steps_keeps_the_content_and_ends() {
         let m = SharedMemory::create_prefaulted("test", 5 * HUGE_PAGE, true, Prefault::Begin(1)).unwrap();
         assert!(!m.is_prefaulted() && !m.is_lazy());
         // SAFETY: the offsets lie inside the mapping and no other thread uses it.
@@ -419,10 +419,10 @@ mod tests {
     }
 
     #[test]
-    fn lazy_memory_has_the_pages_that_were_written_and_no_others() {
+    fn lazy_memory_allocates_only_the_written_pages() {
         let m = SharedMemory::create_prefaulted("test", 64 * HUGE_PAGE, true, Prefault::Lazy).unwrap();
         if m.pages() != Pages::Small {
-            return testkit::skip("lazy_memory_has_the_pages_that_were_written_and_no_others", "its pages are huge");
+            return testkit::skip("lazy_memory_allocates_only_the_written_pages", "its pages are huge");
         }
         // SAFETY: the offset lies inside the mapping and no other thread uses it.
         unsafe { m.base().add(100).write(1) };
@@ -432,10 +432,10 @@ mod tests {
     }
 
     #[test]
-    fn part_of_a_huge_page_is_not_mapped_over_what_lies_behind_it() {
+    fn attaching_a_part_of_a_huge_page_is_rejected() {
         let Ok(m) = SharedMemory::with_pages("test", HUGE_PAGE, true, Pages::Huge, Prefault::Whole) else {
             return testkit::skip(
-                "part_of_a_huge_page_is_not_mapped_over_what_lies_behind_it",
+                "attaching_a_part_of_a_huge_page_is_rejected",
                 "no huge pages are reserved (vm.nr_hugepages)",
             );
         };
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn memories_made_by_several_threads_at_once_do_not_get_in_each_others_way() {
+    fn memories_created_by_several_threads_do_not_overlap() {
         let make = |byte: u8| {
             for round in 0..100 {
                 // A small mapping fits into the address range from which a large one was just removed.
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sealed_memory_cannot_be_mapped_writable_again_but_stays_writable_here() {
+    fn sealed_memory_is_writable_only_through_the_existing_mapping() {
         let m = SharedMemory::create("test", HUGE_PAGE, true).unwrap();
         m.seal().unwrap();
         let fd = m.as_fd().try_clone_to_owned().unwrap();
@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn hints_change_nothing_wherever_they_point() {
+    fn hints_change_no_bytes_at_any_address() {
         let bytes = vec![7_u8; 3 * HUGE_PAGE];
         let at = bytes.as_ptr();
         prefer_huge_pages(at..at.wrapping_add(bytes.len()));
@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_its_owner_could_cut_off_is_refused() {
+    fn attaching_memory_that_its_owner_can_shrink_is_rejected() {
         let m = SharedMemory::create("test", 4096, false).unwrap();
         let fd = || m.as_fd().try_clone_to_owned().unwrap();
         assert!(SharedMemory::attach_read_write(fd(), 4096).unwrap_err().to_string().contains("sealed"));
@@ -506,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn an_announced_length_beyond_the_real_one_is_refused() {
+    fn attaching_more_bytes_than_the_memory_has_is_rejected() {
         let m = SharedMemory::create("test", 4096, false).unwrap();
         m.seal().unwrap();
         let e = SharedMemory::attach_read_only(m.as_fd().try_clone_to_owned().unwrap(), 1 << 30, false).unwrap_err();

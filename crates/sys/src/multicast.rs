@@ -16,7 +16,7 @@ const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
 ///
 /// # Errors
 /// The errors of setsockopt(2).
-pub fn leave_by(socket: &UdpSocket, ifindex: u32) -> io::Result<()> {
+pub fn set_outgoing_interface(socket: &UdpSocket, ifindex: u32) -> io::Result<()> {
     Ok(set_ip_multicast_if_with_ifindex(socket, &Ipv4Addr::UNSPECIFIED, &Ipv4Addr::UNSPECIFIED, ifindex)?)
 }
 
@@ -43,26 +43,26 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_port_that_does_not_exist_is_refused() {
+    fn an_interface_that_does_not_exist_is_rejected() {
         let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
-        assert!(leave_by(&socket, u32::MAX >> 1).is_err());
+        assert!(set_outgoing_interface(&socket, u32::MAX >> 1).is_err());
         assert!(listen(Ipv4Addr::new(239, 255, 0, 1), 0, u32::MAX >> 1).is_err());
     }
 
     #[test]
-    fn two_listeners_hear_what_is_sent_by_the_loopback_port() {
+    fn two_listeners_receive_a_packet_from_the_loopback_interface() {
         // Index 1 is the loopback interface of every network namespace.
         let group = Ipv4Addr::new(239, 255, 77, 1);
-        let first = listen(group, 0, 1).expect("the first listens");
-        let port = first.local_addr().expect("it has an address").port();
-        let second = listen(group, port, 1).expect("and a second beside it");
+        let first = listen(group, 0, 1).expect("the first listener");
+        let port = first.local_addr().expect("an address").port();
+        let second = listen(group, port, 1).expect("the second listener");
         let sender = UdpSocket::bind("127.0.0.1:0").expect("a socket");
-        leave_by(&sender, 1).expect("by the loopback port");
+        set_outgoing_interface(&sender, 1).expect("the loopback interface");
         sender.send_to(b"hello", (group, port)).expect("sent");
         for listener in [first, second] {
             listener.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
             let mut bytes = [0; 16];
-            let len = listener.recv(&mut bytes).expect("it arrives");
+            let len = listener.recv(&mut bytes).expect("a packet");
             assert_eq!(&bytes[..len], b"hello");
         }
     }

@@ -323,7 +323,7 @@ impl Netlink {
         self.get_link(Message::new(libc::RTM_GETLINK, requested(), &link_header(0, 0, 0)).text(kind, name))
     }
 
-    /// The interface with the index `link`, whatever its present name.
+    /// The interface with the index `link`, independent of its present name.
     ///
     /// # Errors
     /// `ENODEV` if it does not exist.
@@ -333,7 +333,7 @@ impl Netlink {
 
     fn get_link(&mut self, message: Message) -> io::Result<Link> {
         let mut found = None;
-        self.request(message, |answer| found = decode_link(&answer))?;
+        self.request(message, |response| found = decode_link(&response))?;
         found.ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))
     }
 
@@ -366,15 +366,15 @@ impl Netlink {
             let mut all = Vec::new();
             let mut changed = false;
             let flags = libc::NLM_F_REQUEST as u16 | libc::NLM_F_DUMP as u16;
-            self.request(Message::new(kind, flags, fixed), |answer| {
-                changed |= answer.flags & libc::NLM_F_DUMP_INTR as u16 != 0;
-                all.extend(decode(&answer));
+            self.request(Message::new(kind, flags, fixed), |response| {
+                changed |= response.flags & libc::NLM_F_DUMP_INTR as u16 != 0;
+                all.extend(decode(&response));
             })?;
             if !changed {
                 return Ok(all);
             }
         }
-        Err(io::Error::new(io::ErrorKind::ResourceBusy, "the list kept changing while the kernel told it"))
+        Err(io::Error::new(io::ErrorKind::ResourceBusy, "the list changed during each attempt to read it"))
     }
 
     fn change(&mut self, message: Message) -> io::Result<()> {
@@ -388,16 +388,16 @@ impl Netlink {
         send(&self.fd, &bytes, SendFlags::empty())?;
         loop {
             let got = self.receive()?;
-            for answer in responses(&self.buffer[..got]).filter(|a| a.sequence == self.sequence) {
-                match i32::from(answer.kind) {
+            for response in responses(&self.buffer[..got]).filter(|r| r.sequence == self.sequence) {
+                match i32::from(response.kind) {
                     libc::NLMSG_DONE => return Ok(()),
                     libc::NLMSG_ERROR => {
-                        return match number(answer.body, 0).unwrap_or_default() as i32 {
+                        return match number(response.body, 0).unwrap_or_default() as i32 {
                             0 => Ok(()),
                             code => Err(io::Error::from_raw_os_error(-code)),
                         };
                     }
-                    _ => each(answer),
+                    _ => each(response),
                 }
             }
         }
@@ -437,15 +437,15 @@ fn link_header(index: u32, flags: u32, change: u32) -> [u8; 16] {
     fixed
 }
 
-fn decode_link(answer: &Response<'_>) -> Option<Link> {
-    let body = answer.body;
+fn decode_link(response: &Response<'_>) -> Option<Link> {
+    let body = response.body;
     let mut link = Link {
         index: number(body, 4)?,
         flags: number(body, 8)?,
         hardware_type: message::half(body, 2)?,
         ..Link::default()
     };
-    let mut elsewhere = false;
+    let mut lower_is_elsewhere = false;
     for (kind, payload) in attributes(body.get(16..)?) {
         match kind {
             libc::IFLA_IFNAME => link.name = text(payload),
@@ -455,7 +455,7 @@ fn decode_link(answer: &Response<'_>) -> Option<Link> {
             libc::IFLA_MASTER => link.master = number(payload, 0),
             libc::IFLA_LINK => link.lower = number(payload, 0),
             attr::LINK_PROMISCUITY => link.promiscuity = number(payload, 0)?,
-            attr::LINK_NAMESPACE => elsewhere = true,
+            attr::LINK_NAMESPACE => lower_is_elsewhere = true,
             attr::LINK_XDP => {
                 let mode = attributes(payload).find(|a| a.0 == attr::XDP_ATTACHED);
                 link.has_xdp = mode.is_some_and(|a| a.1.first().is_some_and(|mode| *mode != 0));
@@ -472,8 +472,8 @@ fn decode_link(answer: &Response<'_>) -> Option<Link> {
             _ => (),
         }
     }
-    if elsewhere {
-        // The index belongs to another namespace, in this one it means another interface.
+    if lower_is_elsewhere {
+        // The index belongs to another namespace; in this namespace it is that of another interface.
         link.lower = None;
     }
     Some(link)
@@ -493,8 +493,8 @@ fn decode_stats(payload: &[u8]) -> Option<LinkStats> {
     })
 }
 
-fn decode_address(answer: &Response<'_>) -> Option<Address> {
-    let body = answer.body;
+fn decode_address(response: &Response<'_>) -> Option<Address> {
+    let body = response.body;
     let (mut local, mut address) = (None, None);
     for (kind, payload) in attributes(body.get(8..)?) {
         match kind {
@@ -507,8 +507,8 @@ fn decode_address(answer: &Response<'_>) -> Option<Address> {
     Some(Address { link: number(body, 4)?, ip: local.or(address)?, prefix: body[1] })
 }
 
-fn decode_route(answer: &Response<'_>) -> Option<Route> {
-    let body = answer.body;
+fn decode_route(response: &Response<'_>) -> Option<Route> {
+    let body = response.body;
     let fixed = body.get(..12)?;
     let (prefix, table, kind) = (fixed[1], fixed[4], fixed[7]);
     if table != libc::RT_TABLE_MAIN || kind != libc::RTN_UNICAST {

@@ -64,12 +64,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_namespace_but_the_first_has_a_number_of_its_own() {
+    fn each_namespace_except_the_initial_has_its_own_number() {
         let inside = std::thread::spawn(|| Namespace::unshare().ok().map(|_| number_if_not_initial()));
         let Some(first) = inside.join().unwrap() else {
             return testkit::skip(
-                "each_namespace_but_the_first_has_a_number_of_its_own",
-                "no namespace of its own; run as root",
+                "each_namespace_except_the_initial_has_its_own_number",
+                "cannot create a network namespace; run as root",
             );
         };
         let (other, _kept) = std::thread::spawn(|| {

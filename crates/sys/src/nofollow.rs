@@ -230,9 +230,9 @@ pub fn resolve(path: &Path) -> PathBuf {
     if !path.components().as_path().ancestors().any(is_link) {
         return path.to_owned();
     }
-    for there in path.ancestors().filter(|p| !p.as_os_str().is_empty()) {
-        if let Ok(real) = there.canonicalize() {
-            let rest = path.strip_prefix(there).unwrap_or(Path::new(""));
+    for existing in path.ancestors().filter(|p| !p.as_os_str().is_empty()) {
+        if let Ok(real) = existing.canonicalize() {
+            let rest = path.strip_prefix(existing).unwrap_or(Path::new(""));
             return if rest.as_os_str().is_empty() { real } else { real.join(rest) };
         }
     }
@@ -266,8 +266,8 @@ fn at(path: &Path, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
     let outcome = if BY_PARTS.load(Ordering::Relaxed) { by_parts(path, flags, mode) } else { whole(path, flags, mode) };
     outcome.map_err(|e| match e {
         Errno::LOOP => io::Error::other(
-            "a symbolic link is on this path, and none is followed below a store: put the folder or file itself there, or \
-             mount its volume there",
+            "this path contains a symbolic link, and links below a store are not followed: replace the link by the folder or \
+             file, or mount its volume there",
         ),
         e => e.into(),
     })
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn no_operation_follows_a_link_at_the_end_or_on_the_way() {
+    fn no_operation_follows_a_link_in_any_part_of_a_path() {
         let dir = Folder::new("plain-links");
         let (outside, secret) = (dir.0.join("outside"), dir.0.join("outside/secret"));
         fs::write(&secret, "untouched").expect("a file");
@@ -366,41 +366,41 @@ mod tests {
         assert!(stat(&dir.0.join("way/secret")).is_err() && stat(&dir.0.join("end")).expect("the link").is_symlink());
         assert_eq!(fs::read_to_string(&secret).expect("a file"), "untouched");
         assert_eq!(fs::read_dir(&outside).expect("a folder").count(), 1);
-        remove(&dir.0.join("end")).expect("the link itself goes");
+        remove(&dir.0.join("end")).expect("the link itself is removed");
         assert!(secret.exists());
     }
 
     #[test]
-    fn without_links_everything_works_in_both_ways_of_asking() {
+    fn paths_without_links_work_with_and_without_openat2() {
         let dir = Folder::new("plain-files");
         let hour = dir.0.join("a/b/c");
         create_folders(&hour).expect("folders");
-        create_folders(&hour).expect("they are there");
+        create_folders(&hour).expect("existing folders");
         let file = hour.join("f");
         let how = OpenOptions { write: true, create: Some(0o640), new: true, ..OpenOptions::default() };
         io::Write::write_all(&mut open_as(&file, how).expect("a new file"), b"text").expect("written");
-        assert_eq!(open_as(&file, how).expect_err("it is there").kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(open_as(&file, how).expect_err("the file exists").kind(), io::ErrorKind::AlreadyExists);
         assert_eq!(read_to_string(&file).expect("the file"), "text");
-        let again = File::from(by_parts(&file, OFlags::RDONLY, Mode::empty()).expect("the same"));
+        let again = File::from(by_parts(&file, OFlags::RDONLY, Mode::empty()).expect("the same file"));
         assert_eq!(io::read_to_string(again).expect("text"), "text");
         let (other, third) = (hour.join("g"), hour.join("h"));
-        link(&file, &other).expect("another name");
-        assert_eq!(rename_new(&file, &other).expect_err("it is there").kind(), io::ErrorKind::AlreadyExists);
+        link(&file, &other).expect("a hard link");
+        assert_eq!(rename_new(&file, &other).expect_err("the file exists").kind(), io::ErrorKind::AlreadyExists);
         rename_new(&file, &third).expect("renamed");
-        rename(&third, &file).expect("and back");
+        rename(&third, &file).expect("renamed again");
         let mut listed = list(&hour).expect("names");
         listed.sort_by(|a, b| a.0.cmp(&b.0));
         assert_eq!(listed, [("f".into(), FileKind::File), ("g".into(), FileKind::File)]);
         assert_eq!(remove_folder(&hour).expect_err("not empty").kind(), io::ErrorKind::DirectoryNotEmpty);
         remove(&file).and_then(|()| remove(&other)).and_then(|()| remove_folder(&hour)).expect("empty");
         assert_eq!(list(&dir.0.join("a")).expect("names"), [("b".into(), FileKind::Folder)]);
-        for gone in [open(&file).map(drop), stat(&file).map(drop), list(&hour).map(drop), remove(&file)] {
-            assert_eq!(gone.expect_err("gone").kind(), io::ErrorKind::NotFound);
+        for missing in [open(&file).map(drop), stat(&file).map(drop), list(&hour).map(drop), remove(&file)] {
+            assert_eq!(missing.expect_err("a missing file").kind(), io::ErrorKind::NotFound);
         }
     }
 
     #[test]
-    fn a_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for() {
+    fn opening_a_pipe_fails_without_waiting() {
         let dir = Folder::new("plain-pipe");
         let pipe = dir.0.join("pipe");
         rustix::fs::mkfifoat(CWD, &pipe, Mode::RUSR | Mode::WUSR).expect("a pipe");
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_person_names_may_be_a_link_and_keeps_its_name_if_there_is_none() {
+    fn resolve_follows_links_and_keeps_paths_without_links() {
         let dir = Folder::new("plain-resolve");
         symlink(dir.0.join("outside"), dir.0.join("way")).expect("a link");
         assert_eq!(resolve(&dir.0.join("way/new/store")), dir.0.join("outside/new/store"));
@@ -420,8 +420,8 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_that_refuses_the_newer_call_refuses_no_file() {
-        let test = "a_profile_that_refuses_the_newer_call_refuses_no_file";
+    fn files_can_be_opened_although_a_filter_refuses_openat2() {
+        let test = "files_can_be_opened_although_a_filter_refuses_openat2";
         let dir = Folder::new("plain-refused");
         fs::write(dir.0.join("outside/file"), "text").expect("a file");
         symlink(dir.0.join("outside"), dir.0.join("way")).expect("a link");
@@ -433,7 +433,7 @@ mod tests {
             (file.map_err(|e| e.to_string()), open(&dir.0.join("way/file")).is_err())
         };
         let answer = crate::seccomp::without_call(test, libc::SYS_openat2, libc::EPERM, || {
-            // SAFETY: the call is refused before its arguments are looked at.
+            // SAFETY: the call is refused before the kernel reads its arguments.
             let direct = unsafe { libc::syscall(libc::SYS_openat2, 0, 0, 0, 0) };
             assert_eq!((direct, io::Error::last_os_error().raw_os_error()), (-1, Some(libc::EPERM)));
             refused()

@@ -187,11 +187,11 @@ pub const PROGRAMS: Capabilities = Capabilities::of(&[Capability::Perfmon]);
 pub fn advice(what: &str, needed: Capabilities) -> String {
     let missing = needed.without(effective());
     let how = if missing.is_empty() {
-        "this process has that, so a container, a security module or lockdown forbids it (see dmesg); run as root outside".to_owned()
+        "this process has these capabilities, so a container, a security module or lockdown forbids it (see dmesg); run as root outside of the container".to_owned()
     } else if std::env::var_os("INVOCATION_ID").is_some() && std::env::var_os("NOTIFY_SOCKET").is_some() {
         format!("{missing} is missing: add it to AmbientCapabilities= and CapabilityBoundingSet= (systemctl edit)")
     } else {
-        format!("{missing} is missing: run as root, or give the program what it needs: {}", setcap())
+        format!("{missing} is missing: run as root, or grant the program its capabilities: {}", setcap())
     };
     format!("{what} needs {needed}; {how}")
 }
@@ -342,7 +342,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sets_are_named_in_order_and_strangers_counted() {
+    fn sets_print_names_in_order_and_count_unnamed_capabilities() {
         let set = Capabilities::of(&[Capability::NetRaw, Capability::Bpf]);
         assert_eq!(set.to_string(), "CAP_NET_RAW CAP_BPF");
         assert_eq!(set.with(Capabilities(1 << 30)).to_string(), "CAP_NET_RAW CAP_BPF and 1 more");
@@ -352,9 +352,10 @@ mod tests {
     }
 
     #[test]
-    fn advice_names_what_is_needed_what_is_missing_and_the_command() {
+    fn advice_names_needed_and_missing_capabilities_and_the_command() {
         std::thread::spawn(|| {
-            set(Capabilities::of(&[Capability::NetRaw]).and(permitted())).expect("less is always allowed");
+            set(Capabilities::of(&[Capability::NetRaw]).and(permitted()))
+                .expect("fewer capabilities are always permitted");
             let text = advice("XDP", Capabilities::of(&[Capability::Bpf]));
             assert!(text.starts_with("XDP needs CAP_BPF; CAP_BPF is missing: "), "{text}");
             assert!(text.contains("run as root") && text.contains("setcap cap_net_admin,cap_net_raw,"), "{text}");
@@ -367,25 +368,36 @@ mod tests {
     fn accounts_are_found_by_name_and_number() {
         assert_eq!(account("root"), Some(Account { uid: 0, gid: 0 }));
         assert_eq!(account("0"), account("root"));
-        assert_eq!(account("nobody-of-this-name"), None);
+        assert_eq!(account("no-such-user"), None);
     }
 
     #[test]
-    fn what_a_thread_gives_up_its_children_never_have_and_others_keep() {
+    fn dropped_capabilities_stay_dropped_in_child_threads_only() {
         let before = of_threads(std::process::id());
         let kept = Capabilities::of(&[Capability::NetRaw]).and(permitted());
         std::thread::spawn(move || {
-            no_new_privileges().expect("open to all");
-            let all_gone = clear_bounding();
-            set(kept).expect("less is always allowed");
+            no_new_privileges().expect("no privilege is needed");
+            let all_removed = clear_bounding();
+            set(kept).expect("fewer capabilities are always permitted");
             assert_eq!((effective(), permitted()), (kept, kept));
-            assert!(set(kept.with(Capabilities::of(&[Capability::SysAdmin]))).is_err(), "given up is given up");
-            let me = fs::read_to_string("/proc/thread-self/status").map(|t| decode(&t)).expect("proc");
-            assert!(me.no_new_privileges && me.ambient.is_empty() && (me.bounding.is_empty() || !all_gone), "{me:?}");
-            std::thread::spawn(move || assert_eq!((effective(), permitted()), (kept, kept))).join().expect("a child");
+            assert!(
+                set(kept.with(Capabilities::of(&[Capability::SysAdmin]))).is_err(),
+                "a dropped capability cannot be regained"
+            );
+            let own = fs::read_to_string("/proc/thread-self/status").map(|t| decode(&t)).expect("proc");
+            assert!(
+                own.no_new_privileges && own.ambient.is_empty() && (own.bounding.is_empty() || !all_removed),
+                "{own:?}"
+            );
+            std::thread::spawn(move || assert_eq!((effective(), permitted()), (kept, kept)))
+                .join()
+                .expect("a child thread");
         })
         .join()
         .expect("a thread");
-        assert!(of_threads(std::process::id()).iter().any(|h| before.contains(h)), "other threads are as before");
+        assert!(
+            of_threads(std::process::id()).iter().any(|thread| before.contains(thread)),
+            "other threads are not changed"
+        );
     }
 }

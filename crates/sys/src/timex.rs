@@ -67,16 +67,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_tells_of_its_clock_and_reading_changes_nothing() {
-        let first = clock_status().expect("adjtimex without a request is open to all");
+    fn the_clock_status_can_be_read_without_changing_it() {
+        let first = clock_status().expect("reading needs no privilege");
         assert!(first.maximum_error >= first.estimated_error || !first.synchronised, "{first:?}");
-        assert_eq!(clock_status().expect("again").tai_offset, first.tai_offset);
+        assert_eq!(clock_status().expect("a second reading").tai_offset, first.tai_offset);
     }
 
     #[test]
-    fn a_volume_has_no_more_free_than_in_all() {
-        let room = fs_space(Path::new("/")).expect("a root");
-        assert!(room.total > 0 && room.free <= room.total, "{room:?}");
-        assert!(super::fs_space(Path::new("/no such folder")).is_err());
+    fn free_space_is_at_most_the_size_of_the_volume() {
+        let space = fs_space(Path::new("/")).expect("the root file system");
+        assert!(space.total > 0 && space.free <= space.total, "{space:?}");
+        assert!(fs_space(Path::new("/no such folder")).is_err());
     }
 }

@@ -58,11 +58,11 @@ impl Listener {
     pub fn bind(path: &Path, mode: u32, uid: Option<u32>, gid: Option<u32>) -> io::Result<Self> {
         if path.exists() {
             if Connection::connect(path).is_ok() {
-                return Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens there"));
+                return Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens on this socket"));
             }
             use std::os::unix::fs::FileTypeExt;
             if !std::fs::symlink_metadata(path)?.file_type().is_socket() {
-                return Err(io::Error::new(io::ErrorKind::AlreadyExists, "exists and is not a socket"));
+                return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the file exists and is not a socket"));
             }
             std::fs::remove_file(path)?;
         }
@@ -200,7 +200,10 @@ impl Connection {
             }
         }
         if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "a longer message than the protocol has"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the message is longer than the messages of the protocol",
+            ));
         }
         Ok((received.bytes, fds))
     }
@@ -263,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_descriptor_travels_and_the_peer_is_known() {
+    fn a_message_passes_a_descriptor_and_the_peer_is_identified() {
         let path = path("fd");
         let listener = Listener::bind(&path, 0o600, None, None).unwrap();
         let client = Connection::connect(&path).unwrap();
@@ -287,32 +290,32 @@ mod tests {
     }
 
     #[test]
-    fn names_and_numbers_of_users() {
+    fn ids_of_users_and_groups_are_found_by_name_or_number() {
         assert_eq!(id_of("root", Path::new("/etc/passwd")), Some(0));
         assert_eq!(id_of("42", Path::new("/etc/group")), Some(42));
-        assert_eq!(id_of("nobody-of-this-name", Path::new("/etc/passwd")), None);
+        assert_eq!(id_of("no-such-user", Path::new("/etc/passwd")), None);
     }
 
     #[test]
-    fn the_file_has_its_mode_from_the_first_moment() {
+    fn the_socket_file_has_its_mode_when_bind_creates_it() {
         let path = path("mode");
         let fd = socket().unwrap();
         fchmod(&fd, Mode::RUSR | Mode::WUSR).unwrap();
         bind(&fd, &address(&path).unwrap()).unwrap();
         use std::os::unix::fs::PermissionsExt;
-        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600, "what bind relies on");
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600, "bind relies on this mode");
         std::fs::remove_file(&path).unwrap();
     }
 
     #[test]
-    fn a_path_in_use_is_refused_and_a_dead_one_replaced() {
+    fn a_path_in_use_is_rejected_and_a_stale_socket_file_replaced() {
         let path = path("use");
         let first = Listener::bind(&path, 0o600, None, None).unwrap();
         assert_eq!(Listener::bind(&path, 0o600, None, None).unwrap_err().kind(), io::ErrorKind::AddrInUse);
-        std::fs::hard_link(&path, path.with_extension("dead")).unwrap();
+        std::fs::hard_link(&path, path.with_extension("stale")).unwrap();
         drop(first);
-        let dead = path.with_extension("dead");
-        assert!(Listener::bind(&dead, 0o600, None, None).is_ok(), "a socket file without a listener is replaced");
-        assert!(!dead.exists(), "the file goes with its listener");
+        let stale = path.with_extension("stale");
+        assert!(Listener::bind(&stale, 0o600, None, None).is_ok(), "a socket file without a listener is replaced");
+        assert!(!stale.exists(), "the listener removes its file");
     }
 }

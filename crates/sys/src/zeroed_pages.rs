@@ -68,16 +68,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_zero_hold_what_is_written_and_may_be_none() {
-        let mut words = ZeroedPages::zeroed(HUGE_PAGE / 8 + 3).expect("2 MiB are there");
+    fn words_are_zero_at_first_and_keep_the_written_values() {
+        let mut words = ZeroedPages::zeroed(HUGE_PAGE / 8 + 3).expect("2 MiB of memory");
         assert!(words.iter().all(|w| *w == 0));
         words[HUGE_PAGE / 8 + 2] = 7;
         assert_eq!((words.len(), words.iter().sum::<u64>()), (HUGE_PAGE / 8 + 3, 7));
-        assert!(ZeroedPages::zeroed(0).expect("nothing").is_empty());
+        assert!(ZeroedPages::zeroed(0).expect("an empty mapping").is_empty());
     }
 
     #[test]
-    fn more_than_there_can_be_is_an_error() {
+    fn a_size_above_the_address_space_is_an_error() {
         assert!(ZeroedPages::zeroed(usize::MAX / 8).is_err());
         assert!(ZeroedPages::zeroed(usize::MAX).is_err());
     }

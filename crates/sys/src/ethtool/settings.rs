@@ -69,7 +69,7 @@ impl Channels {
     }
 
     /// The maximum of [`Channels::receiving`].
-    pub const fn most(self) -> u32 {
+    pub const fn receiving_max(self) -> u32 {
         if self.combined_max > self.rx_max { self.combined_max } else { self.rx_max }
     }
 }
@@ -210,7 +210,10 @@ pub fn rss(name: &str) -> io::Result<Rss> {
     let sizes: [u32; 6] = words(name, GET_RSS, [0; 5])?;
     let (table, key) = (sizes[2] as usize, sizes[3] as usize);
     if table > MAX || key > MAX {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "the card names an impossible size"));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "the NIC reports an impossible size of its RSS table or key",
+        ));
     }
     let mut w = vec![0; 6 + table + key.div_ceil(4)];
     (w[0], w[2], w[3]) = (GET_RSS, sizes[2], sizes[3]);

@@ -250,7 +250,7 @@ mod tests {
     use base::Prng;
 
     #[test]
-    fn a_record_that_leaves_its_block_is_refused_and_noise_never_panics() {
+    fn a_record_outside_of_its_block_is_rejected_without_a_panic() {
         let mut prng = Prng::new(0x7ac3);
         let mut block = vec![0; 512];
         let mut accepted = 0;
@@ -268,11 +268,11 @@ mod tests {
                 assert!(record.bytes.as_ptr_range().end <= inside.end);
             }
         }
-        assert!(accepted > 1000, "the walk must reach both answers, accepted {accepted}");
+        assert!(accepted > 1000, "the random blocks must contain valid records too, accepted {accepted}");
     }
 
     #[test]
-    fn fields_lie_where_the_kernel_puts_them() {
+    fn the_fields_of_a_record_are_at_the_offsets_of_the_kernel() {
         let mut block = vec![0u8; 256];
         let at = 48;
         for (offset, value) in [(0, 112u32), (4, 1_700_000_000), (8, 999_999_999), (12, 3), (16, 1500), (20, 1 << 4)] {

@@ -91,33 +91,33 @@ impl Receiver {
     ///
     /// # Panics
     /// If the chunks do not lie in the area or do not fit the fill ring.
-    pub fn open(request: &ReceiverOptions, area: Arc<Umem>, share: Option<&Self>) -> Result<Self, StepError> {
-        assert!(request.chunks.end as usize * request.chunk as usize <= area.len(), "the chunks lie in the area");
-        assert!(request.chunks.len() <= request.fill_ring as usize, "the fill ring holds all chunks");
+    pub fn open(options: &ReceiverOptions, area: Arc<Umem>, share: Option<&Self>) -> Result<Self, StepError> {
+        assert!(options.chunks.end as usize * options.chunk as usize <= area.len(), "the chunks lie in the area");
+        assert!(options.chunks.len() <= options.fill_ring as usize, "the fill ring holds all chunks");
         assert!(
-            request.mark <= request.metadata && request.metadata <= HEADROOM,
+            options.mark <= options.metadata && options.metadata <= HEADROOM,
             "the bytes before a frame lie in its chunk"
         );
         assert!(share.is_none_or(|other| Arc::ptr_eq(&other.area, &area)), "sharing means the same area");
         let fd = socket().step("open an AF_XDP socket")?;
         if share.is_none() {
-            register(&fd, &area, request.chunk, request.mark).step("register packet memory")?;
+            register(&fd, &area, options.chunk, options.mark).step("register packet memory")?;
         }
-        let mut fill = Producer::open(&fd, Kind::Fill, request.fill_ring)?;
+        let mut fill = Producer::open(&fd, Kind::Fill, options.fill_ring)?;
         let completion = Consumer::open(&fd, Kind::Completion, 64)?;
-        let receive = Consumer::open(&fd, Kind::Receive, request.receive_ring)?;
-        for chunk in request.chunks.clone() {
-            fill.write(u64::from(chunk) * u64::from(request.chunk));
+        let receive = Consumer::open(&fd, Kind::Receive, options.receive_ring)?;
+        for chunk in options.chunks.clone() {
+            fill.write(u64::from(chunk) * u64::from(options.chunk));
         }
         fill.submit();
-        if let Some(busy_poll) = request.busy_poll {
-            set_busy_poll(&fd, busy_poll).step("ask for busy polling")?;
+        if let Some(busy_poll) = options.busy_poll {
+            set_busy_poll(&fd, busy_poll).step("enable busy polling")?;
         }
-        let flags = bind_flags(request.mode, request.multi_buffer);
-        bind(&fd, request.ifindex, request.queue, flags, share.map(|other| &other.fd)).step("bind to the queue")?;
-        let zero_copy = is_zero_copy(&fd).step("ask for the copy mode")?;
-        let (chunk, busy_poll) = (request.chunk, request.busy_poll.is_some());
-        let (metadata, mark) = (request.metadata as usize, request.mark as usize);
+        let flags = bind_flags(options.mode, options.multi_buffer);
+        bind(&fd, options.ifindex, options.queue, flags, share.map(|other| &other.fd)).step("bind to the queue")?;
+        let zero_copy = is_zero_copy(&fd).step("read the copy mode")?;
+        let (chunk, busy_poll) = (options.chunk, options.busy_poll.is_some());
+        let (metadata, mark) = (options.metadata as usize, options.mark as usize);
         let _completion = completion;
         Ok(Self { receive, fill, _completion, fd, area, chunk, zero_copy, busy_poll, metadata, mark, invalid: 0 })
     }
@@ -145,7 +145,7 @@ impl Receiver {
                 if let Some(bytes) = self.bytes(desc) {
                     let before = self.before(desc);
                     each(RxChunk { bytes, more, before });
-                    self.forget_before(desc);
+                    self.clear_mark(desc);
                     let chunk = desc.addr & !u64::from(self.chunk - 1);
                     self.fill.write(chunk);
                 } else {
@@ -235,7 +235,7 @@ impl Receiver {
     /// Clears the mark, so that a kernel or driver that writes no metadata before the next frame does not leave a valid
     /// mark there.
     #[inline]
-    fn forget_before(&self, desc: Desc) {
+    fn clear_mark(&self, desc: Desc) {
         let at = desc.addr as usize;
         if self.mark > 0 && at & (self.chunk as usize - 1) >= self.mark {
             // SAFETY: the chunk is ours until it is written to the fill ring, and nothing borrows from it any more.

@@ -127,7 +127,7 @@ impl<E: Copy> Consumer<E> {
         self.producer.wrapping_sub(self.next).min(most)
     }
 
-    /// The entry `ahead` positions after the next one; the caller knows from [`Consumer::ready`] that it exists.
+    /// The entry `ahead` positions after the next one; the caller has checked with [`Consumer::ready`] that it exists.
     #[inline]
     pub fn peek(&self, ahead: u32) -> E {
         debug_assert!(ahead < self.producer.wrapping_sub(self.next), "ring underrun");
@@ -179,7 +179,7 @@ impl<E> Shared<E> {
         })?;
         let map_bytes = at.desc as usize + size as usize * size_of::<E>();
         let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::POPULATE);
-        // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
+        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
         let map = unsafe { mmap(null_mut(), map_bytes, prot, flags, fd, offset) }?;
         let map = NonNull::new(map.cast::<u8>()).ok_or_else(|| io::Error::other("mapping at address zero"))?;
         // SAFETY: according to the kernel, the four fields lie at these offsets of the mapping, aligned for their
@@ -262,16 +262,16 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_agrees_with_a_queue_over_a_random_walk_and_over_the_end_of_its_indexes() {
+    fn a_ring_agrees_with_a_queue_also_when_its_indexes_wrap() {
         const SEED: u64 = 7;
         eprintln!("seed {SEED}");
         let mut random = Prng::new(SEED);
         for start in [0, u32::MAX - 100] {
             let (mut producer, mut consumer) = pair(16, start);
-            let (mut model, mut stepped_over, mut number) = (VecDeque::new(), 0, 0u64);
+            let (mut model, mut unreleased, mut number) = (VecDeque::new(), 0, 0u64);
             for _ in 0..5000 {
                 if random.below(2) == 0 {
-                    assert_eq!(producer.room(), 16 - model.len() as u32 - stepped_over);
+                    assert_eq!(producer.room(), 16 - model.len() as u32 - unreleased);
                     for _ in 0..random.below(u64::from(producer.room()) + 1) {
                         producer.write(number);
                         model.push_back(number);
@@ -285,19 +285,19 @@ mod tests {
                         assert_eq!(Some(consumer.peek(ahead)), model.pop_front());
                     }
                     consumer.advance(ready);
-                    stepped_over += ready;
+                    unreleased += ready;
                     if random.below(2) == 0 {
                         consumer.release();
-                        stepped_over = 0;
+                        unreleased = 0;
                     }
                 }
             }
-            assert!(number > 1000, "the walk went round the ring many times");
+            assert!(number > 1000, "the walk passed the end of the ring many times");
         }
     }
 
     #[test]
-    fn entries_come_through_whole_between_two_threads() {
+    fn entries_pass_between_two_threads_unchanged() {
         const COUNT: u64 = 200_000;
         let (mut producer, mut consumer) = pair(64, u32::MAX - 1000);
         std::thread::scope(|scope| {

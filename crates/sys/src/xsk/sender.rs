@@ -84,37 +84,37 @@ impl Sender {
     ///
     /// # Errors
     /// As for [`super::Receiver::open`].
-    pub fn open(request: &SenderOptions) -> Result<Self, StepError> {
-        let entries = (request.frames * request.chunks_per_frame).next_power_of_two();
-        let chunks = request.frames * request.chunks_per_frame + SPARE_CHUNKS;
-        let area = Arc::new(Umem::new(chunks as usize * request.chunk as usize).step("allocate packet memory")?);
+    pub fn open(options: &SenderOptions) -> Result<Self, StepError> {
+        let entries = (options.frames * options.chunks_per_frame).next_power_of_two();
+        let chunks = options.frames * options.chunks_per_frame + SPARE_CHUNKS;
+        let area = Arc::new(Umem::new(chunks as usize * options.chunk as usize).step("allocate packet memory")?);
         let fd = socket().step("open an AF_XDP socket")?;
-        register(&fd, &area, request.chunk, 0).step("register packet memory")?;
+        register(&fd, &area, options.chunk, 0).step("register packet memory")?;
         let mut fill = Producer::open(&fd, Kind::Fill, SPARE_CHUNKS)?;
         let completion = Consumer::open(&fd, Kind::Completion, entries)?;
         let transmit = Producer::open(&fd, Kind::Transmit, entries)?;
         for spare in chunks - SPARE_CHUNKS..chunks {
-            fill.write(u64::from(spare) * u64::from(request.chunk));
+            fill.write(u64::from(spare) * u64::from(options.chunk));
         }
         fill.submit();
-        let flags = bind_flags(request.mode, request.chunks_per_frame > 1);
-        bind(&fd, request.ifindex, request.queue, flags, None).step("bind to the queue")?;
+        let flags = bind_flags(options.mode, options.chunks_per_frame > 1);
+        bind(&fd, options.ifindex, options.queue, flags, None).step("bind to the queue")?;
         // Frames occupy socket buffers until the NIC has sent them; the default size is enough for about 200 frames.
         // A refusal leaves the default.
         let _ = set_socket_send_buffer_size_force(&fd, 8 << 20);
         // Since 6.17 one call may send more than 32 frames. Older kernels refuse the option and keep 32.
         let _ = set(&fd, libc::SOL_XDP, MAX_TX_SKB_BUDGET, CALL_BUDGET.min(entries));
-        let zero_copy = is_zero_copy(&fd).step("ask for the copy mode")?;
+        let zero_copy = is_zero_copy(&fd).step("read the copy mode")?;
         Ok(Self {
             transmit,
             completion,
             _fill: fill,
             fd,
             area,
-            chunk: request.chunk as usize,
-            chunks_per_frame: request.chunks_per_frame as usize,
-            free: (0..request.frames).rev().collect(),
-            under_way: vec![0; request.frames as usize],
+            chunk: options.chunk as usize,
+            chunks_per_frame: options.chunks_per_frame as usize,
+            free: (0..options.frames).rev().collect(),
+            under_way: vec![0; options.frames as usize],
             sent: Sent::default(),
             zero_copy,
         })

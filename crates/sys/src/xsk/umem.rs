@@ -108,7 +108,7 @@ impl Drop for Umem {
 
 fn map(bytes: usize, flags: MapFlags) -> io::Result<NonNull<u8>> {
     let prot = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
+    // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
     let base = unsafe { mmap_anonymous(null_mut(), bytes, prot, flags | MapFlags::PRIVATE) }?;
     NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mapping at address zero"))
 }
@@ -118,12 +118,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn too_much_is_an_error() {
+    fn a_size_above_the_memory_is_an_error() {
         assert!(Umem::new(1 << 46).is_err());
     }
 
     #[test]
-    fn an_area_is_whole_and_present() {
+    fn the_area_is_zeroed_and_writable_to_its_end() {
         let area = Umem::new(5000).unwrap();
         assert_eq!(area.len(), HUGE_PAGE);
         // SAFETY: there is no other reference to the area.
