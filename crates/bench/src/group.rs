@@ -6,7 +6,7 @@
 //! members per record, and records per processor second of both together, since rates mean nothing with more members
 //! than processors. Dispatcher and members count independently, and the counts must agree.
 
-use crate::member_processes::{MemberProcesses, Run};
+use crate::member_processes::{MemberProcesses, Run, Workload};
 use crate::output::{MedianRange, Output, Stop};
 use crate::stats::percentile;
 use base::units::{show_bytes, show_count};
@@ -33,7 +33,7 @@ pub struct GroupArgs {
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = base::units::whole::<u32>(0..=1_000_000))]
     pub swaps: u32,
     /// Length of each run
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = crate::seconds)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = crate::arguments::seconds)]
     pub seconds: f64,
     /// Runs for each number of members; their median is shown
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = base::units::whole::<u32>(1..=1000))]
@@ -44,6 +44,12 @@ pub struct GroupArgs {
     /// One JSON object per line
     #[arg(long)]
     pub json: bool,
+}
+
+impl GroupArgs {
+    fn workload(&self) -> Workload {
+        Workload { ring: self.ring, flows: self.flows, program: self.program.clone() }
+    }
 }
 
 /// The result for one number of members.
@@ -100,9 +106,9 @@ pub fn run(args: &GroupArgs, out: &mut dyn Write) -> Result<(), Stop> {
 }
 
 fn once(args: &GroupArgs, members: u8) -> Result<Run, Stop> {
-    let mut crowd = MemberProcesses::gather(args, members, false)?;
+    let mut crowd = MemberProcesses::gather(&args.workload(), members, false)?;
     let (span, started) = (Duration::from_secs_f64(args.seconds), Instant::now());
-    let seconds = crowd.write(args, || started.elapsed() < span);
+    let seconds = crowd.write(&args.workload(), || started.elapsed() < span);
     crowd.disperse(seconds)
 }
 
@@ -110,7 +116,7 @@ fn once(args: &GroupArgs, members: u8) -> Result<Run, Stop> {
 /// state of the old program.
 fn swaps(args: &GroupArgs, sheet: &mut Output<'_>) -> Result<(), Stop> {
     let members = args.members.iter().copied().max().unwrap_or(1);
-    let mut crowd = MemberProcesses::gather(args, members, true)?;
+    let mut crowd = MemberProcesses::gather(&args.workload(), members, true)?;
     let (client, program, wanted) = (crowd.another_client()?, args.program.clone(), args.swaps);
     let exchanging = std::thread::spawn(move || {
         let mut took: [Vec<f64>; 3] = Default::default();
@@ -128,7 +134,7 @@ fn swaps(args: &GroupArgs, sheet: &mut Output<'_>) -> Result<(), Stop> {
         }
         Ok(took)
     });
-    let seconds = crowd.write(args, || !exchanging.is_finished());
+    let seconds = crowd.write(&args.workload(), || !exchanging.is_finished());
     let took = exchanging.join().map_err(|_| Stop::say("the thread that swaps panicked"))??;
     let run = crowd.disperse(seconds)?;
     let row = SwapRow {

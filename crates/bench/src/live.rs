@@ -26,7 +26,7 @@ use sys::netns::Namespace;
 
 /// The two ends of the veth pair.
 const FROM: &str = "ng-bench0";
-pub const TO: &str = "ng-bench1";
+const TO: &str = "ng-bench1";
 
 /// After the generator has ended, frames in transit arrive within this time.
 const WARM_UP: Duration = Duration::from_millis(500);
@@ -50,7 +50,7 @@ pub struct LiveArgs {
     #[arg(long, value_name = "N")]
     pub flows: Option<String>,
     /// How long the generator sends in each run
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = crate::seconds)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = crate::arguments::seconds)]
     pub seconds: f64,
     /// Runs of each kind, in turn; medians are shown
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = base::units::whole::<u32>(1..=1000))]
@@ -457,7 +457,7 @@ fn against(
     namespace: &Namespace,
 ) -> Result<Run, Stop> {
     let file = folder.join("rival.pcap");
-    let running = rival.start(&file, namespace, places.engine())?;
+    let running = rival.start(TO, &file, namespace, places.engine())?;
     let sent = sent(start_generator(args, traffic, places)?, args)?;
     std::thread::sleep(WARM_UP);
     let cpu = running.end()?;

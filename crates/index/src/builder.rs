@@ -4,7 +4,7 @@
 use crate::bytes::{CRC, append_crc, close_stripe};
 use crate::header::Layout;
 use crate::key::{KINDS, KeyKind, Sets};
-use crate::reader::Block;
+use crate::block::Block;
 use crate::rows;
 use crate::sealed::{self, MAX_BLOCKS, MAX_CONTEXT, SubBlockIndex, Summary};
 use crate::set::{GROUP, Set, encode_group};

@@ -7,15 +7,19 @@
 //! [`Index`] is either layout in memory. `docs/design/block-index.md` gives the reasons for the structure, with measurements.
 #![forbid(unsafe_code)]
 
+mod block;
 mod build;
 mod builder;
 mod bytes;
+mod contents;
 mod entry;
+mod error;
 mod growing;
 mod header;
 mod host_sub_blocks;
 mod key;
 mod read;
+mod read_at;
 mod reader;
 mod rows;
 mod sealed;
@@ -25,14 +29,17 @@ mod set_query;
 mod set_sizing;
 mod sub_blocks;
 
+pub use block::Block;
 pub use build::{BlockKeys, SETS_BUDGET};
 pub use builder::{Builder, Sealing};
+pub use contents::{Footer, Index, Tail};
 pub use entry::Entry;
+pub use error::IndexError;
 pub use growing::{Growing, IndexWrite};
 pub use header::{Content, Format, Header, UNKNOWN_POS};
 pub use key::{KeyKind, Sets};
-pub use read::{Footer, Index, IndexError, Tail};
-pub use reader::{Block, ReadAt, Reader};
+pub use read_at::ReadAt;
+pub use reader::Reader;
 pub use rows::{Rows, Run};
 pub use sealed::Summary;
 pub use set::{GROUP, Set};
