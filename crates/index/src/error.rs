@@ -1,6 +1,6 @@
 //! The reason why bytes are not a valid index.
 
-use crate::header::VERSION;
+use crate::VERSION;
 use std::fmt;
 use std::io;
 

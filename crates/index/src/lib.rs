@@ -47,3 +47,6 @@ pub use sub_blocks::{SUB_BLOCK, SUB_BLOCKS, SubBlockMask, SubBlockRange, SubBloc
 
 /// The file name suffix of an index.
 pub const SUFFIX: &str = "ngi";
+
+/// The version of the format.
+const VERSION: u16 = 7;

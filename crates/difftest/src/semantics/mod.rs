@@ -15,7 +15,7 @@ mod view;
 pub use fragment::FragmentTracker;
 pub use table::Table;
 
-use crate::trial::Packet;
+use crate::case::Packet;
 use ir::{ANY_CLASS, COUNTERS, DEFAULT_CLASS, Log, VerdictKind};
 use ir::{Key, Prefix};
 use lang::term::{ActionTerm, Endpoint, LogItem, PacketScope};

@@ -1,7 +1,7 @@
 //! Configuration files. A file without errors is the same configuration after it was printed and read again.
 
 use crate::Target;
-use crate::targets::text_of;
+use crate::targets::bytes::text_of;
 use config::Config;
 use std::path::Path;
 

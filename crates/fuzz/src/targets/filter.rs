@@ -2,8 +2,8 @@
 //! tree agree; the keys that a filter needs are keys of every frame that matches.
 
 use crate::Target;
+use crate::targets::bytes::{text_of, texts};
 use crate::targets::packet::{LINKS, frames};
-use crate::targets::{text_of, texts};
 use aggregate::terms;
 use base::Prng;
 use filter::{Filter, FlowFilter, FlowTerms, LinkFilter};

@@ -2,8 +2,8 @@
 //! same program and is not changed by a second formatting.
 
 use crate::Target;
+use crate::targets::bytes::{text_of, texts};
 use crate::targets::packet::frames;
-use crate::targets::{text_of, texts};
 use ir::Facts;
 use ir::interp::{Interpreter, ProgramState};
 use lang::{compile, headline, syntax};

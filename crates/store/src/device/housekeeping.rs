@@ -2,8 +2,8 @@
 //! holds a folder (statvfs(3), stat(2), flock(2), rmdir(2)). All by path: a keeper looks at thousands of files and has
 //! none of them open.
 
-use super::{Device, DiskDevice};
-use crate::hold::{self, HOLD, RETENTION_LOCK};
+use super::{Device, DiskDevice, Lock};
+use crate::hold;
 use crate::{Hold, names};
 use base::Timestamp;
 use std::collections::BTreeSet;
@@ -40,9 +40,6 @@ pub struct Stat {
     /// The volume that it lies on; the same number is the same volume.
     pub volume: u64,
 }
-
-/// Ends when it is dropped.
-pub type Lock = Box<dyn Send>;
 
 /// A volume on which room can be made.
 pub trait Housekeeping: Device {
@@ -145,7 +142,7 @@ impl Housekeeping for DiskDevice {
     }
 
     fn remove_folder(&mut self, path: &Path) -> io::Result<()> {
-        remove_empty(path)
+        hold::remove_empty(path)
     }
 }
 
@@ -179,31 +176,10 @@ fn side_by_side(paths: &[&Path]) -> Vec<io::Result<()>> {
     done.into_iter().map(|(_, outcome)| outcome).collect()
 }
 
-/// Removes a folder in which nothing is but the file of its holds.
-///
-/// # Errors
-/// `ENOTEMPTY`, or what the file system says.
-pub(crate) fn remove_empty(folder: &Path) -> io::Result<()> {
-    let refused = match nofollow::remove_folder(folder) {
-        Err(e) if e.kind() == io::ErrorKind::DirectoryNotEmpty => e,
-        other => return other,
-    };
-    let left = nofollow::list(folder)?;
-    if left.iter().any(|(name, _)| name != HOLD && name != RETENTION_LOCK) {
-        return Err(refused);
-    }
-    left.iter().try_for_each(|(name, _)| nofollow::remove(&folder.join(name)))?;
-    nofollow::remove_folder(folder).inspect_err(|_| {
-        // Somebody makes a file there at this moment: the hour is to be held as before.
-        if names::is_hour(folder) {
-            let _ = hold::make(folder);
-        }
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hold::HOLD;
     use std::fs;
 
     #[test]

@@ -2,7 +2,7 @@
 //! [`super::Fault::elsewhere`] says, with a capacity of its own.
 
 use super::{EIO, ENOENT, MemoryDevice, Volume, error};
-use crate::device::housekeeping::{Housekeeping, Lock, Space, Stat};
+use crate::device::{Housekeeping, Lock, Space, Stat};
 use base::Timestamp;
 use std::io;
 use std::path::{Path, PathBuf};
