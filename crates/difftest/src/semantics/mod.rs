@@ -5,6 +5,7 @@
 //! It shares the front end, which produces the terms, and the tcpdump filters inside programs; other tests compare
 //! those filters with tcpdump itself, and the model runs each filter as a program of its own.
 
+mod address;
 mod fragment;
 mod key;
 mod predicate;
