@@ -47,11 +47,11 @@ impl Query {
 
     /// The directories of the selected interfaces.
     pub(crate) fn roots(&self) -> Result<Vec<PathBuf>, ColumnsError> {
-        Ok(self.asked()?.iter().map(|name| names::interface_folder(&self.store, name)).collect())
+        Ok(self.selected_interfaces()?.iter().map(|name| names::interface_folder(&self.store, name)).collect())
     }
 
     /// The selected interfaces.
-    pub(crate) fn asked(&self) -> Result<Vec<String>, ColumnsError> {
+    pub(crate) fn selected_interfaces(&self) -> Result<Vec<String>, ColumnsError> {
         let mut known = catalogue::interfaces(&self.store).map_err(ColumnsError::io(&self.store))?;
         // An interface without sealed files and packet files has journals only.
         for (name, _) in sys::nofollow::list(&self.store).map_err(ColumnsError::io(&self.store))? {

@@ -22,7 +22,7 @@ pub struct Tile {
 /// The numbers of a nullable column.
 pub struct NullableColumn {
     /// For each row, 1 if it has a value, otherwise 0.
-    pub there: [u8; TILE],
+    pub present: [u8; TILE],
     /// The values, of which `count` are valid.
     pub values: [i64; TILE],
     /// Number of values.
@@ -67,7 +67,7 @@ impl Tile {
         let raw = columns.iter().filter(|column| matches!(column.value_type, ValueType::Bytes)).count();
         Self {
             every: vec![[0; TILE]; every],
-            maybe: (0..maybe).map(|_| NullableColumn { there: [0; TILE], values: [0; TILE], count: 0 }).collect(),
+            maybe: (0..maybe).map(|_| NullableColumn { present: [0; TILE], values: [0; TILE], count: 0 }).collect(),
             entries: (0..entries).map(|_| Entries::default()).collect(),
             raw: vec![Vec::new(); raw],
             rows: 0,
@@ -85,7 +85,7 @@ impl Tile {
     /// The cells of the next row, of the packed columns that have a number in every row.
     pub fn every(&mut self) -> impl Iterator<Item = &mut i64> {
         let row = self.rows % TILE;
-        self.every.iter_mut().map(move |strip| &mut strip[row])
+        self.every.iter_mut().map(move |packed| &mut packed[row])
     }
 }
 
@@ -93,26 +93,26 @@ impl<const EVERY: usize, const MAYBE: usize> Row<'_, EVERY, MAYBE> {
     /// Writes the next number.
     #[inline(always)]
     pub fn put(&mut self, number: u64) {
-        if let Some(strip) = self.every.next() {
-            strip[self.row] = number as i64;
+        if let Some(packed) = self.every.next() {
+            packed[self.row] = number as i64;
         }
     }
 
     /// Writes the next number that may be missing. Numbers that are not written are missing.
     #[inline(always)]
-    pub fn maybe(&mut self, number: u64, is_there: bool) {
-        if let Some(strip) = self.maybe.next() {
-            strip.values[strip.count % TILE] = number as i64;
-            strip.count += usize::from(is_there);
-            strip.there[self.row] = u8::from(is_there);
+    pub fn maybe(&mut self, number: u64, is_present: bool) {
+        if let Some(packed) = self.maybe.next() {
+            packed.values[packed.count % TILE] = number as i64;
+            packed.count += usize::from(is_present);
+            packed.present[self.row] = u8::from(is_present);
         }
     }
 
     /// As [`Row::maybe`], with 128 bits.
     #[inline(always)]
-    pub fn maybe_wide(&mut self, number: u128, is_there: bool) {
-        self.maybe(number as u64, is_there);
-        self.maybe((number >> 64) as u64, is_there);
+    pub fn maybe_wide(&mut self, number: u128, is_present: bool) {
+        self.maybe(number as u64, is_present);
+        self.maybe((number >> 64) as u64, is_present);
     }
 }
 

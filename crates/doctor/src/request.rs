@@ -24,7 +24,7 @@ pub struct Request {
 
 impl Request {
     /// True if the request includes at least one of these checks.
-    pub(crate) fn wants(&self, checks: &[&Check]) -> bool {
+    pub(crate) fn includes(&self, checks: &[&Check]) -> bool {
         self.only.is_empty() || checks.iter().any(|c| self.only.iter().any(|o| o == c.name))
     }
 }

@@ -8,11 +8,11 @@ use base::{Tally, Timestamp};
 pub struct Block {
     /// Number of the block in the file; it begins at this many MiB.
     pub number: u32,
-    /// Bytes that are on disk.
+    /// Bytes of the block on disk.
     pub bytes: u32,
     /// Offset in the block of the first record that starts in it.
     pub first_record: Option<u32>,
-    /// CRC32C of those bytes.
+    /// CRC32C of these bytes.
     pub crc: u32,
     /// Earliest timestamp in the block; meaningless without packets.
     pub first: Timestamp,
@@ -20,7 +20,7 @@ pub struct Block {
     pub last: Timestamp,
     /// Packets whose records begin in the block.
     pub packets: u64,
-    /// Packets lost since the block before, by all causes.
+    /// Packets lost since the previous block, by all causes.
     pub lost: u64,
 }
 

@@ -4,7 +4,7 @@ use crate::VERSION;
 use std::fmt;
 use std::io;
 
-/// Programs that read a packet file without its index.
+/// Programs that read a packet file without the index.
 const READERS: &str = "capinfos, tcpdump -r";
 
 /// The reason why bytes are not a valid index.
@@ -39,20 +39,23 @@ impl fmt::Display for IndexError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotAnIndex => {
-                write!(f, "not a netgrain index; the packet file beside it is readable without ({READERS})")
+                write!(f, "not a netgrain index; the packet file beside it is readable without its index ({READERS})")
             }
             Self::Version { found } => write!(
                 f,
-                "index version {found}, this program reads {VERSION}: use the netgrain that wrote it, or make the index \
-                 anew from its packet file"
+                "index version {found}, this program reads {VERSION}: use the netgrain that wrote it, or rebuild the \
+                 index from its packet file (netgrain repair)"
             ),
             Self::Header => {
-                write!(f, "the index header is damaged; the packet file beside it is readable without ({READERS})")
+                write!(
+                    f,
+                    "the index header is damaged; the packet file beside it is readable without its index ({READERS})"
+                )
             }
             Self::Damaged { part } => write!(
                 f,
-                "the {part} of the index is damaged; make the index anew from the packet file, which is readable \
-                 without ({READERS})"
+                "the index is damaged ({part}): rebuild it from the packet file (netgrain repair), which is readable \
+                 without an index ({READERS})"
             ),
             Self::Contradiction { what, summary, blocks } => write!(
                 f,

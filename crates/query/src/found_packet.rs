@@ -9,7 +9,7 @@ pub struct Origin {
     pub interface: String,
     /// The hardware queue.
     pub queue: u16,
-    /// The link type, as pcap numbers it.
+    /// The link type, with the number that pcap uses.
     pub link_type: u16,
     /// Bytes kept of each packet, at most.
     pub snaplen: u32,
@@ -28,7 +28,7 @@ pub struct FoundPacket<'a> {
     pub wire_len: u32,
     /// The captured bytes.
     pub data: &'a [u8],
-    /// The link type, as pcap numbers it: the format of the first bytes.
+    /// The link type, with the number that pcap uses: the format of the first bytes.
     pub link_type: u16,
     /// Index into [`Results::origins`](crate::Results::origins).
     pub origin: usize,
@@ -52,6 +52,6 @@ pub struct Batch<'a> {
     pub link_type: u16,
     /// Index into [`Results::origins`](crate::Results::origins).
     pub origin: usize,
-    /// As [`FoundPacket::lost`], for the first packet; the index knows of no loss between the other packets.
+    /// Like [`FoundPacket::lost`], for the first packet; the index has no loss between the other packets.
     pub lost: u64,
 }

@@ -17,7 +17,7 @@ pub struct WallClock {
 
 impl WallClock {
     /// The latest plausible timestamp.
-    pub fn is_trusted(&self) -> Timestamp {
+    pub fn latest_plausible(&self) -> Timestamp {
         self.now.after(AHEAD)
     }
 }

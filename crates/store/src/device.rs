@@ -22,7 +22,7 @@ pub fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// Ends when it is dropped.
+/// A lock that is released when it is dropped.
 pub type Lock = Box<dyn Send>;
 
 /// The id of an open file of one device; never reused after the file is closed.
@@ -44,7 +44,7 @@ pub enum Op {
     Write {
         /// Byte offset in the file.
         offset: u64,
-        /// What to write.
+        /// The bytes to write.
         slice: Slice,
     },
     /// Allocates this many bytes for the file and sets its size to them.
@@ -155,7 +155,7 @@ pub trait Device: Send {
     /// True if a living process has this file locked, or the lock cannot be tested.
     fn is_held(&mut self, path: &Path) -> bool;
 
-    /// Keeps retention from removing files in this directory for as long as the lock lives, as [`Hold::reader`] does.
+    /// Keeps retention from removing files in this directory until the lock is dropped, as [`Hold::reader`] does.
     ///
     /// [`Hold::reader`]: crate::Hold::reader
     ///

@@ -49,8 +49,10 @@ impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Nothing => f.write_str("export: neither flows nor series are to be exported; choose one"),
-            Self::Netflow(target) => write!(f, "{target}: NetFlow v9 goes by UDP only; export IPFIX there"),
-            Self::Thread(error) => write!(f, "export: no thread: {error}"),
+            Self::Netflow(target) => {
+                write!(f, "{target}: NetFlow v9 is exported over UDP only; export IPFIX to this target")
+            }
+            Self::Thread(error) => write!(f, "export: the thread cannot be started: {error}"),
         }
     }
 }
@@ -84,7 +86,7 @@ impl Exporter {
             queue,
             shared: shared.clone(),
             offer_timeout: settings.offer_timeout,
-            hurry: settings.stop_waiting.clone(),
+            stop_waiting: settings.stop_waiting.clone(),
             flows: settings.flows,
             series: settings.series,
         };

@@ -9,8 +9,9 @@ use std::time::Duration;
 /// Default number of records and rows that may wait; about 1.2 kB each.
 pub const QUEUE: usize = 16_384;
 
-/// Default time for sending the waiting records at the end. All exporters are asked to leave at the same time, so it is
-/// also the time for all together; with the margin of [`Exporter::finish`](super::Exporter::finish) it is less than 5 s.
+/// Default time for sending the waiting records at the end. [`Exporter::leave`](super::Exporter::leave) is called on all
+/// exporters at the same time, so this is also the time for all of them together; with the margin of
+/// [`Exporter::finish`](super::Exporter::finish) it is less than 5 s.
 pub const GRACE: Duration = Duration::from_millis(4500);
 
 /// The export protocol.
@@ -29,8 +30,7 @@ pub enum Clock {
     /// The system clock.
     #[default]
     System,
-    /// The latest timestamp in the exported records and rows. A capture that is replayed is then exported as it was the
-    /// first time.
+    /// The latest timestamp in the exported records and rows, so that each export of the same capture is equal.
     Data,
 }
 
@@ -51,10 +51,10 @@ pub struct Settings {
     /// Greatest number of waiting records.
     pub queue: usize,
     /// How long an offer waits while the queue is full and the thread takes nothing from it: zero, unless the packets
-    /// come from a file and reading can wait. After an offer has waited in vain, no offer waits until the thread takes
-    /// a job again.
+    /// come from a file and reading can wait. After the wait of an offer has timed out, no offer waits until the thread
+    /// takes a job again.
     pub offer_timeout: Duration,
-    /// Once true, offers hardly wait: a replay that the user interrupts must not wait for a collector.
+    /// Once true, an offer waits at most 0.3 s: a replay that the user interrupts must not wait for a collector.
     pub stop_waiting: Arc<AtomicBool>,
     /// Longest time that a record waits for its message to become full.
     pub batch_delay: Duration,
@@ -74,7 +74,7 @@ impl Settings {
     /// multicast groups and files.
     pub fn new(target: Target) -> Self {
         let encode = if target.is_reliable() { Config::reliable() } else { Config::default() };
-        // Groups and files are read by `netgrain flows` and `netgrain series`; collectors are foreign programs.
+        // `netgrain flows` and `netgrain series` read groups and files; collectors are other programs.
         let ours = matches!(target, Target::Multicast { .. } | Target::File(_));
         let fields = if ours { Fields::Full } else { Fields::Standard };
         let encode = Config { fields, ..encode };

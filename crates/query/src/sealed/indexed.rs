@@ -31,12 +31,12 @@ pub fn begin_index(entry: &Entry) -> Result<Indexed, IndexProblem> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(IndexProblem::Gone),
         Err(e) => return Err(IndexProblem::Index(format!("has an index that cannot be opened ({e})"))),
     };
-    let reader = Reader::begin(&file).map_err(useless)?;
+    let reader = Reader::begin(&file).map_err(unusable)?;
     Ok(Indexed { reader, file })
 }
 
-fn useless(error: io::Error) -> IndexProblem {
-    IndexProblem::Index(format!("has a useless index ({error})"))
+fn unusable(error: io::Error) -> IndexProblem {
+    IndexProblem::Index(format!("has an unusable index ({error})"))
 }
 
 impl Indexed {
@@ -46,7 +46,7 @@ impl Indexed {
         let (sealed, bytes) = (self.reader.is_sealed(), self.reader.summary().bytes);
         match size {
             Some(size) if !sealed || bytes > size || bytes < size && self.reader.header().start != start => {
-                Err(IndexProblem::Index(format!("has {size} bytes, and an index for {bytes}")))
+                Err(IndexProblem::Index(format!("has {size} bytes, but its index describes {bytes}")))
             }
             _ => Ok(()),
         }
@@ -54,7 +54,7 @@ impl Indexed {
 
     /// Reads and validates the block table.
     pub fn load(&mut self) -> Result<(), IndexProblem> {
-        self.reader.load(&self.file).map_err(useless)?;
+        self.reader.load(&self.file).map_err(unusable)?;
         let blocks = self.reader.blocks();
         let in_order = (0u32..).zip(blocks).all(|(number, b)| b.number == number && b.bytes as usize <= BLOCK);
         let last = blocks.len().saturating_sub(1);
@@ -63,7 +63,7 @@ impl Indexed {
         let bytes: u64 = blocks.iter().map(|b| u64::from(b.bytes)).sum();
         match in_order && whole && inside && bytes == self.reader.summary().bytes {
             true => Ok(()),
-            false => Err(IndexProblem::Index("has an index that contradicts itself".to_owned())),
+            false => Err(IndexProblem::Index("has an inconsistent index".to_owned())),
         }
     }
 

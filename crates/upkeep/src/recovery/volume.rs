@@ -18,9 +18,9 @@ pub(crate) struct Volume<D> {
     pub device: D,
     pub root: PathBuf,
     token: u64,
-    /// The offered counts of dead recorders that are not yet in a ledger.
+    /// The offered counts of dead recorders that are in no ledger yet.
     pub tails: Vec<OrphanedCount>,
-    /// Of these, the counts that are in the ledger of a published file.
+    /// The counts among these that are in the ledger of a published file.
     pub entered: Vec<OrphanedCount>,
 }
 
@@ -107,5 +107,5 @@ impl<D: Device> Volume<D> {
     }
 }
 
-/// The offered counts of a dead recorder do not exist any more.
+/// The offered counts of a dead recorder no longer exist.
 pub(super) struct CountsUnavailable;
