@@ -8,7 +8,6 @@
 #![forbid(unsafe_code)]
 
 mod capture;
-mod egress;
 mod error;
 mod generator;
 mod group;
@@ -24,7 +23,6 @@ mod republish;
 mod retention;
 mod sizes;
 mod stage;
-mod state_transfer;
 mod status;
 mod volume;
 mod worker;
@@ -48,6 +46,5 @@ pub use program::{KernelOutcomes, MapReport, MapUsage, ProgramReport, UserOutcom
 pub use recorder::ThreadWaits;
 pub use retention::{FileTotals, Retention, RetentionPlan, RetentionReport};
 pub use sizes::{default_flows, default_ring};
-pub use state_transfer::{RestartedMap, StateTransfer};
 pub use status::{Counts, ListenerReport, QueueReport, RecorderReport, Report, Second, WorkerStatus};
 pub use worker::BATCH;

@@ -45,6 +45,7 @@ mod memory;
 mod packet;
 mod refusal;
 mod specialisations;
+pub mod state_transfer;
 pub mod table;
 
 pub use executable::{Executable, ExecutionInfo, Worker};

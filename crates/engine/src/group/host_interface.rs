@@ -15,7 +15,7 @@
 //! Invariant: an engine removes a pair that it did not create only if the pair has this mark and its process is
 //! certainly gone; any other interface of such a name may belong to other software.
 
-use crate::egress::link_of;
+use capture::egress::link_of;
 use group::PacketSink;
 use std::io;
 use std::sync::Arc;

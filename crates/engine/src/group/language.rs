@@ -11,7 +11,7 @@ use super::log_limiter::LogLimiter;
 use super::map_capacity;
 use super::shared;
 use super::shared::SharedWorker;
-use crate::state_transfer::{self, StateTransfer};
+use jit::state_transfer::{self, StateTransfer};
 use group::{Compiled, Delivery, IngressInterface, MapUsage, Packet, Program, ProgramInfo, Verdict};
 use ir::fragment_tracker::CAPACITY;
 use ir::interp::Action;
@@ -20,7 +20,6 @@ use ir::{self, COUNTERS, Effect, Log, Set, VerdictKind};
 use ir::{Facts, FragmentTracker, Prefix};
 use jit::{Executable, PacketAction, Worker};
 use std::any::Any;
-use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -105,7 +104,7 @@ pub fn compile(source: &str, ground: &ProgramContext) -> Result<Arc<dyn Compiled
         let here = Set::of_prefixes(addresses.into_iter().filter_map(whole));
         program.sets.iter_mut().filter(|set| **set == Set::Host).for_each(|set| set.clone_from(&here));
     }
-    let counters = counters_of(&program);
+    let counters = Vec::from_iter(program.counters());
     let begun = Instant::now();
     let (judge, why) = match Executable::native(program.clone(), || begun.elapsed()) {
         Ok(judge) => (judge, None),
@@ -158,15 +157,6 @@ fn spread(program: &ir::Program) -> Vec<String> {
     lang::clusters(&[program]).into_iter().map(line).collect()
 }
 
-/// The counters that a program uses, in ascending order.
-fn counters_of(program: &ir::Program) -> Vec<u8> {
-    let used = program.blocks.iter().flat_map(|b| &b.code).filter_map(|inst| match inst {
-        ir::Inst::Count { counter, .. } => Some(*counter),
-        _ => None,
-    });
-    used.collect::<BTreeSet<u8>>().into_iter().collect()
-}
-
 /// Returns the current addresses of an interface; empty for a file.
 fn addresses_of(port: &str) -> Vec<IpAddr> {
     let ask = || {
@@ -180,13 +170,6 @@ fn addresses_of(port: &str) -> Vec<IpAddr> {
 
 fn whole(address: IpAddr) -> Option<Prefix> {
     Prefix::new(address, if address.is_ipv4() { 32 } else { 128 })
-}
-
-/// True if the program reads the direction of packets, and so may forward packets that this host sent; see
-/// [`Compiled::knows_direction`].
-pub fn knows_direction(program: &ir::Program) -> bool {
-    let asks = |inst: &ir::Inst| matches!(inst, ir::Inst::Meta { meta: ir::Meta::Outgoing, .. });
-    program.blocks.iter().flat_map(|b| &b.code).any(asks)
 }
 
 /// Formats an error in one line: position, error and correction.
@@ -243,7 +226,7 @@ impl Compiled for LoadedProgram {
     }
 
     fn knows_direction(&self) -> bool {
-        knows_direction(self.judge.program())
+        self.judge.program().reads_direction()
     }
 
     fn memory(&self) -> u64 {

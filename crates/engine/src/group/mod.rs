@@ -14,7 +14,6 @@ mod shared;
 mod shorthand;
 mod sink;
 
-pub(crate) use language::knows_direction;
 pub use reconcile::{GroupPlan, MemberPlan, ReconcileMessages};
 
 use crate::error::EngineError;

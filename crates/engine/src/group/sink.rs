@@ -5,7 +5,7 @@
 //! was refused by the interface (larger than its MTU), was captured only in part (an interface would send another
 //! packet), or exceeds the size limit of the file. Packets that this host sent are counted apart ([`OwnTraffic`]).
 
-use crate::egress::{Egress, index_of};
+use capture::egress::{Egress, index_of};
 use group::{PacketSink, SinkCounts, SinkResult};
 use ring::{Branch, Desc, FILE_HEADER, Listener, RECORD_HEADER, flag};
 use std::fs::{File, OpenOptions};

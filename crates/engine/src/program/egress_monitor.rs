@@ -6,7 +6,7 @@
 //! an interface that does not without its name. Other refusals of the user part's packets (larger than the interface's
 //! MTU) show when it sends them.
 
-use crate::egress::Egress;
+use capture::egress::Egress;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 

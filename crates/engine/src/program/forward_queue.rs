@@ -3,7 +3,7 @@
 //! The outcome of a packet is known only after the send, so it is counted then. Order is kept within each interface.
 
 use super::user_part::{QueueInfo, UserOutcomes};
-use crate::egress::Egress;
+use capture::egress::Egress;
 
 /// At this many bytes the queue is sent before the end of the batch.
 const MAX: usize = 256 << 10;

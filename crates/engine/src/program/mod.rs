@@ -24,17 +24,16 @@ pub use accounting::MapUsage;
 pub use user_part::UserOutcomes;
 pub(crate) use user_part::{IncomingPacket, ProgramSequence, QueueInfo};
 
-use crate::egress::Egress;
-use crate::group::knows_direction;
+use capture::egress::Egress;
 use crate::plan::ProgramPlan;
-use crate::state_transfer::{MapState, StateTransfer};
+use jit::state_transfer::{MapState, StateTransfer};
 use crate::status::WorkerStatus;
 use accounting::KernelAccounting;
 use capture::AnySource;
 use capture::afxdp::{XdpDispatcher, XdpMode};
 use egress_monitor::EgressMonitor;
 use ir::FragmentTracker;
-use ir::{COUNTERS, Effect, Expiry, Inst, Program};
+use ir::{COUNTERS, Effect, Expiry, Program};
 use jit::Executable;
 use kernel_programs::{Clock, EmitOptions, MapValue, Metadata, Object, Role, ToUser};
 use serde::Serialize;
@@ -409,8 +408,7 @@ impl PortProgram {
     pub fn report(&self) -> ProgramReport {
         let state = self.lock();
         let (mut report, books) = (state.report.clone(), state.accounting.clone());
-        let counters = used_counters(&state.program).map(|counter| (counter, 0));
-        report.counters = counters.collect();
+        report.counters = state.program.counters().into_iter().map(|counter| (counter, 0)).collect();
         let (maps, nothing) = (state.program.maps.iter(), MapUsage { used: Some(0), ..MapUsage::default() });
         let maps = maps.map(|map| MapReport { map: map.name.clone(), kernel: None, user: nothing });
         report.maps = maps.collect();
@@ -442,7 +440,7 @@ impl PortProgram {
                 .worker_among(self.context.hash_key, Arc::clone(&self.datagrams))
                 .map_err(|e| e.to_string())?,
             ingress: ingress(program, &self.context.port),
-            forwards_own: knows_direction(program),
+            forwards_own: program.reads_direction(),
             devices: Arc::clone(devices),
         })
     }
@@ -595,14 +593,6 @@ fn takes_frames(device: &Egress) -> Result<(), String> {
         // An old kernel does not report this; then the counter of unsent frames shows it.
         _ => Ok(()),
     }
-}
-
-/// Returns the counters that a program uses.
-fn used_counters(program: &Program) -> impl Iterator<Item = u8> {
-    program.blocks.iter().flat_map(|b| &b.code).filter_map(|inst| match inst {
-        Inst::Count { counter, .. } => Some(*counter),
-        _ => None,
-    })
 }
 
 fn millis(time: Duration) -> f64 {

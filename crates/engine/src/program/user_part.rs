@@ -11,7 +11,7 @@
 
 use super::accounting::MapUsage;
 use super::forward_queue::ForwardQueue;
-use crate::egress::Egress;
+use capture::egress::Egress;
 use base::Timestamp;
 use capture::afxdp::XdpDispatcher;
 use ir::Facts;

@@ -1,5 +1,4 @@
-//! An egress interface of the engine, known by name: after it was removed and added again, the engine finds it by its
-//! name.
+//! An egress interface, known by name: after it was removed and added again, it is found by its name.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -7,7 +6,7 @@ use sys::netlink::{Link, Netlink};
 use sys::packet::PacketSocket;
 
 /// An egress interface; see the module documentation.
-pub(crate) struct Egress {
+pub struct Egress {
     name: String,
     index: AtomicU32,
     socket: PacketSocket,
@@ -81,11 +80,11 @@ impl Egress {
 }
 
 /// Returns the index of the interface with this name or alternative name.
-pub(crate) fn index_of(name: &str) -> io::Result<u32> {
+pub fn index_of(name: &str) -> io::Result<u32> {
     link_of(name).map(|link| link.index)
 }
 
 /// Returns the interface with this name.
-pub(crate) fn link_of(name: &str) -> io::Result<Link> {
+pub fn link_of(name: &str) -> io::Result<Link> {
     Netlink::route().and_then(|mut n| n.link(name))
 }
