@@ -4,8 +4,7 @@ use crate::error::EngineError;
 use crate::group::{self, GroupPlan, Groups, PortSetup, ReconcileMessages};
 use crate::meter::{self, Metering, Sink};
 use crate::observer::{Observed, Observer};
-use crate::plan::{Plan, ProgramPlan, SocketPlan, SourcePlan};
-use crate::program::{self, Access, PortProgram, ProgramReport, QueueInfo};
+use crate::plan::{Plan, SocketPlan, SourcePlan};
 use crate::recording::{self, Recording};
 use crate::recovery::RecoveryTask;
 use crate::retention::RetentionHandle;
@@ -18,6 +17,7 @@ use base::units::show_bytes;
 use capture::auto::SourceKind;
 use capture::{AnySource, Source, SourceError, SourceInfo};
 use filter::Filter;
+use interface_program::{Access, PortProgram, ProgramContext, ProgramPlan, ProgramReport, QueueInfo};
 use ring::{AttachPolicy, ListenerRegistry, OfferedRing, Producer, Server};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
@@ -478,7 +478,7 @@ fn checked_program(
     link_type: u16,
 ) -> Result<Option<Arc<PortProgram>>, EngineError> {
     let Some(program) = &plan.program else { return Ok(None) };
-    let ground = program::ProgramContext { port: label.to_owned(), access: access(&plan.source), link_type, hash_key };
+    let ground = ProgramContext { port: label.to_owned(), access: access(&plan.source), link_type, hash_key };
     PortProgram::check(program, ground).map(|p| Some(Arc::new(p))).map_err(EngineError::Program)
 }
 

@@ -16,7 +16,6 @@ mod metrics;
 mod network;
 mod observer;
 mod plan;
-mod program;
 mod recording;
 mod recovery;
 mod republish;
@@ -39,10 +38,7 @@ pub use meter::{
 pub use metrics::{MetricsServer, exposition};
 pub use network::{another_pair, private_pair};
 pub use observer::Observer;
-pub use plan::{
-    Format, InterfacePlan, Plan, ProgramPlan, SocketPlan, SourcePlan, StorePlan, WRITE_DEPTH, default_socket,
-};
-pub use program::{KernelOutcomes, MapReport, MapUsage, ProgramReport, UserOutcomes};
+pub use plan::{Format, InterfacePlan, Plan, SocketPlan, SourcePlan, StorePlan, WRITE_DEPTH, default_socket};
 pub use recorder::ThreadWaits;
 pub use retention::{FileTotals, Retention, RetentionPlan, RetentionReport};
 pub use sizes::{default_flows, default_ring};

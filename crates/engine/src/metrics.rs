@@ -6,10 +6,10 @@ mod server;
 pub use server::MetricsServer;
 
 use crate::meter::{MeterReport, SinkReport};
-use crate::program::ProgramReport;
 use crate::retention::RetentionReport;
 use crate::status::Report;
 use flow::Lateness;
+use interface_program::ProgramReport;
 use std::fmt::Write as _;
 
 /// Returns the exposition of a report (Prometheus text format 0.0.4).

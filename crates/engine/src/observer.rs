@@ -3,7 +3,6 @@
 
 use crate::group::{Groups, is_served_at};
 use crate::meter::MeterGauge;
-use crate::program::PortProgram;
 use crate::recording::Gauge;
 use crate::recovery::RecoveryMessages;
 use crate::retention::RetentionHandle;
@@ -12,6 +11,7 @@ use base::units::show_count;
 use base::{Cause, Tally};
 use capture::{SourceInfo, TimestampSource};
 use group::GroupView;
+use interface_program::PortProgram;
 use ring::ListenerRegistry;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -115,7 +115,7 @@ impl Observer {
             }
             total += &tally;
             if let Some(program) = &mut program {
-                program.add(&status);
+                program.add(&status.program);
             }
             for (gate, n) in q.registry.lost_by_reader() {
                 *lost_by_gate.entry(gate).or_default() += n;

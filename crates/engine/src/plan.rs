@@ -5,6 +5,7 @@ use crate::meter::MeterPlan;
 use base::Timestamp;
 use capture::auto::SourceKind;
 use capture::{AnySource, SourceError, afxdp, file, sim, tpacket};
+use interface_program::ProgramPlan;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -172,15 +173,6 @@ pub struct StorePlan {
     pub format: Format,
     /// Number of writes in flight.
     pub depth: u32,
-}
-
-/// A program of the packet language that evaluates every packet before the ring.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProgramPlan {
-    /// The name of the program: its file.
-    pub name: String,
-    /// The source text.
-    pub text: String,
 }
 
 /// Default bytes of a packet file; the recorder chooses less if this is too large for the volume.

@@ -1,11 +1,11 @@
 //! The steps for each frame: timestamp, the interface's program, header parser, filter, hash, and the one copy into the
 //! ring.
 
-use crate::program::{IncomingPacket, ProgramSequence};
 use crate::worker::{PAUSE, WorkerLinks, closing};
 use base::Timestamp;
 use capture::Frame;
 use filter::Filter;
+use interface_program::{IncomingPacket, ProgramSequence};
 use ring::{CAPLEN_MAX, Packet, Producer, flag};
 use sys::clock::Clock;
 use wire::{FlowHasher, Headers};

@@ -1,9 +1,9 @@
 //! The report of a running capture: the same numbers for the live table, `--json`, `/metrics` and the summary.
 
 use crate::meter::MeterReport;
-use crate::program::{MapUsage, ProgramReport, UserOutcomes};
 use crate::retention::RetentionReport;
 use base::{Row, Tally};
+use interface_program::{ProgramReport, QueueOutcomes};
 use recorder::ThreadWaits;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -23,16 +23,8 @@ pub struct WorkerStatus {
     pub cpu: Duration,
     /// Frames taken from the source since it was opened.
     pub frames: u64,
-    /// Outcomes of the packets that the kernel part of the program decided.
-    pub kernel_outcomes: capture::ProgramOutcomes,
-    /// Packets that the kernel part left undecided.
-    pub undecided: u64,
-    /// Outcomes of the packets that the user part decided.
-    pub user_outcomes: UserOutcomes,
-    /// Program counters of the user part.
-    pub counted: Vec<u64>,
-    /// Fill levels of the user part's maps, with their names.
-    pub map_usage: Vec<(String, MapUsage)>,
+    /// The counters of the interface's program.
+    pub program: QueueOutcomes,
     /// Warnings, in order.
     pub warnings: Vec<String>,
     /// Faults.

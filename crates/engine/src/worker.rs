@@ -4,13 +4,13 @@
 //! requests of listeners. A few times per second: the loss counters of the source, and the status for other threads.
 //! The loop waits only for packets.
 
-use crate::program::ProgramSequence;
 use crate::recording::RecorderLink;
 use crate::stage::Stage;
 use crate::status::WorkerStatus;
 use base::{Cause, Ledger, Note, Timestamp};
 use capture::{Counts, Polled, ProgramOutcomes, Source, SourceError, SourceInfo, TimestampSource};
 use filter::Filter;
+use interface_program::ProgramSequence;
 use ring::Producer;
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -464,11 +464,11 @@ impl Worker<capture::AnySource> {
         s.clock_error = self.clock.error();
         s.cpu = sys::cpu::thread_time();
         s.frames = self.handed;
-        (s.kernel_outcomes, s.undecided) = (self.disposed, self.undecided);
+        (s.program.kernel, s.program.undecided) = (self.disposed, self.undecided);
         if let Some(program) = &self.settings.program {
-            s.user_outcomes = program.decided();
-            s.counted = program.counters().to_vec();
-            s.map_usage = program.held();
+            s.program.user = program.decided();
+            s.program.counters = program.counters().to_vec();
+            s.program.maps = program.held();
         }
     }
 }

@@ -9,11 +9,11 @@
 //! succession, so the user part and the kernel part that process a packet always belong to the same program, without a
 //! lock per packet.
 
-use super::accounting::MapUsage;
-use super::forward_queue::ForwardQueue;
-use capture::egress::Egress;
+use crate::accounting::MapUsage;
+use crate::forward_queue::ForwardQueue;
 use base::Timestamp;
 use capture::afxdp::XdpDispatcher;
+use capture::egress::Egress;
 use ir::Facts;
 use ir::interp::Action;
 use ir::{COUNTERS, Map, VerdictKind};
@@ -85,7 +85,7 @@ pub struct UserOutcomes {
 }
 
 /// The programs of one queue, in succession.
-pub(crate) struct ProgramSequence {
+pub struct ProgramSequence {
     user_part: UserPart,
     mailbox: Arc<ProgramMailbox>,
     /// The properties of the queue.
@@ -103,7 +103,7 @@ pub(crate) struct ProgramSequence {
 
 /// The properties of a queue that apply to all its packets.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct QueueInfo {
+pub struct QueueInfo {
     /// The pcap link type of the frames.
     pub link_type: u16,
     /// The queue's number.
@@ -113,7 +113,7 @@ pub(crate) struct QueueInfo {
 }
 
 /// A packet before the ring.
-pub(crate) struct IncomingPacket<'a> {
+pub struct IncomingPacket<'a> {
     /// The bytes that the kernel part wrote.
     pub metadata: &'a [u8],
     /// The packet's bytes, as they would be stored.
@@ -128,7 +128,7 @@ pub(crate) struct IncomingPacket<'a> {
 
 /// The descriptor fields of a packet that goes on to the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RingPacket {
+pub struct RingPacket {
     /// The hash by which the program steers, if it does.
     pub hash: Option<u32>,
     /// The mark.
@@ -137,7 +137,7 @@ pub(crate) struct RingPacket {
 
 impl UserOutcomes {
     /// Adds the outcome of one more packet.
-    pub(super) fn account(&mut self, one: &Self) {
+    pub(crate) fn account(&mut self, one: &Self) {
         self.dropped += one.dropped;
         self.forwarded += one.forwarded;
         self.to_host += one.to_host;
@@ -208,7 +208,7 @@ impl ProgramMailbox {
 }
 
 impl ProgramSequence {
-    pub fn new(half: UserPart, letters: Arc<ProgramMailbox>, place: QueueInfo) -> Self {
+    pub(crate) fn new(half: UserPart, letters: Arc<ProgramMailbox>, place: QueueInfo) -> Self {
         let newest = half.generation;
         let (decided, forward_queue) = Default::default();
         Self {

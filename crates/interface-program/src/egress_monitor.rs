@@ -22,7 +22,7 @@ const WARNINGS_MAX: usize = 32;
 
 /// The state of all egress interfaces; see the module documentation.
 #[derive(Default)]
-pub(super) struct EgressMonitor {
+pub struct EgressMonitor {
     all: Vec<EgressState>,
     remarks: VecDeque<String>,
 }

@@ -2,7 +2,7 @@
 //!
 //! The outcome of a packet is known only after the send, so it is counted then. Order is kept within each interface.
 
-use super::user_part::{QueueInfo, UserOutcomes};
+use crate::user_part::{QueueInfo, UserOutcomes};
 use capture::egress::Egress;
 
 /// At this many bytes the queue is sent before the end of the batch.
@@ -10,7 +10,7 @@ const MAX: usize = 256 << 10;
 
 /// See the module documentation.
 #[derive(Default)]
-pub(super) struct ForwardQueue {
+pub struct ForwardQueue {
     bytes: Vec<u8>,
     frames: Vec<Frame>,
     packets: Vec<PendingCopy>,

@@ -1,47 +1,21 @@
-//! The program of an interface, in the packet language: it evaluates every packet before the ring.
-//!
-//! ```text
-//!        ┌ kernel (AF_XDP): first stages ┐   record before    ┌ engine thread: the rest ┐
-//! port ─►│ drop · forward · host         ├──── the packet ───►│ drop · forward          ├─► filter, ring
-//!        └───────────────────────────────┘                    └─────────────────────────┘
-//! ```
-//! On AF_XDP the first stages, as far as they can, run in the kernel ([`kernel_programs`]); the rest, and on other
-//! sources the whole program, runs in the engine thread. A packet that the program drops, forwards or passes to the
-//! host counts as *filtered* in the ledger. The descriptor of a packet that goes on to the ring has its mark and, if
-//! the program steers, its hash. Classes have no effect here: they select members of groups, and there are none before
-//! the ring.
-//!
-//! **A swap** ([`PortProgram::swap`]) first does everything that can fail: it checks the text, compiles the user part,
-//! and lets the kernel verify the kernel part. Then it leaves the new user part in the mailbox of every queue, and
-//! after that it replaces the kernel part. A program that is refused at any step replaces nothing.
+//! The programs of one interface, in succession: check, installation, swap, periodic work and report.
 
-mod accounting;
-mod egress_monitor;
-mod forward_queue;
-mod user_part;
-
-pub use accounting::MapUsage;
-pub use user_part::UserOutcomes;
-pub(crate) use user_part::{IncomingPacket, ProgramSequence, QueueInfo};
-
-use capture::egress::Egress;
-use crate::plan::ProgramPlan;
-use jit::state_transfer::{MapState, StateTransfer};
-use crate::status::WorkerStatus;
-use accounting::KernelAccounting;
+use crate::accounting::{KernelAccounting, MapUsage};
+use crate::egress_monitor::EgressMonitor;
+use crate::user_part::{ProgramMailbox, ProgramSequence, QueueInfo, UserOutcomes, UserPart};
 use capture::AnySource;
 use capture::afxdp::{XdpDispatcher, XdpMode};
-use egress_monitor::EgressMonitor;
+use capture::egress::Egress;
 use ir::FragmentTracker;
 use ir::{COUNTERS, Effect, Expiry, Program};
 use jit::Executable;
+use jit::state_transfer::{MapState, StateTransfer};
 use kernel_programs::{Clock, EmitOptions, MapValue, Metadata, Object, Role, ToUser};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use sys::netlink::netdev::{feature, xdp_features};
-use user_part::{ProgramMailbox, UserPart};
 
 /// Long enough to yield the processor.
 const YIELD_TIME: Duration = Duration::from_micros(50);
@@ -49,9 +23,18 @@ const YIELD_TIME: Duration = Duration::from_micros(50);
 /// The most entries of a kernel map that one sweep checks for expiry.
 const SWEEP: usize = 8192;
 
+/// A program of the packet language that evaluates every packet before the ring.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProgramPlan {
+    /// The name of the program: its file.
+    pub name: String,
+    /// The source text.
+    pub text: String,
+}
+
 /// The properties of a packet source that a program depends on.
 #[derive(Clone, Debug)]
-pub(crate) struct ProgramContext {
+pub struct ProgramContext {
     /// The interface name.
     pub port: String,
     /// How the packets arrive.
@@ -64,7 +47,7 @@ pub(crate) struct ProgramContext {
 
 /// How the packets of a source arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Access {
+pub enum Access {
     /// From an interface that only this engine reads (AF_XDP).
     Owned,
     /// From an interface whose packets the host gets as well.
@@ -144,18 +127,33 @@ pub struct KernelOutcomes {
     pub unsent: u64,
 }
 
+/// The counters of the program in one queue.
+#[derive(Clone, Debug, Default)]
+pub struct QueueOutcomes {
+    /// Outcomes of the packets that the kernel part decided.
+    pub kernel: capture::ProgramOutcomes,
+    /// Packets that the kernel part left undecided.
+    pub undecided: u64,
+    /// Outcomes of the packets that the user part decided.
+    pub user: UserOutcomes,
+    /// Program counters of the user part.
+    pub counters: Vec<u64>,
+    /// Fill levels of the user part's maps, with their names.
+    pub maps: Vec<(String, MapUsage)>,
+}
+
 impl ProgramReport {
     /// Adds the counters of one queue.
-    pub(crate) fn add(&mut self, queue: &WorkerStatus) {
-        let (kernel, user) = (&queue.kernel_outcomes, &queue.user_outcomes);
+    pub fn add(&mut self, queue: &QueueOutcomes) {
+        let (kernel, user) = (&queue.kernel, &queue.user);
         self.kernel.dropped += kernel.dropped;
         self.kernel.forwarded += kernel.forwarded;
         self.kernel.to_host += kernel.to_host;
         self.kernel.unsent += kernel.unsent;
         self.user.account(user);
         self.undecided += queue.undecided;
-        self.count(&queue.counted);
-        for (map, here) in &queue.map_usage {
+        self.count(&queue.counters);
+        for (map, here) in &queue.maps {
             // A queue may still run the previous program, with other maps.
             if let Some(report) = self.maps.iter_mut().find(|report| report.map == *map) {
                 report.user += *here;
@@ -173,7 +171,7 @@ impl ProgramReport {
 }
 
 /// The programs of one interface, in succession.
-pub(crate) struct PortProgram {
+pub struct PortProgram {
     context: ProgramContext,
     /// Fragment tracking for all queues and programs.
     datagrams: Arc<FragmentTracker>,

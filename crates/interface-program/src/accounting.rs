@@ -18,7 +18,7 @@ const CHECK_INTERVAL: usize = 1024;
 
 /// See the module documentation.
 #[derive(Clone, Debug, Default)]
-pub(super) struct KernelAccounting {
+pub struct KernelAccounting {
     /// The program's counters, followed by the refused insertions of each map.
     counters: Option<PortMap>,
     /// The counters of the previous program, if it used another map: a packet may still be in that program when the
