@@ -1,7 +1,6 @@
 //! A running capture: sources, rings, engine threads, recorders and the listeners' socket, built from a [`Plan`].
 
 use crate::error::EngineError;
-use crate::group::{self, GroupPlan, Groups, PortSetup, ReconcileMessages};
 use crate::meter::{self, Metering, Sink};
 use crate::observer::{Observed, Observer};
 use crate::plan::{Plan, SocketPlan, SourcePlan};
@@ -17,6 +16,9 @@ use base::units::show_bytes;
 use capture::auto::SourceKind;
 use capture::{AnySource, Source, SourceError, SourceInfo};
 use filter::Filter;
+use group_services::{
+    ControlSocketPlan, DispatcherSetup, GroupPlan, Groups, PortSetup, ReconcileMessages, groups_socket,
+};
 use interface_program::{Access, PortProgram, ProgramContext, ProgramPlan, ProgramReport, QueueInfo};
 use ring::{AttachPolicy, ListenerRegistry, OfferedRing, Producer, Server};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -175,7 +177,7 @@ impl Capture {
                 seats.push(meter::prepare(&mut producer, info.queue, info.link_type)?);
             }
             if plan.socket.is_some() || !plan.groups.is_empty() {
-                group_seats.push(group::DispatcherSetup::take(
+                group_seats.push(DispatcherSetup::take(
                     &mut producer,
                     is_live(info.timestamp_source),
                     !plan.groups.is_empty(),
@@ -231,10 +233,10 @@ impl Capture {
         }
         let number = plan.meter.as_ref().map_or(0, |meter| meter.interface);
         let stand = (!group_seats.is_empty()).then(|| PortSetup {
-            source: ::group::IngressInterface { name: label.clone(), number },
+            source: group::IngressInterface { name: label.clone(), number },
             dedicated: matches!(&plan.source, SourcePlan::Interface(i) if i.kind == SourceKind::AfXdp),
             live: capture.queues.iter().any(|q| is_live(q.info.timestamp_source)),
-            socket: plan.socket.clone(),
+            socket: plan.socket.as_ref().map(control_socket),
             dispatchers: group_seats,
         });
         if matches!(plan.source, SourcePlan::Interface(_)) {
@@ -437,7 +439,7 @@ impl Capture {
             keep(meter.wait());
         }
         if let Some(groups) = &self.groups {
-            keep(groups.wait(&self.label));
+            keep(groups.wait(&self.label).map_err(EngineError::from));
         }
         self.recovering.wait();
         self.stop.store(true, Ordering::Relaxed);
@@ -542,6 +544,12 @@ fn describe(offer: &OfferedRing) -> String {
         (false, false) => "not locked (CAP_IPC_LOCK, or a larger memlock limit)",
     };
     format!("{} in {}, {locked}", show_bytes(memory.len() as u64), memory.pages().name())
+}
+
+/// Returns the plan of the control socket beside the listeners' socket.
+fn control_socket(listeners: &SocketPlan) -> ControlSocketPlan {
+    let SocketPlan { path, mode, uid, gid, forward, .. } = listeners.clone();
+    ControlSocketPlan { path: groups_socket(&path), mode, uid, gid, forward }
 }
 
 fn serve(plan: &SocketPlan, rings: Vec<OfferedRing>) -> Result<Server, EngineError> {

@@ -1,6 +1,7 @@
 //! The reasons why a capture could not start or failed, as texts with advice.
 
 use capture::SourceError;
+use group_services::GroupsError;
 use std::fmt;
 use store::claim::ClaimError;
 
@@ -23,8 +24,8 @@ pub enum EngineError {
     Store(String),
     /// Another process records this interface into this store, or the claim failed otherwise.
     Claim(ClaimError),
-    /// A group of the configuration failed; with the reason.
-    Group(String),
+    /// The groups failed.
+    Groups(GroupsError),
     /// A thread could not be started, or panicked.
     Thread(String),
 }
@@ -50,8 +51,9 @@ impl fmt::Display for EngineError {
                     path.display()
                 )
             }
-            Self::Flows(text) | Self::Program(text) | Self::Store(text) | Self::Group(text) => f.write_str(text),
+            Self::Flows(text) | Self::Program(text) | Self::Store(text) => f.write_str(text),
             Self::Claim(e) => e.fmt(f),
+            Self::Groups(e) => e.fmt(f),
             Self::Thread(text) => write!(f, "thread: {text}"),
         }
     }
@@ -62,6 +64,15 @@ impl std::error::Error for EngineError {}
 impl From<SourceError> for EngineError {
     fn from(e: SourceError) -> Self {
         Self::Source(e)
+    }
+}
+
+impl From<GroupsError> for EngineError {
+    fn from(e: GroupsError) -> Self {
+        match e {
+            GroupsError::Socket(path, e) => Self::Socket(path, e),
+            e => Self::Groups(e),
+        }
     }
 }
 

@@ -10,7 +10,6 @@
 mod capture;
 mod error;
 mod generator;
-mod group;
 mod meter;
 mod metrics;
 mod network;
@@ -27,7 +26,6 @@ mod volume;
 mod worker;
 
 pub use crate::capture::{Capture, PreparedCapture, random_key};
-pub use crate::group::{GroupPlan, MemberPlan, ReconcileMessages, check_group_program, groups_socket, lent_to_groups};
 pub use columns::RetentionRules as ColumnRules;
 pub use error::EngineError;
 pub use generator::{Generator, Method, Sent};

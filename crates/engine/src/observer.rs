@@ -1,7 +1,6 @@
 //! The report of a capture without the capture itself: the same numbers for the table, `--json`, the metrics and the
 //! summary.
 
-use crate::group::{Groups, is_served_at};
 use crate::meter::MeterGauge;
 use crate::recording::Gauge;
 use crate::recovery::RecoveryMessages;
@@ -11,6 +10,7 @@ use base::units::show_count;
 use base::{Cause, Tally};
 use capture::{SourceInfo, TimestampSource};
 use group::GroupView;
+use group_services::{Groups, is_served_at};
 use interface_program::PortProgram;
 use ring::ListenerRegistry;
 use std::collections::BTreeMap;

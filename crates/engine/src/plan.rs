@@ -1,10 +1,10 @@
 //! The configuration of a capture as a value: its source, and the uses of its packets.
 
-use crate::group::GroupPlan;
 use crate::meter::MeterPlan;
 use base::Timestamp;
 use capture::auto::SourceKind;
 use capture::{AnySource, SourceError, afxdp, file, sim, tpacket};
+use group_services::GroupPlan;
 use interface_program::ProgramPlan;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -9,7 +9,7 @@
 //! Invariant: a worker evaluates packets only under its lock, and not after its state was taken over, unless a queue
 //! did not run for longer than [`TIMEOUT`].
 
-use super::language::{self, QueueContext, Scratch, fillings};
+use crate::language::{self, QueueContext, Scratch, fillings};
 use group::{MapUsage, Packet, Program, Verdict};
 use ir::COUNTERS;
 use ir::FragmentTracker;
@@ -150,7 +150,7 @@ impl Drop for Handle {
 
 #[cfg(test)]
 mod tests {
-    use super::super::language::{ProgramContext, compile};
+    use crate::language::{ProgramContext, compile};
     use group::{Delivery, IngressInterface, Packet, Program, Verdict};
     use ring::Desc;
     use wire::{build::Frame, link};

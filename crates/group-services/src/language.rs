@@ -1,16 +1,15 @@
 //! Programs in the packet language, as machine code if the host permits it, otherwise interpreted with the same
 //! results.
 //!
-//! A program with flow maps has one worker for all queues of its group ([`crate::group::shared`]): the NIC or the
+//! A program with flow maps has one worker for all queues of its group ([`crate::shared`]): the NIC or the
 //! kernel distributes packets over queues, not by the keys of the program, and all packets of a key must find the same
 //! map entry. A program without maps has a worker for each queue. The workers share only the fragment tracking
 //! ([`FragmentTracker`]), because the fragments of a datagram may arrive on different queues and interfaces. The next
 //! program takes over the fragment tracking too.
 
-use super::log_limiter::LogLimiter;
-use super::map_capacity;
-use super::shared;
-use super::shared::SharedWorker;
+use crate::log_limiter::LogLimiter;
+use crate::map_capacity;
+use crate::shared::{self, SharedWorker};
 use group::{Compiled, Delivery, IngressInterface, MapUsage, Packet, Program, ProgramInfo, Verdict};
 use ir::fragment_tracker::CAPACITY;
 use ir::interp::Action;

@@ -1,28 +1,13 @@
-//! The groups of a capture: a dispatcher for each ring, the control sockets, and the engine's services to groups.
-//!
-//! The crate `group` makes all decisions. This module has the threads and implements the services: programs
-//! ([`language`], [`shorthand`]), filters ([`compile_filter`]), interfaces and files as sinks, and the interface to the
-//! host.
+//! The groups of a running engine, and its services to them.
 
-mod host_interface;
-mod language;
-mod log_limiter;
-mod map_capacity;
-mod member_filter;
-mod reconcile;
-mod shared;
-mod shorthand;
-mod sink;
-
-pub use reconcile::{GroupPlan, MemberPlan, ReconcileMessages};
-
-use crate::error::EngineError;
-use crate::plan::SocketPlan;
+use crate::error::GroupsError;
+use crate::host_interface::HostInterface;
+use crate::reconcile::{self, GroupPlan, ReconcileMessages};
+use crate::{host_interface, language, member_filter, shorthand, sink};
 use group::{
     CommandQueue, Compiled, ControlServer, Dispatcher, EngineServices, GroupView, IngressInterface, Limits,
     MemberFilter, PacketSink, Registry, RingHandle, SinkCounts,
 };
-use host_interface::HostInterface;
 use ring::{AttachPolicy, Branch, OfferedRing, Producer};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -54,7 +39,7 @@ pub fn check_group_program(source: &str) -> Result<(), String> {
 }
 
 /// The groups of a running engine.
-pub(crate) struct Groups {
+pub struct Groups {
     registry: Arc<Registry>,
     /// One control socket for each interface that has one.
     doors: Mutex<Vec<ControlServer>>,
@@ -64,22 +49,37 @@ pub(crate) struct Groups {
     plans: Mutex<Vec<GroupPlan>>,
 }
 
+/// The socket at which clients make requests about groups.
+#[derive(Clone, Debug)]
+pub struct ControlSocketPlan {
+    /// The path.
+    pub path: PathBuf,
+    /// Permission bits of the socket.
+    pub mode: u32,
+    /// The owner of the socket.
+    pub uid: Option<u32>,
+    /// The group of the socket.
+    pub gid: Option<u32>,
+    /// Interfaces through which the groups of these accounts may send; root and the engine's own user may use any.
+    pub forward: Vec<String>,
+}
+
 /// An interface before its first packet.
-pub(crate) struct PortSetup {
+pub struct PortSetup {
     /// The interface.
     pub source: IngressInterface,
     /// True if the interface is dedicated to capture, so that the host does not receive its packets.
     pub dedicated: bool,
     /// True if the source cannot wait for the ring.
     pub live: bool,
-    /// The socket for clients.
-    pub socket: Option<SocketPlan>,
+    /// The control socket.
+    pub socket: Option<ControlSocketPlan>,
     /// The dispatchers of its rings.
     pub dispatchers: Vec<DispatcherSetup>,
 }
 
 /// A ring's dispatcher before the producer starts.
-pub(crate) struct DispatcherSetup {
+pub struct DispatcherSetup {
     dispatcher: Dispatcher,
     orders: Arc<CommandQueue>,
     offer: OfferedRing,
@@ -88,11 +88,11 @@ pub(crate) struct DispatcherSetup {
 impl DispatcherSetup {
     /// `live` means that the source cannot wait for the ring. `now` means that groups exist before the first packet and
     /// must get it; otherwise the dispatcher joins the ring with its first group.
-    pub fn take(producer: &mut Producer, live: bool, now: bool) -> Result<Self, EngineError> {
+    pub fn take(producer: &mut Producer, live: bool, now: bool) -> Result<Self, GroupsError> {
         let (orders, offer) = (Arc::<CommandQueue>::default(), OfferedRing::of(producer));
         let mut dispatcher = Dispatcher::new(&offer, Arc::clone(&orders), live);
         if now {
-            dispatcher.slot(producer).map_err(|e| EngineError::Group(format!("no gate for groups: {e}")))?;
+            dispatcher.slot(producer).map_err(GroupsError::Join)?;
         }
         Ok(Self { dispatcher, orders, offer })
     }
@@ -100,7 +100,7 @@ impl DispatcherSetup {
 
 impl Groups {
     /// Starts with the groups of the configuration, and opens the control sockets. `hash_key` is that of the rings.
-    pub fn start(stands: Vec<PortSetup>, plans: &[GroupPlan], hash_key: u64) -> Result<Self, EngineError> {
+    pub fn start(stands: Vec<PortSetup>, plans: &[GroupPlan], hash_key: u64) -> Result<Self, GroupsError> {
         let lent = Arc::<LentResources>::default();
         let dedicated = stands.iter().filter(|s| s.dedicated).map(|s| s.source.name.clone()).collect();
         let lender = Lender { hash_key, dedicated, lent: Arc::clone(&lent) };
@@ -128,21 +128,20 @@ impl Groups {
         let mut threads = Vec::new();
         for (port, queue, dispatcher) in dispatchers {
             let thread = std::thread::Builder::new().name(format!("groups-{queue}")).spawn(move || dispatcher.run());
-            threads.push((port, thread.map_err(|e| EngineError::Thread(e.to_string()))?));
+            threads.push((port, thread.map_err(|e| GroupsError::Thread(e))?));
         }
         let there = reconcile::attach(&registry, there, &mut said);
         for what in said {
             match what {
                 // Live packets cannot be captured again, so an error in a group must not stop the recording.
-                Err(why) if !live => return Err(EngineError::Group(why)),
+                Err(why) if !live => return Err(GroupsError::Group(why)),
                 Err(why) => lent.remark(format!("{why}; everything else runs, and SIGHUP tries this again")),
                 Ok(text) => lent.remark(text),
             }
         }
-        let open = |(port, plan): (String, SocketPlan)| {
-            let path = groups_socket(&plan.path);
-            let fail = |e| EngineError::Socket(path.clone(), e);
-            let socket = sys::unix::Listener::bind(&path, plan.mode, plan.uid, plan.gid).map_err(fail)?;
+        let open = |(port, plan): (String, ControlSocketPlan)| {
+            let fail = |e| GroupsError::Socket(plan.path.clone(), e);
+            let socket = sys::unix::Listener::bind(&plan.path, plan.mode, plan.uid, plan.gid).map_err(fail)?;
             let policy = AttachPolicy { uid: plan.uid, gid: plan.gid, allow_lossless: false };
             ControlServer::open(socket, Arc::clone(&registry), &port, policy).map_err(fail)
         };
@@ -181,12 +180,12 @@ impl Groups {
 
     /// Waits until the dispatchers of an interface have reached the end of their rings; after the last interface it
     /// closes the control sockets. A second call does nothing.
-    pub fn wait(&self, port: &str) -> Result<(), EngineError> {
+    pub fn wait(&self, port: &str) -> Result<(), GroupsError> {
         let mut outcome = Ok(());
         let ending: Vec<_> = held(&self.threads).extract_if(.., |(of, _)| of == port).collect();
         for (_, thread) in ending {
             if thread.join().is_err() {
-                outcome = Err(EngineError::Thread("a dispatcher of groups panicked".into()));
+                outcome = Err(GroupsError::Panicked);
             }
         }
         if !held(&self.threads).is_empty() {
@@ -203,7 +202,7 @@ impl Groups {
 }
 
 /// True if this interface reports the group: the first of the group's interfaces.
-pub(crate) fn is_served_at(view: &GroupView, port: &str) -> bool {
+pub fn is_served_at(view: &GroupView, port: &str) -> bool {
     view.sources.first().is_some_and(|first| first == port)
 }
 

@@ -248,7 +248,8 @@ mod tests {
 
     #[test]
     fn a_way_back_is_silent_also_where_the_settings_of_the_kernel_cannot_be_written() {
-        let test = "group::host::tests::a_way_back_is_silent_also_where_the_settings_of_the_kernel_cannot_be_written";
+        let test =
+            "host_interface::tests::a_way_back_is_silent_also_where_the_settings_of_the_kernel_cannot_be_written";
         const SEALED: &str = "NETGRAIN_TEST_SEALED";
         let Some(sandbox) = Sandbox::new(test) else { return };
         if std::env::var_os(SEALED).is_none() {

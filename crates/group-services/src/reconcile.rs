@@ -193,11 +193,8 @@ mod tests {
         // The dispatcher ends before its stream.
         drop(Dispatcher::new(&offer, Arc::clone(&orders), true));
         let source = IngressInterface { name: "p0".into(), number: 0 };
-        let registry = Registry::new(
-            vec![RingHandle { source, queue: 0, commands: orders, offer }],
-            super::super::lent_to_groups(1),
-            0,
-        );
+        let registry =
+            Registry::new(vec![RingHandle { source, queue: 0, commands: orders, offer }], crate::lent_to_groups(1), 0);
         let reported = "group a: queue 0 of p0: its dispatcher ended before its stream";
         let is_told = |said: &ReconcileMessages| said.as_ref().is_err_and(|why| why.starts_with(reported));
         let (said, force) = change(&registry, &[], &[plan("a", "main = ip")]);
@@ -209,7 +206,7 @@ mod tests {
 
     #[test]
     fn what_a_reload_could_not_do_is_tried_by_the_next() {
-        let registry = Registry::new(Vec::new(), super::super::lent_to_groups(1), 0);
+        let registry = Registry::new(Vec::new(), crate::lent_to_groups(1), 0);
         let registry = registry.with_limits(Limits::here());
         let file = std::env::temp_dir().join(format!("netgrain-settle-{}", std::process::id()));
         let mut late = plan("late", "main = ip");
