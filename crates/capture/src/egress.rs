@@ -1,5 +1,6 @@
 //! An egress interface, known by name: after it was removed and added again, it is found by its name.
 
+use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use sys::netlink::{Link, Netlink};
@@ -19,14 +20,11 @@ impl Egress {
     /// Opens the interface of this name.
     ///
     /// # Errors
-    /// A text with the reason why nothing can be sent through the interface.
-    pub fn open(name: &str) -> Result<Self, String> {
-        let fail = |what: &str, e: io::Error| format!("interface {name}: {what}: {e}");
-        let index = index_of(name).map_err(|e| {
-            format!("there is no interface {name} to forward to ({e}); `ip link` shows those there are")
-        })?;
-        let socket = PacketSocket::open().map_err(|e| fail("cannot be sent through (root, or CAP_NET_RAW)", e))?;
-        socket.bind(index, None).map_err(|e| fail("cannot be bound", e))?;
+    /// The reason why nothing can be sent through the interface.
+    pub fn open(name: &str) -> Result<Self, EgressError> {
+        let index = index_of(name).map_err(|e| EgressError::Missing(name.to_owned(), e))?;
+        let socket = PacketSocket::open().map_err(|e| EgressError::Socket(name.to_owned(), e))?;
+        socket.bind(index, None).map_err(|e| EgressError::Bind(name.to_owned(), e))?;
         let (taken, refused) = Default::default();
         Ok(Self { name: name.to_owned(), index: AtomicU32::new(index), socket, taken, refused })
     }
@@ -74,10 +72,37 @@ impl Egress {
     }
 
     /// Returns the numbers of frames that the interface accepted and refused so far.
-    pub fn books(&self) -> (u64, u64) {
+    pub fn counts(&self) -> (u64, u64) {
         (self.taken.load(Ordering::Relaxed), self.refused.load(Ordering::Relaxed))
     }
 }
+
+/// The reason why nothing can be sent through an interface; with its name.
+#[derive(Debug)]
+pub enum EgressError {
+    /// There is no such interface.
+    Missing(String, io::Error),
+    /// The kernel refuses a packet socket.
+    Socket(String, io::Error),
+    /// The socket cannot be bound to the interface.
+    Bind(String, io::Error),
+}
+
+impl fmt::Display for EgressError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing(name, e) => {
+                write!(f, "there is no interface {name} to forward to ({e}); `ip link` lists the interfaces")
+            }
+            Self::Socket(name, e) => {
+                write!(f, "interface {name}: cannot be sent through (root, or CAP_NET_RAW): {e}")
+            }
+            Self::Bind(name, e) => write!(f, "interface {name}: cannot be bound: {e}"),
+        }
+    }
+}
+
+impl std::error::Error for EgressError {}
 
 /// Returns the index of the interface with this name or alternative name.
 pub fn index_of(name: &str) -> io::Result<u32> {

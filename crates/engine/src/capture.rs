@@ -19,7 +19,7 @@ use filter::Filter;
 use group_services::{
     ControlSocketPlan, DispatcherSetup, GroupPlan, Groups, PortSetup, ReconcileMessages, groups_socket,
 };
-use interface_program::{Access, PortProgram, ProgramContext, ProgramPlan, ProgramReport, QueueInfo};
+use interface_program::{Access, InterfaceProgram, ProgramContext, ProgramPlan, ProgramReport, QueueInfo};
 use ring::{AttachPolicy, ListenerRegistry, OfferedRing, Producer, Server};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
@@ -61,7 +61,7 @@ pub struct Capture {
     meter: Option<Metering>,
     /// The groups of all interfaces that started together.
     groups: Option<Arc<Groups>>,
-    program: Option<Arc<PortProgram>>,
+    program: Option<Arc<InterfaceProgram>>,
     retention: RetentionHandle,
     /// Processors on the NUMA node of the rings; empty for any.
     beside: Vec<usize>,
@@ -126,7 +126,7 @@ impl Capture {
             program = checked_program(plan, &label, hash_key, other)?;
         }
         if let Some(program) = &program {
-            program.install(&sources).map_err(EngineError::Program)?;
+            program.install(&sources)?;
         }
         let queues = sources.len() as u16;
         let SegmentSize { segment, warning: remark } = volume::fit(plan, queues)?;
@@ -201,7 +201,7 @@ impl Capture {
             };
             let judging = capture.program.as_ref().map(|program| program.program_sequence(place));
             let settings = Settings {
-                program: judging.transpose().map_err(EngineError::Program)?,
+                program: judging.transpose()?,
                 snaplen: plan.snaplen_in_force() as usize,
                 filter: filter.clone(),
                 hash_key,
@@ -380,8 +380,8 @@ impl Capture {
     /// has none to swap.
     pub fn swap_program(&self, plan: &ProgramPlan) -> Result<Option<ProgramReport>, EngineError> {
         match &self.program {
-            Some(program) => program.swap(plan).map_err(EngineError::Program),
-            None => Err(EngineError::Program("a program can be given to an interface when the capture starts".into())),
+            Some(program) => Ok(program.swap(plan)?),
+            None => Err(EngineError::NoProgram),
         }
     }
 
@@ -478,10 +478,10 @@ fn checked_program(
     label: &str,
     hash_key: u64,
     link_type: u16,
-) -> Result<Option<Arc<PortProgram>>, EngineError> {
+) -> Result<Option<Arc<InterfaceProgram>>, EngineError> {
     let Some(program) = &plan.program else { return Ok(None) };
-    let ground = ProgramContext { port: label.to_owned(), access: access(&plan.source), link_type, hash_key };
-    PortProgram::check(program, ground).map(|p| Some(Arc::new(p))).map_err(EngineError::Program)
+    let ground = ProgramContext { interface: label.to_owned(), access: access(&plan.source), link_type, hash_key };
+    InterfaceProgram::compile(program, ground).map(|p| Some(Arc::new(p))).map_err(EngineError::from)
 }
 
 /// Returns how the packets of a source arrive.
@@ -575,7 +575,7 @@ impl Drop for ThreadGuard {
 /// thread whose queue did not come back is closed.
 fn supervise(
     plan: SourcePlan,
-    program: Option<Arc<PortProgram>>,
+    program: Option<Arc<InterfaceProgram>>,
     stop: Arc<AtomicBool>,
     gone: Receiver<u16>,
     mut returns: BTreeMap<u16, Sender<AnySource>>,

@@ -2,6 +2,7 @@
 
 use capture::SourceError;
 use group_services::GroupsError;
+use interface_program::ProgramError;
 use std::fmt;
 use store::claim::ClaimError;
 
@@ -12,8 +13,10 @@ pub enum EngineError {
     Source(SourceError),
     /// The capture filter is invalid.
     Filter(filter::FilterError),
-    /// The interface's program failed; with the reason.
-    Program(String),
+    /// The interface cannot run the program.
+    Program(ProgramError),
+    /// The capture started without a program, so there is none to swap.
+    NoProgram,
     /// There is no memory for the ring; with the number of bytes requested.
     Ring(u64, std::io::Error),
     /// There is no memory for the flow table; with the bytes needed.
@@ -51,8 +54,10 @@ impl fmt::Display for EngineError {
                     path.display()
                 )
             }
-            Self::Flows(text) | Self::Program(text) | Self::Store(text) => f.write_str(text),
+            Self::Flows(text) | Self::Store(text) => f.write_str(text),
             Self::Claim(e) => e.fmt(f),
+            Self::Program(e) => e.fmt(f),
+            Self::NoProgram => f.write_str("an interface gets a program only at the start of the capture"),
             Self::Groups(e) => e.fmt(f),
             Self::Thread(text) => write!(f, "thread: {text}"),
         }
@@ -73,6 +78,12 @@ impl From<GroupsError> for EngineError {
             GroupsError::Socket(path, e) => Self::Socket(path, e),
             e => Self::Groups(e),
         }
+    }
+}
+
+impl From<ProgramError> for EngineError {
+    fn from(e: ProgramError) -> Self {
+        Self::Program(e)
     }
 }
 

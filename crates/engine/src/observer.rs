@@ -11,7 +11,7 @@ use base::{Cause, Tally};
 use capture::{SourceInfo, TimestampSource};
 use group::GroupView;
 use group_services::{Groups, is_served_at};
-use interface_program::PortProgram;
+use interface_program::InterfaceProgram;
 use ring::ListenerRegistry;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -31,7 +31,7 @@ pub struct Observer {
     /// Bytes of each packet file.
     pub(crate) segment: u64,
     pub(crate) meter: Option<MeterGauge>,
-    pub(crate) program: Option<Arc<PortProgram>>,
+    pub(crate) program: Option<Arc<InterfaceProgram>>,
     pub(crate) groups: Option<Arc<Groups>>,
     pub(crate) retention: RetentionHandle,
     pub(crate) store: Option<PathBuf>,

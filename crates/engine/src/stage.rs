@@ -107,7 +107,7 @@ impl Stage<'_> {
                 }
             };
             let before = IncomingPacket { metadata: frame.metadata, bytes, wire_len, ts, outgoing: frame.outgoing };
-            judged = program.judge(&before);
+            judged = program.evaluate(&before);
             if judged.is_none() {
                 self.producer.filtered(ts, 1);
                 return;

@@ -466,9 +466,7 @@ impl Worker<capture::AnySource> {
         s.frames = self.handed;
         (s.program.kernel, s.program.undecided) = (self.disposed, self.undecided);
         if let Some(program) = &self.settings.program {
-            s.program.user = program.decided();
-            s.program.counters = program.counters().to_vec();
-            s.program.maps = program.held();
+            program.report(&mut s.program);
         }
     }
 }

@@ -91,7 +91,7 @@ struct InterfaceSink {
 
 impl InterfaceSink {
     fn open(name: &str, own: &OwnTraffic<'_>) -> Result<Self, String> {
-        let egress = Egress::open(name)?;
+        let egress = Egress::open(name).map_err(|e| e.to_string())?;
         // Interfaces are compared by index, because an interface can have several names.
         let others = |port: &&str| own.outgoing && index_of(port).ok() != Some(egress.index());
         let outgoing = own.ports.iter().map(others).collect();

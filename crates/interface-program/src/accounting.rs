@@ -5,16 +5,15 @@
 //! stopped or the interface was removed. These references do not keep the interface itself. If it comes back it has new
 //! maps, and the counts of the old maps are added to theirs.
 
+use crate::report::MapUsage;
 use capture::afxdp::{PortMap, XdpDispatcher};
 use ir::COUNTERS;
 use kernel_programs::Role;
-use serde::Serialize;
-use std::ops::AddAssign;
 use std::sync::Arc;
 
 /// The most entries of a flow map that are counted, with one system call each: the kernel does not report the number of
 /// entries.
-const CHECK_INTERVAL: usize = 1024;
+const COUNTED_MAX: usize = 1024;
 
 /// See the module documentation.
 #[derive(Clone, Debug, Default)]
@@ -26,46 +25,25 @@ pub struct KernelAccounting {
     retired: Option<PortMap>,
     /// The sum of the counters of earlier programs.
     before: Vec<u64>,
-    tables: Vec<Table>,
+    maps: Vec<KernelMap>,
 }
 
 /// A flow map of the kernel part.
 #[derive(Clone, Debug)]
-struct Table {
+struct KernelMap {
     /// The map's index in the program.
-    map: u16,
-    held: PortMap,
+    number: u16,
+    map: PortMap,
     /// `base` is the value of the refusal counter with this index when the program began; `carried` is the part of it
     /// that belongs to this map.
     base: u64,
     carried: u64,
 }
 
-/// The fill level of a map.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct MapUsage {
-    /// Entries, including expired entries that were not yet removed. `None` for a map in the kernel with more than 1023
-    /// entries, because counting stops there.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub used: Option<u64>,
-    /// The most entries.
-    pub capacity: u64,
-    /// Insertions refused because the map was full.
-    pub refused: u64,
-}
-
-impl AddAssign for MapUsage {
-    fn add_assign(&mut self, o: Self) {
-        self.used = self.used.zip(o.used).map(|(a, b)| a + b);
-        self.capacity += o.capacity;
-        self.refused += o.refused;
-    }
-}
-
 impl KernelAccounting {
     /// Begins to count for a program with this number of maps, or for no program.
-    pub fn turn(&mut self, steer: &XdpDispatcher, maps: usize) {
-        let counters = steer.map(Role::Counters);
+    pub fn begin(&mut self, dispatcher: &XdpDispatcher, maps: usize) {
+        let counters = dispatcher.map(Role::Counters);
         let same = match (&self.counters, &counters) {
             (Some(old), Some(new)) => Arc::ptr_eq(old, new),
             (old, _) => old.is_none(),
@@ -76,17 +54,17 @@ impl KernelAccounting {
             }
             self.retired = self.counters.take();
         }
-        let old = std::mem::take(&mut self.tables);
-        let was = self.numbers();
+        let old = std::mem::take(&mut self.maps);
+        let before = self.numbers();
         self.counters = counters;
         let now = self.numbers();
-        let table = |map: u16| {
-            let held = steer.map(Role::Flow(map))?;
-            let before = old.iter().find(|old| Arc::ptr_eq(&old.held, &held));
-            let carried = before.map_or(0, |old| old.refused(&was));
-            Some(Table { map, held, base: refusals(&now, map), carried })
+        let kernel_map = |number: u16| {
+            let map = dispatcher.map(Role::Flow(number))?;
+            let same = old.iter().find(|old| Arc::ptr_eq(&old.map, &map));
+            let carried = same.map_or(0, |old| old.refused(&before));
+            Some(KernelMap { number, map, base: refusals(&now, number), carried })
         };
-        self.tables = (0..maps as u16).filter_map(table).collect();
+        self.maps = (0..maps as u16).filter_map(kernel_map).collect();
     }
 
     /// Returns all numbers: the counters, followed by the refusals.
@@ -98,24 +76,24 @@ impl KernelAccounting {
 
     /// True if this map of the program is in the kernel.
     pub fn has(&self, map: usize) -> bool {
-        self.tables.iter().any(|table| usize::from(table.map) == map)
+        self.maps.iter().any(|of| usize::from(of.number) == map)
     }
 
     /// Returns the fill levels of the maps with their indexes. Costs one system call per entry; `numbers` are the
     /// current numbers.
-    pub fn tables(&self, numbers: &[u64]) -> impl Iterator<Item = (usize, MapUsage)> {
-        self.tables.iter().map(|table| {
-            let used = table.held.keys_behind(None, CHECK_INTERVAL).map_or(0, |keys| keys.len());
-            let used = (used < CHECK_INTERVAL).then_some(used as u64);
-            let most = table.held.spec().entries.into();
-            (usize::from(table.map), MapUsage { used, capacity: most, refused: table.refused(numbers) })
+    pub fn maps(&self, numbers: &[u64]) -> impl Iterator<Item = (usize, MapUsage)> {
+        self.maps.iter().map(|of| {
+            let used = of.map.keys_behind(None, COUNTED_MAX).map_or(0, |keys| keys.len());
+            let used = (used < COUNTED_MAX).then_some(used as u64);
+            let capacity = of.map.spec().entries.into();
+            (usize::from(of.number), MapUsage { used, capacity, refused: of.refused(numbers) })
         })
     }
 }
 
-impl Table {
+impl KernelMap {
     fn refused(&self, numbers: &[u64]) -> u64 {
-        self.carried + refusals(numbers, self.map).saturating_sub(self.base)
+        self.carried + refusals(numbers, self.number).saturating_sub(self.base)
     }
 }
 

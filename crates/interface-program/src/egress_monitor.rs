@@ -23,18 +23,18 @@ const WARNINGS_MAX: usize = 32;
 /// The state of all egress interfaces; see the module documentation.
 #[derive(Default)]
 pub struct EgressMonitor {
-    all: Vec<EgressState>,
-    remarks: VecDeque<String>,
+    egresses: Vec<EgressState>,
+    warnings: VecDeque<String>,
 }
 
 #[derive(Default)]
 struct EgressState {
-    port: String,
-    trouble: Option<EgressError>,
+    interface: String,
+    fault: Option<EgressFault>,
     /// Time of the last refused packet.
     refused_at: Option<Instant>,
     /// Time at which the interface was last found ready again.
-    well_at: Option<Instant>,
+    ready_at: Option<Instant>,
     /// The counts of taken and refused packets at the last refresh.
     taken: u64,
     refused: u64,
@@ -42,7 +42,7 @@ struct EgressState {
 
 /// The reason why an interface takes no packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum EgressError {
+enum EgressFault {
     Away,
     Down,
     /// The interface exists and is up, but refuses packets.
@@ -52,74 +52,74 @@ enum EgressError {
 impl EgressMonitor {
     /// Sets the program's egress interfaces, which have sent nothing yet. The state of an interface already known is
     /// kept.
-    pub fn turn(&mut self, devices: &[Egress]) {
-        let mut before = std::mem::take(&mut self.all);
-        let way = |device: &Egress| {
-            let known = before.iter().position(|way| way.port == device.name()).map(|at| before.swap_remove(at));
-            let new = EgressState { port: device.name().to_owned(), ..EgressState::default() };
-            known.map_or(new, |way| EgressState { taken: 0, refused: 0, ..way })
+    pub fn replace(&mut self, egresses: &[Egress]) {
+        let mut before = std::mem::take(&mut self.egresses);
+        let state = |egress: &Egress| {
+            let known = before.iter().position(|state| state.interface == egress.name());
+            let new = EgressState { interface: egress.name().to_owned(), ..EgressState::default() };
+            known.map_or(new, |i| EgressState { taken: 0, refused: 0, ..before.swap_remove(i) })
         };
-        self.all = devices.iter().map(way).collect();
+        self.egresses = egresses.iter().map(state).collect();
     }
 
-    /// Checks the interfaces of the last `turn`, in their order.
-    pub fn refresh(&mut self, devices: &[Egress], now: Instant) {
-        for (way, device) in self.all.iter_mut().zip(devices) {
-            let Some(said) = way.refresh(device.is_ready(), device.books(), now) else { continue };
-            self.remarks.push_back(said);
-            if self.remarks.len() > WARNINGS_MAX {
-                self.remarks.pop_front();
+    /// Checks the interfaces of the last [`EgressMonitor::replace`], in their order.
+    pub fn refresh(&mut self, egresses: &[Egress], now: Instant) {
+        for (state, egress) in self.egresses.iter_mut().zip(egresses) {
+            let Some(warning) = state.refresh(egress.is_ready(), egress.counts(), now) else { continue };
+            self.warnings.push_back(warning);
+            if self.warnings.len() > WARNINGS_MAX {
+                self.warnings.pop_front();
             }
         }
     }
 
     /// Returns the warnings, in order.
     pub fn warnings(&self) -> Vec<String> {
-        self.remarks.iter().cloned().collect()
+        self.warnings.iter().cloned().collect()
     }
 }
 
 impl EgressState {
-    /// `is_ready` is `None` if the interface does not exist; `books` are the numbers of packets taken and refused so
+    /// `is_ready` is `None` if the interface does not exist; `counts` are the numbers of packets taken and refused so
     /// far. Returns a warning if the state changed.
-    fn refresh(&mut self, is_ready: Option<bool>, books: (u64, u64), now: Instant) -> Option<String> {
-        let (taken, refused) = (books.0 > self.taken, books.1 > self.refused);
-        (self.taken, self.refused) = books;
+    fn refresh(&mut self, is_ready: Option<bool>, counts: (u64, u64), now: Instant) -> Option<String> {
+        let (taken, refused) = (counts.0 > self.taken, counts.1 > self.refused);
+        (self.taken, self.refused) = counts;
         if refused {
             self.refused_at = Some(now);
         }
-        let trouble = match (is_ready, self.trouble) {
-            (None, _) => Some(EgressError::Away),
-            (Some(false), _) => Some(EgressError::Down),
+        let fault = match (is_ready, self.fault) {
+            (None, _) => Some(EgressFault::Away),
+            (Some(false), _) => Some(EgressFault::Down),
             // The packet was refused before the interface came back.
-            (Some(true), Some(EgressError::Away | EgressError::Down)) => None,
+            (Some(true), Some(EgressFault::Away | EgressFault::Down)) => None,
             (Some(true), None) => {
-                let back = self.well_at.is_some_and(|at| now.duration_since(at) < SOON);
-                (refused && !back).then_some(EgressError::Refuses)
+                let back = self.ready_at.is_some_and(|at| now.duration_since(at) < SOON);
+                (refused && !back).then_some(EgressFault::Refuses)
             }
-            (Some(true), Some(EgressError::Refuses)) => {
+            (Some(true), Some(EgressFault::Refuses)) => {
                 let calm = self.refused_at.is_none_or(|at| now.duration_since(at) >= CALM);
-                (!(calm && taken)).then_some(EgressError::Refuses)
+                (!(calm && taken)).then_some(EgressFault::Refuses)
             }
         };
-        let was = std::mem::replace(&mut self.trouble, trouble);
-        let port = &self.port;
-        let why = match trouble {
+        let was = std::mem::replace(&mut self.fault, fault);
+        let interface = &self.interface;
+        let reason = match fault {
             None if was.is_some() => {
-                self.well_at = Some(now);
+                self.ready_at = Some(now);
                 return Some(format!(
-                    "the program's interface {port} takes packets again; `unsent` and `copies_unsent` have what it missed"
+                    "the program's interface {interface} takes packets again; `unsent` and `copies_unsent` count the packets that it missed"
                 ));
             }
             None => return None,
             // There was a warning already, possibly for another reason: an interface that is removed goes down first.
             Some(_) if was.is_some() => return None,
-            Some(EgressError::Away) => "is not there",
-            Some(EgressError::Down) => "is down, or has no carrier",
-            Some(EgressError::Refuses) => "does not take some packets (larger than its MTU, or too small to be frames)",
+            Some(EgressFault::Away) => "does not exist",
+            Some(EgressFault::Down) => "is down, or has no carrier",
+            Some(EgressFault::Refuses) => "does not take some packets (larger than its MTU, or too small to be frames)",
         };
         Some(format!(
-            "the program's interface {port} {why}; what is for it meanwhile is not sent, and counted as `unsent` or `copies_unsent`"
+            "the program's interface {interface} {reason}; its packets are not sent meanwhile, and are counted as `unsent` or `copies_unsent`"
         ))
     }
 }
@@ -128,34 +128,36 @@ impl EgressState {
 mod tests {
     use super::*;
 
-    fn way() -> EgressState {
-        EgressState { port: "c".into(), ..EgressState::default() }
+    fn state() -> EgressState {
+        EgressState { interface: "c".into(), ..EgressState::default() }
     }
 
     #[test]
-    fn a_port_that_goes_is_told_of_once_and_its_return_too() {
-        let (mut way, now) = (way(), Instant::now());
-        assert_eq!(way.refresh(Some(true), (5, 0), now), None);
-        let said = way.refresh(None, (5, 3), now).expect("it has gone");
-        assert!(said.contains("interface c is not there") && said.contains("`unsent`"), "{said}");
-        assert_eq!(way.refresh(None, (5, 9), now), None, "it was said");
-        let said = way.refresh(Some(true), (5, 11), now).expect("it is back");
-        assert!(said.contains("interface c takes packets again"), "{said}");
-        assert_eq!(way.refresh(Some(true), (6, 12), now), None, "that one was on its way before");
-        assert!(way.refresh(Some(false), (6, 12), now).is_some_and(|said| said.contains("is down")));
-        assert_eq!(way.refresh(None, (6, 12), now), None, "it was told of");
+    fn one_warning_follows_the_removal_of_an_interface_and_one_its_return() {
+        let (mut state, now) = (state(), Instant::now());
+        assert_eq!(state.refresh(Some(true), (5, 0), now), None);
+        let warning = state.refresh(None, (5, 3), now).expect("it is removed");
+        assert!(warning.contains("interface c does not exist") && warning.contains("`unsent`"), "{warning}");
+        assert_eq!(state.refresh(None, (5, 9), now), None, "there was a warning");
+        let warning = state.refresh(Some(true), (5, 11), now).expect("it is back");
+        assert!(warning.contains("interface c takes packets again"), "{warning}");
+        assert_eq!(state.refresh(Some(true), (6, 12), now), None, "the packet was sent before the return");
+        assert!(state.refresh(Some(false), (6, 12), now).is_some_and(|warning| warning.contains("is down")));
+        assert_eq!(state.refresh(None, (6, 12), now), None, "there was a warning");
     }
 
     #[test]
-    fn a_port_that_refuses_some_packets_is_told_of_once_until_it_is_calm() {
-        let (mut way, mut now) = (way(), Instant::now());
-        assert!(way.refresh(Some(true), (5, 1), now).is_some_and(|said| said.contains("larger than its MTU")));
+    fn one_warning_follows_refused_packets_until_none_is_refused_for_a_while() {
+        let (mut state, mut now) = (state(), Instant::now());
+        assert!(state.refresh(Some(true), (5, 1), now).is_some_and(|warning| warning.contains("larger than its MTU")));
         for n in 2..20 {
             now += CALM / 2;
-            assert_eq!(way.refresh(Some(true), (5 * n, n), now), None);
+            assert_eq!(state.refresh(Some(true), (5 * n, n), now), None);
         }
         now += CALM;
-        assert_eq!(way.refresh(Some(true), (95, 19), now), None, "nothing was sent, so nobody knows");
-        assert!(way.refresh(Some(true), (96, 19), now).is_some_and(|said| said.contains("takes packets again")));
+        assert_eq!(state.refresh(Some(true), (95, 19), now), None, "no packet was sent");
+        assert!(
+            state.refresh(Some(true), (96, 19), now).is_some_and(|warning| warning.contains("takes packets again"))
+        );
     }
 }

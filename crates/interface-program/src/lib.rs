@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!        ┌ kernel (AF_XDP): first stages ┐   record before    ┌ engine thread: the rest ┐
-//! port ─►│ drop · forward · host         ├──── the packet ───►│ drop · forward          ├─► filter, ring
+//!  NIC ─►│ drop · forward · host         ├──── the packet ───►│ drop · forward          ├─► filter, ring
 //!        └───────────────────────────────┘                    └─────────────────────────┘
 //! ```
 //! On AF_XDP the first stages, as far as they can, run in the kernel ([`kernel_programs`]); the rest, and on other
@@ -11,19 +11,23 @@
 //! the program steers, its hash. Classes have no effect here: they select members of groups, and there are none before
 //! the ring.
 //!
-//! **A swap** ([`PortProgram::swap`]) first does everything that can fail: it checks the text, compiles the user part,
+//! **A swap** ([`InterfaceProgram::swap`]) first does everything that can fail: it checks the text, compiles the user part,
 //! and lets the kernel verify the kernel part. Then it leaves the new user part in the mailbox of every queue, and
 //! after that it replaces the kernel part. A program that is refused at any step replaces nothing.
 #![forbid(unsafe_code)]
 
 mod accounting;
+mod check;
 mod egress_monitor;
+mod error;
 mod forward_queue;
 mod interface_program;
+mod mailbox;
+mod report;
 mod user_part;
 
-pub use accounting::MapUsage;
-pub use interface_program::{
-    Access, KernelOutcomes, MapReport, PortProgram, ProgramContext, ProgramPlan, ProgramReport, QueueOutcomes,
-};
-pub use user_part::{IncomingPacket, ProgramSequence, QueueInfo, RingPacket, UserOutcomes};
+pub use check::{Access, ProgramContext, ProgramPlan};
+pub use error::{ImpossibleOperation, ProgramError};
+pub use interface_program::InterfaceProgram;
+pub use report::{KernelOutcomes, MapReport, MapUsage, ProgramReport, QueueOutcomes, UserOutcomes};
+pub use user_part::{IncomingPacket, ProgramSequence, QueueInfo, RingPacket};

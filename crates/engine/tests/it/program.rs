@@ -316,7 +316,7 @@ fn a_program_that_is_refused_replaces_nothing() {
         ("main = when is_udp (forward \"lo\") >-> detour", "gives it no copies"),
     ] {
         match capture.swap_program(&text(program)) {
-            Err(EngineError::Program(said)) => assert!(said.contains(why), "{program}: {said}"),
+            Err(EngineError::Program(e)) => assert!(e.to_string().contains(why), "{program}: {e}"),
             other => panic!("{program}: {other:?}"),
         }
     }
@@ -373,7 +373,7 @@ fn two_queues_are_judged_by_one_program() {
     let SourcePlan::Interface(interface) = &mut plan.source else { unreachable!("a port") };
     interface.queues = Some(1);
     match Capture::start(&plan) {
-        Err(EngineError::Program(said)) => assert!(said.contains("leave --queues out"), "{said}"),
+        Err(EngineError::Program(e)) => assert!(e.to_string().contains("leave --queues out"), "{e}"),
         other => panic!("{:?}", other.err()),
     }
 }
@@ -503,7 +503,7 @@ fn what_is_replayed_is_judged_too_but_never_sent() {
     assert_eq!((ended.report.counts.stored, ended.report.counts.filtered), (0, 1000), "{:?}", ended.report);
     let sent = Plan { program: Some(text("main = forward \"lo\"")), ..plan(source(), &dir.join("other")) };
     match Capture::start(&sent) {
-        Err(EngineError::Program(said)) => assert!(said.contains("only replayed"), "{said}"),
+        Err(EngineError::Program(e)) => assert!(e.to_string().contains("only replayed"), "{e}"),
         other => panic!("{:?}", other.err()),
     }
 }
