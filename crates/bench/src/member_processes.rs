@@ -122,7 +122,7 @@ impl MemberProcesses {
             commands: Arc::clone(&orders),
             offer,
         };
-        let lent = group_services::lent_to_groups(7);
+        let lent = group_services::standalone_services(7);
         let registry = Arc::new(Registry::new(vec![track], lent, sys::cpu::effective_uid()));
         let door = open(&socket, &registry)?;
         let (policy, fold, queues, brief) = (group::Policy::Shared, false, None, false);

@@ -17,7 +17,7 @@ use capture::auto::SourceKind;
 use capture::{AnySource, Source, SourceError, SourceInfo};
 use filter::Filter;
 use group_services::{
-    ControlSocketPlan, DispatcherSetup, GroupPlan, Groups, PortSetup, ReconcileMessages, groups_socket,
+    ControlSocketPlan, DispatcherSetup, GroupPlan, Groups, InterfaceSetup, ReconcileMessage, groups_socket,
 };
 use interface_program::{Access, InterfaceProgram, ProgramContext, ProgramPlan, ProgramReport, QueueInfo};
 use ring::{AttachPolicy, ListenerRegistry, OfferedRing, Producer, Server};
@@ -177,7 +177,7 @@ impl Capture {
                 seats.push(meter::prepare(&mut producer, info.queue, info.link_type)?);
             }
             if plan.socket.is_some() || !plan.groups.is_empty() {
-                group_seats.push(DispatcherSetup::take(
+                group_seats.push(DispatcherSetup::new(
                     &mut producer,
                     is_live(info.timestamp_source),
                     !plan.groups.is_empty(),
@@ -232,7 +232,7 @@ impl Capture {
             capture.server = Some(serve(socket, rings)?);
         }
         let number = plan.meter.as_ref().map_or(0, |meter| meter.interface);
-        let stand = (!group_seats.is_empty()).then(|| PortSetup {
+        let stand = (!group_seats.is_empty()).then(|| InterfaceSetup {
             source: group::IngressInterface { name: label.clone(), number },
             dedicated: matches!(&plan.source, SourcePlan::Interface(i) if i.kind == SourceKind::AfXdp),
             live: capture.queues.iter().any(|q| is_live(q.info.timestamp_source)),
@@ -252,7 +252,7 @@ impl Capture {
     /// # Errors
     /// As [`Capture::claimed`].
     pub fn together(mut made: Vec<PreparedCapture>, groups: &[GroupPlan]) -> Result<Vec<Self>, EngineError> {
-        let stands: Vec<PortSetup> = made.iter_mut().filter_map(|made| made.setup.take()).collect();
+        let stands: Vec<InterfaceSetup> = made.iter_mut().filter_map(|made| made.setup.take()).collect();
         let groups = (!stands.is_empty()).then(|| Groups::start(stands, groups, hash_key())).transpose()?.map(Arc::new);
         made.into_iter().map(|made| made.begin(groups.clone())).collect()
     }
@@ -263,7 +263,7 @@ pub struct PreparedCapture {
     // The first field, so that it is dropped first: to drop the capture waits for the end of its rings.
     threads: Vec<WorkerStart>,
     /// The setup for groups, if there are any.
-    setup: Option<PortSetup>,
+    setup: Option<InterfaceSetup>,
     alive: Arc<AtomicUsize>,
     capture: Capture,
 }
@@ -394,18 +394,18 @@ impl Capture {
 
     /// Changes the groups of the configuration to these plans and returns messages about the changes. Of several
     /// interfaces that started together, the first does this for all.
-    pub fn reconcile_groups(&self, plans: &[GroupPlan]) -> Vec<ReconcileMessages> {
+    pub fn reconcile_groups(&self, plans: &[GroupPlan]) -> Vec<ReconcileMessage> {
         self.group_reports().map(|groups| groups.reconcile(plans)).unwrap_or_default()
     }
 
     /// Returns the accounting of the groups whose first interface this is, as objects (`docs/reference/groups.md`).
     pub fn group_accounting(&self) -> Vec<serde_json::Value> {
-        self.groups.as_ref().map(|groups| groups.books(&self.label)).unwrap_or_default()
+        self.groups.as_ref().map(|groups| groups.objects(&self.label)).unwrap_or_default()
     }
 
     /// Returns the groups if this is the interface that reports all of them.
     fn group_reports(&self) -> Option<&Groups> {
-        self.groups.as_deref().filter(|groups| groups.serve_groups(&self.label))
+        self.groups.as_deref().filter(|groups| groups.are_reported_at(&self.label))
     }
 
     /// Returns the report.

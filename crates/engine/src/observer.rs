@@ -10,7 +10,7 @@ use base::units::show_count;
 use base::{Cause, Tally};
 use capture::{SourceInfo, TimestampSource};
 use group::GroupView;
-use group_services::{Groups, is_served_at};
+use group_services::{Groups, is_reported_at};
 use interface_program::InterfaceProgram;
 use ring::ListenerRegistry;
 use std::collections::BTreeMap;
@@ -71,7 +71,7 @@ impl Observer {
 
     /// Returns the report with the groups of this interface, and the free space of the store's volume.
     fn with_groups(&self, groups: impl Iterator<Item = GroupView>) -> Report {
-        let groups = groups.filter(|view| is_served_at(view, &self.label)).collect();
+        let groups = groups.filter(|view| is_reported_at(view, &self.label)).collect();
         let report = self.report();
         // The figures of the retention worker are recent enough. A query to the volume can block for any time.
         let seen = report.retention.as_ref().filter(|kept| kept.total > 0);
@@ -161,7 +161,7 @@ impl Observer {
             remarks.extend(meter.warnings());
             faults.extend(meter.faults(taken));
         }
-        if let Some(groups) = self.groups.as_ref().filter(|groups| groups.serve_groups(&self.label)) {
+        if let Some(groups) = self.groups.as_ref().filter(|groups| groups.are_reported_at(&self.label)) {
             remarks.extend(groups.warnings());
         }
         let first = self.queues.first().map(|q| &q.info);

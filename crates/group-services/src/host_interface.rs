@@ -1,8 +1,8 @@
 //! The host interface of a dedicated interface: a veth pair that returns packets to the host stack.
 //!
 //! ```text
-//! program says kernel ──► branch ──► ng7e ═══ ng7 ──► the host            (7: the port's number)
-//!                     port ◄──────── ng7e ═══ ng7 ◄── what the host sends through it
+//! program with `kernel` ──► branch ──► ng7e ═══ ng7 ──► host       (7: the index of the interface)
+//!                    interface ◄────── ng7e ═══ ng7 ◄── host
 //! ```
 //! The host's end has the link address of the captured interface, so the host accepts the frames that are addressed to
 //! it. If the administrator moves the interface's IP address to the host's end, the host remains reachable. The engine
@@ -17,6 +17,7 @@
 
 use capture::egress::link_of;
 use group::PacketSink;
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -51,6 +52,54 @@ pub struct HostInterface {
     thread: Option<JoinHandle<()>>,
 }
 
+/// The reason why there is no host interface.
+#[derive(Debug)]
+pub enum HostInterfaceError {
+    /// The kernel refuses an operation.
+    Refused {
+        /// The captured interface.
+        interface: String,
+        /// The operation or its object.
+        what: String,
+        /// The error of the kernel.
+        error: io::Error,
+    },
+    /// Another engine has the pair for the captured interface.
+    InUse {
+        /// The host's end.
+        name: String,
+        /// The captured interface.
+        interface: String,
+    },
+    /// An interface of this name exists, and its owner is unknown.
+    UnknownOwner {
+        /// The name.
+        name: String,
+    },
+}
+
+impl fmt::Display for HostInterfaceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused { interface, what, error } => write!(
+                f,
+                "no host interface for the packets of {interface}: {what}: {error} (root, or CAP_NET_ADMIN and CAP_NET_RAW)"
+            ),
+            Self::InUse { name, interface } => {
+                write!(f, "{name} is there already: another engine has it for {interface}")
+            }
+            Self::UnknownOwner { name } => {
+                write!(
+                    f,
+                    "{name} is there already, and its owner is unknown: if no software needs it, `ip link del {name}`"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for HostInterfaceError {}
+
 /// The state of the process that owns a pair.
 enum Owner {
     /// The process exists.
@@ -65,34 +114,32 @@ impl HostInterface {
     /// Creates the veth pair for this captured interface.
     ///
     /// # Errors
-    /// A text with the operation that the kernel refused.
-    pub fn open(port: &str) -> Result<Self, String> {
-        let fail = |what: &str, e: io::Error| {
-            format!(
-                "no way to bring packets of {port} back to the host: {what}: {e} (root, or CAP_NET_ADMIN and CAP_NET_RAW)"
-            )
+    /// The kernel refuses an operation, or an interface of this name exists.
+    pub fn open(interface: &str) -> Result<Self, HostInterfaceError> {
+        let refused = |what: &str, error: io::Error| HostInterfaceError::Refused {
+            interface: interface.to_owned(),
+            what: what.to_owned(),
+            error,
         };
-        let mut netlink = Netlink::route().map_err(|e| fail("netlink", e))?;
-        let link = netlink.link(port).map_err(|e| fail("the interface", e))?;
+        let mut netlink = Netlink::route().map_err(|e| refused("netlink", e))?;
+        let link = netlink.link(interface).map_err(|e| refused("the interface", e))?;
         let (name, entrance) = (format!("ng{}", link.index), format!("ng{}e", link.index));
-        if let Ok(there) = netlink.link(&name) {
-            match Owner::of(&there) {
+        if let Ok(existing) = netlink.link(&name) {
+            match Owner::of(&existing) {
                 // The engine that created it was killed after this engine had started.
-                Owner::Dead => netlink.delete_link(there.index).map_err(|e| fail(&name, e))?,
-                Owner::Living => return Err(format!("{name} is there already: another engine has it for {port}")),
-                Owner::Unknown => {
-                    return Err(format!(
-                        "{name} is there already, and whose it is nobody knows: if nobody needs it, `ip link del {name}`"
-                    ));
+                Owner::Dead => netlink.delete_link(existing.index).map_err(|e| refused(&name, e))?,
+                Owner::Living => {
+                    return Err(HostInterfaceError::InUse { name, interface: interface.to_owned() });
                 }
+                Owner::Unknown => return Err(HostInterfaceError::UnknownOwner { name }),
             }
         }
         let veth = Veth { name: &name, peer: &entrance, rx_queues: 1, tx_queues: 1, mtu: link.mtu };
-        netlink.add_veth(&veth).map_err(|e| fail(&name, e))?;
-        let outer = netlink.link(&name).map_err(|e| fail(&name, e))?.index;
+        netlink.add_veth(&veth).map_err(|e| refused(&name, e))?;
+        let outer = netlink.link(&name).map_err(|e| refused(&name, e))?.index;
         let mut host = Self { name, entrance, outer, stop: Arc::default(), thread: None };
         // From here on, dropping the value removes the pair.
-        let thread = host.begin(&mut netlink, link.index, link.mac).map_err(|e| fail(&host.name, e))?;
+        let thread = host.begin(&mut netlink, link.index, link.mac).map_err(|e| refused(&host.name, e))?;
         host.thread = Some(thread);
         Ok(host)
     }
@@ -102,7 +149,7 @@ impl HostInterface {
         matches!(to, PacketSink::Port(name) if *name == self.name).then(|| PacketSink::Port(self.entrance.clone()))
     }
 
-    fn begin(&self, netlink: &mut Netlink, port: u32, mac: Option<[u8; 6]>) -> io::Result<JoinHandle<()>> {
+    fn begin(&self, netlink: &mut Netlink, interface: u32, mac: Option<[u8; 6]>) -> io::Result<JoinHandle<()>> {
         let (inner, outer) = (netlink.link(&self.entrance)?.index, self.outer);
         netlink.set_alias(outer, &format!("{MARK}{}", Process::this()?))?;
         if let Some(mac) = mac {
@@ -115,7 +162,7 @@ impl HostInterface {
         let (from, to) = (PacketSocket::open()?, PacketSocket::open()?);
         from.ignore_outgoing()?;
         from.bind(inner, Some(ETH_P_ALL))?;
-        to.bind(port, None)?;
+        to.bind(interface, None)?;
         // Without this, IPv6 router solicitations of the host would be sent on the wire.
         netlink.set_no_ipv6_address(outer)?;
         for link in [inner, outer] {
@@ -147,23 +194,23 @@ pub fn sweep() -> Vec<String> {
         let other = link_of(&format!("{}e", link.name));
         number && link.kind.as_deref() == Some("veth") && other.is_ok_and(|other| link.lower == Some(other.index))
     };
-    let mut said = Vec::new();
+    let mut messages = Vec::new();
     for link in links.iter().filter(pair) {
         let name = &link.name;
         match Owner::of(link) {
             // The pair is removed by index, which the kernel does not reuse: another process may have replaced the
             // interface by another one of the same name.
             Owner::Dead if netlink.delete_link(link.index).is_ok() => {
-                said.push(format!("{name}, which an engine that was killed had left behind, is removed"));
+                messages.push(format!("{name}, which an engine that was killed had left behind, is removed"));
             }
             Owner::Dead | Owner::Living => {}
-            Owner::Unknown => said.push(format!(
-                "{name} is left alone: it looks as if an engine had made it, but nothing on it says that this engine is gone; if nobody \
-                 needs it, `ip link del {name}`"
+            Owner::Unknown => messages.push(format!(
+                "{name} is left alone: it looks like a host interface of an engine, but its owner is unknown; if no software needs it, \
+                 `ip link del {name}`"
             )),
         }
     }
-    said
+    messages
 }
 
 /// Sends the host's frames out of the captured interface. A frame that the interface refuses is lost; the host's
@@ -204,8 +251,8 @@ mod tests {
     use testkit::Sandbox;
 
     #[test]
-    fn pairs_that_a_killed_engine_left_behind_go_with_the_next_start_and_others_stay() {
-        let test = "pairs_that_a_killed_engine_left_behind_go_with_the_next_start_and_others_stay";
+    fn the_next_start_removes_the_pairs_of_a_killed_engine_and_no_others() {
+        let test = "the_next_start_removes_the_pairs_of_a_killed_engine_and_no_others";
         let Some(sandbox) = Sandbox::new(test) else { return };
         let this = Process::this().expect("/proc");
         let before = Process { started: this.started + 1, ..this };
@@ -231,25 +278,24 @@ mod tests {
             mark(name, alias);
         }
         sandbox.veth("ng94", "ng94e");
-        let host = HostInterface::open("p").expect("a way back");
+        let host = HostInterface::open("p").expect("a host interface");
         let mut said = sweep();
         said.sort();
         let begin = ["ng94 is left alone", "ng95 is left", "ng96 is left", "ng97 is left", "ng99, which an engine"];
         assert!(said.len() == 5 && said.iter().zip(begin).all(|(said, begin)| said.starts_with(begin)), "{said:?}");
-        assert!(sweep().iter().all(|said| said.contains("ip link del")), "it was removed");
+        assert!(sweep().iter().all(|said| said.contains("ip link del")), "the pair is removed");
         let there = |name: &str| link_of(name).is_ok();
         assert!(!there("ng99") && !there("ng99e"));
         let others = ["ng94", "ng94e", "ng95", "ng96", "ng97", "ng98", "ng98e", "ngx", "ngxe", "ng5", "r", &host.name];
-        assert!(others.iter().all(|name| there(name)), "somebody has them");
+        assert!(others.iter().all(|name| there(name)), "they are left alone");
         let name = host.name.clone();
         drop(host);
         assert!(!there(&name));
     }
 
     #[test]
-    fn a_way_back_is_silent_also_where_the_settings_of_the_kernel_cannot_be_written() {
-        let test =
-            "host_interface::tests::a_way_back_is_silent_also_where_the_settings_of_the_kernel_cannot_be_written";
+    fn no_router_solicitation_is_sent_even_if_kernel_settings_are_read_only() {
+        let test = "host_interface::tests::no_router_solicitation_is_sent_even_if_kernel_settings_are_read_only";
         const SEALED: &str = "NETGRAIN_TEST_SEALED";
         let Some(sandbox) = Sandbox::new(test) else { return };
         if std::env::var_os(SEALED).is_none() {
@@ -265,30 +311,30 @@ mod tests {
         sandbox.veth("p", "q");
         let setting = |name: &str| format!("/proc/sys/net/ipv6/conf/{name}/addr_gen_mode");
         assert!(fs::write(setting("q"), "1").is_err(), "it is sealed");
-        let host = HostInterface::open("p").expect("a way back");
+        let host = HostInterface::open("p").expect("a host interface");
         let mode = fs::read_to_string(setting(&host.name)).expect("IPv6");
-        assert_eq!(mode.trim(), "1", "a host that looks for its routers would be heard on the wire");
+        assert_eq!(mode.trim(), "1", "otherwise router solicitations would be sent on the wire");
     }
 
     #[test]
-    fn a_way_back_takes_the_place_of_a_dead_one_and_of_no_other() {
-        let test = "a_way_back_takes_the_place_of_a_dead_one_and_of_no_other";
+    fn a_host_interface_replaces_that_of_a_dead_process_and_no_other() {
+        let test = "a_host_interface_replaces_that_of_a_dead_process_and_no_other";
         let Some(sandbox) = Sandbox::new(test) else { return };
         let (p, _q) = sandbox.veth("p", "q");
-        let host = HostInterface::open("p").expect("a way back");
-        assert!(HostInterface::open("p").is_err_and(|why| why.contains("another engine has it")));
+        let host = HostInterface::open("p").expect("a host interface");
+        assert!(HostInterface::open("p").is_err_and(|e| e.to_string().contains("another engine has it")));
         let name = host.name.clone();
         assert!(link_of(&name).is_ok());
         drop(host);
         let entrance = format!("{name}e");
         let (there, _) = sandbox.veth(&name, &entrance);
         assert_eq!(name, format!("ng{}", p.index));
-        assert!(HostInterface::open("p").is_err_and(|why| why.contains(&format!("ip link del {name}"))));
-        assert_eq!(link_of(&name).map(|link| link.index).ok(), Some(there.index), "it is as it was");
+        assert!(HostInterface::open("p").is_err_and(|e| e.to_string().contains(&format!("ip link del {name}"))));
+        assert_eq!(link_of(&name).map(|link| link.index).ok(), Some(there.index), "it is unchanged");
         let this = Process::this().expect("/proc");
         let before = Process { started: this.started + 1, ..this };
         sandbox.netlink().set_alias(there.index, &format!("{MARK}{before}")).expect("an alias");
-        let host = HostInterface::open("p").expect("nobody has it");
+        let host = HostInterface::open("p").expect("its process is dead");
         assert_ne!(link_of(&host.name).map(|link| link.index).ok(), Some(there.index));
     }
 }

@@ -16,21 +16,21 @@ pub struct LogLimiter {
     second: u64,
     lines: u32,
     /// Lines that programs requested.
-    pub wanted: u64,
+    pub requested: u64,
 }
 
 impl LogLimiter {
-    /// Writes a line if the limit permits, for a packet of this group and interface (`whose`) and time (nanoseconds
+    /// Writes a line if the limit permits, for a packet of this group and interface (`label`) and time (nanoseconds
     /// since 1970).
-    pub fn write(&mut self, whose: &str, time: u64, log: Log, program: &Program, about: &LogSubject<'_>) {
-        if self.may(time) {
-            sys::say!("netgrain: {whose}: {}", about.line(log, program));
+    pub fn write(&mut self, label: &str, time: u64, log: Log, program: &Program, subject: &LogSubject<'_>) {
+        if self.permits(time) {
+            sys::say!("netgrain: {label}: {}", subject.line(log, program));
         }
     }
 
     /// True if the limit permits a line at this time.
-    fn may(&mut self, time: u64) -> bool {
-        self.wanted += 1;
+    fn permits(&mut self, time: u64) -> bool {
+        self.requested += 1;
         if time / SECOND != self.second {
             (self.second, self.lines) = (time / SECOND, 0);
         }

@@ -1,5 +1,6 @@
 //! Groups of the configuration: created before the first packet and changed when the configuration changes.
 
+use crate::error::GroupPlanError;
 use group::{LoadResult, PacketSink, Policy, Registry, Request};
 use std::path::PathBuf;
 
@@ -45,67 +46,72 @@ impl GroupPlan {
     }
 
     fn attach(&self, member: &MemberPlan) -> Request {
-        let (port, file, most): (_, Option<PathBuf>, _) = match &member.to {
+        let (port, file, max_bytes): (_, Option<PathBuf>, _) = match &member.to {
             PacketSink::Port(name) => (Some(name.clone()), None, 0),
-            PacketSink::File { path, max_bytes: most } => (None, Some(path.clone()), *most),
+            PacketSink::File { path, max_bytes } => (None, Some(path.clone()), *max_bytes),
         };
         let (classes, weight, group) = (member.classes.clone(), member.weight, self.name.clone());
-        Request::Attach { group, port, file, max_bytes: most, classes, weight, filter: None }
+        Request::Attach { group, port, file, max_bytes, classes, weight, filter: None }
     }
 
-    fn failed(&self, why: &str) -> String {
-        format!("group {}: {why}", self.name)
+    fn error(&self, reason: impl ToString) -> GroupPlanError {
+        GroupPlanError { group: self.name.clone(), reason: reason.to_string() }
     }
 }
 
 /// A message about a success or a failure.
-pub type ReconcileMessages = Result<String, String>;
+pub type ReconcileMessage = Result<String, GroupPlanError>;
 
 /// Creates the groups without members before the dispatchers start; returns the groups that were created.
-pub fn create(registry: &Registry, plans: &[GroupPlan], said: &mut Vec<ReconcileMessages>) -> Vec<GroupPlan> {
-    let mut there = Vec::new();
+pub fn create(registry: &Registry, plans: &[GroupPlan], messages: &mut Vec<ReconcileMessage>) -> Vec<GroupPlan> {
+    let mut created = Vec::new();
     for plan in plans {
         match registry.create_first(registry.engine(), &plan.create()) {
-            Ok(_) => there.push(plan.clone()),
-            Err(why) => said.push(Err(plan.failed(&why))),
+            Ok(_) => created.push(plan.clone()),
+            Err(reason) => messages.push(Err(plan.error(reason))),
         }
     }
-    there
+    created
 }
 
 /// Attaches the members that the engine serves; returns the plans with the attached members only.
-pub fn attach(registry: &Registry, plans: Vec<GroupPlan>, said: &mut Vec<ReconcileMessages>) -> Vec<GroupPlan> {
-    let sit = |mut plan: GroupPlan| {
+pub fn attach(registry: &Registry, plans: Vec<GroupPlan>, messages: &mut Vec<ReconcileMessage>) -> Vec<GroupPlan> {
+    let attached = |mut plan: GroupPlan| {
         let wanted = std::mem::take(&mut plan.members);
-        seat(registry, &mut plan, &wanted, said);
+        attach_missing(registry, &mut plan, &wanted, messages);
         plan
     };
-    plans.into_iter().map(sit).collect()
+    plans.into_iter().map(attached).collect()
 }
 
 /// Attaches those wanted members that are not attached yet, adds them to the plan and returns their number.
-fn seat(registry: &Registry, plan: &mut GroupPlan, wanted: &[MemberPlan], said: &mut Vec<ReconcileMessages>) -> usize {
-    let mut came = 0;
+fn attach_missing(
+    registry: &Registry,
+    plan: &mut GroupPlan,
+    wanted: &[MemberPlan],
+    messages: &mut Vec<ReconcileMessage>,
+) -> usize {
+    let mut attached = 0;
     for member in wanted {
         if plan.members.contains(member) {
             continue;
         }
-        let (to, moved) = beside(&member.to);
+        let (to, renamed) = unused_file(&member.to);
         match registry.attach(registry.engine(), &plan.attach(&MemberPlan { to, ..member.clone() })) {
             Ok(_) => {
-                said.extend(moved.map(|text| Ok(plan.failed(&text))));
+                messages.extend(renamed.map(|text| Ok(format!("group {}: {text}", plan.name))));
                 plan.members.push(member.clone());
-                came += 1;
+                attached += 1;
             }
-            Err(why) => said.push(Err(plan.failed(&why))),
+            Err(reason) => messages.push(Err(plan.error(reason))),
         }
     }
-    came
+    attached
 }
 
 /// Returns the sink, under the next free file name if the file already exists: packets of an earlier run are kept.
-fn beside(to: &PacketSink) -> (PacketSink, Option<String>) {
-    let PacketSink::File { path, max_bytes: most } = to else { return (to.clone(), None) };
+fn unused_file(to: &PacketSink) -> (PacketSink, Option<String>) {
+    let PacketSink::File { path, max_bytes } = to else { return (to.clone(), None) };
     let numbered = |n: u32| {
         let stem = path.file_stem().unwrap_or_default().to_string_lossy();
         let end = path.extension().map(|e| format!(".{}", e.to_string_lossy())).unwrap_or_default();
@@ -116,67 +122,66 @@ fn beside(to: &PacketSink) -> (PacketSink, Option<String>) {
     }
     let free = (2..u32::MAX).map(numbered).find(|path| !path.exists()).unwrap_or_else(|| path.clone());
     let text = format!("{} is there already, so packets go into {}", path.display(), free.display());
-    (PacketSink::File { path: free, max_bytes: *most }, Some(text))
+    (PacketSink::File { path: free, max_bytes: *max_bytes }, Some(text))
 }
 
 /// Changes the groups from one plan to another; returns messages about successes and failures, and the plan now in
 /// force. A change that failed is not in force, so the next change tries it again. An existing group keeps its policy,
 /// steering, interfaces and members.
-pub fn change(registry: &Registry, from: &[GroupPlan], to: &[GroupPlan]) -> (Vec<ReconcileMessages>, Vec<GroupPlan>) {
+pub fn change(registry: &Registry, from: &[GroupPlan], to: &[GroupPlan]) -> (Vec<ReconcileMessage>, Vec<GroupPlan>) {
     let engine = registry.engine();
-    let (mut said, mut in_force) = (Vec::new(), Vec::new());
+    let (mut messages, mut in_force) = (Vec::new(), Vec::new());
     for old in from.iter().filter(|old| !to.iter().any(|new| new.name == old.name)) {
-        said.push(match registry.delete(engine, &old.name) {
+        messages.push(match registry.delete(engine, &old.name) {
             Ok(()) => Ok(format!("group {} has ended", old.name)),
-            Err(why) => Err(old.failed(&why)),
+            Err(reason) => Err(old.error(reason)),
         });
     }
     for new in to {
         // A client may have deleted the group meanwhile.
-        let there = from.iter().find(|old| old.name == new.name && registry.program(engine, &old.name).is_ok());
-        let Some(old) = there else {
+        let existing = from.iter().find(|old| old.name == new.name && registry.program(engine, &old.name).is_ok());
+        let Some(old) = existing else {
             match registry.create(engine, &new.create()) {
                 Ok(loaded) => {
-                    said.push(Ok(format!("group {} is there", new.name)));
-                    said.extend(without(new, &loaded));
-                    in_force.extend(attach(registry, vec![new.clone()], &mut said));
+                    messages.push(Ok(format!("group {} is there", new.name)));
+                    messages.extend(unresponsive_queues(new, &loaded));
+                    in_force.extend(attach(registry, vec![new.clone()], &mut messages));
                 }
-                Err(why) => said.push(Err(new.failed(&why))),
+                Err(reason) => messages.push(Err(new.error(reason))),
             }
             continue;
         };
-        let mut now = old.clone();
+        let mut current = old.clone();
         if old.program != new.program {
-            let mut refusing = Vec::new();
-            said.push(match registry.swap(engine, &new.name, new.program.as_deref()) {
+            match registry.swap(engine, &new.name, new.program.as_deref()) {
                 Ok(loaded) => {
-                    now.program.clone_from(&new.program);
-                    refusing.extend(without(new, &loaded));
-                    let transfer = loaded.state_transfer.map(|text| format!("; {text}")).unwrap_or_default();
-                    Ok(format!("group {}: generation {} runs{transfer}", new.name, loaded.generation))
+                    current.program.clone_from(&new.program);
+                    let transfer = loaded.state_transfer.as_ref().map(|text| format!("; {text}")).unwrap_or_default();
+                    messages.push(Ok(format!("group {}: generation {} runs{transfer}", new.name, loaded.generation)));
+                    messages.extend(unresponsive_queues(new, &loaded));
                 }
-                Err(why) => Err(new.failed(&why)),
-            });
-            said.extend(refusing);
+                Err(reason) => messages.push(Err(new.error(reason))),
+            }
         }
         // Members that could not be attached before.
-        let came = seat(registry, &mut now, &new.members, &mut said);
-        if came > 0 {
-            said.push(Ok(format!("group {}: {came} more of its members are there", new.name)));
+        let attached = attach_missing(registry, &mut current, &new.members, &mut messages);
+        if attached > 0 {
+            messages.push(Ok(format!("group {}: {attached} more of its members are attached", new.name)));
         }
-        in_force.push(now);
+        in_force.push(current);
     }
-    (said, in_force)
+    (messages, in_force)
 }
 
 /// Returns messages about the queues that did not take the program.
-fn without(plan: &GroupPlan, loaded: &LoadResult) -> impl Iterator<Item = ReconcileMessages> {
-    loaded.unresponsive.iter().map(|queue| Err(plan.failed(&queue.to_string())))
+fn unresponsive_queues(plan: &GroupPlan, loaded: &LoadResult) -> impl Iterator<Item = ReconcileMessage> {
+    loaded.unresponsive.iter().map(|queue| Err(plan.error(queue)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::services::standalone_services;
     use group::{CommandQueue, Dispatcher, IngressInterface, Limits, RingHandle};
     use ring::{Config, OfferedRing, Producer};
     use std::sync::Arc;
@@ -187,55 +192,61 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_does_not_take_a_program_is_told_of_and_the_program_is_in_force() {
+    fn a_message_names_a_queue_that_does_not_take_a_program_and_the_program_is_in_force() {
         let producer = Producer::new(Config { bytes: 16 << 20, ..Config::default() }).expect("memory");
-        let (offer, orders) = (OfferedRing::of(&producer), Arc::<CommandQueue>::default());
+        let (offer, commands) = (OfferedRing::of(&producer), Arc::<CommandQueue>::default());
         // The dispatcher ends before its stream.
-        drop(Dispatcher::new(&offer, Arc::clone(&orders), true));
+        drop(Dispatcher::new(&offer, Arc::clone(&commands), true));
         let source = IngressInterface { name: "p0".into(), number: 0 };
-        let registry =
-            Registry::new(vec![RingHandle { source, queue: 0, commands: orders, offer }], crate::lent_to_groups(1), 0);
+        let registry = Registry::new(vec![RingHandle { source, queue: 0, commands, offer }], standalone_services(1), 0);
         let reported = "group a: queue 0 of p0: its dispatcher ended before its stream";
-        let is_told = |said: &ReconcileMessages| said.as_ref().is_err_and(|why| why.starts_with(reported));
-        let (said, force) = change(&registry, &[], &[plan("a", "main = ip")]);
-        assert!(said.len() == 2 && said[0].is_ok() && is_told(&said[1]), "{said:?}");
-        let (said, force) = change(&registry, &force, &[plan("a", "main = tcp")]);
-        assert!(said.len() == 2 && said[0].is_ok() && is_told(&said[1]), "{said:?}");
+        let is_reported =
+            |message: &ReconcileMessage| message.as_ref().is_err_and(|e| e.to_string().starts_with(reported));
+        let (messages, force) = change(&registry, &[], &[plan("a", "main = ip")]);
+        assert!(messages.len() == 2 && messages[0].is_ok() && is_reported(&messages[1]), "{messages:?}");
+        let (messages, force) = change(&registry, &force, &[plan("a", "main = tcp")]);
+        assert!(messages.len() == 2 && messages[0].is_ok() && is_reported(&messages[1]), "{messages:?}");
         assert_eq!(force, [plan("a", "main = tcp")]);
     }
 
     #[test]
-    fn what_a_reload_could_not_do_is_tried_by_the_next() {
-        let registry = Registry::new(Vec::new(), crate::lent_to_groups(1), 0);
+    fn the_next_reload_tries_again_what_failed() {
+        let registry = Registry::new(Vec::new(), standalone_services(1), 0);
         let registry = registry.with_limits(Limits::here());
-        let file = std::env::temp_dir().join(format!("netgrain-settle-{}", std::process::id()));
+        let file = std::env::temp_dir().join(format!("netgrain-reconcile-{}", std::process::id()));
         let mut late = plan("late", "main = ip");
         late.members = vec![MemberPlan { to: PacketSink::Port("nosuch0".into()), classes: Vec::new(), weight: 1 }];
         let (good, bad) = (plan("a", "main = ip"), plan("b", "main = "));
         let wanted = [good.clone(), bad, late.clone()];
-        let (said, force) = change(&registry, &[], &wanted);
+        let (messages, force) = change(&registry, &[], &wanted);
         let without = GroupPlan { members: Vec::new(), ..late.clone() };
-        assert_eq!((said.len(), &force), (4, &vec![good.clone(), without]), "{said:?}");
+        assert_eq!((messages.len(), &force), (4, &vec![good.clone(), without]), "{messages:?}");
         // With the same plan, existing groups are left alone and the others are tried again.
-        let (said, force) = change(&registry, &force, &wanted);
-        let port = said.get(1).and_then(|s| s.as_ref().err());
-        assert!(said.len() == 2 && port.is_some_and(|why| why.contains("there is no interface nosuch0")), "{said:?}");
+        let (messages, force) = change(&registry, &force, &wanted);
+        let port = messages.get(1).and_then(|message| message.as_ref().err());
+        assert!(
+            messages.len() == 2 && port.is_some_and(|e| e.reason.contains("there is no interface nosuch0")),
+            "{messages:?}"
+        );
         // The cause of the failure is removed.
         late.members[0].to = PacketSink::File { path: file.clone(), max_bytes: 1000 };
-        let (said, force) = change(&registry, &force, &[good.clone(), plan("b", "main = udp"), late.clone()]);
-        let expected = ["group b is there", "group late: 1 more of its members are there"];
-        assert_eq!(said, expected.map(|text| Ok(text.to_owned())));
+        let (messages, force) = change(&registry, &force, &[good.clone(), plan("b", "main = udp"), late.clone()]);
+        let expected = ["group b is there", "group late: 1 more of its members are attached"];
+        assert_eq!(messages, expected.map(|text| Ok(text.to_owned())));
         assert_eq!(force.last(), Some(&late));
-        let (said, force) = change(&registry, &force, &[good.clone(), plan("b", "main = udp"), late]);
-        assert_eq!(said, [], "who sits is not seated again");
+        let (messages, force) = change(&registry, &force, &[good.clone(), plan("b", "main = udp"), late]);
+        assert_eq!(messages, [], "attached members are not attached again");
         let _ = std::fs::remove_file(file);
         // A swap that fails, then a swap that succeeds.
-        let (said, force) = change(&registry, &force, &[plan("a", "main = ")]);
-        assert!(matches!(said.last(), Some(Err(why)) if why.starts_with("group a: ")) && force == [good], "{said:?}");
-        let (said, force) = change(&registry, &force, &[plan("a", "main = tcp")]);
-        assert_eq!((said, force), (vec![Ok("group a: generation 2 runs".to_owned())], vec![plan("a", "main = tcp")]));
-        registry.delete(registry.engine(), "a").expect("it is there");
-        let (said, _) = change(&registry, &[plan("a", "main = tcp")], &[plan("a", "main = tcp")]);
-        assert_eq!(said, [Ok("group a is there".to_owned())], "somebody had deleted it");
+        let (messages, force) = change(&registry, &force, &[plan("a", "main = ")]);
+        assert!(matches!(messages.last(), Some(Err(e)) if e.group == "a") && force == [good], "{messages:?}");
+        let (messages, force) = change(&registry, &force, &[plan("a", "main = tcp")]);
+        assert_eq!(
+            (messages, force),
+            (vec![Ok("group a: generation 2 runs".to_owned())], vec![plan("a", "main = tcp")])
+        );
+        registry.delete(registry.engine(), "a").expect("the group exists");
+        let (messages, _) = change(&registry, &[plan("a", "main = tcp")], &[plan("a", "main = tcp")]);
+        assert_eq!(messages, [Ok("group a is there".to_owned())], "a client had deleted it");
     }
 }

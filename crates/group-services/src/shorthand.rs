@@ -8,6 +8,7 @@
 //! `steer` uses the flow hash that each descriptor has already, so it costs almost nothing. All packets without a flow
 //! (such as ARP) go to the same member.
 
+use crate::error::GroupProgramError;
 use filter::Filter;
 use group::{Compiled, Delivery, IngressInterface, Packet, Program, Verdict};
 use std::sync::Arc;
@@ -31,7 +32,7 @@ struct ShorthandProgram {
 ///
 /// # Errors
 /// The error in the filter.
-pub fn parse(source: &str, link_type: u16) -> Result<Option<Arc<dyn Compiled>>, String> {
+pub fn parse(source: &str, link_type: u16) -> Result<Option<Arc<dyn Compiled>>, GroupProgramError> {
     let text = source.trim();
     let (word, filter) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
     let word = match word {
@@ -46,15 +47,15 @@ pub fn parse(source: &str, link_type: u16) -> Result<Option<Arc<dyn Compiled>>, 
     }
     let filter = match filter.trim() {
         "" => None,
-        filter => Some(Arc::new(Filter::parse(filter).map_err(|e| format!("filter: {e}"))?)),
+        filter => Some(Arc::new(Filter::parse(filter).map_err(GroupProgramError::Filter)?)),
     };
     Ok(Some(Arc::new(ShorthandProgram { text: text.to_owned(), word, filter, link_type })))
 }
 
 impl Compiled for ShorthandProgram {
     fn instances(&self, queues: &[IngressInterface], _group: &str) -> Result<Vec<Box<dyn Program>>, String> {
-        let run = || Run { word: self.word, filter: self.filter.clone(), link_type: self.link_type };
-        Ok(queues.iter().map(|_| Box::new(run()) as Box<dyn Program>).collect())
+        let instance = || Instance { word: self.word, filter: self.filter.clone(), link_type: self.link_type };
+        Ok(queues.iter().map(|_| Box::new(instance()) as Box<dyn Program>).collect())
     }
 
     fn text(&self) -> &str {
@@ -62,13 +63,13 @@ impl Compiled for ShorthandProgram {
     }
 }
 
-struct Run {
+struct Instance {
     word: Shorthand,
     filter: Option<Arc<Filter>>,
     link_type: u16,
 }
 
-impl Program for Run {
+impl Program for Instance {
     fn evaluate(&mut self, batch: &[Packet<'_>], out: &mut [Verdict]) {
         // The mark of the interface's program is kept.
         batch.iter().zip(out.iter_mut()).for_each(|(p, v)| v.mark = p.desc.mark);
@@ -97,7 +98,7 @@ mod tests {
     use super::*;
     use ring::Desc;
 
-    fn judged(source: &str) -> [Verdict; 2] {
+    fn evaluated(source: &str) -> [Verdict; 2] {
         let mut tcp = [0; 60];
         let mut udp = [0; 60];
         wire::build::Frame::tcp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 443).fill(&mut tcp);
@@ -107,7 +108,7 @@ mod tests {
         let mut out = [Verdict::default(); 2];
         parse(source, 1)
             .expect("sound")
-            .expect("in words")
+            .expect("a shorthand")
             .instances(&[IngressInterface::default()], "g")
             .expect("small")[0]
             .evaluate(&batch, &mut out);
@@ -115,18 +116,18 @@ mod tests {
     }
 
     fn verdicts(source: &str) -> [Delivery; 2] {
-        judged(source).map(|v| v.delivery)
+        evaluated(source).map(|v| v.delivery)
     }
 
     #[test]
-    fn the_mark_of_the_ports_program_stays() {
+    fn the_mark_of_the_interfaces_program_stays() {
         for source in ["steer", "copy", "copy tcp"] {
-            assert_eq!(judged(source).map(|v| v.mark), [70, 90], "{source}");
+            assert_eq!(evaluated(source).map(|v| v.mark), [70, 90], "{source}");
         }
     }
 
     #[test]
-    fn a_word_and_a_filter_do_what_they_say() {
+    fn each_shorthand_with_and_without_a_filter_delivers_as_documented() {
         use Delivery::{Copy, Drop, Steer};
         assert_eq!(verdicts("steer"), [Steer(7), Steer(9)]);
         assert_eq!(verdicts(" steer tcp port 443 "), [Steer(7), Drop]);
@@ -136,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_in_words_is_left_to_the_language_and_a_bad_filter_is_told() {
+    fn other_sources_are_left_to_the_packet_language_and_a_bad_filter_is_an_error() {
         assert!(parse("main = ip >-> steer_flow", 1).expect("no error").is_none());
         assert!(parse("copy = ip\nmain = copy", 1).expect("no error").is_none());
         assert!(parse("", 1).expect("no error").is_none());

@@ -5,6 +5,7 @@
 //! was refused by the interface (larger than its MTU), was captured only in part (an interface would send another
 //! packet), or exceeds the size limit of the file. Packets that this host sent are counted apart ([`OwnTraffic`]).
 
+use crate::error::SinkError;
 use capture::egress::{Egress, index_of};
 use group::{PacketSink, SinkCounts, SinkResult};
 use ring::{Branch, Desc, FILE_HEADER, Listener, RECORD_HEADER, flag};
@@ -39,7 +40,7 @@ const MODE: u32 = 0o600;
 /// would circulate it for ever.
 pub struct OwnTraffic<'a> {
     /// The interface on which each branch captures; its packets never leave by the same interface.
-    pub ports: Vec<&'a str>,
+    pub interfaces: Vec<&'a str>,
     /// True if these packets may leave by other interfaces.
     pub outgoing: bool,
 }
@@ -53,19 +54,19 @@ pub type SinkThread = (JoinHandle<()>, Arc<SinkCounts>);
 /// Starts a thread that empties the branches into this sink until the branches end.
 ///
 /// # Errors
-/// A text with the reason why the sink cannot be opened.
+/// The reason why the sink cannot be opened.
 pub fn open(
     to: &PacketSink,
     branches: &[&Branch],
     own: &OwnTraffic<'_>,
-    remarks: &Warnings,
-) -> Result<SinkThread, String> {
+    warnings: &Warnings,
+) -> Result<SinkThread, SinkError> {
     let listeners: Vec<Listener> = branches.iter().map(|branch| branch.listen()).collect();
     match to {
         PacketSink::Port(name) => start(InterfaceSink::open(name, own)?, listeners),
-        PacketSink::File { path, max_bytes: most } => {
+        PacketSink::File { path, max_bytes } => {
             let header = listeners.first().map_or([0; FILE_HEADER], Listener::file_header);
-            start(PcapSink::create(path, *most, &header, remarks)?, listeners)
+            start(PcapSink::create(path, *max_bytes, &header, warnings)?, listeners)
         }
     }
 }
@@ -73,7 +74,7 @@ pub fn open(
 /// The writing side of a sink.
 trait PacketSinkWriter: Send + 'static {
     /// Writes packets of the branch with this number, and counts the outcome of each packet.
-    fn put(&mut self, branch: usize, listener: &Listener, packets: &[Desc], books: &SinkCounts);
+    fn put(&mut self, branch: usize, listener: &Listener, packets: &[Desc], counts: &SinkCounts);
 }
 
 /// Sends packets out of an interface.
@@ -90,32 +91,32 @@ struct InterfaceSink {
 }
 
 impl InterfaceSink {
-    fn open(name: &str, own: &OwnTraffic<'_>) -> Result<Self, String> {
-        let egress = Egress::open(name).map_err(|e| e.to_string())?;
+    fn open(name: &str, own: &OwnTraffic<'_>) -> Result<Self, SinkError> {
+        let egress = Egress::open(name).map_err(SinkError::Egress)?;
         // Interfaces are compared by index, because an interface can have several names.
-        let others = |port: &&str| own.outgoing && index_of(port).ok() != Some(egress.index());
-        let outgoing = own.ports.iter().map(others).collect();
+        let others = |interface: &&str| own.outgoing && index_of(interface).ok() != Some(egress.index());
+        let outgoing = own.interfaces.iter().map(others).collect();
         let (buffer, frames, ends) = (Vec::new(), Vec::new(), Vec::new());
         Ok(Self { egress, last_check: Instant::now(), outgoing, buffer, frames, ends })
     }
 
     /// Sends the collected frames, several with one system call.
-    fn send(&mut self, books: &SinkCounts) {
+    fn send(&mut self, counts: &SinkCounts) {
         let mut from = 0;
         let frames: Vec<&[u8]> =
             self.ends.iter().map(|end| &self.frames[std::mem::replace(&mut from, *end)..*end]).collect();
         let mut rest = frames.as_slice();
         while !rest.is_empty() {
             let sent = self.egress.send_some(rest);
-            (0..sent).for_each(|_| books.count(SinkResult::Written));
+            (0..sent).for_each(|_| counts.count(SinkResult::Written));
             rest = &rest[sent..];
             let Some((_, others)) = rest.split_first() else { break };
-            let looks = self.last_check.elapsed() >= CHECK_INTERVAL;
-            if looks {
+            let is_due = self.last_check.elapsed() >= CHECK_INTERVAL;
+            if is_due {
                 self.last_check = Instant::now();
             }
-            if !(looks && self.egress.find_again()) {
-                books.count(SinkResult::Failed);
+            if !(is_due && self.egress.find_again()) {
+                counts.count(SinkResult::Failed);
                 rest = others;
             }
         }
@@ -125,11 +126,11 @@ impl InterfaceSink {
 }
 
 impl PacketSinkWriter for InterfaceSink {
-    fn put(&mut self, branch: usize, listener: &Listener, packets: &[Desc], books: &SinkCounts) {
+    fn put(&mut self, branch: usize, listener: &Listener, packets: &[Desc], counts: &SinkCounts) {
         let outgoing = self.outgoing.get(branch).copied().unwrap_or(false);
         for desc in packets.iter().filter(|d| d.is_packet()) {
             if desc.flags & flag::OUTGOING != 0 && !outgoing {
-                books.count(SinkResult::OwnTraffic);
+                counts.count(SinkResult::OwnTraffic);
                 continue;
             }
             let whole = desc.flags & flag::TRUNCATED == 0;
@@ -138,10 +139,10 @@ impl PacketSinkWriter for InterfaceSink {
                     self.frames.extend_from_slice(frame);
                     self.ends.push(self.frames.len());
                 }
-                None => books.count(SinkResult::Failed),
+                None => counts.count(SinkResult::Failed),
             }
         }
-        self.send(books);
+        self.send(counts);
     }
 }
 
@@ -158,43 +159,43 @@ struct PcapSink {
     /// Records to be written, without gaps, and the end of each.
     records: Vec<u8>,
     ends: Vec<usize>,
-    remarks: Warnings,
+    warnings: Warnings,
 }
 
 impl PcapSink {
-    fn create(path: &Path, most: u64, header: &[u8; FILE_HEADER], remarks: &Warnings) -> Result<Self, String> {
+    fn create(path: &Path, max_bytes: u64, header: &[u8; FILE_HEADER], warnings: &Warnings) -> Result<Self, SinkError> {
         let fail = |e: io::Error| match e.kind() {
-            io::ErrorKind::AlreadyExists => format!("{}: is there already; name another file", path.display()),
-            _ => format!("{}: cannot be written: {e}", path.display()),
+            io::ErrorKind::AlreadyExists => SinkError::Exists(path.to_owned()),
+            _ => SinkError::File(path.to_owned(), e),
         };
         let mut file = OpenOptions::new().write(true).create_new(true).mode(MODE).open(path).map_err(fail)?;
         file.write_all(header).map_err(fail)?;
         let whole = FILE_HEADER as u64;
-        let room = Some(most.saturating_sub(whole));
-        let (name, remarks) = (path.display().to_string(), Arc::clone(remarks));
+        let bytes_left = Some(max_bytes.saturating_sub(whole));
+        let (name, warnings) = (path.display().to_string(), Arc::clone(warnings));
         let (buffer, records, ends) = (Vec::new(), Vec::new(), Vec::new());
-        Ok(Self { name, file, bytes_left: room, whole, buffer, records, ends, remarks })
+        Ok(Self { name, file, bytes_left, whole, buffer, records, ends, warnings })
     }
 
     /// Ends the file and adds a warning.
-    fn end(&mut self, why: &str) {
+    fn end(&mut self, reason: &str) {
         self.bytes_left = None;
         let text = format!(
-            "{}: {why}; what comes for it is counted as failed (netgrain group stats): detach it, and attach another file",
+            "{}: {reason}; further packets are counted as failed (netgrain group stats): detach the file, and attach another",
             self.name
         );
-        let mut remarks = self.remarks.lock().unwrap_or_else(PoisonError::into_inner);
-        if remarks.len() == WARNINGS_MAX {
-            remarks.remove(0);
+        let mut warnings = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
+        if warnings.len() == WARNINGS_MAX {
+            warnings.remove(0);
         }
-        remarks.push(text);
+        warnings.push(text);
     }
 
     /// Collects a packet; true if it will be written.
     fn take(&mut self, listener: &Listener, desc: &Desc) -> bool {
-        let Some(room) = self.bytes_left else { return false };
+        let Some(bytes_left) = self.bytes_left else { return false };
         let len = RECORD_HEADER as u64 + u64::from(desc.caplen);
-        let Some(left) = room.checked_sub(len) else {
+        let Some(left) = bytes_left.checked_sub(len) else {
             // The file ends here, even if a smaller packet would still fit: the file then has no gaps.
             self.end(&format!("is full since {}", desc.timestamp()));
             return false;
@@ -207,7 +208,7 @@ impl PcapSink {
     }
 
     /// Writes the collected records, several with one system call, and counts them.
-    fn write(&mut self, books: &SinkCounts) {
+    fn write(&mut self, counts: &SinkCounts) {
         let mut written = 0;
         let mut outcome = Ok(());
         while written < self.records.len() && outcome.is_ok() {
@@ -220,8 +221,8 @@ impl PcapSink {
         }
         let there = self.ends.partition_point(|end| *end <= written);
         self.whole += self.ends[..there].last().map_or(0, |end| *end as u64);
-        (0..there).for_each(|_| books.count(SinkResult::Written));
-        (there..self.ends.len()).for_each(|_| books.count(SinkResult::Failed));
+        (0..there).for_each(|_| counts.count(SinkResult::Written));
+        (there..self.ends.len()).for_each(|_| counts.count(SinkResult::Failed));
         self.records.clear();
         self.ends.clear();
         if let Err(e) = outcome {
@@ -233,22 +234,22 @@ impl PcapSink {
 }
 
 impl PacketSinkWriter for PcapSink {
-    fn put(&mut self, _: usize, listener: &Listener, packets: &[Desc], books: &SinkCounts) {
+    fn put(&mut self, _: usize, listener: &Listener, packets: &[Desc], counts: &SinkCounts) {
         for desc in packets.iter().filter(|d| d.is_packet()) {
             if !self.take(listener, desc) {
-                books.count(SinkResult::Failed);
+                counts.count(SinkResult::Failed);
             }
             if self.records.len() >= PIECE {
-                self.write(books);
+                self.write(counts);
             }
         }
-        self.write(books);
+        self.write(counts);
     }
 }
 
-fn start(mut sink: impl PacketSinkWriter, mut listeners: Vec<Listener>) -> Result<SinkThread, String> {
+fn start(mut sink: impl PacketSinkWriter, mut listeners: Vec<Listener>) -> Result<SinkThread, SinkError> {
     let counts = Arc::<SinkCounts>::default();
-    let books = Arc::clone(&counts);
+    let of_thread = Arc::clone(&counts);
     let work = move || {
         let mut descs: Vec<Desc> = Vec::with_capacity(BATCH);
         loop {
@@ -257,7 +258,7 @@ fn start(mut sink: impl PacketSinkWriter, mut listeners: Vec<Listener>) -> Resul
             for (branch, listener) in listeners.iter_mut().enumerate() {
                 listener.next(BATCH, &mut descs);
                 quiet &= descs.is_empty();
-                sink.put(branch, listener, &descs, &books);
+                sink.put(branch, listener, &descs, &of_thread);
             }
             if quiet {
                 listeners.iter().for_each(Listener::report);
@@ -269,7 +270,7 @@ fn start(mut sink: impl PacketSinkWriter, mut listeners: Vec<Listener>) -> Resul
         }
     };
     let thread = std::thread::Builder::new().name("sink".into()).spawn(work);
-    thread.map(|thread| (thread, counts)).map_err(|e| format!("no thread for a sink: {e}"))
+    thread.map(|thread| (thread, counts)).map_err(SinkError::Thread)
 }
 
 #[cfg(test)]
@@ -278,23 +279,25 @@ mod tests {
     use testkit::{RawReader, Sandbox};
 
     #[test]
-    fn a_port_that_went_away_and_came_back_is_sent_through_again() {
-        let Some(sandbox) = Sandbox::new("a_port_that_went_away_and_came_back_is_sent_through_again") else { return };
+    fn an_interface_that_was_removed_and_came_back_gets_packets_again() {
+        let Some(sandbox) = Sandbox::new("an_interface_that_was_removed_and_came_back_gets_packets_again") else {
+            return;
+        };
         let (c, _) = sandbox.veth("c", "d");
-        let mut port =
-            InterfaceSink::open("c", &OwnTraffic { ports: vec!["nosuch0"], outgoing: true }).expect("an interface");
-        let books = SinkCounts::default();
+        let mut sink = InterfaceSink::open("c", &OwnTraffic { interfaces: vec!["nosuch0"], outgoing: true })
+            .expect("an interface");
+        let counts = SinkCounts::default();
         let mut send = |frames: usize| {
             for _ in 0..frames {
-                port.frames.extend([0x5a; 60]);
-                port.ends.push(port.frames.len());
+                sink.frames.extend([0x5a; 60]);
+                sink.ends.push(sink.frames.len());
             }
-            port.send(&books);
-            let sums = books.sums();
+            sink.send(&counts);
+            let sums = counts.sums();
             (sums.sent, sums.failed)
         };
         assert_eq!(send(3), (3, 0));
-        sandbox.netlink().delete_link(c.index).expect("the pair goes");
+        sandbox.netlink().delete_link(c.index).expect("the pair is removed");
         assert_eq!(send(2), (3, 2));
         let (_, d) = sandbox.veth("c", "d");
         let mut reader = RawReader::new(&d);

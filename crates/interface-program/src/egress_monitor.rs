@@ -114,7 +114,7 @@ impl EgressState {
             None => return None,
             // There was a warning already, possibly for another reason: an interface that is removed goes down first.
             Some(_) if was.is_some() => return None,
-            Some(EgressFault::Away) => "does not exist",
+            Some(EgressFault::Away) => "is missing",
             Some(EgressFault::Down) => "is down, or has no carrier",
             Some(EgressFault::Refuses) => "does not take some packets (larger than its MTU, or too small to be frames)",
         };
@@ -137,7 +137,7 @@ mod tests {
         let (mut state, now) = (state(), Instant::now());
         assert_eq!(state.refresh(Some(true), (5, 0), now), None);
         let warning = state.refresh(None, (5, 3), now).expect("it is removed");
-        assert!(warning.contains("interface c does not exist") && warning.contains("`unsent`"), "{warning}");
+        assert!(warning.contains("interface c is missing") && warning.contains("`unsent`"), "{warning}");
         assert_eq!(state.refresh(None, (5, 9), now), None, "there was a warning");
         let warning = state.refresh(Some(true), (5, 11), now).expect("it is back");
         assert!(warning.contains("interface c takes packets again"), "{warning}");

@@ -76,7 +76,7 @@ fn try_reload(
     for port in &*ports {
         for said in port.capture.reconcile_groups(&plan::groups(&next, ports.iter().map(|port| port.label.as_str()))) {
             done |= said.is_ok();
-            let (Ok(text) | Err(text)) = said;
+            let text = said.unwrap_or_else(|e| e.to_string());
             sys::say!("netgrain: {}: {text}", port.label);
         }
     }
