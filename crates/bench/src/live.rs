@@ -15,7 +15,8 @@ use crate::volume::ScratchDir;
 use base::units::{parse_bytes, show_count};
 use capture::auto::SourceKind;
 use clap::{Args, ValueEnum};
-use engine::{Capture, Format, InterfacePlan, MeterPlan, Plan, SocketPlan, SourcePlan, StorePlan, StoreSink};
+use engine::{Capture, Format, InterfacePlan, Plan, SocketPlan, SourcePlan, StorePlan};
+use meter::{MeterPlan, StoreSink};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -376,7 +377,7 @@ fn engine(
         forward: Vec::new(),
     });
     plan.meter = selection.plan();
-    let egresses = |label: &str| Ok(vec![Box::new(StoreSink::new(&dir, label, false)?) as Box<dyn engine::Sink>]);
+    let egresses = |label: &str| Ok(vec![Box::new(StoreSink::new(&dir, label, false)?) as Box<dyn meter::Sink>]);
     let mut capture = Capture::claimed(&plan, &Some(dir.clone()), egresses).map_err(Stop::say)?;
     let ended = AtomicBool::new(false);
     let (sent, asked) = std::thread::scope(|scope| {

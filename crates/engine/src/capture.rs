@@ -1,7 +1,7 @@
 //! A running capture: sources, rings, engine threads, recorders and the listeners' socket, built from a [`Plan`].
 
 use crate::error::EngineError;
-use crate::meter::{self, Metering, Sink};
+use crate::hash_key::hash_key;
 use crate::observer::{Observed, Observer};
 use crate::plan::{Plan, SocketPlan, SourcePlan};
 use crate::recording::{self, Recording};
@@ -10,7 +10,7 @@ use crate::retention::RetentionHandle;
 use crate::sizes::{self, Sizes};
 use crate::status::{Report, WorkerStatus};
 use crate::volume::{self, SegmentSize};
-use crate::worker::{Settings, Worker, WorkerLinks, is_live};
+use crate::worker::{Settings, Worker, WorkerLinks};
 use base::Ledger;
 use base::units::show_bytes;
 use capture::auto::SourceKind;
@@ -20,12 +20,13 @@ use group_services::{
     ControlSocketPlan, DispatcherSetup, GroupPlan, Groups, InterfaceSetup, ReconcileMessage, groups_socket,
 };
 use interface_program::{Access, InterfaceProgram, ProgramContext, ProgramPlan, ProgramReport, QueueInfo};
+use meter::{Meter, QueueReader, Sink};
 use ring::{AttachPolicy, ListenerRegistry, OfferedRing, Producer, Server};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use store::Claim;
@@ -58,7 +59,7 @@ pub struct Capture {
     recovering: RecoveryTask,
     /// Bytes of each packet file.
     segment: u64,
-    meter: Option<Metering>,
+    meter: Option<Meter>,
     /// The groups of all interfaces that started together.
     groups: Option<Arc<Groups>>,
     program: Option<Arc<InterfaceProgram>>,
@@ -174,12 +175,12 @@ impl Capture {
                 None => None,
             };
             if plan.meter.is_some() {
-                seats.push(meter::prepare(&mut producer, info.queue, info.link_type)?);
+                seats.push(QueueReader::join(&mut producer, info.queue, info.link_type)?);
             }
             if plan.socket.is_some() || !plan.groups.is_empty() {
                 group_seats.push(DispatcherSetup::new(
                     &mut producer,
-                    is_live(info.timestamp_source),
+                    info.timestamp_source.is_live(),
                     !plan.groups.is_empty(),
                 )?);
             }
@@ -217,13 +218,13 @@ impl Capture {
             crew.push((source, producer, clock, settings, wires));
         }
         if let Some(meter) = &plan.meter {
-            let live = capture.queues.iter().any(|q| is_live(q.info.timestamp_source));
+            let live = capture.queues.iter().any(|q| q.info.timestamp_source.is_live());
             let sinks = sinks(&label)?;
             let mut meter = meter.clone();
             if let Some(flows) = &mut meter.flows {
                 flows.capacity = sizes::flows_of(plan, flows.capacity);
             }
-            capture.meter = Some(Metering::start(&meter, seats, sinks, live, plan.store.is_some())?);
+            capture.meter = Some(Meter::start(&meter, seats, sinks, live, plan.store.is_some())?);
         }
         // The preparation of large rings takes a moment that does not count as capture time.
         (capture.started, capture.ticks) = (Instant::now(), Ticks::now());
@@ -235,7 +236,7 @@ impl Capture {
         let stand = (!group_seats.is_empty()).then(|| InterfaceSetup {
             source: group::IngressInterface { name: label.clone(), number },
             dedicated: matches!(&plan.source, SourcePlan::Interface(i) if i.kind == SourceKind::AfXdp),
-            live: capture.queues.iter().any(|q| is_live(q.info.timestamp_source)),
+            live: capture.queues.iter().any(|q| q.info.timestamp_source.is_live()),
             socket: plan.socket.as_ref().map(control_socket),
             dispatchers: group_seats,
         });
@@ -350,7 +351,7 @@ impl Capture {
     pub fn observer(&self) -> Observer {
         Observer {
             recovery: self.recovering.reported(),
-            meter: self.meter.as_ref().map(Metering::gauge),
+            meter: self.meter.as_ref().map(Meter::gauge),
             program: self.program.clone(),
             groups: self.groups.clone(),
             retention: self.retention.clone(),
@@ -436,7 +437,7 @@ impl Capture {
             }
         }
         if let Some(meter) = &mut self.meter {
-            keep(meter.wait());
+            keep(meter.wait().map_err(EngineError::from));
         }
         if let Some(groups) = &self.groups {
             keep(groups.wait(&self.label).map_err(EngineError::from));
@@ -625,17 +626,4 @@ fn processors(plan: &Plan, number: usize) -> Vec<usize> {
         }
         _ => Vec::new(),
     }
-}
-
-/// Returns the key of flow hashes: one for all interfaces of a process, so that both directions of a flow have the same
-/// hash.
-fn hash_key() -> u64 {
-    static KEY: OnceLock<u64> = OnceLock::new();
-    *KEY.get_or_init(random_key)
-}
-
-/// Returns a key that outsiders cannot guess, from the hasher seeds that std takes from the system.
-pub fn random_key() -> u64 {
-    use std::hash::{BuildHasher, Hasher};
-    std::collections::hash_map::RandomState::new().build_hasher().finish()
 }

@@ -3,6 +3,7 @@
 use capture::SourceError;
 use group_services::GroupsError;
 use interface_program::ProgramError;
+use meter::MeterError;
 use std::fmt;
 use store::claim::ClaimError;
 
@@ -27,6 +28,8 @@ pub enum EngineError {
     Store(String),
     /// Another process records this interface into this store, or the claim failed otherwise.
     Claim(ClaimError),
+    /// The meter or a sink failed.
+    Meter(MeterError),
     /// The groups failed.
     Groups(GroupsError),
     /// A thread could not be started, or panicked.
@@ -59,6 +62,7 @@ impl fmt::Display for EngineError {
             Self::Program(e) => e.fmt(f),
             Self::NoProgram => f.write_str("an interface gets a program only at the start of the capture"),
             Self::Groups(e) => e.fmt(f),
+            Self::Meter(e) => e.fmt(f),
             Self::Thread(text) => write!(f, "thread: {text}"),
         }
     }
@@ -84,6 +88,12 @@ impl From<GroupsError> for EngineError {
 impl From<ProgramError> for EngineError {
     fn from(e: ProgramError) -> Self {
         Self::Program(e)
+    }
+}
+
+impl From<MeterError> for EngineError {
+    fn from(e: MeterError) -> Self {
+        Self::Meter(e)
     }
 }
 

@@ -10,7 +10,8 @@
 mod capture;
 mod error;
 mod generator;
-mod meter;
+mod hash_key;
+mod meter_key;
 mod metrics;
 mod network;
 mod observer;
@@ -25,14 +26,11 @@ mod status;
 mod volume;
 mod worker;
 
-pub use crate::capture::{Capture, PreparedCapture, random_key};
-pub use columns::RetentionRules as ColumnRules;
+pub use crate::capture::{Capture, PreparedCapture};
 pub use error::EngineError;
 pub use generator::{Generator, Method, Sent};
-pub use meter::{
-    CollectorSink, Destination, MadeOffline, MemoryHints, MeterPlan, MeterReport, OfCapture, Pace, ReadOffline,
-    RowRetention, RowRetentionRules, Sink, SinkReport, StoreSink, TunnelReport, choose_key, key_of_files,
-};
+pub use hash_key::random_key;
+pub use meter_key::{choose_key, key_of_files};
 pub use metrics::{MetricsServer, exposition};
 pub use network::{another_pair, private_pair};
 pub use observer::Observer;

@@ -5,11 +5,11 @@ mod server;
 
 pub use server::MetricsServer;
 
-use crate::meter::{MeterReport, SinkReport};
 use crate::retention::RetentionReport;
 use crate::status::Report;
 use flow::Lateness;
 use interface_program::ProgramReport;
+use meter::{MeterReport, SinkReport};
 use std::fmt::Write as _;
 
 /// Returns the exposition of a report (Prometheus text format 0.0.4).

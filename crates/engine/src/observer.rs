@@ -1,7 +1,6 @@
 //! The report of a capture without the capture itself: the same numbers for the table, `--json`, the metrics and the
 //! summary.
 
-use crate::meter::MeterGauge;
 use crate::recording::Gauge;
 use crate::recovery::RecoveryMessages;
 use crate::retention::RetentionHandle;
@@ -12,6 +11,7 @@ use capture::{SourceInfo, TimestampSource};
 use group::GroupView;
 use group_services::{Groups, is_reported_at};
 use interface_program::InterfaceProgram;
+use meter::MeterGauge;
 use ring::ListenerRegistry;
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -6,7 +6,6 @@ use crate::plan::{Format, Plan, StorePlan};
 use crate::republish::Republisher;
 use crate::sizes;
 use crate::status::RecorderReport;
-use crate::worker::is_live;
 use base::{Cause, Ledger, Row, Tally, Timestamp};
 use capture::{SourceInfo, TimestampSource};
 use index::Header;
@@ -135,7 +134,7 @@ impl Recording {
                 Format::Raw => recorder::writer::Format::Raw { file_bytes: whole.segment },
             },
             // A replayed file has its own time.
-            wall: is_live(info.timestamp_source).then_some(wall),
+            wall: info.timestamp_source.is_live().then_some(wall),
             ..Config::new(plan.dir.clone(), header)
         };
         let device = DiskDevice::new(4 * plan.depth);

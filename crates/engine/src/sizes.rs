@@ -242,9 +242,9 @@ fn refuse_address_space(memory_limit: &MemoryLimit, ring: u64, queues: u16, flow
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::meter::MeterPlan;
     use crate::plan::{InterfacePlan, SocketPlan};
     use capture::auto::SourceKind;
+    use meter::MeterPlan;
     use testkit::TempDir;
 
     const MIB: u64 = 1 << 20;

@@ -6,15 +6,12 @@ use base::Timestamp;
 use capture::Frame;
 use filter::Filter;
 use interface_program::{IncomingPacket, ProgramSequence};
-use ring::{CAPLEN_MAX, Packet, Producer, flag};
+use ring::{CAPLEN_MAX, Packet, Producer, TIMESTAMP_MAX, flag};
 use sys::clock::Clock;
 use wire::{FlowHasher, Headers};
 
 /// Bytes rebuilt at the start of a frame whose VLAN tag was stripped, for the header parser and the filter.
 const HEAD: usize = 320;
-
-/// The last time that a nanosecond pcap record can hold: its seconds have 32 bits.
-pub const LATEST: Timestamp = Timestamp::from_secs_nanos(u32::MAX as u64, 999_999_999);
 
 /// The context of the steps; a value lives for one poll.
 pub struct Stage<'a> {
@@ -53,8 +50,8 @@ impl Stage<'_> {
             Some(stamp) => stamp,
             None => self.clock.now(),
         };
-        if ts > LATEST {
-            ts = LATEST;
+        if ts > TIMESTAMP_MAX {
+            ts = TIMESTAMP_MAX;
             flags |= flag::CLAMPED;
         }
         if ts < self.last && self.live {

@@ -1,9 +1,9 @@
 //! The report of a running capture: the same numbers for the live table, `--json`, `/metrics` and the summary.
 
-use crate::meter::MeterReport;
 use crate::retention::RetentionReport;
 use base::{Row, Tally};
 use interface_program::{ProgramReport, QueueOutcomes};
+use meter::MeterReport;
 use recorder::ThreadWaits;
 use serde::Serialize;
 use std::collections::BTreeMap;

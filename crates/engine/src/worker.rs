@@ -239,7 +239,7 @@ impl Worker<capture::AnySource> {
             clock: &self.clock,
             snaplen: self.settings.snaplen,
             link_type: self.info.link_type,
-            live: is_live(self.info.timestamp_source),
+            live: self.info.timestamp_source.is_live(),
             last: self.last,
             taken: 0,
             time_is_up: &|| time_is_up(&self.links, duration, started),
@@ -341,7 +341,7 @@ impl Worker<capture::AnySource> {
     fn keep_time(&mut self) {
         self.clock.keep();
         let steps = self.clock.steps();
-        if steps > self.steps && is_live(self.info.timestamp_source) {
+        if steps > self.steps && self.info.timestamp_source.is_live() {
             self.producer.note(Note::ClockStep, steps - self.steps);
             self.last = Timestamp::ZERO;
             self.producer.clock_was_set();
@@ -429,7 +429,7 @@ impl Worker<capture::AnySource> {
         // limit is in time of this machine, even if the packets have another time.
         loop {
             let room = self.producer.has_room(0, self.end_of_time(), self.clock.now());
-            if (room || is_live(self.info.timestamp_source)) && self.producer.finish(self.end_of_time()) {
+            if (room || self.info.timestamp_source.is_live()) && self.producer.finish(self.end_of_time()) {
                 break;
             }
             self.producer.service();
@@ -441,7 +441,7 @@ impl Worker<capture::AnySource> {
     }
 
     fn end_of_time(&self) -> Timestamp {
-        if is_live(self.info.timestamp_source) { self.clock.now() } else { self.last }
+        if self.info.timestamp_source.is_live() { self.clock.now() } else { self.last }
     }
 
     fn remark(&self, text: String) {
@@ -469,12 +469,6 @@ impl Worker<capture::AnySource> {
             program.report(&mut s.program);
         }
     }
-}
-
-/// True if time comes from this machine's clock rather than from the packets; then seconds without packets are
-/// meaningful.
-pub const fn is_live(stamps: TimestampSource) -> bool {
-    matches!(stamps, TimestampSource::Engine | TimestampSource::Kernel | TimestampSource::Hardware)
 }
 
 /// True if a stop request or the time limit ends the capture.

@@ -5,7 +5,8 @@ use super::{Port, RunArgs, configuration, plan, sinks};
 use crate::outcome::Failure;
 use crate::retain;
 use config::{Config, Group, KEYS, TakesEffect, contradictions_now};
-use engine::{Pace, Plan, Retention};
+use engine::{Plan, Retention};
+use meter::Pace;
 
 /// The name of group sections.
 const GROUP: &str = "group";

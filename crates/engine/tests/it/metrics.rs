@@ -4,9 +4,10 @@ use crate::common;
 
 use common::{plan, run, sim};
 use interface_program::{MapReport, MapUsage, ProgramReport};
+use meter::{MeterReport, SinkReport};
 use netgrain_engine::{
-    Capture, ListenerReport, MeterReport, MetricsServer, Plan, QueueReport, RecorderReport, Report, RetentionReport,
-    Second, SinkReport, exposition,
+    Capture, ListenerReport, MetricsServer, Plan, QueueReport, RecorderReport, Report, RetentionReport, Second,
+    exposition,
 };
 use std::collections::BTreeMap;
 use std::io::{Read, Write};

@@ -1,6 +1,6 @@
 //! The choice of the secret key of the address hash ([`store::meter_key`]) for the source of a plan.
 
-use crate::capture::random_key;
+use crate::hash_key::random_key;
 use crate::plan::{Plan, SourcePlan};
 use std::path::Path;
 use store::meter_key::{MeterKey, MeterKeyError};

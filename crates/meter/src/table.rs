@@ -14,6 +14,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use wire::Decoded;
 
+/// Below capture and the recorder: the rings absorb the meter's delay.
+pub const NICE: i32 = 5;
+
 /// Packets sent to a thread together: to wake the thread costs as much as to meter about ten packets.
 const BATCH: usize = 512;
 
@@ -302,7 +305,7 @@ impl ShardThread {
         let (answer, answers) = channel();
         let (done, spare) = channel();
         let work = move || {
-            let _ = sys::cpu::set_nice(super::METER_NICE);
+            let _ = sys::cpu::set_nice(NICE);
             work(Meter::with_hints(config, interface, MemoryHints), &todo, &answer, &done);
         };
         let thread = std::thread::Builder::new().name(format!("flows-{number}")).spawn(work)?;

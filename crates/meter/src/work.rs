@@ -3,10 +3,10 @@
 //! The result depends only on the packets and on the control descriptors between them: a replay of the recorded packets
 //! makes the same records and rows as the recording.
 
-use super::queue_merge::BATCH;
-use super::report::{MeterReport, TunnelReport};
-use super::sink::Sinks;
-use super::table::Table;
+use crate::packet_bytes::{BATCH, PacketBytes};
+use crate::report::{MeterReport, TunnelReport};
+use crate::sink::Sinks;
+use crate::table::Table;
 use base::{Tally, Timestamp};
 use flow::Packet;
 use ring::{Control, Desc, flag};
@@ -19,21 +19,6 @@ const AHEAD: usize = 8;
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
-
-/// Access to the packets that descriptors describe.
-pub trait PacketBytes {
-    /// The bytes of a packet.
-    fn bytes(&self, desc: &Desc) -> &[u8];
-
-    /// The packet's length on the wire; a descriptor has no space for large values.
-    fn wire_len(&self, desc: &Desc) -> u32;
-
-    /// The pcap link type.
-    fn link_type(&self) -> u16;
-
-    /// Number of the queue.
-    fn queue(&self) -> u16;
-}
 
 /// See the module documentation.
 pub struct Work {

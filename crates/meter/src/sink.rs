@@ -1,6 +1,6 @@
 //! The sinks of flow records and rows.
 
-use super::report::SinkReport;
+use crate::report::SinkReport;
 use base::Timestamp;
 use flow::{EndReason, Record};
 use series::Row;
@@ -44,7 +44,7 @@ pub trait Sink: Send {
 
 /// All sinks of a meter, and the counts of their records and rows.
 #[derive(Default)]
-pub(super) struct Sinks {
+pub struct Sinks {
     pub all: Vec<Box<dyn Sink>>,
     /// Replaced sinks that still deliver what they hold.
     leaving: Vec<Box<dyn Sink>>,

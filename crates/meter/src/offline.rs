@@ -3,19 +3,17 @@
 //!
 //! A thread reads and meters; the caller takes its records and rows, and may stop at any time.
 
-use super::MeterPlan;
-use super::report::SinkReport;
-use super::sink::{Sink, Sinks};
-use super::table::Table;
-use super::work::{PacketBytes, Work};
-use crate::plan::SourcePlan;
-use crate::stage::LATEST;
-use crate::worker::BATCH;
+use crate::packet_bytes::{BATCH, PacketBytes};
+use crate::plan::MeterPlan;
+use crate::report::SinkReport;
+use crate::sink::{Sink, Sinks};
+use crate::table::Table;
+use crate::work::Work;
 use base::{Cause, Timestamp};
 use capture::{Frame, Polled, Source, SourceError};
 use filter::Filter;
 use flow::Record;
-use ring::{CAPLEN_MAX, Control, Desc, RECORD_HEADER, flag};
+use ring::{CAPLEN_MAX, Control, Desc, RECORD_HEADER, TIMESTAMP_MAX, flag};
 use series::{Row, SeriesMeter};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -36,7 +34,7 @@ const WAIT: Duration = Duration::from_millis(100);
 
 /// A record or row that the meter has made.
 #[allow(clippy::large_enum_variant, reason = "nearly all are records")]
-pub enum Metered {
+pub enum MeterOutput {
     /// A flow record, in the meter's order: by the second in which it was made.
     Record(Record),
     /// The row of one second and direction.
@@ -45,82 +43,79 @@ pub enum Metered {
 
 /// The result of reading the files.
 #[derive(Debug, Default)]
-pub struct Read {
+pub struct OfflineResult {
     /// Warnings about the files.
-    pub remarks: Vec<String>,
+    pub warnings: Vec<String>,
     /// The first error that ended a file or the whole reading early, if any: the packets behind it are not in the
     /// result.
     pub broken: Option<String>,
 }
 
 /// See the module documentation.
-pub struct OfCapture {
-    parts: Receiver<Vec<Metered>>,
-    part: std::vec::IntoIter<Metered>,
+pub struct OfflineMeter {
+    parts: Receiver<Vec<MeterOutput>>,
+    part: std::vec::IntoIter<MeterOutput>,
     stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<Read>>,
-    read: Read,
+    thread: Option<JoinHandle<OfflineResult>>,
+    result: OfflineResult,
 }
 
-impl OfCapture {
-    /// Begins to meter those packets of the files of `source` that match `filter`, as one stream; the other packets
-    /// advance the time too.
+impl OfflineMeter {
+    /// Begins to meter those packets of the files that match `filter`, as one stream; the other packets advance the
+    /// time too.
     ///
     /// # Errors
-    /// A file cannot be opened or is no capture file, or the source is no file.
-    pub fn open(source: &SourcePlan, plan: &MeterPlan, filter: Filter) -> Result<Self, SourceError> {
-        let (files, options) = match source {
-            SourcePlan::File { path, options } => (vec![path.clone()], options.clone()),
-            SourcePlan::Files { paths, options, .. } => (paths.clone(), options.clone()),
-            SourcePlan::Interface(_) | SourcePlan::Sim { .. } => (Vec::new(), capture::file::Options::default()),
-        };
+    /// The first file cannot be opened or is no capture file, or there is no file.
+    pub fn open(
+        files: &[PathBuf],
+        options: capture::file::Options,
+        plan: &MeterPlan,
+        filter: Filter,
+    ) -> Result<Self, SourceError> {
         let Some((first, more)) = files.split_first() else {
-            let reason = "only capture files are metered without a run".to_owned();
-            return Err(SourceError::Unsupported { name: source.label(), reason });
+            let reason = "no capture file to meter".to_owned();
+            return Err(SourceError::Unsupported { name: "meter".into(), reason });
         };
+        let name = first.display().to_string();
         let file = capture::file::File::open(first, options.clone())?;
         let (stop, (sender, parts)) = (Arc::new(AtomicBool::new(false)), sync_channel(WAITING));
         let (plan, more, stopped) = (plan.clone(), more.to_vec(), Arc::clone(&stop));
-        let fail = |error: std::io::Error| SourceError::System {
-            name: source.label(),
-            what: "start a thread",
-            error,
-            advice: String::new(),
-        };
+        let fail =
+            |error: std::io::Error| SourceError::System { name, what: "start a thread", error, advice: String::new() };
         let work = move || {
             let table = |flows| Table::new(flows, plan.interface, plan.shards);
             let flows = match plan.flows.as_ref().map(table).transpose() {
                 Ok(flows) => flows,
-                Err(e) => return Read { broken: Some(format!("thread: {e}")), ..Read::default() },
+                Err(e) => return OfflineResult { broken: Some(format!("thread: {e}")), ..OfflineResult::default() },
             };
             let series_meter = plan.series.then(|| SeriesMeter::of_capture(plan.interface));
             let out = Handing { sender, part: Vec::new(), stop: Arc::clone(&stopped) };
             let work = Work::new(flows, series_meter, Sinks::new(vec![Box::new(out)]), plan.key, false);
-            Reading { work, batch: Batch::default(), filter, last: Timestamp::ZERO, read: Read::default() }
+            Reading { work, batch: Batch::default(), filter, last: Timestamp::ZERO, result: OfflineResult::default() }
                 .run(file, &more, options, &stopped)
         };
         let thread = std::thread::Builder::new().name("meter".into()).spawn(work).map_err(fail)?;
-        Ok(Self { parts, part: Vec::new().into_iter(), stop, thread: Some(thread), read: Read::default() })
+        Ok(Self { parts, part: Vec::new().into_iter(), stop, thread: Some(thread), result: OfflineResult::default() })
     }
 
     /// Returns the result of reading; empty until the end.
-    pub fn read(&self) -> &Read {
-        &self.read
+    pub fn result(&self) -> &OfflineResult {
+        &self.result
     }
 
     fn end(&mut self) {
         if let Some(thread) = self.thread.take() {
-            let panicked = |_| Read { broken: Some("the meter panicked".into()), ..Read::default() };
-            self.read = thread.join().unwrap_or_else(panicked);
+            let panicked = |_| OfflineResult { broken: Some("the meter panicked".into()), ..OfflineResult::default() };
+            self.result = thread.join().unwrap_or_else(panicked);
         }
     }
 }
 
 /// Returns the next record or row; `None` at the end.
-impl Iterator for OfCapture {
-    type Item = Metered;
+impl Iterator for OfflineMeter {
+    type Item = MeterOutput;
 
-    fn next(&mut self) -> Option<Metered> {
+    fn next(&mut self) -> Option<MeterOutput> {
         loop {
             if let Some(made) = self.part.next() {
                 return Some(made);
@@ -136,7 +131,7 @@ impl Iterator for OfCapture {
     }
 }
 
-impl Drop for OfCapture {
+impl Drop for OfflineMeter {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         // Dropping the receiver ends the wait of a thread that waits for space.
@@ -147,13 +142,13 @@ impl Drop for OfCapture {
 
 /// The sink that hands records and rows to the caller.
 struct Handing {
-    sender: SyncSender<Vec<Metered>>,
-    part: Vec<Metered>,
+    sender: SyncSender<Vec<MeterOutput>>,
+    part: Vec<MeterOutput>,
     stop: Arc<AtomicBool>,
 }
 
 impl Handing {
-    fn add(&mut self, made: Metered) {
+    fn add(&mut self, made: MeterOutput) {
         self.part.push(made);
         if self.part.len() >= PART {
             self.send();
@@ -174,11 +169,11 @@ impl Sink for Handing {
     }
 
     fn record(&mut self, record: &Record) {
-        self.add(Metered::Record(record.clone()));
+        self.add(MeterOutput::Record(record.clone()));
     }
 
     fn row(&mut self, row: &Row) {
-        self.add(Metered::Row(*row));
+        self.add(MeterOutput::Row(*row));
     }
 
     fn tick(&mut self, _: Timestamp) {
@@ -242,7 +237,7 @@ impl Batch {
             (flag::SUPER_FRAME, frame.super_frame),
             (flag::OUTGOING, frame.outgoing),
             (flag::WIRE_RAISED, frame.wire_raised),
-            (flag::CLAMPED, frame.stamp.is_some_and(|stamp| stamp > LATEST)),
+            (flag::CLAMPED, frame.stamp.is_some_and(|stamp| stamp > TIMESTAMP_MAX)),
         ];
         let flags = reported.into_iter().filter(|(_, is)| *is).fold(0, |all, (bit, _)| all | bit);
         let (pos, caplen) = (self.bytes.len() as u64, bytes.len() as u16);
@@ -260,7 +255,7 @@ struct Reading {
     batch: Batch,
     filter: Filter,
     last: Timestamp,
-    read: Read,
+    result: OfflineResult,
 }
 
 impl Reading {
@@ -270,7 +265,7 @@ impl Reading {
         more: &[PathBuf],
         options: capture::file::Options,
         stop: &AtomicBool,
-    ) -> Read {
+    ) -> OfflineResult {
         self.batch.link_type = first.info().link_type;
         self.file(first, stop);
         for path in more {
@@ -282,17 +277,17 @@ impl Reading {
                 Ok(file) => {
                     let (is, was) = (file.info().link_type, self.batch.link_type);
                     let text = format!("link type {is} behind files of link type {was}; ask it by itself");
-                    self.read.broken = Some(format!("{}: {text}", path.display()));
+                    self.result.broken = Some(format!("{}: {text}", path.display()));
                     break;
                 }
                 Err(e) => {
-                    self.read.broken = Some(e.to_string());
+                    self.result.broken = Some(e.to_string());
                     break;
                 }
             }
         }
         self.work.finish();
-        self.read
+        self.result
     }
 
     fn file(&mut self, mut file: capture::file::File, stop: &AtomicBool) {
@@ -300,7 +295,7 @@ impl Reading {
             self.batch.clear();
             let (batch, last, filter) = (&mut self.batch, &mut self.last, &self.filter);
             let polled = file.poll(BATCH, WAIT, |frame| {
-                *last = frame.stamp.unwrap_or(*last).min(LATEST);
+                *last = frame.stamp.unwrap_or(*last).min(TIMESTAMP_MAX);
                 batch.add(frame, *last, filter);
             });
             self.work.take(&self.batch, &self.batch.descs, false);
@@ -310,7 +305,7 @@ impl Reading {
                 Err(e) => {
                     // The first error is kept. After a truncated file the complete packets of the next files are still
                     // metered.
-                    self.read.broken.get_or_insert_with(|| e.to_string());
+                    self.result.broken.get_or_insert_with(|| e.to_string());
                     break;
                 }
             }
@@ -321,6 +316,6 @@ impl Reading {
             self.batch.clear();
             self.work.take(&self.batch, &[Desc::control(control, self.last)], false);
         }
-        self.read.remarks.extend(file.warnings());
+        self.result.warnings.extend(file.warnings());
     }
 }

@@ -1,8 +1,8 @@
 //! A collector as a sink: each has an exporter for IPFIX or NetFlow v9 that never blocks the meter.
 
-use super::report::SinkReport;
-use super::sink::Sink;
-use crate::error::EngineError;
+use crate::error::{DestinationError, MeterError};
+use crate::report::SinkReport;
+use crate::sink::Sink;
 use base::Timestamp;
 use export::{Clock, Counts, Exporter, Fields, Handle, Protocol, Settings, Target};
 use flow::Record;
@@ -39,7 +39,7 @@ impl Destination {
     ///
     /// # Errors
     /// The error in the text, and the correction.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, DestinationError> {
         let (mut rest, mut kinds, mut fields) = (text, None, None);
         // Options of the target itself (`,ttl=3`) stand before these two.
         while let Some((before, said)) = rest.rsplit_once(',') {
@@ -54,9 +54,9 @@ impl Destination {
             Some(rest) => (Protocol::NetflowV9, rest),
             None => (Protocol::Ipfix, rest),
         };
-        let target: Target = rest.parse().map_err(|e: export::ParseTargetError| e.to_string())?;
+        let target: Target = rest.parse().map_err(DestinationError::Target)?;
         if protocol == Protocol::NetflowV9 && target.is_reliable() {
-            return Err(format!("{text:?}: NetFlow v9 goes by UDP only; write netflow9+udp:HOST[:PORT]"));
+            return Err(DestinationError::Netflow(text.to_owned()));
         }
         let usual = Settings::new(target.clone());
         let (flows, series) = match kinds {
@@ -64,26 +64,18 @@ impl Destination {
             Some("flows") => (true, false),
             Some("series") => (false, true),
             Some("both") => (true, true),
-            Some(other) => {
-                return Err(format!("{text:?}: {other:?} are no kinds; write kinds=flows, kinds=series or kinds=both"));
-            }
+            Some(other) => return Err(DestinationError::Kinds(text.to_owned(), other.to_owned())),
         };
         let fields = match (protocol, fields) {
             // NetFlow v9 has no other fields.
             (Protocol::NetflowV9, None) | (_, Some("standard")) => Fields::Standard,
             (Protocol::NetflowV9, Some(other @ ("biflow" | "full"))) => {
-                return Err(format!(
-                    "{text:?}: NetFlow v9 has the standard fields only; write udp:HOST[:PORT],fields={other} for IPFIX"
-                ));
+                return Err(DestinationError::NetflowFields(text.to_owned(), other.to_owned()));
             }
             (Protocol::Ipfix, None) => usual.encode.fields,
             (Protocol::Ipfix, Some("biflow")) => Fields::Biflow,
             (Protocol::Ipfix, Some("full")) => Fields::Full,
-            (_, Some(other)) => {
-                return Err(format!(
-                    "{text:?}: {other:?} are no fields; write fields=standard, fields=biflow or fields=full"
-                ));
-            }
+            (_, Some(other)) => return Err(DestinationError::Fields(text.to_owned(), other.to_owned())),
         };
         Ok(Self { target, protocol, flows, series, fields })
     }
@@ -121,8 +113,8 @@ impl CollectorSink {
     ///
     /// # Errors
     /// The target is invalid, or the system refuses a thread.
-    pub fn new(target: &str, interface: (u16, String), pace: Pace) -> Result<Self, EngineError> {
-        let to = Destination::parse(target).map_err(EngineError::Store)?;
+    pub fn new(target: &str, interface: (u16, String), pace: Pace) -> Result<Self, MeterError> {
+        let to = Destination::parse(target)?;
         let mut settings =
             Settings { protocol: to.protocol, flows: to.flows, series: to.series, ..Settings::new(to.target) };
         // Collectors distinguish exporters by address and observation domain, not by port. Each interface has a domain
@@ -139,7 +131,7 @@ impl CollectorSink {
         if let Pace::Replay { stop } = pace {
             (settings.offer_timeout, settings.stop_waiting) = (TIMEOUT, stop);
         }
-        let exporter = Exporter::start(settings).map_err(|e| EngineError::Store(e.to_string()))?;
+        let exporter = Exporter::start(settings).map_err(MeterError::Exporter)?;
         Ok(Self {
             name: target.to_owned(),
             handle: exporter.handle(),
@@ -236,7 +228,7 @@ mod tests {
             ("netflow9+udp:192.0.2.1,fields=biflow", "udp:HOST[:PORT],fields=biflow"),
             ("udp:192.0.2.1,kinds=flows,kinds=both", "each once"),
         ] {
-            let said = Destination::parse(text).expect_err(text);
+            let said = Destination::parse(text).expect_err(text).to_string();
             assert!(said.contains(right), "{text}: {said}");
         }
     }

@@ -9,13 +9,15 @@
 //! that is more than half a ring behind skips packets until it is less than a quarter behind. Skipped packets are
 //! counted. A source that can wait (a file) waits for the meter, so none of its packets is skipped.
 
-use super::work::PacketBytes;
+use crate::error::MeterError;
+use crate::packet_bytes::{BATCH, PacketBytes};
 use base::Timestamp;
-use ring::{Control, Desc, DescPosition, FILE_HEADER, LosslessReader, RECORD_HEADER};
+use ring::{Control, Desc, DescPosition, FILE_HEADER, LosslessReader, Producer, RECORD_HEADER};
+use std::sync::Arc;
 use std::time::Duration;
 
-/// The most descriptors taken at a time.
-pub const BATCH: usize = 256;
+/// Name of the meter's reader in tables and in loss causes.
+const READER_NAME: &str = "meter";
 
 /// The longest time from a packet's timestamp to its publication in the ring: the kernel hands over a block within 25
 /// ms, a poll sleeps up to 20 ms, and a busy CPU runs other threads first.
@@ -65,8 +67,29 @@ pub enum NextRun {
 }
 
 impl QueueReader {
-    /// The reader must join the ring before the first packet.
-    pub fn new(gate: LosslessReader, queue: u16, link_type: u16) -> Self {
+    /// Joins a ring before its first packet.
+    ///
+    /// # Errors
+    /// The ring admits no further lossless reader.
+    pub fn join(producer: &mut Producer, queue: u16, link_type: u16) -> Result<Self, MeterError> {
+        let (memory, registry) = (Arc::clone(producer.memory()), Arc::clone(producer.registry()));
+        let joined = std::thread::scope(|scope| {
+            let joining = scope.spawn(|| LosslessReader::join(&memory, &registry, READER_NAME));
+            // The engine thread does not run yet, so this loop serves the join request in its place.
+            while !joining.is_finished() {
+                producer.service();
+                std::thread::sleep(Duration::from_micros(100));
+            }
+            joining.join()
+        });
+        match joined {
+            Ok(Ok(reader)) => Ok(Self::new(reader, queue, link_type)),
+            Ok(Err(e)) => Err(MeterError::Join(e)),
+            Err(_) => Err(MeterError::Panicked("the meter's reader")),
+        }
+    }
+
+    fn new(gate: LosslessReader, queue: u16, link_type: u16) -> Self {
         let done = gate.released();
         Self {
             reader: gate,
@@ -200,14 +223,13 @@ impl QueueMerge {
 
 #[cfg(test)]
 mod tests {
-    use super::super::prepare;
     use super::*;
     use base::Prng;
-    use ring::{Config, Packet, Producer};
+    use ring::{Config, Packet};
 
     fn ring(queue: u16) -> (Producer, QueueReader) {
         let mut producer = Producer::new(Config { queue, bytes: 8 << 20, ..Config::default() }).expect("memory");
-        let lane = prepare(&mut producer, queue, 1).unwrap_or_else(|e| panic!("{e}")).0;
+        let lane = QueueReader::join(&mut producer, queue, 1).unwrap_or_else(|e| panic!("{e}"));
         (producer, lane)
     }
 

@@ -72,7 +72,7 @@ pub struct TunnelReport {
 }
 
 impl TunnelReport {
-    pub(super) const fn of(counts: &SessionCounts) -> Self {
+    pub(crate) const fn of(counts: &SessionCounts) -> Self {
         let SessionCounts {
             numbered,
             started: begun,

@@ -1,9 +1,9 @@
 //! The store as a sink of flow records and rows, in the directory of their interface, and the retention of the files
 //! there.
 
-use super::report::SinkReport;
-use super::sink::Sink;
-use crate::error::EngineError;
+use crate::error::MeterError;
+use crate::report::SinkReport;
+use crate::sink::Sink;
 use base::Timestamp;
 use columns::{
     Config, Counts, DamagedJournal, DataFileKind, Event, HeldSince, RecoveryReport, RetentionRules, Writer, compact,
@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use sys::clock::realtime;
 use sys::locks::holder_names;
 use sys::priority::{Background, lower_priority};
 
@@ -58,7 +59,7 @@ impl StoreSink {
     ///
     /// # Errors
     /// The system refuses a thread.
-    pub fn new(store: &Path, label: &str, patient: bool) -> Result<Self, EngineError> {
+    pub fn new(store: &Path, label: &str, patient: bool) -> Result<Self, MeterError> {
         let mut config = Config { wait_when_full: patient, ..Config::new(store, label) };
         if patient {
             // A replay of weeks has few records and rows per hour, and each file costs one or two syncs.
@@ -69,7 +70,7 @@ impl StoreSink {
             // A replay ends only after its last files are sealed, so several threads seal them.
             config.hands = sys::cpu::allowed().len().clamp(1, SEALING_MOST);
         }
-        let writer = Writer::new(config).map_err(|e| EngineError::Thread(e.to_string()))?;
+        let writer = Writer::new(config).map_err(MeterError::Thread)?;
         Ok(Self {
             name: format!("store {}", store.display()),
             writer: Some(writer),
@@ -173,7 +174,7 @@ impl RowRetention {
         label: &str,
         rules: RowRetentionRules,
         report: impl FnMut(&str) + Send + 'static,
-    ) -> Result<Self, EngineError> {
+    ) -> Result<Self, MeterError> {
         let (stop, rules) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(rules)));
         let worker = RowRetentionWorker {
             store: store.to_owned(),
@@ -188,7 +189,7 @@ impl RowRetention {
         let thread = std::thread::Builder::new()
             .name("columns-keep".into())
             .spawn(move || worker.run())
-            .map_err(|e| EngineError::Thread(e.to_string()))?;
+            .map_err(MeterError::Thread)?;
         Ok(Self { stop, rules, thread: Some(thread) })
     }
 
@@ -238,7 +239,7 @@ impl<F: FnMut(&str)> RowRetentionWorker<F> {
         loop {
             if compacted.is_none_or(|last| last.elapsed() >= COMPACTION) {
                 compacted = Some(Instant::now());
-                let before = super::now().before(SETTLE_TIME);
+                let before = realtime().before(SETTLE_TIME);
                 let made = compact(&self.store, &self.label, before);
                 let apart = made
                     .and_then(|_| left_apart(&self.store, &self.label, before))
@@ -287,7 +288,7 @@ impl<F: FnMut(&str)> RowRetentionWorker<F> {
 
     fn keep(&mut self, kind: DataFileKind, rules: &RetentionRules) {
         let waiting = &mut self.waiting[usize::from(kind == DataFileKind::Series)];
-        match retain(&self.store, &self.label, kind, rules, super::now(), (waiting, self.began.elapsed())) {
+        match retain(&self.store, &self.label, kind, rules, realtime(), (waiting, self.began.elapsed())) {
             Ok(kept) => {
                 if kept.overruled > 0 {
                     let by = holder_names(&kept.by);
