@@ -3,8 +3,9 @@
 
 use crate::recording::Gauge;
 use crate::recovery::RecoveryMessages;
-use crate::retention::RetentionHandle;
-use crate::status::{Counts, ListenerReport, QueueReport, Report, WorkerStatus};
+use crate::report::{Counts, ListenerReport, QueueReport, Report};
+use crate::retention_report::RetentionHandle;
+use crate::worker_links::WorkerStatus;
 use base::units::show_count;
 use base::{Cause, Tally};
 use capture::{SourceInfo, TimestampSource};

@@ -5,12 +5,12 @@ use crate::error::EngineError;
 use crate::plan::{Format, Plan, StorePlan};
 use crate::republish::Republisher;
 use crate::sizes;
-use crate::status::RecorderReport;
 use base::{Cause, Ledger, Row, Tally, Timestamp};
 use capture::{SourceInfo, TimestampSource};
 use index::Header;
-use recorder::{Config, Event, Handle, Recorder, RingFeed, Summary, WallClock};
+use recorder::{Config, Event, Handle, Recorder, RingFeed, Summary, ThreadWaits, WallClock};
 use ring::{LosslessReader, Producer};
+use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,6 +42,36 @@ pub struct RecorderLink {
     handle: Handle,
     ended: Arc<AtomicBool>,
     heartbeat: Option<Arc<OfferedPage>>,
+}
+
+/// One recorder, for JSON.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct RecorderReport {
+    /// Packets in the files, counted again by the recorder at its end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub packets: Option<u64>,
+    /// Bytes written to packet files.
+    pub bytes: u64,
+    /// Files published.
+    pub files: u64,
+    /// Files that keep a hidden name because an operation on them failed.
+    pub hidden: u64,
+    /// Processor seconds of the writer thread.
+    pub writer_cpu_seconds: f64,
+    /// Processor seconds of the thread that computes checksums and indexes.
+    pub index_cpu_seconds: f64,
+    /// A text that describes how the files are written.
+    pub device: String,
+    /// The current problem, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// The reason for the last failed write to the volume, and what to do; also after recovery.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
+    /// The recorder's threads that wait for the disk at the moment, for a watchdog; the value changes a thousand times
+    /// per second.
+    #[serde(skip)]
+    pub waiting: ThreadWaits,
 }
 
 impl RecorderLink {

@@ -1,7 +1,7 @@
 //! The steps for each frame: timestamp, the interface's program, header parser, filter, hash, and the one copy into the
 //! ring.
 
-use crate::worker::{PAUSE, WorkerLinks, closing};
+use crate::worker_links::{PAUSE, WorkerLinks};
 use base::Timestamp;
 use capture::Frame;
 use filter::Filter;
@@ -38,7 +38,7 @@ pub struct Stage<'a> {
     /// True when a stop request or the time limit ends the capture.
     pub time_is_up: &'a dyn Fn() -> bool,
     /// Links of the engine thread to the rest of the capture.
-    pub wires: &'a WorkerLinks,
+    pub links: &'a WorkerLinks,
 }
 
 impl Stage<'_> {
@@ -171,7 +171,7 @@ impl Stage<'_> {
                 return;
             }
             if (self.time_is_up)() {
-                closing(self.wires, self.producer);
+                self.links.close(self.producer);
             }
             std::thread::sleep(PAUSE);
         }

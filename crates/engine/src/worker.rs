@@ -6,17 +6,17 @@
 
 use crate::recording::RecorderLink;
 use crate::stage::Stage;
-use crate::status::WorkerStatus;
-use base::{Cause, Ledger, Note, Timestamp};
-use capture::{Counts, Polled, ProgramOutcomes, Source, SourceError, SourceInfo, TimestampSource};
+use crate::worker_links::{PAUSE, WorkerLinks, WorkerStatus};
+use base::{Cause, Note, Timestamp};
+use capture::{AnySource, Counts, Polled, ProgramOutcomes, Source, SourceError, SourceInfo, TimestampSource};
 use filter::Filter;
 use interface_program::ProgramSequence;
 use ring::Producer;
 use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 use sys::clock::Clock;
 use wire::FlowHasher;
@@ -31,9 +31,6 @@ const ENGINE_NICE: i32 = -5;
 /// How long a poll sleeps when there are no packets; short, so that stop requests, ticks and new listeners are served
 /// promptly.
 const WAIT: Duration = Duration::from_millis(20);
-
-/// Sleep time between two checks whether a lossless reader has released descriptors.
-pub const PAUSE: Duration = Duration::from_micros(200);
 
 /// Longest time between a timestamp of the kernel or NIC and the arrival of the frame here on a quiet interface: a
 /// block is retired within 10 ms, and a timer tick may take as long again.
@@ -73,27 +70,11 @@ pub struct Settings {
     pub options: capture::file::Options,
 }
 
-/// The links of the thread to the rest of the capture.
-pub struct WorkerLinks {
-    /// Set by other threads to stop this thread, and by this thread when its own limit is reached.
-    pub stop: Arc<AtomicBool>,
-    /// Published several times per second.
-    pub status: Arc<Mutex<WorkerStatus>>,
-    /// The ledger of past seconds. It has its own lock, because a copy takes longer than a receive ring lasts.
-    pub ledger: Arc<Mutex<Ledger>>,
-    /// Gets the queue number when the interface has disappeared.
-    pub gone: Sender<u16>,
-    /// Delivers the source when it is open again.
-    pub reopened_source: Receiver<capture::AnySource>,
-    /// The recorder, if there is one.
-    pub recorder: Option<RecorderLink>,
-}
-
 /// One engine thread, ready to run.
-pub struct Worker<S> {
+pub struct Worker {
     /// `None` while the interface is missing: an open source holds the interface, and no other source could be
     /// opened on it.
-    source: Option<S>,
+    source: Option<AnySource>,
     producer: Producer,
     settings: Settings,
     links: WorkerLinks,
@@ -116,22 +97,16 @@ pub struct Worker<S> {
     recorder_notified: bool,
 }
 
-impl Worker<capture::AnySource> {
+impl Worker {
     /// Makes a worker; the clock is already calibrated.
-    pub fn new(
-        source: capture::AnySource,
-        producer: Producer,
-        clock: Clock,
-        settings: Settings,
-        wires: WorkerLinks,
-    ) -> Self {
+    pub fn new(source: AnySource, producer: Producer, clock: Clock, settings: Settings, links: WorkerLinks) -> Self {
         let hasher = FlowHasher::new(settings.hash_key);
         let info = source.info().clone();
         Self {
             source: Some(source),
             producer,
             settings,
-            links: wires,
+            links,
             hasher,
             clock,
             info,
@@ -169,11 +144,11 @@ impl Worker<capture::AnySource> {
                 self.cut_short = true;
                 break;
             }
-            if !draining && time_is_up(&self.links, self.settings.duration, started) {
+            if !draining && self.links.time_is_up(self.settings.duration, started) {
                 if let Some(source) = &mut self.source {
                     source.stop();
                 }
-                closing(&self.links, &mut self.producer);
+                self.links.close(&mut self.producer);
                 draining = true;
             }
             match self.turn(started) {
@@ -242,8 +217,8 @@ impl Worker<capture::AnySource> {
             live: self.info.timestamp_source.is_live(),
             last: self.last,
             taken: 0,
-            time_is_up: &|| time_is_up(&self.links, duration, started),
-            wires: &self.links,
+            time_is_up: &|| self.links.time_is_up(duration, started),
+            links: &self.links,
         };
         let polled = source.poll(budget, wait, |frame| stage.take(frame));
         (self.last, self.handed) = (stage.last, self.handed + stage.taken);
@@ -354,7 +329,7 @@ impl Worker<capture::AnySource> {
     fn wait_for_return(&mut self, started: Instant) -> bool {
         self.part();
         let _ = self.links.gone.send(self.info.queue);
-        while !time_is_up(&self.links, self.settings.duration, started) {
+        while !self.links.time_is_up(self.settings.duration, started) {
             self.producer.service();
             self.keep_time();
             self.producer.tick(self.clock.now());
@@ -381,7 +356,7 @@ impl Worker<capture::AnySource> {
     fn next_file(&mut self) -> Result<bool, SourceError> {
         let Some(path) = self.settings.more.pop_front() else { return Ok(false) };
         self.part();
-        let next = capture::AnySource::File(capture::file::File::open(&path, self.settings.options.clone())?);
+        let next = AnySource::File(capture::file::File::open(&path, self.settings.options.clone())?);
         if next.info().link_type != self.info.link_type {
             let (is, was) = (next.info().link_type, self.info.link_type);
             // A stream has one link type, as a pcap file has.
@@ -424,7 +399,7 @@ impl Worker<capture::AnySource> {
     fn finish(&mut self) {
         self.part();
         self.count();
-        closing(&self.links, &mut self.producer);
+        self.links.close(&mut self.producer);
         // If a lossless reader holds the whole ring, it must release a part before the end can be written. The time
         // limit is in time of this machine, even if the packets have another time.
         loop {
@@ -468,18 +443,5 @@ impl Worker<capture::AnySource> {
         if let Some(program) = &self.settings.program {
             program.report(&mut s.program);
         }
-    }
-}
-
-/// True if a stop request or the time limit ends the capture.
-fn time_is_up(wires: &WorkerLinks, duration: Option<Duration>, started: Instant) -> bool {
-    wires.stop.load(Ordering::Relaxed) || duration.is_some_and(|d| started.elapsed() >= d)
-}
-
-/// Starts the reader timeout: from now on the producer waits for a lossless reader only for a limited time.
-pub fn closing(wires: &WorkerLinks, producer: &mut Producer) {
-    producer.closing();
-    if let Some(recorder) = &wires.recorder {
-        recorder.closing();
     }
 }

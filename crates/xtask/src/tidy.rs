@@ -11,8 +11,13 @@ use std::process::Command;
 const LINES_MAX: usize = 1000;
 
 /// Crates whose code runs while packets arrive.
-const MUST_NOT_PANIC: &[&str] =
-    &["crates/cli/src", "crates/engine/src", "crates/group-services/src", "crates/interface-program/src", "crates/meter/src"];
+const MUST_NOT_PANIC: &[&str] = &[
+    "crates/cli/src",
+    "crates/engine/src",
+    "crates/group-services/src",
+    "crates/interface-program/src",
+    "crates/meter/src",
+];
 
 /// Third-party crates that only one crate may use.
 const CAGED: &[(&str, &str)] = &[("libc", "sys"), ("io-uring", "sys")];

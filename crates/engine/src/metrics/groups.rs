@@ -1,6 +1,6 @@
 //! The accounting of groups as metrics: the numbers of `netgrain group stats`, by group, class, member and interface.
 
-use super::escape;
+use super::page::escape;
 use group::{CLASSES, ClassCounts, FragmentCounts, GroupView, MemberView, class};
 
 /// Passes all metric families of these groups to `family`.

@@ -9,8 +9,8 @@
 //! A connection that is closed before the end of its response is reset: otherwise the kernel would keep the unsent rest
 //! for minutes.
 
-use super::exposition_of;
-use crate::status::Report;
+use super::exposition::exposition_of;
+use crate::report::Report;
 use hyper::body::Incoming;
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use hyper::server::conn::http1;

@@ -1,35 +1,13 @@
 //! The report of a running capture: the same numbers for the live table, `--json`, `/metrics` and the summary.
 
-use crate::retention::RetentionReport;
+use crate::recording::RecorderReport;
+use crate::retention_report::RetentionReport;
 use base::{Row, Tally};
-use interface_program::{ProgramReport, QueueOutcomes};
+use interface_program::ProgramReport;
 use meter::MeterReport;
-use recorder::ThreadWaits;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::time::Duration;
 use store::device::Space;
-
-/// The last status that one engine thread published.
-#[derive(Clone, Debug, Default)]
-pub struct WorkerStatus {
-    /// The tally since the start.
-    pub tally: Tally,
-    /// Fill level of the ring, measured at its slowest lossless reader: 0 to 1.
-    pub fill: f64,
-    /// Estimated error of this thread's timestamps.
-    pub clock_error: Duration,
-    /// Processor time of the thread.
-    pub cpu: Duration,
-    /// Frames taken from the source since it was opened.
-    pub frames: u64,
-    /// The counters of the interface's program.
-    pub program: QueueOutcomes,
-    /// Warnings, in order.
-    pub warnings: Vec<String>,
-    /// Faults.
-    pub faults: Vec<String>,
-}
 
 /// A tally with named fields, for JSON.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -128,36 +106,6 @@ pub struct QueueReport {
     /// The recorder of this queue.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recorder: Option<RecorderReport>,
-}
-
-/// One recorder, for JSON.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct RecorderReport {
-    /// Packets in the files, counted again by the recorder at its end.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub packets: Option<u64>,
-    /// Bytes written to packet files.
-    pub bytes: u64,
-    /// Files published.
-    pub files: u64,
-    /// Files that keep a hidden name because an operation on them failed.
-    pub hidden: u64,
-    /// Processor seconds of the writer thread.
-    pub writer_cpu_seconds: f64,
-    /// Processor seconds of the thread that computes checksums and indexes.
-    pub index_cpu_seconds: f64,
-    /// A text that describes how the files are written.
-    pub device: String,
-    /// The current problem, if there is one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
-    /// The reason for the last failed write to the volume, and what to do; also after recovery.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub refused: Option<String>,
-    /// The recorder's threads that wait for the disk at the moment, for a watchdog; the value changes a thousand times
-    /// per second.
-    #[serde(skip)]
-    pub waiting: ThreadWaits,
 }
 
 /// The state of a capture at one moment, or at its end.
