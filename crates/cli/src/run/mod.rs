@@ -161,7 +161,7 @@ pub fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     let mut made = Vec::new();
     for (number, plan) in plans.iter().enumerate() {
         let egresses = |label: &str| sinks::sinks(&config, label, number as u16, &pace);
-        made.push(Capture::made(plan, &config.store.dir, egresses)?);
+        made.push(Capture::prepare(plan, &config.store.dir, egresses)?);
     }
     // Written after the interfaces are claimed: a run that is refused must not change the files of another run.
     keep_flow_lateness(&config, &plans)?;

@@ -20,7 +20,8 @@ fn a_store_that_cannot_be_written_is_refused_before_anything_is_captured() {
     std::fs::write(&blocked, "x").expect("a file");
     for store in [blocked.clone(), blocked.join("below")] {
         match Capture::start(&plan(sim("60,packets=10"), &store)).err() {
-            Some(EngineError::Store(text)) => {
+            Some(e @ EngineError::Store(..)) => {
+                let text = e.to_string();
                 assert!(text.starts_with(store.to_str().expect("a name")) && text.contains("--store"), "{text}");
             }
             other => panic!("{other:?}"),
