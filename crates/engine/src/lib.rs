@@ -1,9 +1,9 @@
 //! Layer 3: capture pipelines. A [`Plan`] is the validated configuration; a [`Capture`] runs it.
 //!
 //! ```text
-//! source --frames--> engine thread --ring--> recorder (gate): index thread -> writer thread -> files
-//!                    (one per queue)   |---> meter (gate, all queues): flow records and rows -> store, collectors
-//!                                      \---> listeners in other processes (lossy, or gates)
+//! source --frames--> engine thread --ring--> recorder (lossless): index thread -> writer thread -> files
+//!                    (one per queue)   |---> meter (lossless, all queues): flow records and rows -> store, collectors
+//!                                      \---> listeners in other processes (lossy or lossless)
 //! ```
 #![forbid(unsafe_code)]
 

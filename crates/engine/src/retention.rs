@@ -155,9 +155,9 @@ impl Drop for Retention {
             let _ = keeping.join();
         }
         let Some(archiving) = self.archiving.take() else { return };
-        let asked = Instant::now();
+        let stop_requested = Instant::now();
         while !archiving.is_finished() {
-            if asked.elapsed() >= STOP_TIMEOUT {
+            if stop_requested.elapsed() >= STOP_TIMEOUT {
                 // The thread holds no lock, and ends when its volume responds or the process ends.
                 let text =
                     "the archive's volume does not answer; a copy (….moving) may stay there until the next start";
@@ -297,24 +297,24 @@ fn horizon(state: &RetentionState, rules: &Rules, now: Timestamp) -> Option<Dura
 /// Checks, at most once per `YIELD_TIME`, that the disk is not needed for packets.
 struct Slack {
     capture: Arc<Observer>,
-    stop_requested: Option<Instant>,
-    answer: bool,
+    checked: Option<Instant>,
+    is_idle: bool,
 }
 
 impl Slack {
     fn new(capture: Arc<Observer>) -> Self {
-        Self { capture, stop_requested: None, answer: false }
+        Self { capture, checked: None, is_idle: false }
     }
 
     fn is_there(&mut self) -> bool {
-        if self.stop_requested.is_none_or(|asked| asked.elapsed() >= YIELD_TIME) {
+        if self.checked.is_none_or(|checked| checked.elapsed() >= YIELD_TIME) {
             let report = self.capture.report();
             let busy =
                 |q: &QueueReport| q.ring_fill > SLACK_FILL || q.recorder.as_ref().is_some_and(|r| r.error.is_some());
-            self.answer = !report.queues.iter().any(busy);
-            self.stop_requested = Some(Instant::now());
+            self.is_idle = !report.queues.iter().any(busy);
+            self.checked = Some(Instant::now());
         }
-        self.answer
+        self.is_idle
     }
 }
 

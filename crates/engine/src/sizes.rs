@@ -413,9 +413,9 @@ mod tests {
         assert!(Sizes::within(&narrow(98), 0, &plan, 1).is_ok(), "packets alone");
         plan.meter = Some(MeterPlan::new(0));
         plan.meter.as_mut().and_then(|m| m.flows.as_mut()).expect("flows").capacity = 14_285;
-        let said = Sizes::within(&narrow(98), 0, &plan, 1).expect_err("too narrow").to_string();
+        let text = Sizes::within(&narrow(98), 0, &plan, 1).expect_err("too narrow").to_string();
         for word in ["98.0 MiB", "78.0 MiB", "64.0 MiB", "ulimit -v", "--ring", "flow.capacity"] {
-            assert!(said.contains(word), "{word}: {said}");
+            assert!(text.contains(word), "{word}: {text}");
         }
         assert!(Sizes::within(&narrow(195), 0, &plan, 1).is_ok());
     }
@@ -424,23 +424,23 @@ mod tests {
     fn what_cannot_fit_is_refused_with_numbers() {
         let small = MemoryLimit { limit: 800 * MIB, available: 700 * MIB, bound: LimitSource::Group };
         let plan = Plan { ring: Some(1 << 30), ..port() };
-        let said = Sizes::within(&small, 0, &plan, 1).expect_err("too large").to_string();
+        let text = Sizes::within(&small, 0, &plan, 1).expect_err("too large").to_string();
         for word in ["1.25 GiB", "800 MiB", "700 MiB", "512 MiB would fit", "control group", "--ring"] {
-            assert!(said.contains(word), "{word}: {said}");
+            assert!(text.contains(word), "{word}: {text}");
         }
         assert!(Sizes::within(&small, 2 << 30, &plan, 1).is_ok(), "reserved huge pages hold it");
         let mut plan = port();
         plan.meter = Some(MeterPlan::new(0));
         assert!(Sizes::within(&small, 0, &plan, 1).is_ok());
         plan.meter.as_mut().and_then(|m| m.flows.as_mut()).expect("flows").capacity = 10_000_000;
-        let said = Sizes::within(&small, 0, &plan, 1).expect_err("too many").to_string();
+        let text = Sizes::within(&small, 0, &plan, 1).expect_err("too many").to_string();
         for word in [
             &*show_count(10_000_000),
             "4.17 GiB",
             "flow.capacity",
             &format!("at most {}", show_count(800 * MIB / FLOW_BYTES)),
         ] {
-            assert!(said.contains(word), "{word}: {said}");
+            assert!(text.contains(word), "{word}: {text}");
         }
     }
 }

@@ -91,7 +91,7 @@ impl Stage<'_> {
         mut flags: u8,
         vlan: Option<[u8; 4]>,
     ) {
-        let mut judged = None;
+        let mut from_program = None;
         if let Some(program) = &mut self.program {
             // A frame with a restored tag is complete in `head` unless it is longer than `head`.
             let rebuilt;
@@ -103,9 +103,9 @@ impl Stage<'_> {
                     &rebuilt
                 }
             };
-            let before = IncomingPacket { metadata: frame.metadata, bytes, wire_len, ts, outgoing: frame.outgoing };
-            judged = program.evaluate(&before);
-            if judged.is_none() {
+            let incoming = IncomingPacket { metadata: frame.metadata, bytes, wire_len, ts, outgoing: frame.outgoing };
+            from_program = program.evaluate(&incoming);
+            if from_program.is_none() {
                 self.producer.filtered(ts, 1);
                 return;
             }
@@ -145,8 +145,8 @@ impl Stage<'_> {
                 bytes,
                 wire_len: frame.wire_len,
                 ts,
-                hash: judged.and_then(|j| j.hash).unwrap_or_else(|| self.hasher.hash(head, &headers)),
-                mark: judged.map_or(0, |j| j.mark),
+                hash: from_program.and_then(|packet| packet.hash).unwrap_or_else(|| self.hasher.hash(head, &headers)),
+                mark: from_program.map_or(0, |packet| packet.mark),
                 flags,
                 l3: headers.l3(),
                 l4: headers.l4(),

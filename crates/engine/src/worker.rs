@@ -34,7 +34,7 @@ const WAIT: Duration = Duration::from_millis(20);
 
 /// Longest time between a timestamp of the kernel or NIC and the arrival of the frame here on a quiet interface: a
 /// block is retired within 10 ms, and a timer tick may take as long again.
-const HANDING_OVER: Duration = Duration::from_millis(25);
+const ARRIVAL_DELAY_MAX: Duration = Duration::from_millis(25);
 
 /// On a busy interface, a batch of this size is too small to be worth a wake-up…
 const SMALL: std::ops::Range<usize> = 8..BATCH / 2;
@@ -83,10 +83,10 @@ pub struct Worker {
     info: SourceInfo,
     counted: Counts,
     /// Outcomes of the kernel part of the interface's program, over all sources, and its undecided packets.
-    disposed: ProgramOutcomes,
+    kernel_outcomes: ProgramOutcomes,
     undecided: u64,
     /// Frames that earlier sources delivered, and their losses: the base of the cross-check.
-    handed: u64,
+    frames: u64,
     /// Timestamp of the last frame.
     last: Timestamp,
     steps: u64,
@@ -111,9 +111,9 @@ impl Worker {
             clock,
             info,
             counted: Counts::default(),
-            disposed: ProgramOutcomes::default(),
+            kernel_outcomes: ProgramOutcomes::default(),
             undecided: 0,
-            handed: 0,
+            frames: 0,
             last: Timestamp::ZERO,
             steps: 0,
             report_due: Instant::now(),
@@ -130,7 +130,7 @@ impl Worker {
         if !self.settings.cpus.is_empty()
             && let Err(e) = sys::cpu::pin_to(&self.settings.cpus)
         {
-            self.remark(format!("cannot run on processors {:?}: {e}; running anywhere", self.settings.cpus));
+            self.warn(format!("cannot run on processors {:?}: {e}; running anywhere", self.settings.cpus));
         }
         // Packets cannot wait, other work can. Without the privilege the thread keeps normal priority.
         let _ = sys::cpu::set_nice(ENGINE_NICE);
@@ -151,7 +151,7 @@ impl Worker {
                 self.links.close(&mut self.producer);
                 draining = true;
             }
-            match self.turn(started) {
+            match self.process_batch(started) {
                 Ok(Polled::Frames(_) | Polled::Idle) => {}
                 Ok(Polled::End) if draining => break,
                 Ok(Polled::End) => match self.next_file() {
@@ -166,7 +166,7 @@ impl Worker {
                 Err(e @ SourceError::Corrupt { .. }) if !draining && !self.settings.more.is_empty() => {
                     match outcome {
                         Ok(()) => outcome = Err(e),
-                        Err(_) => self.remark(e.to_string()),
+                        Err(_) => self.warn(e.to_string()),
                     }
                     if let Err(e) = self.next_file() {
                         outcome = Err(e);
@@ -174,7 +174,7 @@ impl Worker {
                     }
                 }
                 Err(SourceError::Gone { name }) if !draining => {
-                    self.remark(format!("{name} went away; waiting for it to come back"));
+                    self.warn(format!("{name} went away; waiting for it to come back"));
                     if !self.wait_for_return(started) {
                         let fault = format!("{name} was away when the capture ended");
                         self.status().faults.push(fault);
@@ -196,7 +196,7 @@ impl Worker {
     }
 
     /// Processes one batch.
-    fn turn(&mut self, started: Instant) -> Result<Polled, SourceError> {
+    fn process_batch(&mut self, started: Instant) -> Result<Polled, SourceError> {
         self.producer.service();
         self.keep_time();
         let Some(source) = &mut self.source else { return Ok(Polled::End) };
@@ -221,7 +221,7 @@ impl Worker {
             links: &self.links,
         };
         let polled = source.poll(budget, wait, |frame| stage.take(frame));
-        (self.last, self.handed) = (stage.last, self.handed + stage.taken);
+        (self.last, self.frames) = (stage.last, self.frames + stage.taken);
         if let Some(program) = &mut self.settings.program {
             program.send();
         }
@@ -232,7 +232,7 @@ impl Worker {
             // advance the time; when idle, time advances with a delay, so that no frame arrives for a second (or file)
             // that is already closed.
             (TimestampSource::Kernel | TimestampSource::Hardware, Polled::Idle) => {
-                self.producer.tick(self.clock.now().before(HANDING_OVER));
+                self.producer.tick(self.clock.now().before(ARRIVAL_DELAY_MAX));
             }
             _ => {}
         }
@@ -241,7 +241,7 @@ impl Worker {
         if self.report_due <= Instant::now() {
             self.report_due = Instant::now() + REPORT;
             self.collect()?;
-            self.show();
+            self.publish_status();
         }
         if let Polled::Frames(n) = polled
             && SMALL.contains(&n)
@@ -303,10 +303,10 @@ impl Worker {
         if more.total() == 0 {
             return;
         }
-        self.disposed.dropped += more.dropped;
-        self.disposed.forwarded += more.forwarded;
-        self.disposed.to_host += more.to_host;
-        self.disposed.unsent += more.unsent;
+        self.kernel_outcomes.dropped += more.dropped;
+        self.kernel_outcomes.forwarded += more.forwarded;
+        self.kernel_outcomes.to_host += more.to_host;
+        self.kernel_outcomes.unsent += more.unsent;
         // Not before a second that has already begun: time in the stream does not decrease.
         self.producer.filtered(self.clock.now().max(self.last), more.total());
     }
@@ -327,25 +327,25 @@ impl Worker {
     /// Waits for a missing interface, until a source is open again or the capture stops. Ticks continue, so seconds
     /// without packets are recorded.
     fn wait_for_return(&mut self, started: Instant) -> bool {
-        self.part();
+        self.close_source();
         let _ = self.links.gone.send(self.info.queue);
         while !self.links.time_is_up(self.settings.duration, started) {
             self.producer.service();
             self.keep_time();
             self.producer.tick(self.clock.now());
             self.producer.publish();
-            self.show();
+            self.publish_status();
             let again = self.links.reopened_source.recv_timeout(REPORT);
             if matches!(again, Err(RecvTimeoutError::Disconnected)) {
-                self.remark(format!("queue {} of {} did not come back", self.info.queue, self.info.name));
+                self.warn(format!("queue {} of {} did not come back", self.info.queue, self.info.name));
                 return false;
             }
             if let Ok(source) = again {
                 self.info = source.info().clone();
                 self.source = Some(source);
                 self.counted = Counts::default();
-                self.handed = 0;
-                self.remark(format!("{} is back: {}", self.info.name, self.info.description));
+                self.frames = 0;
+                self.warn(format!("{} is back: {}", self.info.name, self.info.description));
                 return true;
             }
         }
@@ -355,7 +355,7 @@ impl Worker {
     /// Opens the next file after one has ended; false if there is none.
     fn next_file(&mut self) -> Result<bool, SourceError> {
         let Some(path) = self.settings.more.pop_front() else { return Ok(false) };
-        self.part();
+        self.close_source();
         let next = AnySource::File(capture::file::File::open(&path, self.settings.options.clone())?);
         if next.info().link_type != self.info.link_type {
             let (is, was) = (next.info().link_type, self.info.link_type);
@@ -368,27 +368,26 @@ impl Worker {
         self.info = next.info().clone();
         self.source = Some(next);
         self.counted = Counts::default();
-        self.handed = 0;
+        self.frames = 0;
         Ok(true)
     }
 
     /// Closes the source: collects its last counters and warnings, and compares its own packet count with the packets
     /// received. The ledger cannot check this itself.
-    fn part(&mut self) {
+    fn close_source(&mut self) {
         if let Err(e) = self.collect() {
-            self.remark(e.to_string());
+            self.warn(e.to_string());
         }
         let Some(source) = self.source.take() else { return };
-        source.warnings().into_iter().for_each(|r| self.remark(r));
-        if let Some(strays) = self.settings.program.as_ref().map(ProgramSequence::wrong_generation).filter(|n| *n > 0) {
-            let text = format!(
-                "{strays} packets came from a program that was not the one before or the next; please report this"
-            );
+        source.warnings().into_iter().for_each(|r| self.warn(r));
+        if let Some(wrong) = self.settings.program.as_ref().map(ProgramSequence::wrong_generation).filter(|n| *n > 0) {
+            let text =
+                format!("{wrong} packets came from neither the running program nor the next; please report this");
             self.status().faults.push(text);
         }
         if let Some(seen) = self.counted.seen.filter(|_| !self.cut_short) {
             let lost: u64 = self.counted.lost.iter().sum::<u64>() - self.counted.lost[Cause::Nic as usize];
-            let found = self.handed + lost + self.counted.program_outcomes.total();
+            let found = self.frames + lost + self.counted.program_outcomes.total();
             if seen != found {
                 let text = format!("the source saw {seen} packets but {found} are accounted for; please report this");
                 self.status().faults.push(text);
@@ -397,7 +396,7 @@ impl Worker {
     }
 
     fn finish(&mut self) {
-        self.part();
+        self.close_source();
         self.count();
         self.links.close(&mut self.producer);
         // If a lossless reader holds the whole ring, it must release a part before the end can be written. The time
@@ -408,10 +407,10 @@ impl Worker {
                 break;
             }
             self.producer.service();
-            self.show();
+            self.publish_status();
             std::thread::sleep(PAUSE);
         }
-        self.show();
+        self.publish_status();
         self.links.ledger.lock().unwrap_or_else(PoisonError::into_inner).merge(&self.producer.take_ledger());
     }
 
@@ -419,7 +418,7 @@ impl Worker {
         if self.info.timestamp_source.is_live() { self.clock.now() } else { self.last }
     }
 
-    fn remark(&self, text: String) {
+    fn warn(&self, text: String) {
         self.status().warnings.push(text);
     }
 
@@ -427,7 +426,7 @@ impl Worker {
         self.links.status.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn show(&mut self) {
+    fn publish_status(&mut self) {
         // If another thread copies the ledger at the moment, it gets the new seconds next time; packets must not wait
         // for the lock.
         if let Ok(mut ledger) = self.links.ledger.try_lock() {
@@ -438,8 +437,8 @@ impl Worker {
         s.fill = self.producer.fill();
         s.clock_error = self.clock.error();
         s.cpu = sys::cpu::thread_time();
-        s.frames = self.handed;
-        (s.program.kernel, s.program.undecided) = (self.disposed, self.undecided);
+        s.frames = self.frames;
+        (s.program.kernel, s.program.undecided) = (self.kernel_outcomes, self.undecided);
         if let Some(program) = &self.settings.program {
             program.report(&mut s.program);
         }

@@ -279,11 +279,14 @@ mod tests {
         }
         sandbox.veth("ng94", "ng94e");
         let host = HostInterface::open("p").expect("a host interface");
-        let mut said = sweep();
-        said.sort();
+        let mut messages = sweep();
+        messages.sort();
         let begin = ["ng94 is left alone", "ng95 is left", "ng96 is left", "ng97 is left", "ng99, which an engine"];
-        assert!(said.len() == 5 && said.iter().zip(begin).all(|(said, begin)| said.starts_with(begin)), "{said:?}");
-        assert!(sweep().iter().all(|said| said.contains("ip link del")), "the pair is removed");
+        assert!(
+            messages.len() == 5 && messages.iter().zip(begin).all(|(m, begin)| m.starts_with(begin)),
+            "{messages:?}"
+        );
+        assert!(sweep().iter().all(|message| message.contains("ip link del")), "the pair is removed");
         let there = |name: &str| link_of(name).is_ok();
         assert!(!there("ng99") && !there("ng99e"));
         let others = ["ng94", "ng94e", "ng95", "ng96", "ng97", "ng98", "ng98e", "ngx", "ngxe", "ng5", "r", &host.name];
@@ -305,8 +308,8 @@ mod tests {
             let seal =
                 "mount --bind /proc/sys /proc/sys && mount -o remount,bind,ro /proc/sys && exec \"$0\" --exact \"$1\"";
             unshare.args(["--mount", "sh", "-c", seal]).arg(std::env::current_exe().expect("this program")).arg(test);
-            let said = unshare.env(SEALED, "1").output().expect("it runs");
-            return assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stdout));
+            let output = unshare.env(SEALED, "1").output().expect("it runs");
+            return assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
         }
         sandbox.veth("p", "q");
         let setting = |name: &str| format!("/proc/sys/net/ipv6/conf/{name}/addr_gen_mode");

@@ -35,14 +35,14 @@ mod tests {
     }
 
     #[test]
-    fn a_map_that_is_too_large_is_told_with_the_entries_that_fit() {
+    fn advice_names_the_capacity_that_fits() {
         const ROOM: u64 = 200 << 20;
         let bytes = |most: u32| maps(most).iter().map(Table::bytes_of).sum::<u64>();
         let large = maps(60_000_000);
-        let said = advice(&large, ROOM);
-        let n = said.split(['`', ' ']).find_map(|word| word.parse().ok()).unwrap_or_else(|| panic!("{said}"));
-        assert!(said.contains("at m, the largest"), "{said}");
-        assert!(bytes(n) <= ROOM && bytes(n + 1) > ROOM, "{said}");
+        let text = advice(&large, ROOM);
+        let n = text.split(['`', ' ']).find_map(|word| word.parse().ok()).unwrap_or_else(|| panic!("{text}"));
+        assert!(text.contains("at m, the largest"), "{text}");
+        assert!(bytes(n) <= ROOM && bytes(n + 1) > ROOM, "{text}");
         assert!(advice(&large, 1000).contains("make all of them smaller"));
     }
 }

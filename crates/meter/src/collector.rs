@@ -42,8 +42,8 @@ impl Destination {
     pub fn parse(text: &str) -> Result<Self, DestinationError> {
         let (mut rest, mut kinds, mut fields) = (text, None, None);
         // Options of the target itself (`,ttl=3`) stand before these two.
-        while let Some((before, said)) = rest.rsplit_once(',') {
-            match said.split_once('=') {
+        while let Some((before, option)) = rest.rsplit_once(',') {
+            match option.split_once('=') {
                 Some(("kinds", of)) if kinds.is_none() => kinds = Some(of),
                 Some(("fields", of)) if fields.is_none() => fields = Some(of),
                 _ => break,
@@ -203,9 +203,9 @@ impl Sink for CollectorSink {
     }
 
     fn warnings(&mut self) -> Vec<String> {
-        let fresh = self.counts.error.clone().filter(|trouble| self.reported.as_ref() != Some(trouble));
+        let new = self.counts.error.clone().filter(|error| self.reported.as_ref() != Some(error));
         self.reported.clone_from(&self.counts.error);
-        fresh.map(|trouble| format!("{}: {trouble}", self.name)).into_iter().collect()
+        new.map(|error| format!("{}: {error}", self.name)).into_iter().collect()
     }
 }
 
@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_target_that_is_none_is_refused_with_what_would_be_right() {
+    fn an_invalid_target_is_refused_with_the_correction() {
         for (text, right) in [
             ("", "udp:HOST"),
             ("udp", "udp:HOST"),
@@ -228,13 +228,13 @@ mod tests {
             ("netflow9+udp:192.0.2.1,fields=biflow", "udp:HOST[:PORT],fields=biflow"),
             ("udp:192.0.2.1,kinds=flows,kinds=both", "each once"),
         ] {
-            let said = Destination::parse(text).expect_err(text).to_string();
-            assert!(said.contains(right), "{text}: {said}");
+            let error = Destination::parse(text).expect_err(text).to_string();
+            assert!(error.contains(right), "{text}: {error}");
         }
     }
 
     #[test]
-    fn collectors_get_flow_records_groups_and_files_both_and_each_what_is_asked_for_it() {
+    fn collectors_get_flow_records_and_multicast_and_files_both_unless_configured() {
         let kinds = |text: &str| {
             let to = Destination::parse(text).unwrap_or_else(|e| panic!("{e}"));
             (to.protocol == Protocol::NetflowV9, to.flows, to.series)
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn which_fields_is_said_before_or_behind_which_kinds() {
+    fn fields_and_kinds_stand_in_any_order() {
         let fields = |text: &str| Destination::parse(text).unwrap_or_else(|e| panic!("{e}")).fields;
         for target in ["udp:192.0.2.1", "tcp:192.0.2.1", "netflow9+udp:192.0.2.1"] {
             assert_eq!(fields(target), Fields::Standard, "what every collector counts right");

@@ -31,8 +31,8 @@ enum MeterCommand {
 pub struct Meter {
     plan: MeterPlan,
     report: Arc<Mutex<MeterReport>>,
-    remarks: Arc<Mutex<Vec<String>>>,
-    orders: Sender<MeterCommand>,
+    warnings: Arc<Mutex<Vec<String>>>,
+    commands: Sender<MeterCommand>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -41,7 +41,7 @@ pub struct Meter {
 pub struct MeterGauge {
     plan: MeterPlan,
     report: Arc<Mutex<MeterReport>>,
-    remarks: Arc<Mutex<Vec<String>>>,
+    warnings: Arc<Mutex<Vec<String>>>,
 }
 
 impl Meter {
@@ -58,24 +58,25 @@ impl Meter {
         let series = if live { SeriesMeter::new } else { SeriesMeter::of_capture };
         let series_meter = plan.series.then(|| series(plan.interface));
         let work = Work::new(flows, series_meter, Sinks::new(sinks), plan.key, located);
-        let lanes = QueueMerge::new(readers, live);
-        let (orders, result) = channel();
-        let (report, remarks) = (Arc::default(), Arc::default());
-        let this = Worker { lanes, work, reported: result, report: Arc::clone(&report), remarks: Arc::clone(&remarks) };
+        let merge = QueueMerge::new(readers, live);
+        let (commands, received) = channel();
+        let (report, warnings) = (Arc::default(), Arc::default());
+        let this =
+            Worker { merge, work, commands: received, report: Arc::clone(&report), warnings: Arc::clone(&warnings) };
         let thread =
             std::thread::Builder::new().name("meter".into()).spawn(move || this.run()).map_err(MeterError::Thread)?;
-        Ok(Self { plan: plan.clone(), report, remarks, orders, thread: Some(thread) })
+        Ok(Self { plan: plan.clone(), report, warnings, commands, thread: Some(thread) })
     }
 
     /// Returns the counters.
     pub fn gauge(&self) -> MeterGauge {
-        MeterGauge { plan: self.plan.clone(), report: Arc::clone(&self.report), remarks: Arc::clone(&self.remarks) }
+        MeterGauge { plan: self.plan.clone(), report: Arc::clone(&self.report), warnings: Arc::clone(&self.warnings) }
     }
 
     /// Replaces the sinks of this kind without a missed packet in between; sinks with the names in `stay` continue.
     pub fn replace(&self, kind: &'static str, stay: Vec<String>, sinks: Vec<Box<dyn Sink>>) {
         // A meter that has ended needs no new sinks.
-        let _ = self.orders.send(MeterCommand::Replace(kind, stay, sinks));
+        let _ = self.commands.send(MeterCommand::Replace(kind, stay, sinks));
     }
 
     /// Waits until all records and rows are written.
@@ -93,7 +94,7 @@ impl MeterGauge {
 
     /// Returns the warnings.
     pub fn warnings(&self) -> Vec<String> {
-        self.remarks.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.warnings.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Returns the contradictions in the counters after the end; `stored` is the count of the producers' ledger.
@@ -104,11 +105,11 @@ impl MeterGauge {
 
 /// The state of the meter's thread.
 struct Worker {
-    lanes: QueueMerge,
+    merge: QueueMerge,
     work: Work,
-    reported: Receiver<MeterCommand>,
+    commands: Receiver<MeterCommand>,
     report: Arc<Mutex<MeterReport>>,
-    remarks: Arc<Mutex<Vec<String>>>,
+    warnings: Arc<Mutex<Vec<String>>>,
 }
 
 impl Worker {
@@ -116,13 +117,13 @@ impl Worker {
         let _ = sys::cpu::set_nice(NICE);
         let mut due = Instant::now();
         // The same back-off as in the recorder.
-        let mut pause = IdleBackoff::of(self.lanes.least_bytes());
+        let mut pause = IdleBackoff::of(self.merge.least_bytes());
         loop {
-            match self.lanes.turn(realtime) {
-                NextRun::Run { lane, descs, skipped: shed } => {
-                    let (from, run) = self.lanes.run(lane, descs);
-                    self.work.take(from, run, shed);
-                    self.lanes.done(lane, descs);
+            match self.merge.turn(realtime) {
+                NextRun::Run { reader, descs, skipped } => {
+                    let (from, run) = self.merge.run(reader, descs);
+                    self.work.take(from, run, skipped);
+                    self.merge.done(reader, descs);
                     pause.something();
                 }
                 NextRun::Idle => std::thread::sleep(pause.nothing()),
@@ -130,29 +131,29 @@ impl Worker {
             }
             if due <= Instant::now() {
                 due = Instant::now() + REPORT;
-                self.carry_out();
-                self.show(false);
+                self.run_commands();
+                self.publish(false);
             }
         }
         // Release the ring before the thread waits for a disk.
-        self.lanes = QueueMerge::new(Vec::new(), false);
+        self.merge = QueueMerge::new(Vec::new(), false);
         self.work.finish();
-        self.show(true);
+        self.publish(true);
     }
 
-    fn carry_out(&mut self) {
-        for order in self.reported.try_iter() {
-            let MeterCommand::Replace(kind, stay, sinks) = order;
+    fn run_commands(&mut self) {
+        for command in self.commands.try_iter() {
+            let MeterCommand::Replace(kind, stay, sinks) = command;
             self.work.out.replace(kind, &stay, sinks);
         }
     }
 
-    fn show(&mut self, ended: bool) {
-        let said = self.work.out.warnings();
-        if !said.is_empty() {
-            let mut remarks = self.remarks.lock().unwrap_or_else(PoisonError::into_inner);
-            let room = WARNINGS_MAX.saturating_sub(remarks.len());
-            remarks.extend(said.into_iter().take(room));
+    fn publish(&mut self, ended: bool) {
+        let new = self.work.out.warnings();
+        if !new.is_empty() {
+            let mut warnings = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
+            let room = WARNINGS_MAX.saturating_sub(warnings.len());
+            warnings.extend(new.into_iter().take(room));
         }
         let cpu = sys::cpu::thread_time() + self.work.cpu();
         let report = MeterReport { cpu_millis: cpu.as_millis() as u64, ended, ..self.work.report() };

@@ -54,7 +54,7 @@ pub enum NextRun {
     /// Meter a run of descriptors of one queue.
     Run {
         /// Index of the queue reader.
-        lane: usize,
+        reader: usize,
         /// Number of descriptors, at most [`BATCH`].
         descs: usize,
         /// True if the packets are to be counted as unmetered and skipped.
@@ -89,10 +89,10 @@ impl QueueReader {
         }
     }
 
-    fn new(gate: LosslessReader, queue: u16, link_type: u16) -> Self {
-        let done = gate.released();
+    fn new(reader: LosslessReader, queue: u16, link_type: u16) -> Self {
+        let done = reader.released();
         Self {
-            reader: gate,
+            reader,
             queue,
             link_type,
             descs: Vec::with_capacity(BATCH),
@@ -176,48 +176,48 @@ impl PacketBytes for QueueReader {
 
 impl QueueMerge {
     /// Merges at least one queue.
-    pub fn new(lanes: Vec<QueueReader>, live: bool) -> Self {
-        Self { readers: lanes, live }
+    pub fn new(readers: Vec<QueueReader>, live: bool) -> Self {
+        Self { readers, live }
     }
 
     /// Returns the packet memory of the smallest ring in bytes.
     pub fn least_bytes(&self) -> u64 {
-        self.readers.iter().map(|lane| lane.reader.memory().byte_capacity()).min().unwrap_or(0)
+        self.readers.iter().map(|reader| reader.reader.memory().byte_capacity()).min().unwrap_or(0)
     }
 
     /// Returns the next step. `now` is the system time, which is used for live sources only.
     pub fn turn(&mut self, now: impl Fn() -> Timestamp) -> NextRun {
         let live = self.live;
-        self.readers.iter_mut().for_each(|lane| lane.refill(live));
-        if let [lane] = self.readers.as_slice() {
-            let descs = lane.descs.len() - lane.next;
+        self.readers.iter_mut().for_each(|reader| reader.refill(live));
+        if let [reader] = self.readers.as_slice() {
+            let descs = reader.descs.len() - reader.next;
             return match descs {
-                0 if lane.ended => NextRun::End,
+                0 if reader.ended => NextRun::End,
                 0 => NextRun::Idle,
-                _ => NextRun::Run { lane: 0, descs, skipped: lane.shedding },
+                _ => NextRun::Run { reader: 0, descs, skipped: reader.shedding },
             };
         }
         let now = self.live.then(now);
-        let horizons = || self.readers.iter().enumerate().filter_map(|(i, lane)| Some((lane.horizon(now)?, i)));
+        let horizons = || self.readers.iter().enumerate().filter_map(|(i, reader)| Some((reader.horizon(now)?, i)));
         let Some((_, first)) = horizons().min() else { return NextRun::End };
         let limit = horizons().filter(|(_, i)| *i != first).min();
-        let lane = &self.readers[first];
+        let reader = &self.readers[first];
         let before = |desc: &&Desc| limit.is_none_or(|limit| (desc.timestamp(), first) < limit);
-        match lane.descs[lane.next..].iter().take_while(before).count() {
+        match reader.descs[reader.next..].iter().take_while(before).count() {
             0 => NextRun::Idle,
-            descs => NextRun::Run { lane: first, descs, skipped: lane.shedding },
+            descs => NextRun::Run { reader: first, descs, skipped: reader.shedding },
         }
     }
 
     /// Returns the queue reader of a run and its descriptors.
-    pub fn run(&self, lane: usize, descs: usize) -> (&QueueReader, &[Desc]) {
-        let lane = &self.readers[lane];
-        (lane, &lane.descs[lane.next..lane.next + descs])
+    pub fn run(&self, reader: usize, descs: usize) -> (&QueueReader, &[Desc]) {
+        let reader = &self.readers[reader];
+        (reader, &reader.descs[reader.next..reader.next + descs])
     }
 
     /// Releases a run: the producer may overwrite its part of the ring.
-    pub fn done(&mut self, lane: usize, descs: usize) {
-        self.readers[lane].release(descs);
+    pub fn done(&mut self, reader: usize, descs: usize) {
+        self.readers[reader].release(descs);
     }
 }
 
@@ -229,8 +229,8 @@ mod tests {
 
     fn ring(queue: u16) -> (Producer, QueueReader) {
         let mut producer = Producer::new(Config { queue, bytes: 8 << 20, ..Config::default() }).expect("memory");
-        let lane = QueueReader::join(&mut producer, queue, 1).unwrap_or_else(|e| panic!("{e}"));
-        (producer, lane)
+        let reader = QueueReader::join(&mut producer, queue, 1).unwrap_or_else(|e| panic!("{e}"));
+        (producer, reader)
     }
 
     fn push(producer: &mut Producer, ts: u64, len: usize) {
@@ -240,27 +240,27 @@ mod tests {
     }
 
     /// Takes all available runs: timestamp and queue of each packet, and true if it was skipped.
-    fn drain(lanes: &mut QueueMerge) -> Vec<(u64, u16, bool)> {
+    fn drain(merge: &mut QueueMerge) -> Vec<(u64, u16, bool)> {
         let mut out = Vec::new();
-        while let NextRun::Run { lane, descs, skipped: shed } = lanes.turn(|| Timestamp::MAX) {
-            let (from, run) = lanes.run(lane, descs);
-            out.extend(run.iter().filter(|d| d.is_packet()).map(|d| (d.ts, from.queue, shed)));
-            lanes.done(lane, descs);
+        while let NextRun::Run { reader, descs, skipped } = merge.turn(|| Timestamp::MAX) {
+            let (from, run) = merge.run(reader, descs);
+            out.extend(run.iter().filter(|d| d.is_packet()).map(|d| (d.ts, from.queue, skipped)));
+            merge.done(reader, descs);
         }
         out
     }
 
     #[test]
-    fn a_meter_that_is_half_a_ring_behind_lets_go_until_it_is_a_quarter_behind_and_a_file_waits_instead() {
+    fn a_meter_half_a_ring_behind_sheds_load_until_it_is_a_quarter_behind_and_a_file_waits() {
         for live in [true, false] {
-            let (mut producer, lane) = ring(0);
+            let (mut producer, reader) = ring(0);
             // Six of eight MiB.
             (0..6000).for_each(|i| push(&mut producer, i, 1024));
             producer.publish();
-            let taken = drain(&mut QueueMerge::new(vec![lane], live));
-            assert_eq!(taken.len(), 6000, "let go is not lost: every packet is told");
+            let taken = drain(&mut QueueMerge::new(vec![reader], live));
+            assert_eq!(taken.len(), 6000, "each packet is in a run, metered or skipped");
             let shed = taken.iter().filter(|(_, _, shed)| *shed).count();
-            assert_eq!(shed > 0, live, "{shed} let go");
+            assert_eq!(shed > 0, live, "{shed} skipped");
             assert!(shed < 6000 && taken.last().is_some_and(|last| !last.2), "the last two MiB are metered");
             // Once the reader has caught up, no packet is skipped.
             assert!(taken.iter().skip_while(|(_, _, shed)| *shed).all(|(_, _, shed)| !shed));
@@ -268,24 +268,24 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_is_silent_is_waited_for_and_not_for_ever() {
+    fn the_merge_waits_for_a_queue_without_packets_for_a_limited_time() {
         let ((mut a, one), (b, two)) = (ring(0), ring(1));
         push(&mut a, 1_000_000_000, 60);
         a.publish();
-        let mut lanes = QueueMerge::new(vec![one, two], true);
+        let mut merge = QueueMerge::new(vec![one, two], true);
         let at = |nanos: u64| Timestamp::from_nanos(nanos).after(TIMEOUT);
         assert_eq!(
-            lanes.turn(|| at(999_999_999)),
+            merge.turn(|| at(999_999_999)),
             NextRun::Idle,
-            "the other may still bring something that comes before"
+            "an earlier packet may still come on the other queue"
         );
-        assert!(matches!(lanes.turn(|| at(1_000_000_000)), NextRun::Run { lane: 0, .. }));
+        assert!(matches!(merge.turn(|| at(1_000_000_000)), NextRun::Run { reader: 0, .. }));
         drop(b);
     }
 
     #[test]
-    fn packets_of_all_queues_come_in_the_order_of_stamps_then_queues() {
-        let mut random = Prng::new(testkit::seed("packets_of_all_queues_come_in_the_order_of_stamps_then_queues"));
+    fn packets_of_all_queues_come_in_the_order_of_timestamps_then_queues() {
+        let mut random = Prng::new(testkit::seed("packets_of_all_queues_come_in_the_order_of_timestamps_then_queues"));
         let mut rings: Vec<(Producer, QueueReader)> = (0..3).map(ring).collect();
         let (mut expected, mut stamps) = (Vec::new(), [1u64; 3]);
         for _ in 0..5000 {
@@ -294,12 +294,12 @@ mod tests {
             push(&mut rings[queue].0, stamps[queue], 60);
             expected.push((stamps[queue], queue as u16, false));
         }
-        let lanes = rings.into_iter().map(|(mut producer, lane)| {
+        let readers = rings.into_iter().map(|(mut producer, reader)| {
             producer.publish();
-            assert!(producer.finish(Timestamp::from_nanos(stamps[usize::from(lane.queue)])));
-            lane
+            assert!(producer.finish(Timestamp::from_nanos(stamps[usize::from(reader.queue)])));
+            reader
         });
         expected.sort();
-        assert_eq!(drain(&mut QueueMerge::new(lanes.collect(), false)), expected);
+        assert_eq!(drain(&mut QueueMerge::new(readers.collect(), false)), expected);
     }
 }

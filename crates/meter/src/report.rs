@@ -164,8 +164,11 @@ mod tests {
             (MeterReport { unmetered: 9, ..whole() }, 100, "stored"),
             (whole(), 101, "stored"),
         ] {
-            let said = report.contradictions(stored, true, true);
-            assert!(said.len() == 1 && said[0].contains(data_type), "{data_type}: {said:?}");
+            let contradictions = report.contradictions(stored, true, true);
+            assert!(
+                contradictions.len() == 1 && contradictions[0].contains(data_type),
+                "{data_type}: {contradictions:?}"
+            );
         }
     }
 

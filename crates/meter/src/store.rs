@@ -50,8 +50,8 @@ pub struct StoreSink {
     counts: Counts,
     records: u64,
     rows: u64,
-    trouble: Option<String>,
-    remarks: Vec<String>,
+    error: Option<String>,
+    warnings: Vec<String>,
 }
 
 impl StoreSink {
@@ -77,21 +77,21 @@ impl StoreSink {
             counts: Counts::default(),
             records: 0,
             rows: 0,
-            trouble: None,
-            remarks: Vec::new(),
+            error: None,
+            warnings: Vec::new(),
         })
     }
 
     fn receive(&mut self, events: Vec<Event>) {
         for event in events {
             match event {
-                Event::Sealed { .. } => self.trouble = None,
+                Event::Sealed { .. } => self.error = None,
                 Event::Trouble(e) => {
                     let text = e.to_string();
-                    if self.trouble.as_ref() != Some(&text) && self.remarks.len() < WARNINGS_MAX {
-                        self.remarks.push(text.clone());
+                    if self.error.as_ref() != Some(&text) && self.warnings.len() < WARNINGS_MAX {
+                        self.warnings.push(text.clone());
                     }
-                    self.trouble = Some(text);
+                    self.error = Some(text);
                 }
             }
         }
@@ -138,12 +138,12 @@ impl Sink for StoreSink {
             records: self.records,
             rows: self.rows,
             lost: self.counts.dropped + self.counts.refused,
-            error: self.trouble.clone(),
+            error: self.error.clone(),
         }
     }
 
     fn warnings(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.remarks)
+        std::mem::take(&mut self.warnings)
     }
 }
 
@@ -181,7 +181,7 @@ impl RowRetention {
             label: label.to_owned(),
             rules: Arc::clone(&rules),
             stop: Arc::clone(&stop),
-            tell: report,
+            report,
             waiting: [HeldSince::default(), HeldSince::default()],
             apart: Vec::new(),
             began: Instant::now(),
@@ -217,7 +217,7 @@ struct RowRetentionWorker<F> {
     label: String,
     rules: Arc<Mutex<RowRetentionRules>>,
     stop: Arc<AtomicBool>,
-    tell: F,
+    report: F,
     /// How long queries have held files from retention, for flow records and for rows.
     waiting: [HeldSince; 2],
     /// The reported days that remain in several files.
@@ -232,7 +232,7 @@ impl<F: FnMut(&str)> RowRetentionWorker<F> {
         let _ = lower_priority(Background::Batch);
         match recover(&self.store, &self.label) {
             Ok(recovered) => self.report_recovered(&recovered),
-            Err(e) => (self.tell)(&e.to_string()),
+            Err(e) => (self.report)(&e.to_string()),
         }
         let mut compacted: Option<Instant> = None;
         // The rules are applied at least once, however short the run is.
@@ -245,7 +245,7 @@ impl<F: FnMut(&str)> RowRetentionWorker<F> {
                     .and_then(|_| left_apart(&self.store, &self.label, before))
                     .unwrap_or_else(|e| vec![format!("{}: days stay in several files for now: {e}", self.label)]);
                 // Each day is reported once, as long as it remains in several files.
-                apart.iter().filter(|line| !self.apart.contains(line)).for_each(|line| (self.tell)(line));
+                apart.iter().filter(|line| !self.apart.contains(line)).for_each(|line| (self.report)(line));
                 self.apart = apart;
             }
             let rules = *self.rules.lock().unwrap_or_else(PoisonError::into_inner);
@@ -266,24 +266,24 @@ impl<F: FnMut(&str)> RowRetentionWorker<F> {
 
     fn report_recovered(&mut self, recovered: &RecoveryReport) {
         if recovered.journals > 0 {
-            let (journals, things, torn) = (recovered.journals, recovered.rows, recovered.torn);
-            (self.tell)(&format!(
-                "{}: {things} records and rows of {journals} journals sealed that an earlier run left, {torn} bytes torn; flows \
-                 that were under way then have no record of their last minutes, their packets are there",
+            let (journals, rows, torn) = (recovered.journals, recovered.rows, recovered.torn);
+            (self.report)(&format!(
+                "{}: {rows} records and rows of {journals} journals sealed that an earlier run left, {torn} bytes torn; flows \
+                 that were active then have no record of their last minutes; their packets are stored",
                 self.label
             ));
         }
         if recovered.hidden > 0 {
-            (self.tell)(&format!(
+            (self.report)(&format!(
                 "{}: {} hidden files removed that an earlier run had not finished; their records and rows are in journals and \
                  other files",
                 self.label, recovered.hidden
             ));
         }
         for DamagedJournal { path, damage } in &recovered.damaged {
-            (self.tell)(&format!("{}: kept, for {damage}; the rest is sealed", path.display()));
+            (self.report)(&format!("{}: kept, for {damage}; the rest is sealed", path.display()));
         }
-        recovered.warnings.iter().for_each(|e| (self.tell)(&e.to_string()));
+        recovered.warnings.iter().for_each(|e| (self.report)(&e.to_string()));
     }
 
     fn keep(&mut self, kind: DataFileKind, rules: &RetentionRules) {
@@ -292,16 +292,16 @@ impl<F: FnMut(&str)> RowRetentionWorker<F> {
             Ok(kept) => {
                 if kept.overruled > 0 {
                     let by = holder_names(&kept.by);
-                    (self.tell)(&format!(
-                        "{}: {} files went although {by} holds their hours: it was waited for, and no others could go",
+                    (self.report)(&format!(
+                        "{}: {} files removed although {by} holds their hours: the wait for it is over, and no other files can be removed",
                         self.label, kept.overruled
                     ));
                 }
                 for (path, bytes) in kept.removed {
-                    (self.tell)(&format!("{}: {bytes} bytes removed, by age or size", path.display()));
+                    (self.report)(&format!("{}: {bytes} bytes removed, by age or size", path.display()));
                 }
             }
-            Err(e) => (self.tell)(&e.to_string()),
+            Err(e) => (self.report)(&e.to_string()),
         }
     }
 }

@@ -69,7 +69,7 @@ impl Table {
     pub fn push(&mut self, packets: &[Packet<'_>], sink: &mut dyn Sink) {
         match self {
             Self::Here(shards) => shards.push(packets, sink),
-            Self::Threads(crew) => crew.push(packets, sink),
+            Self::Threads(threads) => threads.push(packets, sink),
         }
     }
 
@@ -77,7 +77,7 @@ impl Table {
     pub fn tick(&mut self, now: Timestamp, sink: &mut dyn Sink) {
         match self {
             Self::Here(shards) => shards.tick(now, sink),
-            Self::Threads(crew) => crew.tick(now, sink),
+            Self::Threads(threads) => threads.tick(now, sink),
         }
     }
 
@@ -85,7 +85,7 @@ impl Table {
     pub fn finish(&mut self, sink: &mut dyn Sink) {
         match self {
             Self::Here(shards) => shards.finish(sink),
-            Self::Threads(crew) => crew.finish(sink),
+            Self::Threads(threads) => threads.finish(sink),
         }
     }
 
@@ -93,7 +93,7 @@ impl Table {
     pub fn lost(&mut self, second: u64, packets: u64) {
         match self {
             Self::Here(shards) => shards.lost(second, packets),
-            Self::Threads(crew) => crew.lost(second, packets),
+            Self::Threads(threads) => threads.lost(second, packets),
         }
     }
 
@@ -101,7 +101,7 @@ impl Table {
     pub fn counts(&self) -> Counts {
         match self {
             Self::Here(shards) => shards.counts(),
-            Self::Threads(crew) => crew.counts,
+            Self::Threads(threads) => threads.counts,
         }
     }
 
@@ -109,11 +109,11 @@ impl Table {
     pub fn counts_now(&mut self) -> Counts {
         match self {
             Self::Here(shards) => shards.counts(),
-            Self::Threads(crew) => {
-                if crew.busy {
-                    crew.meet(|| Job::Count);
+            Self::Threads(threads) => {
+                if threads.busy {
+                    threads.request(|| Job::Count);
                 }
-                crew.counts
+                threads.counts
             }
         }
     }
@@ -122,7 +122,7 @@ impl Table {
     pub fn cpu(&self) -> Duration {
         match self {
             Self::Here(_) => Duration::ZERO,
-            Self::Threads(crew) => crew.cpu,
+            Self::Threads(threads) => threads.cpu,
         }
     }
 }
@@ -148,7 +148,7 @@ pub struct ShardThreads {
 /// A shard thread, as the meter sees it.
 struct ShardThread {
     jobs: SyncSender<Job>,
-    answers: Receiver<Answer>,
+    replies: Receiver<Reply>,
     /// Batches that the thread has processed, for reuse.
     spare: Receiver<Batch>,
     batch: Batch,
@@ -168,7 +168,7 @@ enum Job {
     Finish,
 }
 
-struct Answer {
+struct Reply {
     made: ShardMerger,
     counts: Counts,
     cpu: Duration,
@@ -195,10 +195,10 @@ struct Copied {
 
 impl ShardThreads {
     fn new(config: &Config, interface: u16, shards: usize) -> std::io::Result<Self> {
-        let hand = |number| ShardThread::new(Shards::part(config, shards), interface, number);
+        let thread = |number| ShardThread::new(Shards::part(config, shards), interface, number);
         Ok(Self {
             router: Router::new(config, shards),
-            threads: (0..shards).map(hand).collect::<Result<_, _>>()?,
+            threads: (0..shards).map(thread).collect::<Result<_, _>>()?,
             counts: Counts::default(),
             cpu: Duration::ZERO,
             payload: config.payload.into(),
@@ -212,11 +212,11 @@ impl ShardThreads {
     fn push(&mut self, packets: &[Packet<'_>], sink: &mut dyn Sink) {
         for packet in packets {
             self.tick(packet.ts, sink);
-            self.work_follows();
-            let hand = &mut self.threads[self.router.shard(packet)];
-            hand.batch.push(packet, self.payload);
-            if hand.batch.packets.len() == BATCH {
-                hand.send();
+            self.before_work();
+            let shard = &mut self.threads[self.router.shard(packet)];
+            shard.batch.push(packet, self.payload);
+            if shard.batch.packets.len() == BATCH {
+                shard.send();
             }
         }
     }
@@ -241,13 +241,13 @@ impl ShardThreads {
     /// Sends the second begun to the threads, which take it before later work.
     fn pass(&mut self) {
         if let Some(now) = self.passed.take() {
-            self.threads.iter().for_each(|hand| hand.send_job(Job::Pass(now)));
+            self.threads.iter().for_each(|shard| shard.send_job(Job::Pass(now)));
         }
     }
 
     /// Called before the threads get work.
     #[inline]
-    fn work_follows(&mut self) {
+    fn before_work(&mut self) {
         if !self.busy {
             self.busy = true;
             self.pass();
@@ -260,34 +260,34 @@ impl ShardThreads {
     }
 
     fn lost(&mut self, second: u64, packets: u64) {
-        self.work_follows();
-        for hand in &mut self.threads {
-            hand.send();
-            hand.send_job(Job::Lost(second, packets));
+        self.before_work();
+        for shard in &mut self.threads {
+            shard.send();
+            shard.send_job(Job::Lost(second, packets));
         }
     }
 
     /// Sends this job to all threads, waits, and passes their records to the sink.
     fn gather(&mut self, job: impl Fn() -> Job, sink: &mut dyn Sink) {
-        let mut made = self.meet(job);
+        let mut made = self.request(job);
         ShardMerger::merge(&mut made, sink);
     }
 
     /// Sends the filled batches and this job to all threads; returns the records of each.
-    fn meet(&mut self, job: impl Fn() -> Job) -> Vec<ShardMerger> {
-        for hand in &mut self.threads {
-            hand.send();
-            hand.send_job(job());
+    fn request(&mut self, job: impl Fn() -> Job) -> Vec<ShardMerger> {
+        for shard in &mut self.threads {
+            shard.send();
+            shard.send_job(job());
         }
         let mut made = Vec::with_capacity(self.threads.len());
         (self.counts, self.cpu, self.next_due) = (Counts::default(), Duration::ZERO, None);
         self.waits += 1;
-        for hand in &self.threads {
-            let answer = hand.answers.recv().unwrap_or_else(|_| gone());
-            self.counts = self.counts.and(&answer.counts);
-            self.cpu += answer.cpu;
-            self.next_due = [self.next_due, answer.next_due].into_iter().flatten().min();
-            made.push(answer.made);
+        for shard in &self.threads {
+            let reply = shard.replies.recv().unwrap_or_else(|_| panicked());
+            self.counts = self.counts.and(&reply.counts);
+            self.cpu += reply.cpu;
+            self.next_due = [self.next_due, reply.next_due].into_iter().flatten().min();
+            made.push(reply.made);
         }
         self.busy = false;
         made
@@ -295,21 +295,21 @@ impl ShardThreads {
 }
 
 /// A shard thread ends early only by a panic, which has been printed; without it the counters would be wrong.
-fn gone() -> ! {
+fn panicked() -> ! {
     panic!("a thread of the flow table has ended")
 }
 
 impl ShardThread {
     fn new(config: Config, interface: u16, number: usize) -> std::io::Result<Self> {
-        let (jobs, todo) = sync_channel(WAITING);
-        let (answer, answers) = channel();
+        let (jobs, jobs_to_do) = sync_channel(WAITING);
+        let (reply, replies) = channel();
         let (done, spare) = channel();
         let work = move || {
             let _ = sys::cpu::set_nice(NICE);
-            work(Meter::with_hints(config, interface, MemoryHints), &todo, &answer, &done);
+            work(Meter::with_hints(config, interface, MemoryHints), &jobs_to_do, &reply, &done);
         };
         let thread = std::thread::Builder::new().name(format!("flows-{number}")).spawn(work)?;
-        Ok(Self { jobs, answers, spare, batch: Batch::default(), thread: Some(thread) })
+        Ok(Self { jobs, replies, spare, batch: Batch::default(), thread: Some(thread) })
     }
 
     /// Sends the current batch, if it has packets.
@@ -323,7 +323,7 @@ impl ShardThread {
 
     fn send_job(&self, job: Job) {
         if self.jobs.send(job).is_err() {
-            gone();
+            panicked();
         }
     }
 }
@@ -338,9 +338,9 @@ impl Drop for ShardThread {
     }
 }
 
-fn work(mut meter: Meter<MemoryHints>, todo: &Receiver<Job>, answer: &Sender<Answer>, done: &Sender<Batch>) {
+fn work(mut meter: Meter<MemoryHints>, jobs: &Receiver<Job>, reply: &Sender<Reply>, done: &Sender<Batch>) {
     let mut made = ShardMerger::default();
-    for job in todo {
+    for job in jobs {
         match job {
             Job::Packets(mut batch) => {
                 meter.push(&batch.lend(), &mut made);
@@ -360,7 +360,7 @@ fn work(mut meter: Meter<MemoryHints>, todo: &Receiver<Job>, answer: &Sender<Ans
             Job::Count => {
                 // Records made so far wait for the end of their second, which puts them in order.
                 let (made, counts, cpu) = (ShardMerger::default(), meter.counts(), sys::cpu::thread_time());
-                let _ = answer.send(Answer { made, counts, cpu, next_due: meter.next_due() });
+                let _ = reply.send(Reply { made, counts, cpu, next_due: meter.next_due() });
                 continue;
             }
             Job::Tick(now) => meter.tick(now, &mut made),
@@ -368,7 +368,7 @@ fn work(mut meter: Meter<MemoryHints>, todo: &Receiver<Job>, answer: &Sender<Ans
         }
         let made = std::mem::take(&mut made);
         let (counts, cpu, next_due) = (meter.counts(), sys::cpu::thread_time(), meter.next_due());
-        let _ = answer.send(Answer { made, counts, cpu, next_due });
+        let _ = reply.send(Reply { made, counts, cpu, next_due });
     }
 }
 
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn seconds_of_silence_cost_no_wait_for_the_shards_and_change_no_record() {
+    fn seconds_without_packets_cost_no_wait_for_the_shards_and_change_no_record() {
         let config = Config { capacity: 1000, ..Config::default() };
         let silences = || (0..200).map(|i| [1, 2, 30, 50][i % 4]);
         let mut one = Table::new(&config, 0, 1).expect("no thread is needed");

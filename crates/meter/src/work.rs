@@ -41,7 +41,7 @@ pub struct Work {
     packets: u64,
     bytes: u64,
     unmetered: u64,
-    odd: [u64; DecodeError::COUNT],
+    decode_errors: [u64; DecodeError::COUNT],
     /// Flows begun and ended, as of the last row.
     reported: (u64, u64),
     /// The tunnel counters, as of the last row.
@@ -65,47 +65,47 @@ impl Work {
             packets: 0,
             bytes: 0,
             unmetered: 0,
-            odd: [0; DecodeError::COUNT],
+            decode_errors: [0; DecodeError::COUNT],
             reported: (0, 0),
             tunnel_report: SessionCounts::default(),
         }
     }
 
     /// Meters a run of descriptors; with `shed`, packets are only counted.
-    pub fn take(&mut self, lane: &impl PacketBytes, descs: &[Desc], shed: bool) {
+    pub fn take(&mut self, queue: &impl PacketBytes, descs: &[Desc], shed: bool) {
         // A stretch is a run of packets in one second without a control descriptor between them.
         let mut from = 0;
         for (i, desc) in descs.iter().enumerate() {
             if desc.is_packet() {
                 let second = desc.timestamp().secs();
                 if self.second != Some(second) {
-                    self.stretch(lane, &descs[from..i], shed);
+                    self.stretch(queue, &descs[from..i], shed);
                     from = i;
                     self.turn(second);
                 }
             } else {
-                self.stretch(lane, &descs[from..i], shed);
+                self.stretch(queue, &descs[from..i], shed);
                 from = i + 1;
                 self.control(desc);
             }
         }
-        self.stretch(lane, &descs[from..], shed);
+        self.stretch(queue, &descs[from..], shed);
     }
 
-    fn stretch(&mut self, lane: &impl PacketBytes, descs: &[Desc], shed: bool) {
+    fn stretch(&mut self, queue: &impl PacketBytes, descs: &[Desc], shed: bool) {
         if descs.is_empty() {
             return;
         }
-        let (mut bytes, mut remarks) = (0, 0);
+        let (mut bytes, mut flags) = (0, 0);
         for desc in descs {
-            bytes += u64::from(lane.wire_len(desc));
-            remarks |= desc.flags;
+            bytes += u64::from(queue.wire_len(desc));
+            flags |= desc.flags;
         }
         self.tally.offered += descs.len() as u64;
         self.tally.stored += descs.len() as u64;
         self.tally.stored_bytes += bytes;
         // Few stretches have notes.
-        for (bit, note) in flag::NOTE_FLAGS.into_iter().filter(|(bit, _)| remarks & bit != 0) {
+        for (bit, note) in flag::NOTE_FLAGS.into_iter().filter(|(bit, _)| flags & bit != 0) {
             self.tally.notes[note as usize] += descs.iter().filter(|desc| desc.flags & bit != 0).count() as u64;
         }
         if shed {
@@ -114,11 +114,11 @@ impl Work {
                 flows.lost(second, descs.len() as u64);
             }
         } else {
-            self.meter(lane, descs);
+            self.meter(queue, descs);
         }
     }
 
-    fn meter(&mut self, lane: &impl PacketBytes, descs: &[Desc]) {
+    fn meter(&mut self, queue: &impl PacketBytes, descs: &[Desc]) {
         if self.decoded.len() < descs.len() {
             self.decoded.resize_with(descs.len(), Decoded::default);
         }
@@ -126,18 +126,18 @@ impl Work {
             // PERF: half of the time of this loop was spent waiting for the first two cache lines of each frame, which
             // another CPU had written.
             if let Some(next) = descs.get(i + AHEAD) {
-                let frame = lane.bytes(next).as_ptr();
+                let frame = queue.bytes(next).as_ptr();
                 sys::memory::prefetch(frame);
                 sys::memory::prefetch(frame.wrapping_add(LINE));
             }
-            let (frame, wire_len) = (lane.bytes(desc), lane.wire_len(desc));
-            decoded.read(frame, wire_len, lane.link_type());
+            let (frame, wire_len) = (queue.bytes(desc), queue.wire_len(desc));
+            decoded.read(frame, wire_len, queue.link_type());
             self.fragments.resolve(decoded, frame, desc.timestamp());
             if decoded.may_have_sequence() {
-                self.sessions.observe(frame, wire_len, lane.link_type());
+                self.sessions.observe(frame, wire_len, queue.link_type());
             }
-            if let Some(odd) = decoded.error {
-                self.odd[odd.index()] += 1;
+            if let Some(error) = decoded.error {
+                self.decode_errors[error.index()] += 1;
             }
             self.packets += 1;
             self.bytes += u64::from(wire_len);
@@ -152,11 +152,11 @@ impl Work {
                 .zip(&self.decoded)
                 .map(|(desc, decoded)| Packet {
                     ts: desc.timestamp(),
-                    wire_len: lane.wire_len(desc),
-                    data: lane.bytes(desc),
+                    wire_len: queue.wire_len(desc),
+                    data: queue.bytes(desc),
                     decoded,
                     position: if self.located { desc.pos } else { Packet::NOWHERE },
-                    queue: lane.queue(),
+                    queue: queue.queue(),
                 })
                 .collect();
             flows.push(&packets, &mut self.out);
@@ -237,7 +237,7 @@ impl Work {
         if let Some(series_meter) = &mut self.series {
             series_meter.tick(now).iter().for_each(|row| self.out.row(row));
         }
-        self.out.all.iter_mut().for_each(|egress| egress.tick(now));
+        self.out.all.iter_mut().for_each(|sink| sink.tick(now));
     }
 
     /// Adds the numbers of active, new and ended flows to the row of the second that has passed.
@@ -293,7 +293,7 @@ impl Work {
             rows: self.out.rows,
             tunnels: TunnelReport::of(&self.sessions.counts()),
             decode_errors: DecodeError::all()
-                .map(|o| (o.name(), self.odd[o.index()]))
+                .map(|error| (error.name(), self.decode_errors[error.index()]))
                 .filter(|(_, n)| *n > 0)
                 .collect(),
             sinks: self.out.reports(),

@@ -69,7 +69,7 @@ fn collect(report: &Report, families: &mut Vec<Family>) {
         }
     }
     family("lost_packets_total", "counter", "Packets lost, by cause (docs/reference/counters.md).", &lost);
-    family("notes_total", "counter", "Remarks, by kind (docs/reference/counters.md).", &notes);
+    family("notes_total", "counter", "Notes on stored packets, by kind (docs/reference/counters.md).", &notes);
     let readers: Vec<_> =
         report.lost_by_reader.iter().map(|(g, n)| (format!(",reader=\"{}\"", escape(g)), *n as f64)).collect();
     family(
@@ -87,7 +87,7 @@ fn collect(report: &Report, families: &mut Vec<Family>) {
     family(
         "ring_fill_ratio",
         "gauge",
-        "How full the ring is, judged by its slowest gate.",
+        "Fill level of the ring, measured at its slowest lossless reader.",
         &per_queue(&|q| q.ring_fill),
     );
     family(
@@ -197,7 +197,7 @@ fn metered(meter: &MeterReport, page: &mut Page<'_>) {
         ("missing", "Sequence numbers that were passed over.", t.missing),
         ("late", "Of these, sequence numbers that came after all.", t.late),
         ("duplicate", "Sequence numbers that had come already.", t.duplicate),
-        ("out_of_window", "Sequence numbers too far from the others to say anything.", t.out_of_window),
+        ("out_of_window", "Sequence numbers too far from the others to be classified.", t.out_of_window),
         ("restarts", "Sessions that began anew with another number.", t.restarts),
         ("evicted", "Sessions that had to make place for others.", t.evicted),
     ] {
@@ -216,12 +216,13 @@ fn metered(meter: &MeterReport, page: &mut Page<'_>) {
     );
     let mut family =
         |name: &str, kind: &str, help: &str, samples: &[(String, f64)]| page.family(name, kind, help, samples);
-    let odd: Vec<_> = meter.decode_errors.iter().map(|(odd, n)| (format!(",odd=\"{odd}\""), *n as f64)).collect();
+    let errors = meter.decode_errors.iter();
+    let errors: Vec<_> = errors.map(|(error, n)| (format!(",odd=\"{error}\""), *n as f64)).collect();
     family(
         "decode_errors_total",
         "counter",
         "Packets that are not decoded to their end (docs/reference/decoding.md).",
-        &odd,
+        &errors,
     );
     let egresses = |value: &dyn Fn(&SinkReport) -> u64| -> Vec<(String, f64)> {
         let each = meter.sinks.iter();
@@ -318,6 +319,6 @@ fn retention(kept: &RetentionReport, mut family: impl FnMut(&str, &str, &str, f6
         "Bytes of the volume that everything of the interface takes, files in work included.",
         kept.bytes as f64,
     );
-    let trouble = f64::from(u8::from(kept.trouble.is_some()));
-    family("retention_failing", "gauge", "1 while something that retention should do cannot be done.", trouble);
+    let is_failing = f64::from(u8::from(kept.trouble.is_some()));
+    family("retention_failing", "gauge", "1 while an operation of retention fails.", is_failing);
 }
