@@ -127,7 +127,7 @@ impl Retention {
     fn spawn(&self, name: &str, work: impl FnOnce(&Shared) + Send + 'static) -> Result<JoinHandle<()>, EngineError> {
         let shared = Arc::clone(&self.shared);
         let thread = std::thread::Builder::new().name(name.into()).spawn(move || work(&shared));
-        thread.map_err(|e| EngineError::Spawn(e))
+        thread.map_err(EngineError::Spawn)
     }
 
     /// Returns the report.

@@ -21,7 +21,7 @@ enum WorkerAccess {
     Own {
         worker: Worker,
         /// The worker's counters at the state transfer: the group keeps the earlier counts itself.
-        base: [u64; COUNTERS as usize],
+        base: Box<[u64; COUNTERS as usize]>,
     },
     /// A program with flow maps, on several queues.
     Shared {
@@ -34,7 +34,7 @@ enum WorkerAccess {
 impl Instance {
     /// Makes an instance with a worker of its own.
     pub fn new(context: QueueContext, worker: Worker) -> Self {
-        let access = WorkerAccess::Own { worker, base: [0; COUNTERS as usize] };
+        let access = WorkerAccess::Own { worker, base: Box::new([0; COUNTERS as usize]) };
         Self { context, scratch: Scratch::default(), access }
     }
 
@@ -105,7 +105,7 @@ impl Program for Instance {
         match (&mut self.access, &mut before.access) {
             (WorkerAccess::Own { worker, base }, WorkerAccess::Own { worker: before, .. }) => {
                 worker.transfer_state(before);
-                *base = *worker.counters();
+                **base = *worker.counters();
             }
             (WorkerAccess::Shared { handle, .. }, WorkerAccess::Shared { handle: before, .. }) => {
                 handle.take_over(before);
