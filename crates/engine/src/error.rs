@@ -66,7 +66,7 @@ impl fmt::Display for EngineError {
             }
             Self::Store(dir, e) => write!(
                 f,
-                "{}: cannot record there: {}; name a folder on a writable volume with --store",
+                "{}: cannot record there: {}; name a directory on a writable volume with --store",
                 dir.display(),
                 sys::advice::cause(e)
             ),

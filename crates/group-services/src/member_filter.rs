@@ -52,7 +52,7 @@ impl MemberFilter for Interpreted {
     fn matches(&self, packet: &Packet<'_>) -> bool {
         let (bytes, wire_len) = (packet.bytes, packet.wire_len);
         let outgoing = packet.desc.flags & flag::OUTGOING != 0;
-        self.filter.matches_way(bytes, wire_len, &Headers::of(bytes, wire_len, self.link_type), outgoing)
+        self.filter.matches_direction(bytes, wire_len, &Headers::of(bytes, wire_len, self.link_type), outgoing)
     }
 
     fn text(&self) -> &str {
@@ -88,7 +88,7 @@ mod tests {
     fn an_error_in_a_filter_names_its_position() {
         let error = |text, link| compile(text, link).err().expect("no filter").to_string();
         assert!(error("port nosuch0", 1).starts_with("`nosuch0` at column 6"));
-        assert!(error("tcp", 147).contains("this link type are not read"));
+        assert!(error("tcp", 147).contains("this link type are not decoded"));
         assert!(error("bytes > 5", 1).contains("netgrain flows"));
     }
 
@@ -101,7 +101,7 @@ mod tests {
         assert!(raw.matches(&Packet { desc: &desc, bytes: &web[14..], wire_len: 46 }));
         assert!(!raw.matches(&Packet { desc: &desc, bytes: &web, wire_len: 60 }));
         let refused = compile("vlan 5", link::LINUX_SLL).err().expect("an error").to_string();
-        assert!(refused.contains("no VLAN tag"), "{refused}");
+        assert!(refused.contains("VLAN tags are not supported"), "{refused}");
         let outbound = compile("outbound and tcp", link::ETHERNET).expect("a filter");
         for flags in [0, flag::OUTGOING] {
             let desc = Desc { flags, ..Desc::default() };

@@ -14,13 +14,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A hint for flow queries without result in a store that has flow records.
-pub const FLOW_TIME_HINT: &str = "a flow record is written once its flow has ended, packets are written at once";
+pub const FLOW_TIME_HINT: &str = "a flow record is written when its flow ends; packets are written at once";
 
 /// The source of flow records.
 pub enum RecordSource {
     /// A store.
     Store(PathBuf),
-    /// Files of IPFIX messages.
+    /// Files of IPFIX messages, Parquet files or captures.
     Files(Vec<PathBuf>),
     /// Messages from the network, received by a given interface.
     Network(SocketAddr, Option<String>),
@@ -28,7 +28,7 @@ pub enum RecordSource {
 
 /// A checked flow query.
 pub struct FlowQuery {
-    pub place: RecordSource,
+    pub source: RecordSource,
     pub from: Timestamp,
     pub to: Timestamp,
     /// The zone of printed times.
@@ -38,7 +38,7 @@ pub struct FlowQuery {
     pub plan: Option<Plan>,
     pub limit: Option<u64>,
     pub follow: bool,
-    /// The most that a record may be late with `--follow`, if given.
+    /// The maximum delay of a record with `--live`, if given.
     pub late: Option<Duration>,
     /// The ID of the only flow to select.
     pub id: Option<u64>,
@@ -64,7 +64,7 @@ impl FlowQuery {
         let of_flows =
             FlowFilter::parse(&words.join(" ")).map_err(|e| Failure::filter(&e).with(file_hint(&words).as_deref()))?;
         let (from, to) = args.when.interval(now, args.live)?;
-        let place = match (&args.store, args.from_multicast) {
+        let source = match (&args.store, args.from_multicast) {
             (Some(store), _) => {
                 inventory::check(store, &inventory::inventories(store)?, &args.interface)?;
                 RecordSource::Store(store.clone())
@@ -79,21 +79,21 @@ impl FlowQuery {
             return Err(Failure::Said("--every is for rankings: add --top, --group or --by".into()));
         }
         let fields = fields(args).filter(|_| of_flows.is_empty() && plan.is_none() && !follow);
-        Ok(Self { place, zone, from, to, of_flows, interfaces, plan, limit, follow, late, id: None, fields })
+        Ok(Self { source, zone, from, to, of_flows, interfaces, plan, limit, follow, late, id: None, fields })
     }
 
     /// A query for all records of one flow in a store.
     pub fn of_id(id: u64, store: &Path, from: Timestamp, to: Timestamp, interfaces: &[String]) -> Self {
         let of_flows = FlowFilter::default();
-        let (place, interfaces) = (RecordSource::Store(store.to_owned()), interfaces.to_vec());
+        let (source, interfaces) = (RecordSource::Store(store.to_owned()), interfaces.to_vec());
         let (plan, limit, follow, late) = (None, None, false, None);
         let zone = Zone::Utc;
-        Self { place, zone, from, to, of_flows, interfaces, plan, limit, follow, late, id: Some(id), fields: None }
+        Self { source, zone, from, to, of_flows, interfaces, plan, limit, follow, late, id: Some(id), fields: None }
     }
 
     /// The store, if the source is one.
     pub fn store(&self) -> Option<&Path> {
-        match &self.place {
+        match &self.source {
             RecordSource::Store(store) => Some(store),
             _ => None,
         }
@@ -103,39 +103,40 @@ impl FlowQuery {
     pub fn no_match_advice(&self) -> String {
         let filter = self.of_flows.to_string();
         let which = if filter.is_empty() { "flows".to_owned() } else { format!("flows of `{filter}`") };
-        let place = match &self.place {
+        let source = match &self.source {
             RecordSource::Store(store) => match inventory::inventories(store) {
-                Ok(shelves) => inventory::missing(store, &shelves, DataFileKind::Flows, &self.interfaces)
-                    .unwrap_or_else(|| {
-                        let has = inventory::print(&shelves, &self.interfaces, &self.zone);
+                Ok(found) => {
+                    inventory::missing(store, &found, DataFileKind::Flows, &self.interfaces).unwrap_or_else(|| {
+                        let has = inventory::print(&found, &self.interfaces, &self.zone);
                         format!("{} has {has}; {FLOW_TIME_HINT}", store.display())
-                    }),
-                Err(_) => format!("{} is empty by now", store.display()),
+                    })
+                }
+                Err(_) => format!("{} is empty now", store.display()),
             },
             RecordSource::Files(files) => match &files[..] {
-                [one] => format!("looked at {}", one.display()),
-                all => format!("looked at {} files", all.len()),
+                [one] => format!("searched {}", one.display()),
+                all => format!("searched {} files", all.len()),
             },
             RecordSource::Network(group, _) => format!("listened to {group}"),
         };
-        format!("no {which} {}; {place}", self.zone.interval_in_words(self.from, self.to))
+        format!("no {which} {}; {source}", self.zone.interval_in_words(self.from, self.to))
     }
 }
 
-/// The advice for a filter that has the name of a file in it.
+/// The advice for a filter that contains the name of a file.
 pub fn file_hint(words: &[&str]) -> Option<String> {
     let file = words.iter().find(|word| Path::new(word).is_file())?;
-    Some(format!("{file} is a file: use -r {file} in place of --store"))
+    Some(format!("{file} is a file: use -r {file} instead of --store"))
 }
 
-/// The plan of sums, if groups or totals are wanted.
+/// The plan of the sums, if groups or totals are requested.
 fn plan(args: &FlowsArgs) -> Result<Option<Plan>, Failure> {
     if args.group.is_empty() && args.top.is_none() && args.by.is_none() {
         return Ok(None);
     }
-    let refused = |what: &'static str| move |e| Failure::Said(format!("{what}: {e}"));
+    let failure = |flag: &'static str| move |e| Failure::Said(format!("{flag}: {e}"));
     let fields = match &args.group[..] {
-        [] => FLOW.iter().map(|word| Field::parse(word)).collect::<Result<Vec<_>, _>>().map_err(refused("--top"))?,
+        [] => FLOW.iter().map(|word| Field::parse(word)).collect::<Result<Vec<_>, _>>().map_err(failure("--top"))?,
         some => some.to_vec(),
     };
     let by = args.by.unwrap_or(Measure::Bytes);
@@ -147,20 +148,20 @@ fn plan(args: &FlowsArgs) -> Result<Option<Plan>, Failure> {
             .iter()
             .map(|word| Measure::parse(&word.replace('_', "-")))
             .collect::<Result<Vec<_>, _>>()
-            .map_err(refused("--fields"))?,
+            .map_err(failure("--fields"))?,
     };
-    // The seed of the hash is the current time in nanoseconds, which no sender of packets can know.
+    // The seed of the hash is the current time in nanoseconds, which a sender of packets cannot predict.
     let secret = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
-    let plan = Plan::new(&fields, &shown, by).map_err(refused("--group"))?.seed(base::hash::mix64(secret));
+    let plan = Plan::new(&fields, &shown, by).map_err(failure("--group"))?.seed(base::hash::mix64(secret));
     Ok(Some(match args.top {
         Some(n) => plan.keep(n as usize),
         None => plan,
     }))
 }
 
-/// Reads a flow ID as records show it: a number of 64 bits.
+/// Reads a flow ID as records have it: a number of 64 bits.
 pub fn id(text: &str) -> Result<u64, String> {
-    text.parse().map_err(|_| format!("{text:?} is not the id of a flow: write the number that `netgrain flows` shows"))
+    text.parse().map_err(|_| format!("{text:?} is not a flow ID: write the number that `netgrain flows` prints"))
 }
 
 /// The output fields of each record, as columns are named; `None` if all may be needed.
@@ -182,7 +183,7 @@ mod tests {
 
     #[test]
     fn the_fields_groups_and_filters_of_the_examples_exist() {
-        let mut seen = 0;
+        let mut tested = 0;
         for command in crate::verbs::examples::commands() {
             let crate::verbs::Command::Flows(args) = command else { continue };
             let ranked = plan(&args).unwrap_or_else(|e| panic!("{:?}: {e:?}", args.group)).is_some();
@@ -193,8 +194,8 @@ mod tests {
             let words: Vec<&str> = args.words.iter().map(String::as_str).filter(|w| !w.contains(".pcap")).collect();
             let words = words.join(" ");
             FlowFilter::parse(&words).unwrap_or_else(|e| panic!("{words}: {e}"));
-            seen += 1;
+            tested += 1;
         }
-        assert!(seen > 5, "{seen} examples");
+        assert!(tested > 5, "{tested} examples");
     }
 }
