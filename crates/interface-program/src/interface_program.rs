@@ -104,7 +104,7 @@ impl InterfaceProgram {
             (state.executable, report) = executable(&state.program, object.stages, report)?;
         }
         let prepared = self.prepare(&dispatcher, &object, &state.egresses, &mut report)?;
-        report.swap_ms = millis(dispatcher.exchange(prepared).map_err(|e| self.kernel_refusal(e))?);
+        report.swap_ms = millis(dispatcher.swap(prepared).map_err(|e| self.kernel_refusal(e))?);
         (state.report, state.may_lack_generation) = (report, object.is_evaluated_again);
         state.egress_indices = state.egresses.iter().map(Egress::index).collect();
         let State { kernel, program, .. } = &mut *state;
@@ -170,7 +170,7 @@ impl InterfaceProgram {
                 mailbox.post(user_part);
             }
             match (&dispatcher, prepared) {
-                (Some(dispatcher), Some(prepared)) => dispatcher.exchange(prepared),
+                (Some(dispatcher), Some(prepared)) => dispatcher.swap(prepared),
                 _ => Ok(Duration::ZERO),
             }
         });

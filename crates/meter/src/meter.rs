@@ -124,9 +124,9 @@ impl Worker {
                     let (from, run) = self.merge.run(reader, descs);
                     self.work.take(from, run, skipped);
                     self.merge.done(reader, descs);
-                    pause.something();
+                    pause.reset();
                 }
-                NextRun::Idle => std::thread::sleep(pause.nothing()),
+                NextRun::Idle => std::thread::sleep(pause.next_sleep()),
                 NextRun::End => break,
             }
             if due <= Instant::now() {
