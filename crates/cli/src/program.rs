@@ -2,7 +2,8 @@
 
 use crate::outcome::Failure;
 use clap::Args;
-use engine::{Capture, MapUsage, ProgramPlan, ProgramReport};
+use engine::Capture;
+use interface_program::{MapUsage, ProgramPlan, ProgramReport};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 

@@ -58,7 +58,7 @@ pub fn run(args: &RecordArgs) -> Result<Outcome, Failure> {
     }
     sys::say!("netgrain: {}", capture.memory_warning(&plan));
     if let Some(socket) = &plan.socket {
-        let groups = engine::groups_socket(&socket.path);
+        let groups = group_services::groups_socket(&socket.path);
         sys::say!("netgrain: listeners attach at {}, groups at {}", socket.path.display(), groups.display());
     }
     if let Some(report) = capture.report().program {

@@ -4,8 +4,8 @@
 use super::error::{ConfigError, suggestion};
 use super::value::{RawValue, Setting, quoted, raw_value};
 use base::units::parse_bytes;
-use engine::{GroupPlan, MemberPlan};
 use group::{FILE_BYTES_DEFAULT, PacketSink, Policy, WEIGHT_MAX};
+use group_services::{GroupPlan, MemberPlan};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -220,7 +220,10 @@ impl Group {
             }
             (None, None) => None,
         };
-        self.source.as_deref().map_or(Ok(()), engine::check_group_program).map_err(|e| format!("group.program: {e}"))
+        self.source
+            .as_deref()
+            .map_or(Ok(()), group_services::check_group_program)
+            .map_err(|e| format!("group.program: {e}"))
     }
 }
 

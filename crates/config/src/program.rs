@@ -1,6 +1,6 @@
 //! The packet program of the interfaces, read from a file.
 
-use engine::ProgramPlan;
+use interface_program::ProgramPlan;
 use std::path::Path;
 
 /// Reads the program from a file.

@@ -6,8 +6,9 @@ use super::value::Size;
 use crate::program::read_program;
 use crate::retention::RetentionRules;
 use crate::units::{MIN_RING, MIN_SEGMENT};
-use engine::{Destination, ProgramPlan};
 use filter::Filter;
+use interface_program::ProgramPlan;
+use meter::Destination;
 use std::net::ToSocketAddrs;
 use std::path::Path;
 use sys::privilege;
@@ -125,8 +126,8 @@ fn targets(config: &Config, found: &mut Vec<Problem>) {
     for (i, target) in targets.iter().enumerate() {
         let to = match Destination::parse(target) {
             Ok(to) => to,
-            Err(text) => {
-                report(text);
+            Err(e) => {
+                report(e.to_string());
                 continue;
             }
         };

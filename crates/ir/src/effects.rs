@@ -1,6 +1,7 @@
 //! The effects of the stages of a program. The offload placement ([`super::placement`]) depends on them.
 
 use super::{Block, End, FragmentScope, Inst, Layer, Meta, Program, Set, Var};
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// An effect of a stage.
@@ -127,6 +128,21 @@ impl Program {
     /// The effects of the whole program.
     pub fn effects(&self) -> Effects {
         self.blocks.iter().map(|b| self.effects_of_block(b)).fold(Effects::default(), Effects::with)
+    }
+
+    /// The counters that the program changes, in ascending order.
+    pub fn counters(&self) -> BTreeSet<u8> {
+        let counter = |inst: &Inst| match inst {
+            Inst::Count { counter, .. } => Some(*counter),
+            _ => None,
+        };
+        self.blocks.iter().flat_map(|b| &b.code).filter_map(counter).collect()
+    }
+
+    /// True if the program reads the direction of packets, and so may forward packets that this host sent.
+    pub fn reads_direction(&self) -> bool {
+        let reads = |inst: &Inst| matches!(inst, Inst::Meta { meta: Meta::Outgoing, .. });
+        self.blocks.iter().flat_map(|b| &b.code).any(reads)
     }
 
     fn effects_of_block(&self, block: &Block) -> Effects {

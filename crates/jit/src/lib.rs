@@ -46,6 +46,7 @@ mod memory;
 mod packet;
 mod refusal;
 mod specialisations;
+pub mod state_transfer;
 pub mod table;
 mod task;
 

@@ -46,6 +46,9 @@ pub mod flag {
 /// Bytes of one descriptor.
 pub const DESC_BYTES: usize = 32;
 
+/// The last timestamp that a nanosecond-pcap record can hold: its seconds have 32 bits.
+pub const TIMESTAMP_MAX: Timestamp = Timestamp::from_secs_nanos(u32::MAX as u64, 999_999_999);
+
 /// Bytes of the nanosecond-pcap record header that precedes each packet in the stream.
 pub const RECORD_HEADER: usize = 16;
 

@@ -17,12 +17,10 @@ use crate::signals;
 use base::units::{Rate, parse_rate, parse_span, show_count};
 use checker::Options;
 use clap::Args;
-use engine::{
-    Capture, EngineError, Format, MeterPlan, MeterReport, Plan, Report, Sent, Sink, SocketPlan, SourcePlan, StorePlan,
-    StoreSink,
-};
+use engine::{Capture, EngineError, Format, Plan, Report, Sent, SocketPlan, SourcePlan, StorePlan};
 use r#gen::Spec;
 use incident::{SCANNER, Scan};
+use meter::{MeterPlan, MeterReport, Sink, StoreSink};
 use queries::{LiveQuery, QueryRun};
 use scratch::Scratch;
 use std::io::Write;

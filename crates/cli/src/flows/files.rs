@@ -4,11 +4,11 @@
 use super::from_capture::{Captures, MeteredKind, is_capture};
 use super::names::Names;
 use crate::outcome::Failure;
-use engine::MadeOffline;
 use export::element::PEN;
 use export::file::Reader;
 use export::ipfix::Item;
 use flow::Record;
+use meter::MeterOutput;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -124,8 +124,8 @@ impl Opened {
         match &mut self.content {
             Content::Captures(captures) => loop {
                 match captures.next()? {
-                    Some(MadeOffline::Record(record)) => return Ok(Some(record)),
-                    Some(MadeOffline::Row(_)) => {}
+                    Some(MeterOutput::Record(record)) => return Ok(Some(record)),
+                    Some(MeterOutput::Row(_)) => {}
                     None => return Ok(None),
                 }
             },

@@ -5,8 +5,9 @@ use super::names::Names;
 use crate::outcome::Failure;
 use crate::run::plan;
 use crate::signals;
-use engine::{MadeOffline, MeterPlan, OfCapture, SourcePlan};
+use engine::SourcePlan;
 use filter::Filter;
+use meter::{MeterOutput, MeterPlan, OfflineMeter};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,7 +27,7 @@ pub struct Captures {
     /// The remaining ports, in order.
     ports: std::vec::IntoIter<SourcePlan>,
     wanted: MeteredKind,
-    open: Option<OfCapture>,
+    open: Option<OfflineMeter>,
     /// The number of ports opened so far.
     number: u16,
     labels: Vec<String>,
@@ -70,7 +71,8 @@ impl Captures {
             series: matches!(self.wanted, MeteredKind::Rows(_)),
             ..MeterPlan::new(self.number)
         };
-        self.open = Some(OfCapture::open(&source, &plan, filter).map_err(|e| e.to_string())?);
+        let (files, options) = source.files();
+        self.open = Some(OfflineMeter::open(&files, options, &plan, filter).map_err(|e| e.to_string())?);
         self.number += 1;
         Ok(())
     }
@@ -84,7 +86,7 @@ impl Captures {
     ///
     /// # Errors
     /// The error that ended a port early, after all readable records and rows were returned.
-    pub fn next(&mut self) -> Result<Option<MadeOffline>, String> {
+    pub fn next(&mut self) -> Result<Option<MeterOutput>, String> {
         loop {
             if self.stop.load(Ordering::Relaxed) {
                 self.open = None;
@@ -94,12 +96,12 @@ impl Captures {
             let made = open.next();
             // The meter makes both flow records and rows; the caller needs one data type.
             match (&made, &self.wanted) {
-                (Some(MadeOffline::Record(_)), MeteredKind::Rows(_)) => continue,
+                (Some(MeterOutput::Record(_)), MeteredKind::Rows(_)) => continue,
                 (Some(_), _) => return Ok(made),
                 (None, _) => {}
             }
-            open.read().remarks.iter().for_each(|remark| sys::say!("netgrain: {remark}"));
-            self.broken = self.broken.take().or(open.read().broken.clone());
+            open.result().warnings.iter().for_each(|warning| sys::say!("netgrain: {warning}"));
+            self.broken = self.broken.take().or(open.result().broken.clone());
             self.open = None;
             self.open_next()?;
         }

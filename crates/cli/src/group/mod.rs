@@ -372,7 +372,7 @@ impl ControlArgs {
     }
 
     fn paths(&self) -> impl Iterator<Item = PathBuf> {
-        let of = |interface: &String| engine::groups_socket(&engine::default_socket(interface));
+        let of = |interface: &String| group_services::groups_socket(&engine::default_socket(interface));
         let interfaces = if self.socket.is_some() { &[][..] } else { &self.interface };
         self.socket.iter().cloned().chain(interfaces.iter().map(of))
     }

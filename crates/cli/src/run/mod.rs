@@ -18,7 +18,8 @@ use crate::values::CpuList;
 use base::units;
 use clap::Args;
 use config::{Config, RawValue, RetentionRules};
-use engine::{Capture, MetricsServer, Observer, Pace, Plan, Report, Retention, RowRetention, Second};
+use engine::{Capture, MetricsServer, Observer, Plan, Report, Retention, Second};
+use meter::{Pace, RowRetention};
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -160,7 +161,7 @@ pub fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     let mut made = Vec::new();
     for (number, plan) in plans.iter().enumerate() {
         let egresses = |label: &str| sinks::sinks(&config, label, number as u16, &pace);
-        made.push(Capture::made(plan, &config.store.dir, egresses)?);
+        made.push(Capture::prepare(plan, &config.store.dir, egresses)?);
     }
     // Written after the interfaces are claimed: a run that is refused must not change the files of another run.
     keep_flow_lateness(&config, &plans)?;
@@ -174,7 +175,7 @@ pub fn run(args: &RunArgs) -> Result<Outcome, Failure> {
         }
         sys::say!("netgrain: {}", capture.memory_warning(plan));
         if let Some(socket) = &plan.socket {
-            let groups = engine::groups_socket(&socket.path);
+            let groups = group_services::groups_socket(&socket.path);
             sys::say!("netgrain: listeners attach at {}, groups at {}", socket.path.display(), groups.display());
         }
         if let Some(report) = capture.report().program {

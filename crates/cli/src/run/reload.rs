@@ -5,7 +5,8 @@ use super::{Port, RunArgs, configuration, plan, sinks};
 use crate::outcome::Failure;
 use crate::retain;
 use config::{Config, Group, KEYS, TakesEffect, contradictions_now};
-use engine::{Pace, Plan, Retention};
+use engine::{Plan, Retention};
+use meter::Pace;
 
 /// The name of group sections.
 const GROUP: &str = "group";
@@ -76,7 +77,7 @@ fn try_reload(
     for port in &*ports {
         for said in port.capture.reconcile_groups(&plan::groups(&next, ports.iter().map(|port| port.label.as_str()))) {
             done |= said.is_ok();
-            let (Ok(text) | Err(text)) = said;
+            let text = said.unwrap_or_else(|e| e.to_string());
             sys::say!("netgrain: {}: {text}", port.label);
         }
     }

@@ -1,8 +1,9 @@
 //! Text output of all data types: one line during the run, and the comparison of the data types at the end.
 
 use base::units::{show_bytes, show_count, show_si};
-use engine::{MeterReport, Report, TunnelReport};
+use engine::Report;
 use flow::EndReason;
+use meter::{MeterReport, TunnelReport};
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write};
 
@@ -190,7 +191,7 @@ mod tests {
         assert!(said.contains("\nnumbers of tunnels: 100 in 2 sessions, 7 missing, 3 of them late\n"), "{said}");
         assert!(!data_types(&MeterReport::default()).contains("tunnels"));
     }
-    use engine::SinkReport;
+    use meter::SinkReport;
 
     #[test]
     fn records_that_ended_before_their_time_are_shown_with_the_reason() {

@@ -1,8 +1,10 @@
 //! The sinks of flow records and rows: the store, and collectors.
 
 use crate::outcome::json;
+use columns::RetentionRules as ColumnRules;
 use config::{Age, Config, Size};
-use engine::{CollectorSink, ColumnRules, EngineError, Pace, RowRetention, RowRetentionRules, Sink, StoreSink};
+use engine::EngineError;
+use meter::{CollectorSink, Pace, RowRetention, RowRetentionRules, Sink, StoreSink};
 use std::io::{IsTerminal, Write};
 
 /// The common name of the sinks for collectors.
@@ -49,7 +51,7 @@ pub fn keeping(config: &Config, label: &str, as_json: bool) -> Result<Option<Row
             let _ = writeln!(std::io::stderr(), "{clear}netgrain: {text}");
         }
     };
-    RowRetention::start(store, label, rules(config), tell).map(Some)
+    Ok(Some(RowRetention::start(store, label, rules(config), tell)?))
 }
 
 /// The retention rules for flow records and rows.

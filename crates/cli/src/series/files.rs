@@ -6,11 +6,11 @@ use crate::flows::files::{Format, format, with_captures};
 use crate::flows::from_capture::{Captures, MeteredKind};
 use crate::flows::names::Names;
 use crate::outcome::Failure;
-use engine::MadeOffline;
 use export::element::PEN;
 use export::file::Reader;
 use export::ipfix::Item;
 use filter::Filter;
+use meter::MeterOutput;
 use series::{Direction, Row};
 use std::collections::HashMap;
 use std::fs::File;
@@ -69,8 +69,8 @@ fn captures(paths: &[PathBuf], filter: &Filter, warnings: &mut Vec<String>) -> R
     captures.name(&mut names);
     loop {
         match captures.next() {
-            Ok(Some(MadeOffline::Row(row))) => rows.push(row),
-            Ok(Some(MadeOffline::Record(_))) => {}
+            Ok(Some(MeterOutput::Row(row))) => rows.push(row),
+            Ok(Some(MeterOutput::Record(_))) => {}
             Ok(None) => return Ok((rows, names)),
             Err(error) => warnings.push(error),
         }
