@@ -1,7 +1,7 @@
 //! The reference interpreter. It defines the semantics of programs: every other back end must give the same results.
 //!
-//! The interpreter does not depend on verification: an unverified program may give a wrong result, but cannot cause
-//! undefined behaviour.
+//! The interpreter does not depend on verification: an unverified program may give a wrong result, but does not
+//! panic.
 
 mod table;
 
