@@ -68,7 +68,7 @@ impl fmt::Display for Refusal {
             }
             Self::TooLarge => f.write_str("the program is too large for native code; it can be interpreted"),
             Self::Map { name, capacity, error } => {
-                write!(f, "map {name:?}: no memory for {capacity} entries ({error}); make it smaller")
+                write!(f, "map {name:?}: no memory for {capacity} entries ({error}); reduce its capacity")
             }
             Self::Bug(what) => {
                 write!(f, "the compiler refused its input ({what}); please report this; the program can be interpreted")
