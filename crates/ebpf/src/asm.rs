@@ -81,7 +81,7 @@ impl Asm {
     /// The label is already placed.
     pub fn place(&mut self, label: Label) {
         let old = self.labels[label.0].replace(self.slots.len());
-        assert_eq!(old, None, "a label is placed once");
+        assert_eq!(old, None, "the label is already placed");
     }
 
     /// `dst = imm`

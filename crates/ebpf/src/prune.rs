@@ -5,8 +5,8 @@ use crate::asm::Asm;
 use crate::insn::{Insn, class, part};
 
 impl Asm {
-    /// Returns the code without unreachable instructions and jumps to the next instruction. Labels that are not placed
-    /// are left; [`Asm::finish`] reports them.
+    /// Removes unreachable instructions and jumps to the next instruction. Jumps to labels that are not placed remain;
+    /// [`Asm::finish`] reports them.
     pub fn prune(&mut self) {
         loop {
             let keep = self.needed();

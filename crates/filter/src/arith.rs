@@ -100,7 +100,7 @@ fn base(protocol: &str, at: &Offsets) -> Result<(Base, Option<Test>), &'static s
     })
 }
 
-/// Like [`base`], for an index that `anylink` modifies.
+/// Like [`base()`], for an index that `anylink` modifies.
 fn deep_base(protocol: &str, at: &Offsets) -> Result<(Base, Option<Test>), &'static str> {
     let network = Base::Network { may_begin: at.is_raw() };
     let transport = |number| (Base::Transport, Some(Test::Deep(AnyLinkTest::Protocol(None, number))));
