@@ -14,9 +14,10 @@ use sys::bpf::{self, LinkInfo};
 /// The part of the kernel in which an XDP program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XdpMode {
-    /// In the network driver, before the kernel allocates a socket buffer.
+    /// Native mode: the program runs in the network driver, before the kernel allocates a socket buffer.
     Native,
-    /// After the kernel has allocated a socket buffer. This mode works on every interface, but is slower.
+    /// Generic mode: the program runs after the kernel has allocated a socket buffer. This works on every interface,
+    /// but is slower.
     Generic,
 }
 
@@ -88,8 +89,8 @@ impl Link {
             };
             match bpf::link_xdp(program.as_fd(), ifindex, flags) {
                 Ok(fd) => return Ok(Self { fd, program, mode }),
-                // This error ends the search: in the other mode, the program could not be attached for the same reason,
-                // but the error of that attempt would be less specific.
+                // An error of this kind ends the search: in the other mode, the program could not be attached for the
+                // same reason, but the error of that attempt would be less specific.
                 Err(e) if matches!(e.kind(), io::ErrorKind::ResourceBusy | io::ErrorKind::AlreadyExists) => {
                     return Err(AttachError::Busy { error: e, program: bpf::linked_program(ifindex) });
                 }

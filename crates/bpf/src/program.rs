@@ -37,9 +37,10 @@ impl XdpAction {
 /// The kinds of frames that a program accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frames {
-    /// Only frames in a single buffer; some drivers refuse to attach such a program if the MTU is above about 3.5 kB.
+    /// The program accepts only frames in a single buffer; some drivers refuse to attach such a program if the MTU is
+    /// above about 3.5 kB.
     Linear,
-    /// Frames in a single buffer, and frames that span several buffers.
+    /// The program accepts frames in a single buffer, and frames that span several buffers.
     Fragmented,
 }
 

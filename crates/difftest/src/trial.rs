@@ -222,7 +222,7 @@ impl Trial {
         self.find(back_end).unwrap_or_else(|failure| panic!("{}", failure.report))
     }
 
-    /// Like [`Trial::run`], but returns a difference as an error.
+    /// Runs all cases like [`Trial::run`], but returns the first difference as an error.
     ///
     /// # Errors
     /// The first difference, with the failing case in reduced form.

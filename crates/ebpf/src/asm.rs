@@ -84,32 +84,32 @@ impl Asm {
         assert_eq!(old, None, "the label is already placed");
     }
 
-    /// `dst = imm`
+    /// Appends `dst = imm`
     pub fn mov(&mut self, dst: Reg, imm: i32) {
         self.alu(Alu::Mov, dst, imm);
     }
 
-    /// `dst = src`
+    /// Appends `dst = src`
     pub fn mov_reg(&mut self, dst: Reg, src: Reg) {
         self.alu_reg(Alu::Mov, dst, src);
     }
 
-    /// `dst op= imm`, 64 bits; the immediate is sign-extended.
+    /// Appends `dst op= imm` with 64 bits; the immediate is sign-extended.
     pub fn alu(&mut self, op: Alu, dst: Reg, imm: i32) {
         self.push(class::ALU64 | op as u8, dst, 0, 0, imm);
     }
 
-    /// `dst op= src`, 64 bits.
+    /// Appends `dst op= src`, 64 bits.
     pub fn alu_reg(&mut self, op: Alu, dst: Reg, src: Reg) {
         self.push(class::ALU64 | op as u8 | part::BY_REG, dst, src.number(), 0, 0);
     }
 
-    /// `dst op= src`, 32 bits; the upper half of `dst` becomes zero.
+    /// Appends `dst op= src` with 32 bits; the upper half of `dst` becomes zero.
     pub fn alu32_reg(&mut self, op: Alu, dst: Reg, src: Reg) {
         self.push(class::ALU | op as u8 | part::BY_REG, dst, src.number(), 0, 0);
     }
 
-    /// `dst op= imm`, 32 bits; the upper half of `dst` becomes zero.
+    /// Appends `dst op= imm` with 32 bits; the upper half of `dst` becomes zero.
     pub fn alu32(&mut self, op: Alu, dst: Reg, imm: i32) {
         self.push(class::ALU | op as u8, dst, 0, 0, imm);
     }
@@ -120,71 +120,72 @@ impl Asm {
         self.push(class::ALU | part::SWAP | part::BY_REG, dst, 0, 0, bits);
     }
 
-    /// `dst = value`, with all 64 bits; the instruction takes two slots.
+    /// Appends `dst = value`, with all 64 bits; the instruction takes two slots.
     pub fn wide(&mut self, dst: Reg, value: u64) {
         self.push(part::WIDE | class::LD, dst, 0, 0, value as u32 as i32);
         self.push(0, Reg::R0, 0, 0, (value >> 32) as i32);
     }
 
-    /// `dst = map`, the first argument of helpers that take a map; the instruction takes two slots. A loaded program
-    /// keeps the map alive; until the program is loaded, the caller must keep the descriptor of the map open.
+    /// Appends `dst = map`, the first argument of helpers that take a map; the instruction takes two slots. A loaded
+    /// program keeps the map alive; until the program is loaded, the caller must keep the descriptor of the map open.
     pub fn map(&mut self, dst: Reg, map: &impl AsFd) {
         self.push(part::WIDE | class::LD, dst, part::PSEUDO_MAP_FD, 0, map.as_fd().as_raw_fd());
         self.push(0, Reg::R0, 0, 0, 0);
     }
 
-    /// `dst` = the map that is bound to this slot when the program is loaded ([`Code::with_maps`]); the instruction
-    /// takes two slots.
+    /// Appends a load of the map that is bound to this slot when the program is loaded ([`Code::with_maps`]) into
+    /// `dst`; the instruction takes two slots.
     pub fn map_slot(&mut self, dst: Reg, slot: u16) {
         self.push(part::WIDE | class::LD, dst, part::PSEUDO_MAP_SLOT, 0, slot.into());
         self.push(0, Reg::R0, 0, 0, 0);
     }
 
-    /// `dst` = the address of the first value of the array map that is bound to this slot; the instruction takes two
-    /// slots.
+    /// Appends a load of the address of the first value of the array map that is bound to this slot into `dst`; the
+    /// instruction takes two slots.
     pub fn value_slot(&mut self, dst: Reg, slot: u16) {
         self.push(part::WIDE | class::LD, dst, part::PSEUDO_MAP_SLOT_VALUE, 0, slot.into());
         self.push(0, Reg::R0, 0, 0, 0);
     }
 
-    /// `dst = *(size *)(src + off)`
+    /// Appends `dst = *(size *)(src + off)`
     pub fn load(&mut self, size: Size, dst: Reg, src: Reg, off: i16) {
         self.push(class::LDX | part::MEM | size as u8, dst, src.number(), off, 0);
     }
 
-    /// `*(size *)(dst + off) = src`
+    /// Appends `*(size *)(dst + off) = src`
     pub fn store(&mut self, size: Size, dst: Reg, off: i16, src: Reg) {
         self.push(class::STX | part::MEM | size as u8, dst, src.number(), off, 0);
     }
 
-    /// `*(size *)(dst + off) = imm`
+    /// Appends `*(size *)(dst + off) = imm`
     pub fn store_imm(&mut self, size: Size, dst: Reg, off: i16, imm: i32) {
         self.push(class::ST | part::MEM | size as u8, dst, 0, off, imm);
     }
 
-    /// `lock *(size *)(dst + off) += src`; `size` is 4 or 8 bytes.
+    /// Appends `lock *(size *)(dst + off) += src`; `size` is 4 or 8 bytes.
     pub fn atomic_add(&mut self, size: Size, dst: Reg, off: i16, src: Reg) {
         self.push(class::STX | part::ATOMIC | size as u8, dst, src.number(), off, 0);
     }
 
-    /// Like [`Asm::atomic_add`]; in addition, `src` becomes the value from before the addition.
+    /// Appends the same addition as [`Asm::atomic_add`]; in addition, `src` becomes the value from before the addition.
     pub fn atomic_fetch_add(&mut self, size: Size, dst: Reg, off: i16, src: Reg) {
         self.push(class::STX | part::ATOMIC | size as u8, dst, src.number(), off, part::FETCH);
     }
 
-    /// `goto label`
+    /// Appends `goto label`
     pub fn jump(&mut self, label: Label) {
         self.jumps.push((self.slots.len(), label));
         self.push(class::JMP | part::ALWAYS, Reg::R0, 0, 0, 0);
     }
 
-    /// `if dst ? imm goto label`, 64 bits; the immediate is sign-extended.
+    /// Appends `if dst ? imm goto label`, with the condition for `?`; 64 bits are compared, and the immediate is
+    /// sign-extended.
     pub fn jump_if(&mut self, condition: Condition, dst: Reg, imm: i32, label: Label) {
         self.jumps.push((self.slots.len(), label));
         self.push(class::JMP | condition as u8, dst, 0, 0, imm);
     }
 
-    /// `if dst ? src goto label`, 64 bits.
+    /// Appends `if dst ? src goto label`, with the condition for `?`; 64 bits are compared.
     pub fn jump_if_reg(&mut self, condition: Condition, dst: Reg, src: Reg, label: Label) {
         self.jumps.push((self.slots.len(), label));
         self.push(class::JMP | condition as u8 | part::BY_REG, dst, src.number(), 0, 0);
@@ -308,7 +309,7 @@ mod tests {
         assert_eq!(offs, [2, 0, -3, 0]);
     }
 
-    /// In this test, the expected bytes were encoded by hand from the tables of RFC 9669.
+    /// The expected bytes of the test were encoded by hand from the tables of RFC 9669.
     #[test]
     fn encodings_match_rfc_9669() {
         type Case = (fn(&mut Asm), [u8; 8]);

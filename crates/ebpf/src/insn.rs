@@ -60,7 +60,7 @@ pub enum Size {
 /// Arithmetic operations (RFC 9669 section 4.1). `x / 0` is 0, and `x % 0` is `x`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-#[allow(missing_docs, reason = "the names are the operators")]
+#[allow(missing_docs, reason = "the variants have the names of the operations")]
 pub enum Alu {
     Add = 0x00,
     Sub = 0x10,
@@ -108,7 +108,7 @@ pub enum Condition {
 /// Kernel helpers that a program may call (`enum bpf_func_id`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
-#[allow(missing_docs, reason = "the names are the kernel's")]
+#[allow(missing_docs, reason = "the variants have the names of the kernel")]
 pub enum Helper {
     MapLookupElem = 1,
     MapUpdateElem = 2,
@@ -212,8 +212,8 @@ impl Insn {
         self.imm
     }
 
-    /// Both register numbers in the form of the second byte of an instruction: the destination in the low four bits,
-    /// the source in the high four bits.
+    /// The second byte of an instruction: the destination register in the low four bits, and the source register in the
+    /// high four bits.
     pub const fn regs(self) -> u8 {
         self.regs
     }

@@ -252,7 +252,7 @@ fn of_prim(prim: &Primitive, flow: &FlowTerms) -> bool {
         Primitive::Mpls(None) => flow.mpls.is_some(),
         Primitive::Mpls(label) => flow.mpls == label,
         Primitive::Flow(ref test) => of_record(test, flow),
-        // No other primitive is possible here, because the parser rejects them.
+        // Other primitives are not possible in a filter on flow records, because the parser rejects them.
         _ => false,
     }
 }

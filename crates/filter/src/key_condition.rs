@@ -13,7 +13,7 @@ use wire::{EtherType, IpProtocol};
 /// A necessary condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyCondition {
-    /// No condition: any frame may match the filter.
+    /// The filter yields no condition: any frame may match.
     Anything,
     /// The frame contains this address as source or destination (in ARP too).
     Host(IpAddr),
@@ -232,7 +232,8 @@ fn of_sum(sum: &ArithExpr, any: bool) -> KeyCondition {
     }
 }
 
-/// Without `anylink`, an index into a transport header such as `tcp[0]` reads only packets over IPv4.
+/// The condition for an index into a transport header, such as `tcp[0]`: without `anylink`, it reads only packets over
+/// IPv4.
 fn of_header(protocol: &str) -> KeyCondition {
     match protocol {
         "tcp" | "udp" | "sctp" | "pim" => IPV4,
@@ -256,7 +257,8 @@ fn of_protocol(version: Option<Version>, p: u32) -> KeyCondition {
     KeyCondition::all([number.map_or(KeyCondition::Anything, KeyCondition::Protocol), of_version(version)])
 }
 
-/// Only these ethertypes yield a condition, because [`wire::Headers`] parses no further ethertype behind them.
+/// Only IPv4, IPv6 and ARP yield a condition, because [`wire::Headers`] parses no further ethertype behind these
+/// ethertypes.
 fn of_ethertype(ethertype: u32) -> KeyCondition {
     match u16::try_from(ethertype).map(EtherType) {
         Ok(e @ (EtherType::IPV4 | EtherType::IPV6 | EtherType::ARP)) => KeyCondition::EtherType(e.0),
@@ -270,8 +272,8 @@ fn of_address4(within: Option<AddressProtocol>, address: u32, mask: u32) -> KeyC
         Some(AddressProtocol::Arp) => KeyCondition::EtherType(EtherType::ARP.0),
         Some(AddressProtocol::Rarp) | None => KeyCondition::Anything,
     };
-    // Only the leading ones of the mask are used. The condition is weaker than the test if the mask has further ones
-    // after a gap.
+    // Only the leading ones of the mask are used. If the mask has further ones after a zero, the condition is weaker
+    // than the test.
     let length = mask.leading_ones();
     let bits = if length == 0 { 0 } else { address >> (32 - length) << (32 - length) };
     let address = prefix(Ipv4Addr::from(bits).into(), length, 32).unwrap_or(KeyCondition::Anything);

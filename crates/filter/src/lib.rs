@@ -130,7 +130,8 @@ impl Filter {
         self.matches_direction(frame, wire_len, headers, false)
     }
 
-    /// Like [`Filter::matches`]; if `outgoing` is true, this host sent the frame.
+    /// True if the filter matches this frame, as for [`Filter::matches`]; `outgoing` is true if this host sent the
+    /// frame.
     #[inline]
     pub fn matches_direction(&self, frame: &[u8], wire_len: u32, headers: &Headers, outgoing: bool) -> bool {
         match self.programs.get(headers.link()) {

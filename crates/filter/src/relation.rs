@@ -62,7 +62,8 @@ impl Parser<'_> {
         level: usize,
     ) -> Result<Option<ArithExpr>, FilterError> {
         let Some(right) = self.sum(level)? else { return Ok(None) };
-        // Only literal numbers are checked here. The value of an expression is checked for each packet.
+        // The parser checks only literal divisors and shift counts. The value of an expression is checked for each
+        // packet.
         if let ArithExpr::Is(n) = right {
             match op {
                 Op::Div | Op::Rem if n == 0 => return Err(sign.error("division by 0")),

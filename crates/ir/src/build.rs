@@ -15,7 +15,7 @@ pub struct Builder {
     program: Program,
     /// For each label: the block that begins at the label, or `None` if the label is not placed yet.
     placed: Vec<Option<BlockId>>,
-    /// For each label, true if a jump refers to it.
+    /// For each label: true if a jump refers to the label.
     used: Vec<bool>,
     code: Vec<Inst>,
     /// True if execution can reach the instruction that is appended next.

@@ -14,7 +14,7 @@ pub struct Cost {
 }
 
 impl Program {
-    /// The cost of the whole program.
+    /// The cost of all blocks of the program.
     pub fn cost(&self) -> Cost {
         self.cost_of(0..self.blocks.len())
     }

@@ -125,7 +125,7 @@ impl Program {
             .fold(Effects::default(), Effects::with)
     }
 
-    /// The effects of the whole program.
+    /// The effects of all stages of the program.
     pub fn effects(&self) -> Effects {
         self.blocks.iter().map(|b| self.effects_of_block(b)).fold(Effects::default(), Effects::with)
     }

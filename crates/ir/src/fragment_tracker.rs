@@ -178,7 +178,7 @@ impl Shard {
                 entry.first = number;
                 return entry.number;
             }
-            // A different number shows that this is another datagram with the same identification.
+            // If a first fragment has a different number, it belongs to another datagram with the same identification.
             Some(entry) => {
                 *entry = Entry { number, first: number, since: now, ..*entry };
                 self.counts.replaced += 1;

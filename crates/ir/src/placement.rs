@@ -151,8 +151,8 @@ impl KernelPrefix {
         Ok(study)
     }
 
-    /// Like [`Self::of`], but also accepts a stage that leaves the decision about every packet to user space: in a
-    /// program that is specialised for a common case, the stage may still decide about other packets.
+    /// Like [`Self::of`], but also accepts stages that leave the decision about every packet to user space. A program
+    /// that is specialised for a common case may have such stages, although they decide about other packets.
     pub fn of_some(program: &Program, stages: usize) -> Result<Self, String> {
         let cut = program.stages.get(stages).map_or(program.blocks.len(), |s| s.first.0 as usize);
         let stops = stops(program, cut);

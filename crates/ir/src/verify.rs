@@ -341,30 +341,32 @@ impl fmt::Display for VerifyError {
         match self {
             Self::Empty => f.write_str("the program has no block"),
             Self::TooMany { what, have, most } => write!(f, "{have} {what}; at most {most} are possible"),
-            Self::Jump { block, to } => write!(f, "b{block} leads to b{to}, which is not a later block"),
+            Self::Jump { block, to } => write!(f, "block b{block} jumps to b{to}, which is not a later block"),
             Self::Undefined { block, reg } => {
-                write!(f, "b{block} reads r{}, which is not written on every path to it", reg.0)
+                write!(f, "block b{block} reads r{}, which is not written on every path to it", reg.0)
             }
             Self::Register { block, reg } => {
-                write!(f, "b{block} uses r{}, which is not among the declared registers", reg.0)
+                write!(f, "block b{block} uses r{}, which is not among the declared registers", reg.0)
             }
             Self::Unguarded { block, base, need, have } => {
                 let base = base.map_or_else(|| "the frame's start".to_owned(), |r| format!("r{}", r.0));
-                write!(f, "b{block} loads {need} bytes after {base}, but only {have} bytes were tested")
+                write!(f, "block b{block} loads {need} bytes after {base}, but only {have} bytes were tested")
             }
-            Self::Width { block, width } => write!(f, "b{block} loads {width} bytes at once; 1 to 8 are possible"),
+            Self::Width { block, width } => {
+                write!(f, "block b{block} loads {width} bytes at once; 1 to 8 are possible")
+            }
             Self::Missing { block, table, index } => {
-                write!(f, "b{block} refers to entry {index} of {table}, which does not exist")
+                write!(f, "block b{block} refers to entry {index} of {table}, which does not exist")
             }
             Self::KeyWords { block, map, have, need } => {
-                write!(f, "b{block} uses a key of {have} words for map {map}, which declares {need}")
+                write!(f, "block b{block} uses a key of {have} words for map {map}, which declares {need}")
             }
             Self::Map { map, why } => write!(f, "map {map}: {why}"),
             Self::Value { block, var, value } => {
-                write!(f, "b{block} sets {var:?} to {value}, which the record cannot hold")
+                write!(f, "block b{block} sets {var:?} to {value}, which the record cannot hold")
             }
             Self::Stages => f.write_str("the stages are out of order"),
-            Self::Crossing { block, to } => write!(f, "b{block} leads to b{to}, which is inside another stage"),
+            Self::Crossing { block, to } => write!(f, "block b{block} jumps to b{to}, which is inside another stage"),
             Self::Set { set } => write!(f, "set {set} has ranges that overlap or are out of order"),
         }
     }

@@ -53,8 +53,8 @@ use std::collections::HashMap;
 pub(crate) enum Task {
     /// Evaluates packets.
     Evaluate = 0,
-    /// Like `Evaluate`, but begins with the record that the verdict contains, because the first stages of the program
-    /// ran elsewhere.
+    /// Like `Evaluate`, but execution begins with the record in the verdict, because the first stages of the program
+    /// ran elsewhere, for example in the kernel.
     Resume,
     /// Announces the keys that the evaluation will look up in flow maps.
     Prefetch,

@@ -40,7 +40,8 @@ struct Shared {
 #[derive(Debug)]
 #[expect(clippy::vec_box, reason = "the code has addresses of what is in them")]
 struct Native {
-    /// This field precedes `forms`, so that it is dropped first: the code contains addresses of the sets in `forms`.
+    /// The machine code. The field precedes `forms` and is thus dropped first, because the code contains addresses of
+    /// the sets in `forms`.
     code: Code,
     /// The specialisations from which the code was compiled. They are boxed, because the code contains addresses of
     /// their sets.
@@ -109,8 +110,8 @@ impl Executable {
         Self::compiled(program, None, clock)
     }
 
-    /// Like [`Executable::native`]. In addition, workers can evaluate packets whose first `stages` stages ran
-    /// elsewhere, for example in the kernel ([`Worker::resume`]).
+    /// Compiles the program like [`Executable::native`]. In addition, workers can evaluate packets whose first `stages`
+    /// stages ran elsewhere, for example in the kernel ([`Worker::resume`]).
     ///
     /// # Errors
     /// As for [`Executable::native`].

@@ -300,7 +300,7 @@ impl Table {
                 if self.slots[slot + at::TAG] != tag {
                     slot = self.after(slot);
                 } else if self.expiry.has_reached(stamp, now) {
-                    // After the removal, another entry may be in this slot, so the loop visits the slot again.
+                    // The removal of an entry may move another entry into this slot, so the loop visits the slot again.
                     self.remove(slot);
                 } else {
                     self.oldest.push(Reverse((stamp, tag)));
@@ -391,7 +391,7 @@ mod tests {
         let mut model = ::ir::interp::Table::new(&map);
         let mut now: u64 = 1000;
         for step in 0..20_000 {
-            // In this random walk the time mostly increases, sometimes by a large step, and sometimes decreases.
+            // In the random walk, the time mostly increases, sometimes by a large step, and sometimes decreases.
             now = match prng.below(20) {
                 0 => now.saturating_sub(prng.below(30)),
                 1 => now + prng.below(200),

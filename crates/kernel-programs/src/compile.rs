@@ -143,8 +143,8 @@ fn first_stages(program: &Program, stages: usize, request: &EmitOptions) -> Resu
     if request.metadata == Metadata::None && decided(&head, &prefix).any(acts) {
         return Err(Refusal::NoMetadata);
     }
-    // Here, instructions after an operation that the kernel cannot perform count too: if that operation serves only the
-    // record, it is removed below, and the kernel reaches the instructions after it.
+    // The search for instructions with effects includes instructions after an operation that the kernel cannot perform:
+    // if that operation serves only the record, it is removed below, and the kernel reaches the instructions after it.
     let mut all = head.blocks.iter().flat_map(|b| &b.code);
     let (acts, sets) = (all.clone().any(acts), all.any(|i| matches!(i, Inst::Set { .. })));
     let metadata = match request.metadata {
@@ -612,8 +612,8 @@ impl<'a> Emitter<'a> {
                 self.asm.store_imm(Size::H, R::R10, frame::fact::SINK, i32::from(*device) + 2);
             }
             Inst::Kernel => self.asm.store_imm(Size::H, R::R10, frame::fact::SINK, 1),
-            // No code is needed: a program in the kernel stops before a log instruction, and `plain` has replaced
-            // fragment tracking.
+            // Log instructions and fragment tracking need no code: a program in the kernel stops before a log
+            // instruction, and `plain` has replaced fragment tracking.
             Inst::Log(_) | Inst::Datagram { .. } => (),
         }
     }
@@ -640,8 +640,8 @@ impl<'a> Emitter<'a> {
                 self.asm.load(Size::W, R::R0, R::R1, context::RX_QUEUE_INDEX);
                 self.write(to, R::R0);
             }
-            // No code is needed: `plain` has replaced the constants among these facts, and a program in the kernel
-            // stops before the other facts.
+            // The other facts need no code: `plain` has replaced those that are constant, and a program in the kernel
+            // stops before the others.
             Meta::Port
             | Meta::Rss
             | Meta::Sequence

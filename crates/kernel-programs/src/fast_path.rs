@@ -1,7 +1,7 @@
 //! Fast paths for packets of a [`CommonCase`]: untagged Ethernet, IPv4 without options or IPv6 without extension
 //! headers, no fragment, and a complete TCP or UDP header of minimal length.
 //!
-//! In such a packet all offsets are constants, so about a dozen comparisons replace the header parser
+//! In a packet of a common case all offsets are constants, so about a dozen comparisons replace the header parser
 //! ([`super::parse_headers`]). The program after these comparisons is specialised for the known values; of `ip >->
 //! steer_flow`, for example, no further instruction remains. If a comparison fails, the header parser parses the packet
 //! as usual. Both paths must give the same result; the random packets of `crates/bpf/tests` use both paths.

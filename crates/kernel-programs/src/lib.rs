@@ -72,8 +72,8 @@ pub struct EmitOptions {
 /// The kind of metadata that the program writes before a packet for user space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Metadata {
-    /// No metadata, because some drivers do not permit a program to write before a frame. User space then evaluates
-    /// every packet from the first stage on, and programs that count or use maps are refused.
+    /// No metadata, because some drivers do not permit a program to write before a frame. Without metadata, user space
+    /// evaluates every packet from the first stage on, and programs that count or use maps are refused.
     None,
     /// The verdict record after the stages in the kernel, for every packet.
     Full,

@@ -83,7 +83,7 @@ impl Emitter<'_> {
         if self.needs.vlan {
             self.asm.store_imm(Size::H, R::R10, fact::VLAN, 0);
         }
-        // These are the values of the facts for frames without IP.
+        // Initialises the facts with the values for frames without IP.
         self.asm.store_imm(Size::W, R::R10, fact::FAMILY, 0);
         self.there(FRAME, ETHERNET);
         self.asm.load(Size::H, HEADER, FRAME, ETHERNET - 2);
@@ -135,7 +135,7 @@ impl Emitter<'_> {
         let (v4, v6) = (self.asm.label(), self.asm.label());
         self.asm.jump_if(Condition::Eq, R::R5, EtherType::IPV4.0.into(), v4);
         self.asm.jump_if(Condition::Eq, R::R5, EtherType::IPV6.0.into(), v6);
-        // After a length field, a SNAP header with an ethertype may follow.
+        // If the ethertype field contains a length, a SNAP header with an ethertype may follow.
         self.asm.jump_if(Condition::Lt, R::R5, MIN_TYPE, self.exits.undecided);
         if self.needs.inner {
             self.asm.jump_if(Condition::Ne, R::R5, EtherType::ARP.0.into(), self.exits.undecided);
@@ -289,7 +289,7 @@ impl Emitter<'_> {
         }
         self.asm.load(Size::B, R::R1, R::R10, fact::FRAGMENT);
         self.asm.jump_if(Condition::Eq, R::R1, 0, next);
-        // No header follows the fragment header of a fragment.
+        // In a fragment, no further header follows the fragment header.
         for kind in extensions() {
             self.asm.jump_if(Condition::Eq, PROTOCOL, kind.into(), out);
         }

@@ -35,15 +35,16 @@ impl<M: Machine> Both<M> {
     fn new(ir: &Ir, metadata: Metadata, load: impl Fn(Object) -> Option<M>) -> Result<Option<Self>, Refusal> {
         let object = emit(ir, &EmitOptions { metadata, ..OPTIONS })?;
         let head = ir.split(object.stages).0;
-        // Without full metadata, user space evaluates packets that pass again from the first stage on, so the kernel
-        // must not change a counter or a map.
+        // If packets do not carry the full record, user space evaluates them again from the first stage on, so the
+        // kernel must not change a counter or a map.
         let has_effects = head.effects().has(Effect::Count) || head.effects().has(Effect::MapWrite);
         assert!(object.metadata == Metadata::Full || !has_effects, "{head}");
         let memory = ProgramState::of(&head, OPTIONS.hash_key);
         Ok(load(object).map(|kernel| Self { head, kernel, memory, last: 0, sweeps: true }))
     }
 
-    /// Runs one packet in both and compares the results; returns true if the kernel decided about the packet.
+    /// Runs one packet in the machine and in the interpreter, and compares the results; returns true if the kernel
+    /// decided about the packet.
     fn run(&mut self, frame: &[u8], time: u64, context: &dyn Fn() -> String) -> bool {
         if self.sweeps && self.head.maps.iter().any(|m| m.expiry != Expiry::Never) {
             (0..self.head.maps.len()).for_each(|m| drop(self.kernel.entries(&self.head, m, time)));
@@ -237,7 +238,7 @@ fn typical<M: Machine>(test: &str, load: impl Fn(Object) -> Option<M>) {
     }
 }
 
-/// This program has more address sets than a kernel program may have maps.
+/// The program of this test has more address sets than a kernel program may have maps.
 #[test]
 fn seventy_stages_with_address_sets_run_in_the_kernel() {
     let test = "seventy_stages_with_address_sets_run_in_the_kernel";

@@ -57,8 +57,8 @@ fn a_test_run_rejects_a_frame_below_14_bytes() {
     assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
 }
 
-/// This program exchanges the first bytes of the source and destination MAC addresses in frames with one ethertype, and
-/// passes other frames unchanged.
+/// The test program exchanges the first bytes of the source and destination MAC addresses in frames with one ethertype,
+/// and passes other frames unchanged.
 #[test]
 fn a_program_reads_writes_and_decides() {
     let swap = code(|asm| {

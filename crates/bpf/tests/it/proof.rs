@@ -223,7 +223,8 @@ fn without_space_for_metadata_the_results_agree_with_the_model() {
         let report = trial.run(&SplitBackEnd { name: "a driver without metadata space", metadata, load, silent: true });
         eprintln!("{metadata:?}: {report:?}");
         let Report { cases, ran, packets, first_half, .. } = report;
-        // With full metadata, the kernel must leave every packet undecided, because no packet can carry its record.
+        // Packets that must carry the full record do not fit without space for metadata, so the kernel must leave every
+        // packet undecided.
         let enough = if metadata == Metadata::Full { first_half == 0 } else { first_half > packets / 10 };
         assert!(ran > cases / 4 && enough, "{ran} of {cases} ran, {first_half} of {packets} packets decided");
     }

@@ -76,7 +76,7 @@ impl<T: Copy + PartialEq> FragmentInfo<T> {
                 known.first = Some(own);
                 known.target
             }
-            // A different value shows that this is another datagram with the same identification.
+            // If a first fragment has a different value, it belongs to another datagram with the same identification.
             (_, _, own) => {
                 self.0.insert(of, TrackedDatagram { target: own, first: Some(own), since: now });
                 own

@@ -74,7 +74,7 @@ fn headers_that_the_index_does_not_parse_yield_no_condition() {
     let tagged = KeyCondition::All(vec![KeyCondition::Vlan(Some(5)), KeyCondition::Host("10.0.0.1".parse().unwrap())]);
     assert_eq!(need("vlan 5 and host 10.0.0.1"), tagged);
     assert_eq!(need("anylink vlan 5 and anylink host 10.0.0.1"), tagged);
-    // Here `tcp` follows more VLAN tags than the header parser skips.
+    // In this filter, `tcp` follows more VLAN tags than the header parser skips.
     let nine = format!("{} and tcp", ["vlan"; 8].join(" and "));
     assert_eq!(need(&nine), KeyCondition::Vlan(None));
 }

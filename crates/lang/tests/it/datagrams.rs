@@ -211,7 +211,7 @@ fn a_reused_identification_begins_a_new_datagram() {
     for (frame, hash) in [(tcp(300)[0].clone(), hashes[0]), (other(300), hashes[1])] {
         assert!(fragments(&frame, 1, 96).iter().all(|part| w.hash(part) == hash));
     }
-    // After a time of `TIMEOUT`, fragments of the datagram are no longer recognised.
+    // When `TIMEOUT` has passed, fragments of the datagram are no longer recognised.
     let later = &fragments(&other(300), 1, 96)[1];
     w.time += TIMEOUT;
     assert_eq!(w.hash(later), hashes[1]);
@@ -373,7 +373,7 @@ fn later_fragments_of_a_tunnel_have_the_key_of_the_outer_packet() {
         );
         let marks: Vec<u32> = parts[1..].iter().map(|part| w.run(part).mark).collect();
         assert_eq!(marks[..2], [1, 2], "{name}: the later fragments belong to the flow of the outer packet");
-        // Here the inner packet is fragmented, so its fragments belong to the inner flow.
+        // If the inner packet is fragmented, its fragments belong to the inner flow.
         let marks: Vec<u32> = fragments(inner, 7, 320).iter().map(|part| w.run(&encapsulate(part)).mark).collect();
         assert_eq!(marks, [3, 4], "{name}");
     }

@@ -74,7 +74,7 @@ impl Ports {
         match self.0.get_mut(&key).filter(|d| k.time - d.since <= 30_000_000_000) {
             Some(d) if is_later => return d.all,
             Some(d) if d.first.is_none_or(|first| first == own) => {
-                // This may be the first fragment of another datagram with the same identification and ports.
+                // The fragment may be the first fragment of another datagram with the same identification and ports.
                 d.since = if d.first.is_some() { k.time } else { d.since };
                 d.first = Some(own);
                 return d.all;

@@ -26,7 +26,7 @@ fn check(test: &str, file: &str, expected: impl FnMut(&ParsedFrame) -> Expected)
     check_frames(test, file, generated(&mut Prng::new(testkit::seed(test)), 20_000), expected)
 }
 
-/// Like [`check`], but with the given frames instead of generated frames.
+/// Runs an example like [`check`], but on the given frames instead of generated frames.
 fn check_frames(
     test: &str,
     file: &str,

@@ -292,7 +292,8 @@ impl Generator<'_> {
             }
             _ => {
                 let (a, b, op) = (self.read(), self.operand(), pick(self.prng, &OPS));
-                // Sometimes overwrites a register, which invalidates the bounds tests and constants that refer to it.
+                // Sometimes emits an instruction that overwrites a register. The bounds tests and constants of the old
+                // value are then invalid.
                 let to = if self.prng.below(4) == 0 { a } else { self.b.reg() };
                 self.b.push(Inst::Op { to, op, a, b });
                 to
