@@ -378,7 +378,11 @@ fn compared(compiled: &CompiledCase, packets: &[Packet], back_end: &dyn BackEnd)
     let mut memories = vec![ProgramState::default(); state.len()];
     let mut agreed = AgreementCounts { packets: packets.len(), ..AgreementCounts::default() };
     if seen.len() != packets.len() {
-        return TrialResult::Differs(format!("the back end returned {} results for {} packets", seen.len(), packets.len()));
+        return TrialResult::Differs(format!(
+            "the back end returned {} results for {} packets",
+            seen.len(),
+            packets.len()
+        ));
     }
     for (i, (packet, seen)) in packets.iter().zip(&seen).enumerate() {
         let (head, rest) = stages.split_at(if seen.first_half { first } else { 0 });

@@ -38,7 +38,7 @@ struct Shared {
 }
 
 #[derive(Debug)]
-#[expect(clippy::vec_box, reason = "the code has addresses of what is in them")]
+#[expect(clippy::vec_box, reason = "the code contains the addresses of the boxed values")]
 struct Native {
     /// The machine code. The field precedes `forms` and is thus dropped first, because the code contains addresses of
     /// the sets in `forms`.
@@ -242,7 +242,10 @@ pub struct Worker {
 #[derive(Debug)]
 enum State {
     Native {
-        #[expect(clippy::vec_box, reason = "the code holds their addresses, and a swap moves the boxes between lists")]
+        #[expect(
+            clippy::vec_box,
+            reason = "the code contains the addresses of the tables, and a swap moves the boxes between lists"
+        )]
         tables: Vec<Box<Table>>,
         counters: Box<[u64; COUNTERS as usize]>,
         hash_key: u64,
@@ -273,7 +276,7 @@ impl Worker {
     }
 
     fn run(&mut self, task: Task, packets: &mut [Packet<'_>], verdicts: &mut [Verdict]) {
-        assert_eq!(packets.len(), verdicts.len(), "one verdict for each packet");
+        assert_eq!(packets.len(), verdicts.len(), "there must be one verdict for each packet");
         self.acts.clear();
         self.traces.clear();
         let shared = &*self.executable.shared;
@@ -322,7 +325,7 @@ impl Worker {
                     self.traces.extend(outcome.traces);
                 }
             }
-            (State::Native { .. }, None) => unreachable!("a worker's state matches its executable"),
+            (State::Native { .. }, None) => unreachable!("the worker has the kind of state that its executable needs"),
         }
     }
 

@@ -79,7 +79,7 @@ impl Matcher {
     /// # Panics
     /// `matched` and `frames` have different lengths.
     pub fn matches(&self, frames: &[Frame<'_>], matched: &mut [u8]) {
-        assert_eq!(frames.len(), matched.len(), "one result for each frame");
+        assert_eq!(frames.len(), matched.len(), "there must be one result for each frame");
         self.code.matches(frames, matched);
     }
 }

@@ -19,7 +19,7 @@ impl JITMemoryProvider for Memory {
     fn allocate(&mut self, size: usize, align: u64, kind: JITMemoryKind) -> io::Result<*mut u8> {
         if !matches!(kind, JITMemoryKind::Executable) {
             // Compiled programs have no data sections: their data is in the context.
-            return Err(io::Error::new(io::ErrorKind::Unsupported, "memory for data beside code"));
+            return Err(io::Error::new(io::ErrorKind::Unsupported, "the module requests memory for data"));
         }
         let align = align as usize;
         let room = self.parts.last_mut().and_then(|part| part.take(size, align));
@@ -32,9 +32,9 @@ impl JITMemoryProvider for Memory {
                 place
             }
         };
-        place
-            .map(|p| p.as_ptr())
-            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "an alignment above a page"))
+        place.map(|p| p.as_ptr()).ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidInput, "the module requests an alignment greater than a page")
+        })
     }
 
     unsafe fn free_memory(&mut self) {

@@ -129,7 +129,7 @@ impl Run<'_> {
             }
             Prop::Op(of, op, by) => {
                 let value = self.property(of, scope)?;
-                assert_eq!(*op, Op::And, "the function table uses no other operation");
+                assert_eq!(*op, Op::And, "properties in the function table use only the operation `and`");
                 Some(value & by)
             }
         }
@@ -146,7 +146,7 @@ impl Run<'_> {
         let of = |protocols: &[u8], at, size| view.above(&ip, at, size).filter(|_| protocols.contains(&ip.protocol));
         let tcp_or_udp = |tcp: bool| if tcp { &[6_u8] } else { &[17_u8] };
         match field {
-            F::EtherType => unreachable!("the caller handles the ethertype"),
+            F::EtherType => unreachable!("the caller evaluates the ethertype field"),
             F::IpProtocol => Some(ip.protocol.into()),
             F::IpTos if ip.version == 6 => Some(view.number(ip.at, 2)? >> 4 & 0xff),
             F::IpTos => four(1, 1),
