@@ -17,16 +17,16 @@ use std::fmt;
 use std::io;
 use std::ops::Range;
 
-/// Programs that read a packet file without the index.
+/// Commands that read a packet file without its index; error messages recommend them.
 const READERS: &str = "capinfos, tcpdump -r";
 
 /// An index in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Index {
-    /// The properties of the whole packet file.
+    /// The properties of the packet file.
     pub header: Header,
-    /// The blocks, in order. In a sealed index, all filters of a kind have one size, which may differ from their sizes
-    /// while the index grew.
+    /// The blocks, in order. In a sealed index, all filters of a kind have the same size; in a growing index, the sizes
+    /// may differ.
     pub entries: Vec<Entry>,
     /// The end of the index.
     pub tail: Tail,
@@ -35,22 +35,23 @@ pub struct Index {
 /// The end of an index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tail {
-    /// The index is sealed: the packet file is complete.
+    /// The index is sealed, so the packet file is complete.
     Complete(Footer),
-    /// The index is growing, or was when the recorder died.
+    /// The index is growing, or was growing when the recorder ended unexpectedly.
     Open {
-        /// Offset in the index at which the valid entries of full blocks end.
+        /// Offset in the index at which the chain of valid entries of full blocks ends.
         at: usize,
-        /// Offset of the first invalid entry: it is being written at this moment, or is damaged.
+        /// Offset of the first invalid entry, which is being written at this moment or is damaged; `None` if all
+        /// entries are valid.
         broken: Option<u64>,
-        /// True if the torn entry was the block's only index entry.
+        /// True if an entry is torn and was the only entry of its block.
         torn: bool,
-        /// Earlier entries of the same blocks, with fewer packets: the newest first.
+        /// Entries that later entries of the same block replaced, with fewer packets; the newest first.
         earlier: Vec<Entry>,
     },
 }
 
-/// The properties of a complete packet file.
+/// The properties of a complete packet file, from the summary of its sealed index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Footer {
     /// Length of the packet file.
@@ -59,9 +60,9 @@ pub struct Footer {
     pub end: Timestamp,
     /// Number of entries.
     pub entries: u32,
-    /// The ledger rows: the sum of the entries' rows.
+    /// The ledger rows of the file: the sum of the rows of all entries.
     pub rows: Rows,
-    /// Bytes of the packet file that must be read before the records of any block.
+    /// Byte ranges of the packet file that a query must read before the records of any block.
     pub context: Vec<Range<u64>>,
 }
 
@@ -137,7 +138,7 @@ impl Index {
     /// # Errors
     /// If the header is invalid, a part of a sealed index is damaged, or its parts contradict each other.
     pub fn parse(bytes: &[u8]) -> Result<Self, IndexError> {
-        // A read from a slice cannot fail, so any other error means that the slice ends too early.
+        // A read from a slice cannot fail, so an error without an [`IndexError`] means that the slice ends too early.
         Self::read(&bytes).map_err(|e| e.downcast().unwrap_or(IndexError::Damaged { part: "end" }))
     }
 
@@ -172,7 +173,7 @@ impl Sets {
     }
 }
 
-/// Reads up to `len` bytes from `offset` on; fewer only at the end of the source.
+/// Reads `len` bytes from `offset` on, or fewer if the source ends before.
 pub(crate) fn up_to(source: &impl ReadAt, offset: u64, len: usize) -> io::Result<Vec<u8>> {
     let mut buffer = vec![0; len];
     let read = source.read_at(&mut buffer, offset)?;
@@ -192,13 +193,13 @@ pub(crate) fn read_header(source: &impl ReadAt) -> io::Result<(Header, Layout, u
     Ok((header, layout, length))
 }
 
-/// The summary that begins at `at`.
+/// Reads the summary that begins at offset `at`.
 pub(crate) fn read_summary(source: &impl ReadAt, at: usize) -> io::Result<(Summary, SubBlockIndex)> {
     let damaged = IndexError::Damaged { part: "summary" };
     let head = up_to(source, at as u64, sealed::HEAD)?;
     let length = Summary::length(&head).ok_or(damaged)?;
     let (summary, places) = Summary::parse(&up_to(source, at as u64, length)?).ok_or(damaged)?;
-    // An index that is shorter than when it was written is incomplete, even if all its parts are valid.
+    // An index whose length differs from the length in its summary is incomplete, even if all its parts are valid.
     if source.size()? != places.size {
         return Err(IndexError::Damaged { part: "end" }.into());
     }
@@ -216,7 +217,8 @@ fn sealed(source: &impl ReadAt, header: Header, at: usize) -> io::Result<Index> 
         if groups == 0 {
             continue;
         }
-        // The memory grows with the stripes read: a forged number of groups is detected by the first wrong checksum.
+        // Memory is allocated stripe by stripe: a forged number of groups ends at the first wrong checksum, before it
+        // causes a large allocation.
         sets.iter_mut().for_each(|s| s.0[kind] = Set::NONE);
         for i in 0..u64::from(groups) {
             let length = sealed::stripe(blocks);
@@ -256,7 +258,7 @@ fn sealed(source: &impl ReadAt, header: Header, at: usize) -> io::Result<Index> 
     checked(header, entries, summary)
 }
 
-/// Replaces sets without any bit by the empty set.
+/// Replaces each set in which no bit is set by the empty set.
 fn empty_as_none(mut sets: Sets) -> Sets {
     for set in &mut sets.0 {
         if matches!(&*set, Set::Groups(groups) if groups.iter().all(|g| *g == [0; 4])) {
@@ -280,7 +282,7 @@ pub(crate) fn read_parts(
     Ok(out)
 }
 
-/// The ledger rows of a block, from this byte range.
+/// Reads the ledger rows of a block from this byte range, which is relative to the first ledger row.
 pub(crate) fn read_rows(source: &impl ReadAt, places: &SubBlockIndex, at: Range<u64>) -> io::Result<Rows> {
     let damaged = IndexError::Damaged { part: "ledger rows" };
     let length = (at.end - at.start) as usize;
@@ -308,4 +310,4 @@ fn checked(header: Header, entries: Vec<Entry>, summary: Summary) -> io::Result<
     Ok(Index { header, entries, tail: Tail::Complete(footer) })
 }
 
-const _: () = assert!(KINDS == 8, "the drawing of the layout has eight key kinds");
+const _: () = assert!(KINDS == 8, "the layout in the documentation of sealed.rs and entry.rs has eight key kinds");
