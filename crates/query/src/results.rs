@@ -7,21 +7,21 @@ use base::{Tally, Timestamp};
 /// The origin of packets: one queue of an interface of the store, or one interface of a capture file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// The interface; for a foreign capture the interface name from the file, if the file has it.
+    /// The name of the interface; for a foreign capture, the interface name in the file, if the file contains one.
     pub interface: String,
     /// The hardware queue.
     pub queue: u16,
     /// The link type, with the number that pcap uses.
     pub link_type: u16,
-    /// Bytes kept of each packet, at most.
+    /// The largest number of captured bytes per packet.
     pub snaplen: u32,
-    /// The capture filter of the recorder; empty for none.
+    /// The capture filter of the recorder; empty without a capture filter.
     pub filter: String,
     /// The timestamp source of the packets.
     pub timestamp_source: String,
 }
 
-/// One packet, borrowed until the next call on [`Results`].
+/// One packet; its bytes are valid until the next call of a function of [`Results`].
 #[derive(Clone, Copy, Debug)]
 pub struct FoundPacket<'a> {
     /// The timestamp of the packet.
@@ -30,18 +30,18 @@ pub struct FoundPacket<'a> {
     pub wire_len: u32,
     /// The captured bytes.
     pub data: &'a [u8],
-    /// The link type, with the number that pcap uses: the format of the first bytes.
+    /// The link type, with the number that pcap uses: the format of the packet's first header.
     pub link_type: u16,
     /// Index into [`Results::origins`].
     pub origin: usize,
-    /// Packets lost on this origin since the packet before it in this result. The precision is that of the index: one
-    /// block.
+    /// Number of packets of this origin that were lost between the previous packet of the result and this packet. The
+    /// precision is that of the index: one block.
     pub lost: u64,
     /// The stream position of the record, as in [`SeekHint`](crate::SeekHint); `None` where the position is not known.
     pub position: Option<u64>,
 }
 
-/// Consecutive packets as the bytes of a file, borrowed until the next call on [`Results`].
+/// Consecutive packets as pcap records; the bytes are valid until the next call of a function of [`Results`].
 #[derive(Clone, Copy, Debug)]
 pub struct Batch<'a> {
     /// Complete records of little-endian nanosecond pcap, headers included.
@@ -54,11 +54,12 @@ pub struct Batch<'a> {
     pub link_type: u16,
     /// Index into [`Results::origins`].
     pub origin: usize,
-    /// Like [`FoundPacket::lost`], for the first packet; the index has no loss between the other packets.
+    /// Like [`FoundPacket::lost`], for the first packet of the batch; according to the index, no packet was lost
+    /// between the other packets.
     pub lost: u64,
 }
 
-/// A running query: lends the selected packets and reports cost, warnings and accounting.
+/// A running query: returns the selected packets and reports cost, warnings and ledgers.
 pub struct Results {
     context: QueryContext,
     merge: Merge,
@@ -66,7 +67,7 @@ pub struct Results {
     record: Vec<u8>,
 }
 
-/// Starts a query. The start reads only file names and the claims of running recorders.
+/// Starts a query. This function reads only file names and the claims of running recorders.
 ///
 /// # Errors
 /// If the source cannot be listed, or the interval ends before it begins.
@@ -98,8 +99,9 @@ impl Results {
         Ok(self.merge.packet())
     }
 
-    /// The next packets in order of time, as many as are contiguous in memory: the fastest way to export packets.
-    /// Returns `None` as [`Results::next`] does; calls of the two functions may alternate.
+    /// The next packets in order of time, as many as are contiguous in memory; this is the fastest way to export
+    /// packets. Like [`Results::next`], returns `None` at the end, or when [`Query::stop`] was set. Calls of both
+    /// functions may alternate.
     ///
     /// # Errors
     /// If a file cannot be read.
@@ -128,7 +130,7 @@ impl Results {
         Ok(!self.context.is_stopped() && self.merge.advance(&mut self.context)?)
     }
 
-    /// The origins so far; the list only grows.
+    /// The origins of the packets so far. New origins are appended during the query.
     pub fn origins(&self) -> &[Origin] {
         self.context.origins()
     }
@@ -144,7 +146,8 @@ impl Results {
         self.context.warnings()
     }
 
-    /// Packets of the foreign captures whose wire length was less than their caplen; a warning names the files.
+    /// Number of packets of foreign captures whose wire length was less than their caplen; the names of the files are
+    /// in a warning.
     pub fn wire_raised(&self) -> u64 {
         self.context.all_wire_raised()
     }
