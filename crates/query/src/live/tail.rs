@@ -14,9 +14,9 @@
 //! |---|---|---|
 //! | `Opened` | the cursor has reported the begin of the file | `File` |
 //! | `File` | the index covers more records, or the next file is known | `File` |
-//! | `File`, `Missing` | the ring has the packet after the file, or is the last source left | `Ring` |
-//! | `Ring` | the ring has overwritten the next packet, and a file has it | `File` |
-//! | `Ring` | the same, and no file is known that has it | `Missing` |
+//! | `File`, `Missing` | the ring contains the packet after the file, or is the last remaining source | `Ring` |
+//! | `Ring` | the ring has overwritten the next packet, and a known file contains it | `File` |
+//! | `Ring` | the ring has overwritten the next packet, and no known file contains it | `Missing` |
 //!
 //! A query that does not follow ends at the last packet that was published when the query began ([`TailLimit`]).
 
