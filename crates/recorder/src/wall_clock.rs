@@ -6,7 +6,7 @@ use std::time::Duration;
 /// How far ahead of the clock a timestamp may be; the same tolerance as in retention.
 const AHEAD: Duration = Duration::from_secs(3600);
 
-/// The time of day of this machine.
+/// The time of the system clock, and whether the clock is synchronised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WallClock {
     /// The time that the clock shows.
