@@ -75,7 +75,7 @@ impl DispatcherSetup {
         let (commands, offer) = (Arc::<CommandQueue>::default(), OfferedRing::of(producer));
         let mut dispatcher = Dispatcher::new(&offer, Arc::clone(&commands), live);
         if now {
-            dispatcher.slot(producer).map_err(GroupsError::Join)?;
+            dispatcher.join_ring(producer).map_err(GroupsError::Join)?;
         }
         Ok(Self { dispatcher, commands, offer })
     }
