@@ -6,9 +6,9 @@
 use crate::dispatch::DispatcherCommand;
 use crate::engine_services::PacketSink;
 use crate::entry::{ClientIdentity, Entry, MemberSlot};
-use crate::limits::{ResourceUse, branch_bytes};
+use crate::limits::{BRANCH_DESCS, ResourceUse, branch_bytes};
 use crate::members::Member;
-use crate::registry::{BRANCH_DESCS, Registry, State};
+use crate::registry::{Registry, State};
 use crate::request::{FILTER_MAX, NAME_MAX, Request, encoded_bytes};
 use crate::steering::{MEMBERS, WEIGHT_MAX};
 use crate::unresponsive::UnresponsiveQueue;
