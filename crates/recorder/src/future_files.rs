@@ -20,9 +20,6 @@ use store::catalogue::Hours;
 use store::device::Device;
 use store::{names, out_of_order};
 
-/// A timestamp may be ahead of the clock by this time; retention has the same tolerance.
-const AHEAD: Duration = Duration::from_secs(3600);
-
 /// 2026-01-01: a clock that shows an earlier time is wrong.
 const RELEASED: Timestamp = Timestamp::from_secs_nanos(1_767_225_600, 0);
 
