@@ -21,7 +21,6 @@ mod parquet;
 mod port;
 mod privileges;
 mod program;
-mod record;
 mod repair;
 mod replay_overlap;
 mod retain;
@@ -82,7 +81,7 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<Outcome, Failure> {
     match command {
         Command::Run(args) => run::run(&args),
-        Command::Record(args) => record::run(&args),
+        Command::Record(args) => run::record(&args),
         Command::Config(args) => {
             privileges::for_queries(&[], &[], Sockets::Network)?;
             config::run(&args)

@@ -1,41 +1,25 @@
-//! The packet program of an interface, for `record` and `run`: its source text, its exchange at SIGHUP, and its report.
+//! The packet program of an interface, for `record` and `run`: its flags, its swap at SIGHUP, and its report.
 
 use crate::outcome::Failure;
 use clap::Args;
 use engine::{Capture, MapUsage, ProgramPlan, ProgramReport};
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// The flags.
 #[derive(Args, Clone, Debug, Default)]
 pub struct PortProgramArgs {
-    /// File with a program of the packet language that judges every packet before it is stored, in the kernel as far as
-    /// it can (docs/design/kernel-programs.md); SIGHUP reads it again
+    /// File with a program of the packet language that decides on every packet before it is stored, in the kernel as far
+    /// as possible (docs/design/kernel-programs.md); SIGHUP rereads it
     #[arg(long, value_name = "FILE", conflicts_with = "expression")]
     pub program: Option<PathBuf>,
-    /// The same, given here
+    /// The text of such a program
     #[arg(short = 'e', long, value_name = "PROGRAM")]
     pub expression: Option<String>,
 }
 
-impl PortProgramArgs {
-    /// The program plan for the engine, if there is a program.
-    pub fn plan(&self) -> Result<Option<ProgramPlan>, Failure> {
-        match (&self.expression, &self.program) {
-            (Some(text), _) => Ok(Some(ProgramPlan { name: "-e".into(), text: text.clone() })),
-            (None, Some(path)) => read(path).map(Some),
-            (None, None) => Ok(None),
-        }
-    }
-}
-
-/// Reads the program from a file.
-pub fn read(path: &Path) -> Result<ProgramPlan, Failure> {
-    config::read_program(path).map_err(Failure::Said)
-}
-
-/// Exchanges the program of a running capture; returns the result in one line.
-pub fn exchange(capture: &Capture, plan: &ProgramPlan) -> Result<String, Failure> {
+/// Swaps the program of a running capture; returns the result in one line.
+pub fn swap(capture: &Capture, plan: &ProgramPlan) -> Result<String, Failure> {
     match capture.swap_program(plan)? {
         None => Ok(format!("program {} is as it was", plan.name)),
         Some(report) => Ok(description(&report)),

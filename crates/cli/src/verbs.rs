@@ -15,9 +15,9 @@ pub struct Netgrain {
 #[derive(Subcommand)]
 pub enum Command {
     /// Watch interfaces: packets, flow records and one row each second, stored and exported
-    Run(Box<crate::run::RunArgs>),
+    Run(Box<crate::run::args::RunArgs>),
     /// Record every packet of an interface, stamped and accounted for
-    Record(Box<crate::record::RecordArgs>),
+    Record(Box<crate::run::args::RecordArgs>),
     /// Check or print the configuration of `netgrain run`
     Config(crate::config::ConfigArgs),
     /// Read along with a running engine from another process

@@ -180,7 +180,7 @@ impl File {
         let elsewhere = (self.elsewhere > 0).then(|| {
             format!(
                 "{name}: {} packets are of another interface than the first, and all are taken for one interface: what passed \
-                 two of them counts twice; `netgrain run -r` tells them apart, if it is given a file and no pipe",
+                 two of them counts twice; `run -r` and `record -r` tell them apart in a file that describes both first",
                 self.elsewhere
             )
         });

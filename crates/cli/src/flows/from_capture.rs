@@ -3,7 +3,7 @@
 
 use super::names::Names;
 use crate::outcome::Failure;
-use crate::run::plan;
+use crate::run::sources;
 use crate::signals;
 use engine::{MadeOffline, MeterPlan, OfCapture, SourcePlan};
 use filter::Filter;
@@ -47,7 +47,7 @@ impl Captures {
     /// The first file cannot be opened.
     pub fn open(paths: &[PathBuf], wanted: MeteredKind) -> Result<Self, Failure> {
         let (open, stop) = (None, signals::stop_flag());
-        let ports = plan::captures(paths, capture::file::Speed::Flat, None)?;
+        let ports = sources::captures(paths, &capture::file::Options::default(), None, &stop)?;
         let labels = ports.iter().map(SourcePlan::label).collect();
         let mut this = Self { ports: ports.into_iter(), wanted, open, number: 0, labels, broken: None, stop };
         this.turn().map_err(Failure::Said)?;

@@ -1,91 +1,103 @@
 //! SIGHUP: reads the configuration again and applies changes of collectors, retention, groups and packet programs.
 //! Other changes are reported and wait for the next start. An invalid configuration changes nothing.
 
-use super::{Port, RunArgs, configuration, plan, sinks};
+use super::captures::{CapturedInterface, RunningCaptures};
+use super::verb::Verb;
+use super::{plan, sinks};
 use crate::outcome::Failure;
-use crate::retain;
+use crate::{program, retain};
 use config::{Config, Group, KEYS, TakesEffect, contradictions_now};
-use engine::{Pace, Plan, Retention};
+use engine::{ProgramPlan, Retention};
 
 /// The name of group sections.
 const GROUP: &str = "group";
 
-/// Reads and applies the configuration; returns a text about the result.
-pub fn reload(args: &RunArgs, config: &mut Config, plans: &[Plan], ports: &mut [Port], pace: &Pace) {
-    match try_reload(args, config, plans, ports, pace) {
+/// Rereads the configuration and the program, applies them, and prints the result.
+pub fn reload(verb: Verb<'_>, captures: &mut RunningCaptures) {
+    if !verb.can_reload() {
+        sys::say!("netgrain: {}", verb.no_reload());
+        return;
+    }
+    match try_reload(verb, captures) {
         Ok(text) => sys::say!("netgrain: {text}"),
         Err(Failure::Said(text)) => sys::say!("netgrain: nothing is changed: {text}"),
         Err(Failure::ClosedPipe) => {}
     }
 }
 
-fn try_reload(
-    args: &RunArgs,
-    config: &mut Config,
-    plans: &[Plan],
-    ports: &mut [Port],
-    pace: &Pace,
-) -> Result<String, Failure> {
-    if args.config.is_none() && args.program.program.is_none() {
-        return Err(Failure::Said("SIGHUP reads the files of --config and --program again, and there is none".into()));
-    }
-    let fresh = configuration(args)?;
-    let mut difference = Difference::between(config, &fresh);
+fn try_reload(verb: Verb<'_>, captures: &mut RunningCaptures) -> Result<String, Failure> {
+    let fresh = verb.configuration()?;
+    let mut difference = Difference::between(&captures.config, &fresh);
     // All steps that can fail precede the first change.
-    let next = difference.applied(config, &fresh);
-    if let Some(first) = contradictions_now(&next).into_iter().next() {
-        return Err(Failure::Said(first.text));
+    let next = difference.applied(&captures.config, &fresh);
+    if let Some(first) = contradictions_now(&next).first() {
+        return Err(verb.refused(first));
     }
-    let keeping: Vec<_> = plans.iter().map(|p| plan::retention(&next, p)).collect::<Result<_, _>>()?;
-    let program = plan::program(args, &next)?;
-    if program.is_some() != plans.iter().any(|p| p.program.is_some()) {
+    let plans = captures.plans.iter();
+    let retention: Vec<_> = plans.map(|p| plan::retention(&next, p)).collect::<Result<_, _>>()?;
+    let program = plan::program(verb, &next)?;
+    if program.is_some() != captures.plans.iter().any(|p| p.program.is_some()) {
         let text = "capture.program: it can be exchanged while interfaces are captured, but not be added or taken away";
         return Err(Failure::Said(text.into()));
     }
     let (stay, come): (Vec<_>, Vec<_>) =
-        next.export.targets.iter().cloned().partition(|target| config.export.targets.contains(target));
-    let mut egresses = Vec::new();
+        next.export.targets.iter().cloned().partition(|target| captures.config.export.targets.contains(target));
+    let mut new_sinks = Vec::new();
     if difference.touches("export") {
-        for port in &*ports {
-            egresses.push(sinks::exports(&come, &port.label, port.number, pace)?);
+        for interface in &captures.interfaces {
+            new_sinks.push(sinks::exports(&come, &interface.label, interface.number, &captures.pace)?);
         }
     }
-    let mut programs = String::new();
-    // The kernel may reject a program, so it is exchanged before anything else is changed.
-    if let Some(program) = program {
-        for port in &*ports {
-            programs += &format!("; {}: {}", port.label, crate::program::exchange(&port.capture, &program)?);
-        }
-    }
-    for (port, egresses) in ports.iter().zip(egresses) {
-        port.capture.replace_sinks(sinks::EXPORT, stay.clone(), egresses);
+    // The kernel may reject a program, so it is swapped before anything else is changed.
+    let mut changes = match program {
+        Some(program) => swap_programs(captures, &program)?,
+        None => Vec::new(),
+    };
+    for (interface, sinks) in captures.interfaces.iter().zip(new_sinks) {
+        interface.capture.replace_sinks(sinks::EXPORT, stay.clone(), sinks);
     }
     if difference.touches("packets") {
-        for (port, keeping) in ports.iter_mut().zip(keeping) {
-            // The old retention worker must release the interface before the new one claims it.
-            port.retention = None;
-            let worker = |plan| Retention::start(plan, port.capture.observer(), retain::teller(args.json));
-            port.retention = keeping.map(worker).transpose()?;
+        for (interface, retention) in captures.interfaces.iter_mut().zip(retention) {
+            // The old retention worker must release the interface before the new worker claims it.
+            interface.retention = None;
+            let json = verb.capture().json;
+            let worker = |plan| Retention::start(plan, interface.capture.observer(), retain::teller(json));
+            interface.retention = retention.map(worker).transpose()?;
         }
     }
-    for keeping in ports.iter().filter_map(|port| port.data_types.as_ref()) {
-        keeping.set(sinks::rules(&next));
-    }
-    // Done at each reload: the groups in force differ from the configured ones if an earlier change failed.
-    let mut done = false;
-    for port in &*ports {
-        for said in port.capture.reconcile_groups(&plan::groups(&next, ports.iter().map(|port| port.label.as_str()))) {
-            done |= said.is_ok();
-            let (Ok(text) | Err(text)) = said;
-            sys::say!("netgrain: {}: {text}", port.label);
-        }
+    for retention in captures.interfaces.iter().filter_map(|i| i.row_retention.as_ref()) {
+        retention.set(sinks::rules(&next));
     }
     difference.now.retain(|name| *name != GROUP);
-    if done {
+    if reconcile_groups(captures, &next) {
         difference.now.push(GROUP);
     }
-    *config = next;
-    Ok(difference.to_string() + &programs)
+    captures.config = next;
+    if verb.has_config_file() {
+        changes.insert(0, difference.to_string());
+    }
+    Ok(changes.join("; "))
+}
+
+/// Swaps the program of each interface; returns a text about each.
+fn swap_programs(captures: &RunningCaptures, program: &ProgramPlan) -> Result<Vec<String>, Failure> {
+    let swap = |i: &CapturedInterface| program::swap(&i.capture, program).map(|text| format!("{}: {text}", i.label));
+    captures.interfaces.iter().map(swap).collect()
+}
+
+/// Makes the groups in force those of the configuration; true if a group has changed. It is done at each reload: the
+/// groups in force differ from the configured groups if an earlier change failed.
+fn reconcile_groups(captures: &RunningCaptures, next: &Config) -> bool {
+    let groups = plan::groups(next, captures.interfaces.iter().map(|i| i.label.as_str()));
+    let mut changed = false;
+    for interface in &captures.interfaces {
+        for result in interface.capture.reconcile_groups(&groups) {
+            changed |= result.is_ok();
+            let (Ok(text) | Err(text)) = result;
+            sys::say!("netgrain: {}: {text}", interface.label);
+        }
+    }
+    changed
 }
 
 /// The keys with different values.
@@ -173,14 +185,14 @@ impl std::fmt::Display for Difference {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::with;
-    use config::{JoinPolicy, RawValue, set};
+    use config::{JoinPolicy, RawValue, set, with};
     use group::Policy;
 
     #[test]
     fn what_cannot_change_is_named_and_stays() {
         let old = Config::default();
-        let new = with(&[("flow.idle_timeout", "7s"), ("flow.max_age", "90d"), ("capture.ring", "64MiB")]);
+        let new =
+            with(&[("flow.idle_timeout", "7s"), ("flow.max_age", "90d"), ("capture.ring", "64MiB")]).expect("right");
         let difference = Difference::between(&old, &new);
         assert_eq!(difference.now, ["flow.max_age"]);
         assert_eq!(difference.later, ["capture.ring", "flow.idle_timeout"]);

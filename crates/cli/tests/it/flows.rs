@@ -289,7 +289,7 @@ fn groups_in_a_parquet_file_are_those_of_json() {
     let file = dir.join("top.parquet");
     let said = flows(&store, &["--top", "3", "--parquet", arg(&file)]);
     assert!(said.status == Some(0) && said.err.contains("3 groups into"), "{said:?}");
-    let said = flows(&store, &["--group", "src", "--parquet", arg(&file), "port 1 and port 2 and port 3"]);
+    let said = flows(&store, &["--group", "src", "--parquet", arg(&file), "--force", "port 1 and port 2 and port 3"]);
     assert_eq!(said.status, Some(1), "{said:?}");
 }
 

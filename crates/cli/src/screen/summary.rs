@@ -1,120 +1,104 @@
-//! Text output of all data types: one line during the run, and the comparison of the data types at the end.
+//! The report of a capture as text, on standard output at the end.
 
-use base::units::{show_bytes, show_count, show_si};
+use base::units::{show_bytes, show_count};
 use engine::{MeterReport, Report, TunnelReport};
 use flow::EndReason;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::{IsTerminal, Write};
 
-/// Shows the state once a second: one line that is overwritten on a terminal, plain lines elsewhere.
-pub struct Line {
-    last: Totals,
-    terminal: bool,
-    lines: u64,
-}
+/// With a larger share of stolen CPU time, a ring of a few milliseconds overflows.
+const STEAL_NOTICEABLE: f64 = 0.01;
 
-/// The header is repeated after this many plain lines.
-const HEADER_EVERY: u64 = 20;
+/// The reader name of the recorder.
+const RECORDER: &str = "recorder";
 
-const HEADER: &str = "  time    packets       wire     ring       flows    new/s    ended/s  lost";
-
-/// Sums over all interfaces.
-#[derive(Clone, Copy, Default)]
-struct Totals {
-    seconds: f64,
-    packets: u64,
-    bytes: u64,
-    fill: f64,
-    active: u64,
-    begun: u64,
-    lost: u64,
-    unmetered: u64,
-    unsent: u64,
-}
-
-impl Totals {
-    fn of(reports: &[Report]) -> Self {
-        let mut all = Self::default();
-        for r in reports {
-            all.seconds = all.seconds.max(r.seconds);
-            all.packets += r.counts.stored;
-            all.bytes += r.counts.stored_bytes;
-            all.fill = r.queues.iter().map(|q| q.ring_fill).fold(all.fill, f64::max);
-            all.lost += r.counts.lost_total;
-            if let Some(meter) = &r.meter {
-                all.active += meter.active;
-                all.begun += meter.started;
-                all.unmetered += meter.unmetered;
-                all.unsent += meter.sinks.iter().map(|o| o.lost).sum::<u64>();
-            }
-        }
-        all
+/// The final report as text: the accounting equation, loss causes and notes.
+pub fn summary(r: &Report) -> String {
+    let mut out = String::new();
+    let c = &r.counts;
+    let _ = writeln!(out, "{} for {:.1} s, stamps: {}", r.interface, r.seconds, r.timestamp_source);
+    for q in &r.queues {
+        let _ = writeln!(out, "  {}; ring of {}", q.source, q.ring);
     }
-}
-
-impl Line {
-    /// Starts the output.
-    pub fn new() -> Self {
-        Self { last: Totals::default(), terminal: std::io::stderr().is_terminal(), lines: 0 }
+    if let Some(bytes) = r.memory_bytes {
+        let _ = writeln!(
+            out,
+            "  memory of the process at the end {} (a ring is mapped twice and counted once)",
+            show_bytes(bytes)
+        );
     }
-
-    /// Prints the state.
-    pub fn show(&mut self, reports: &[Report]) {
-        let now = Totals::of(reports);
-        let mut line = line(&now, &self.last);
-        let trouble = reports.iter().find_map(trouble);
-        if let Some(trouble) = trouble {
-            let _ = write!(line, "  ! {trouble}");
-        }
-        let mut err = std::io::stderr().lock();
-        // A closed standard error does not stop the capture.
-        let _ = if self.terminal {
-            write!(err, "\r\x1b[K{line}")
-        } else {
-            if self.lines.is_multiple_of(HEADER_EVERY) {
-                let _ = writeln!(err, "{HEADER}");
-            }
-            writeln!(err, "{line}")
-        };
-        let _ = err.flush();
-        self.lines += 1;
-        self.last = now;
-    }
-
-    /// Ends the line that is overwritten.
-    pub fn done(&self) {
-        if self.terminal && self.lines > 0 {
-            let _ = writeln!(std::io::stderr());
+    let _ = writeln!(out, "ledger (packets, {}):", r.counting_point);
+    let mut row = |name: &str, value: u64, more: &str| {
+        let _ = writeln!(out, "  {name:<14}{:>18}  {more}", show_count(value));
+    };
+    row("offered", c.offered, "");
+    row("stored", c.stored, &format!("{} on the wire", show_bytes(c.stored_bytes)));
+    row("filtered", c.filtered, "");
+    row("duplicate", c.duplicate, "");
+    row("lost", c.lost_total, "");
+    let refused = r.queues.iter().find_map(|q| q.recorder.as_ref()?.refused.as_deref());
+    for cause in base::Cause::ALL {
+        if let Some(n) = c.lost.get(cause.name()) {
+            let reported = (cause == base::Cause::RingFull).then(|| behind(&r.lost_by_reader, refused)).flatten();
+            let reported = reported.unwrap_or_else(|| format!("{}; {}", cause.description(), cause.remedy()));
+            row(&format!("  {}", cause.name()), *n, &reported);
         }
     }
-}
-
-fn line(now: &Totals, last: &Totals) -> String {
-    let span = (now.seconds - last.seconds).max(1e-9);
-    let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 / span;
-    let ended = |t: &Totals| t.begun.saturating_sub(t.active);
-    let mut lost = format!("{} lost", show_count(now.lost));
-    for (what, n) in [("unmetered", now.unmetered), ("not exported", now.unsent)] {
-        if n > 0 {
-            let _ = write!(lost, ", {} {what}", show_count(n));
+    for (gate, n) in &r.lost_by_reader {
+        row("  because of", *n, gate);
+    }
+    for (note, n) in &c.notes {
+        row(&format!("({note})"), *n, "");
+    }
+    if c.residue != 0 {
+        let _ = writeln!(out, "  residue {} packets: this is a bug in netgrain, please report it", c.residue);
+    }
+    for q in &r.queues {
+        if let Some(w) = &q.recorder {
+            let _ = writeln!(
+                out,
+                "queue {}: {} file(s), {} written; processor time: engine {:.2} s, index {:.2} s, writer {:.2} s",
+                q.queue,
+                w.files,
+                show_bytes(w.bytes),
+                q.engine_cpu_seconds,
+                w.index_cpu_seconds,
+                w.writer_cpu_seconds
+            );
         }
     }
-    format!(
-        "{:>6.0}s {:>10} {:>10} {:>6.1} % {:>10} {:>8} {:>10}  {lost}",
-        now.seconds,
-        show_si(rate(now.packets, last.packets), "pps"),
-        show_si(rate(now.bytes, last.bytes) * 8.0, "b/s"),
-        now.fill * 100.0,
-        show_count(now.active),
-        show_si(rate(now.begun, last.begun), ""),
-        show_si(rate(ended(now), ended(last)), ""),
-    )
+    for l in r.listeners.iter().filter(|l| ![RECORDER, "meter"].contains(&l.name.as_str())) {
+        let _ = writeln!(out, "listener {} ({}): {} missed", l.name, l.mode, show_count(l.missed));
+    }
+    if r.steal_ratio > STEAL_NOTICEABLE && !r.is_healthy() {
+        let _ = writeln!(
+            out,
+            "note: the hypervisor gave {:.1} % of the processors' time to others meanwhile; what was lost may be for want of it \
+             (netgrain doctor)",
+            r.steal_ratio * 100.0
+        );
+    }
+    for fault in &r.faults {
+        let _ = writeln!(out, "FAULT: {fault}");
+    }
+    for remark in &r.warnings {
+        let _ = writeln!(out, "note: {remark}");
+    }
+    out
 }
 
-fn trouble(report: &Report) -> Option<String> {
-    let recorder = report.queues.iter().find_map(|q| q.recorder.as_ref()?.error.clone());
-    let mut egresses = report.meter.iter().flat_map(|m| &m.sinks);
-    recorder.or_else(|| egresses.find_map(|o| o.error.as_ref().map(|trouble| format!("{}: {trouble}", o.name))))
+/// The reason of losses if the recorder was the only lossless reader behind: the general text about readers would
+/// suggest listeners that do not exist.
+fn behind(lost_by_gate: &BTreeMap<String, u64>, refused: Option<&str>) -> Option<String> {
+    if !lost_by_gate.keys().eq([RECORDER]) {
+        return None;
+    }
+    Some(match refused {
+        Some(why) => format!("the ring was full because the recorder could not write: {why}"),
+        None => "the ring was full because the recorder could not keep up: a larger ring (--ring), or a faster volume \
+                 (netgrain-bench disk)"
+            .into(),
+    })
 }
 
 /// The last part of the summary: the outcome of the packets in each data type.
@@ -182,6 +166,19 @@ fn tunnels(t: &TunnelReport) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use engine::SinkReport;
+
+    #[test]
+    fn a_ring_that_only_the_recorder_kept_full_is_not_blamed_on_listeners() {
+        let gates = |names: &[&str]| names.iter().map(|name| ((*name).to_owned(), 5)).collect();
+        let full =
+            behind(&gates(&["recorder"]), Some("No space left on device (os error 28); free space on the volume"));
+        let full = full.expect("a reason");
+        assert!(full.contains("could not write: No space left") && full.contains("free space"), "{full}");
+        assert!(behind(&gates(&["recorder"]), None).is_some_and(|slow| slow.contains("a faster volume")));
+        assert_eq!(behind(&gates(&["recorder", "probe"]), Some("full")), None);
+        assert_eq!(behind(&gates(&[]), None), None);
+    }
 
     #[test]
     fn numbers_of_tunnels_are_told_where_there_are_any() {
@@ -190,8 +187,6 @@ mod tests {
         assert!(said.contains("\nnumbers of tunnels: 100 in 2 sessions, 7 missing, 3 of them late\n"), "{said}");
         assert!(!data_types(&MeterReport::default()).contains("tunnels"));
     }
-    use engine::SinkReport;
-
     #[test]
     fn records_that_ended_before_their_time_are_shown_with_the_reason() {
         let records = [("forced_end", 3), ("idle_timeout", 4), ("lack_of_resources", 5)].into();
@@ -213,14 +208,5 @@ mod tests {
         assert!(said.contains("unmetered") && said.contains("2 NOT brought there"), "{said}");
         let good = data_types(&MeterReport { packets: 5, ..MeterReport::default() });
         assert!(!good.contains("unmetered") && !good.contains("NOT"), "{good}");
-    }
-
-    #[test]
-    fn the_line_tells_rates_since_the_last_one() {
-        let last = Totals { seconds: 10.0, packets: 1000, begun: 5, active: 5, ..Totals::default() };
-        let now = Totals { seconds: 12.0, packets: 5000, begun: 25, active: 15, unmetered: 3, ..Totals::default() };
-        let line = line(&now, &last);
-        assert!(line.contains("2.00 kpps") && line.contains("10.0 ") && line.contains("5.00 "), "{line}");
-        assert!(line.ends_with("0 lost, 3 unmetered"), "{line}");
     }
 }
