@@ -137,7 +137,7 @@ pub fn run(args: &ConvertArgs) -> Result<Outcome, Failure> {
         return Ok(Outcome::Yes);
     }
     let Some(out) = &args.write else { return Err(Failure::Said("name the output with -w".into())) };
-    crate::packets::unpacked(out)?;
+    crate::output::capture_format::unpacked(out)?;
     let plan = plan(args, out)?;
     let mut targets = Targets::new(out, !plan.split.is_none(), args.split_names, args.force)?;
     let inputs = args.inputs.iter().map(|path| input(path, args.read_raw)).collect::<Result<Vec<_>, _>>()?;

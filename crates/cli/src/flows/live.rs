@@ -1,9 +1,9 @@
 //! `netgrain flows --live --top`: at the end of each period, a ranking of the records that arrived in it. On a terminal
 //! each ranking replaces the previous one.
 
+use super::FlowsArgs;
 use super::ranking::{self, Period};
-use super::source::{Records, Step};
-use super::{FlowsArgs, too_much};
+use crate::flow_records::source::{Records, Step, too_much};
 use crate::interval;
 use crate::outcome::Failure;
 use crate::style::{StylePart, terminal_height};

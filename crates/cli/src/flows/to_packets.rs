@@ -1,34 +1,16 @@
-//! From flows to packets: `netgrain packets --flow` and `netgrain flows --packets`.
+//! From flows to packets: `netgrain flows --packets`.
 
-use super::files::{Format, format};
-use super::query::{FLOW_TIME_HINT, FlowQuery, RecordSource};
-use super::source::{Records, Step};
-use super::{FlowsArgs, hand_over};
+use super::FlowsArgs;
+use crate::flow_records::files::{Format, format};
+use crate::flow_records::packets::collect;
+use crate::flow_records::query::{FlowQuery, RecordSource};
+use crate::flow_records::source::Records;
 use crate::outcome::{Failure, Outcome};
-use crate::packets::{PacketsArgs, inventory};
+use crate::packets::{self, PacketsArgs};
 use crate::{interval, signals};
-use ::query::FlowPackets;
 use aggregate::Value;
-use columns::DataFileKind;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-
-/// Finds one flow by its ID in the records of the store. `None` if there is no such flow, after a message about it.
-pub fn members_of(id: u64, args: &PacketsArgs) -> Result<Option<FlowPackets>, Failure> {
-    let Some(store) = &args.store else { return Ok(None) };
-    let (from, to) = args.when.interval(interval::now(), false)?;
-    let shelves = inventory::inventories(store)?;
-    let asked = FlowQuery::of_id(id, store, from, to, &args.interface);
-    let members = collect(&asked, |_| true)?;
-    if members.flows() == 0 {
-        let (at, interval) = (store.display(), args.when.tz.zone.interval_in_words(from, to));
-        let why = inventory::missing(store, &shelves, DataFileKind::Flows, &args.interface);
-        let why = why.unwrap_or_else(|| format!("{at} has no record of flow {id} {interval}; {FLOW_TIME_HINT}"));
-        sys::say!("netgrain: nothing found: {why}");
-        return Ok(None);
-    }
-    Ok(Some(members))
-}
 
 /// Finds the packets of the flows that match a query; with --top, of the greatest.
 pub fn packets(args: &FlowsArgs, asked: &FlowQuery) -> Result<Outcome, Failure> {
@@ -72,7 +54,7 @@ pub fn packets(args: &FlowsArgs, asked: &FlowQuery) -> Result<Outcome, Failure> 
         no_live: false,
         color: args.color,
     };
-    hand_over(args, members)
+    packets::run_among(&args, Some(members))
 }
 
 /// The files of `-r`, if they are captures from which packets can be read.
@@ -99,24 +81,4 @@ fn flow_id(value: &Value) -> Option<u64> {
         Value::Flow(id) => Some(*id),
         _ => None,
     }
-}
-
-fn collect(asked: &FlowQuery, wanted: impl Fn(u64) -> bool) -> Result<FlowPackets, Failure> {
-    let mut members = FlowPackets::new();
-    let mut records = Records::open(asked, signals::stop_flag())?;
-    loop {
-        match records.next()? {
-            Step::Idle => {}
-            Step::End => break,
-            Step::Record(record) if wanted(record.id) => {
-                members.add(&record, &records.names().interface(record.interface));
-            }
-            Step::Record(_) => {}
-        }
-    }
-    records.warnings().iter().for_each(|remark| sys::say!("netgrain: {remark}"));
-    if let Some(store) = asked.store() {
-        members.expect_late(store);
-    }
-    Ok(members)
 }

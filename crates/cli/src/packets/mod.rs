@@ -1,28 +1,26 @@
 //! `netgrain packets`: finds packets in a store or in capture files, and prints them as lines or JSON, counts them, or
 //! writes them as a capture with the numbers of lost packets.
 
-pub mod background_writer;
 mod capture_file;
 mod explain;
 mod frame;
-pub mod inventory;
 mod output;
 mod query;
-pub mod target;
 
-use crate::flows;
+use crate::flow_records;
 use crate::interval::Interval;
 use crate::outcome::{Failure, Outcome};
+use crate::output::capture_format::CaptureFormat;
 use crate::overwrite::OverwriteArgs;
 use crate::signals;
 use crate::style::ColorArgs;
 use ::query::{Batch, FlowPackets, FoundPacket, Origin, QuerySource, Results};
 use base::units::show_count;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use explain::Clock;
 use output::PacketOutput;
 use query::PacketQuery;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -66,7 +64,7 @@ pub struct PacketsArgs {
     #[command(flatten)]
     pub overwrite: OverwriteArgs,
     /// Only packets of this flow, by the id that `netgrain flows` shows
-    #[arg(long, value_name = "ID", value_parser = crate::flows::id, conflicts_with_all = ["read", "follow"])]
+    #[arg(long, value_name = "ID", value_parser = crate::flow_records::query::id, conflicts_with_all = ["read", "follow"])]
     pub flow: Option<u64>,
     /// Only how many packets and bytes
     #[arg(long)]
@@ -90,47 +88,13 @@ pub struct PacketsArgs {
     pub color: ColorArgs,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum CaptureFormat {
-    /// With interfaces, losses and the question in it
-    Pcapng,
-    /// Nanosecond pcap: packets alone, of one link type
-    Pcap,
-}
-
-impl CaptureFormat {
-    /// The format of a written file: as given, otherwise by the extension; all verbs use the same rule.
-    pub fn of(wanted: Option<Self>, path: &Path) -> Result<Self, Failure> {
-        unpacked(path)?;
-        match (wanted, convert::Format::of_path(path)) {
-            (Some(format), _) => Ok(format),
-            (None, convert::Format::Pcap | convert::Format::PcapMicros) => Ok(Self::Pcap),
-            (None, convert::Format::PcapNg) => Ok(Self::Pcapng),
-            (None, convert::Format::Raw) => Err(Failure::Said(format!(
-                "{}: RAW is written by netgrain convert alone: name a .pcapng or .pcap, or say --format",
-                path.display()
-            ))),
-        }
-    }
-}
-
-/// Refuses the extension of a compressed file.
-pub fn unpacked(path: &Path) -> Result<(), Failure> {
-    match convert::packer_of(path) {
-        None => Ok(()),
-        Some(packer) => Err(Failure::Said(format!(
-            "{}: what is written is not packed: leave the ending out, or say -w - | {packer} > {}",
-            path.display(),
-            path.display()
-        ))),
-    }
-}
-
 /// Runs the verb. `No` if nothing was found, or if a part could not be read.
 pub fn run(args: &PacketsArgs) -> Result<Outcome, Failure> {
-    let Some(id) = args.flow else { return run_among(args, None) };
-    let Some(members) = flows::members_of(id, args)? else { return Ok(Outcome::No) };
-    run_among(args, Some(members))
+    let (Some(id), Some(store)) = (args.flow, &args.store) else { return run_among(args, None) };
+    match flow_records::packets::of_flow(id, store, &args.when, &args.interface)? {
+        Some(members) => run_among(args, Some(members)),
+        None => Ok(Outcome::No),
+    }
 }
 
 /// As [`run`], restricted to the packets of the given flows, if any.
@@ -178,7 +142,7 @@ pub fn run_among(args: &PacketsArgs, mut members: Option<FlowPackets>) -> Result
         sys::say!("netgrain: nothing found: {}", asked.no_match_advice());
         if let (QuerySource::Store(store), false) = (&asked.place, of_flows)
             && let Some(remark) =
-                flows::tunnel_hint::remark(store, &asked.filter, (asked.from, asked.to), &args.interface)
+                flow_records::tunnel_hint::remark(store, &asked.filter, (asked.from, asked.to), &args.interface)
         {
             sys::say!("netgrain: {remark}");
         }

@@ -2,9 +2,9 @@
 //! netgrain, or captures. Each exporter numbers its interfaces itself, so the numbers are mapped: one number stands for
 //! one name.
 
-use crate::flows::files::{Format, format, with_captures};
-use crate::flows::from_capture::{Captures, MeteredKind};
-use crate::flows::names::Names;
+use crate::flow_records::files::{Format, format, with_captures};
+use crate::flow_records::from_capture::{Captures, MeteredKind};
+use crate::flow_records::names::Names;
 use crate::outcome::Failure;
 use engine::MadeOffline;
 use export::element::PEN;

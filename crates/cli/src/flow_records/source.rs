@@ -5,11 +5,10 @@ use super::files::Opened;
 use super::names::Names;
 use super::network::NetworkRecords;
 use super::query::{FlowQuery, RecordSource};
-use super::too_much;
 use crate::interval;
 use crate::outcome::Failure;
 use ::query::{SumColumns, SumError};
-use aggregate::{Aggregation, Aggregator, Plan, terms};
+use aggregate::{Aggregation, Aggregator, Plan, ReportError, terms};
 use base::Timestamp;
 use columns::{FLOW_LATE, FlowLoop, Query};
 use export::ipfix::Item;
@@ -254,4 +253,9 @@ pub fn query(asked: &FlowQuery, from: Timestamp, interfaces: &[String]) -> Query
         fields: asked.fields.clone(),
         ..Query::new(store)
     }
+}
+
+/// The failure of a report that cannot be computed.
+pub fn too_much(e: ReportError) -> Failure {
+    Failure::Said(format!("flows: {e}"))
 }
