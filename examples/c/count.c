@@ -1,9 +1,9 @@
-/* Counts what a netgrain engine hears, and says what this program itself missed.
+/* Counts the packets of a netgrain engine, and the packets that this listener missed.
  *
  *     cc -std=c11 -O2 -I include examples/c/count.c -o count
  *     ./count SOCKET [lossy|lossless]
  *
- * One line per second on stdout, a last one at the end of the stream; ends with the engine. */
+ * Prints one line per second to stdout, and a last line at the end of the stream. Ends with the engine. */
 #include "netgrain_listen.h"
 
 #include <inttypes.h>
@@ -47,7 +47,7 @@ int main(int argc, char **argv) {
                 octets += descs[i].wire_len;
             }
             got += n;
-            /* An engine that died can publish no more, but what it published before can still be read. */
+            /* After the end of the engine, the descriptors that it has published can still be read. */
             if (!ngl_ended(ring) && (n > 0 || ngl_connected(ring) || ngl_lag(ring) > 0)) open++;
         }
         double t = now();

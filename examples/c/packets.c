@@ -1,12 +1,12 @@
-/* Counts the packets of an interval and filter, by where they come from, and says what the answer cost.
+/* Counts the packets of an interval and filter by origin, and prints the cost of the query.
  *
  *     cargo build --release -p netgrain-capi
  *     cc -std=c11 -O2 -I include examples/c/packets.c -L target/release -lnetgrain \
  *        -Wl,-rpath,"$PWD/target/release" -o packets
  *     ./packets STORE|FILE [FILTER [FROM [TO]]]
  *
- * A folder is taken for a store, anything else for a capture file. Ctrl-C ends it with what it has. Exit status: 0 found,
- * 1 nothing found or not everything could be read, 2 error. */
+ * A directory is a store; any other path is a capture file. Ctrl-C ends the query and prints the counts so far. Exit
+ * status: 0 complete result, 1 nothing found or result incomplete, 2 error. */
 #include "netgrain.h"
 
 #include <inttypes.h>
@@ -20,11 +20,11 @@ typedef struct counts {
     uint64_t packets[ORIGINS], bytes[ORIGINS], lost, sum;
 } counts;
 
-static netgrain *answer;
+static netgrain *result;
 
 static void stop(int signal) {
     (void)signal;
-    netgrain_stop(answer);
+    netgrain_stop(result);
 }
 
 static int count(void *user, const netgrain_packet *p) {
@@ -48,40 +48,40 @@ int main(int argc, char **argv) {
         return 2;
     }
     netgrain_error err;
-    netgrain_query question = NETGRAIN_QUERY_ALL;
-    if (argc > 2) question.filter = argv[2];
-    if (argc > 3 && netgrain_time(argv[3], &question.from, &err) != 0) return fail(&err);
-    if (argc > 4 && netgrain_time(argv[4], &question.to, &err) != 0) return fail(&err);
+    netgrain_query query = NETGRAIN_QUERY_ALL;
+    if (argc > 2) query.filter = argv[2];
+    if (argc > 3 && netgrain_time(argv[3], &query.from, &err) != 0) return fail(&err);
+    if (argc > 4 && netgrain_time(argv[4], &query.to, &err) != 0) return fail(&err);
 
-    struct stat place;
-    if (stat(argv[1], &place) == 0 && S_ISDIR(place.st_mode)) {
-        answer = netgrain_open_store(argv[1], &question, &err);
+    struct stat status;
+    if (stat(argv[1], &status) == 0 && S_ISDIR(status.st_mode)) {
+        result = netgrain_open_store(argv[1], &query, &err);
     } else {
         const char *files[] = {argv[1]};
-        answer = netgrain_open_files(files, 1, &question, &err);
+        result = netgrain_open_files(files, 1, &query, &err);
     }
-    if (!answer) return fail(&err);
+    if (!result) return fail(&err);
     signal(SIGINT, stop);
 
     static counts c;
-    int64_t packets = netgrain_loop(answer, 0, count, &c, &err);
+    int64_t packets = netgrain_loop(result, 0, count, &c, &err);
     if (packets < 0) return fail(&err);
 
     uint64_t bytes = 0;
-    for (size_t i = 0; i < netgrain_origins(answer) && i < ORIGINS; i++) {
+    for (size_t i = 0; i < netgrain_origins(result) && i < ORIGINS; i++) {
         netgrain_origin origin;
-        if (netgrain_get_origin(answer, i, &origin, &err) != 0) return fail(&err);
+        if (netgrain_get_origin(result, i, &origin, &err) != 0) return fail(&err);
         printf("origin %zu link type %" PRIu32 " queue %" PRIu32 " packets %" PRIu64 "\n", i, origin.link_type,
                origin.queue, c.packets[i]);
         bytes += c.bytes[i];
     }
     printf("packets %" PRId64 " bytes %" PRIu64 " lost %" PRIu64 " sum %" PRIu64 "\n", packets, bytes, c.lost, c.sum);
     netgrain_cost cost;
-    netgrain_get_cost(answer, &cost);
-    fprintf(stderr, "%" PRIu64 " of %" PRIu64 " bytes read, %" PRIu64 " packets looked at\n", cost.bytes_read, cost.bytes,
+    netgrain_get_cost(result, &cost);
+    fprintf(stderr, "%" PRIu64 " of %" PRIu64 " bytes read, %" PRIu64 " packets scanned\n", cost.bytes_read, cost.bytes,
             cost.packets);
-    for (size_t i = 0, n = netgrain_warnings(answer); i < n; i++) fprintf(stderr, "%s\n", netgrain_warning(answer, i));
-    int whole = netgrain_is_complete(answer);
-    netgrain_close(answer);
-    return packets > 0 && whole ? 0 : 1;
+    for (size_t i = 0, n = netgrain_warnings(result); i < n; i++) fprintf(stderr, "%s\n", netgrain_warning(result, i));
+    int complete = netgrain_is_complete(result);
+    netgrain_close(result);
+    return packets > 0 && complete ? 0 : 1;
 }

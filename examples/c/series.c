@@ -1,12 +1,12 @@
-/* Prints the seconds of an interval, one a line: packets, bits per second, the busiest millisecond, and what was lost and why.
+/* Prints the rows of an interval, one per line: packets, bits per second, the peak millisecond, and lost packets by cause.
  *
  *     cargo build --release -p netgrain-capi
  *     cc -std=c11 -O2 -I include examples/c/series.c -L target/release -lnetgrain \
  *        -Wl,-rpath,"$PWD/target/release" -o series
  *     ./series [--live] STORE [FROM [TO]]
  *
- * With --live it goes on with seconds as they pass, until Ctrl-C or TO. Exit status: 0 found, 1 nothing found or not
- * everything could be read, 2 error. */
+ * With --live it continues with new rows until Ctrl-C or TO. Exit status: 0 complete result, 1 nothing found or result
+ * incomplete, 2 error. */
 #include "netgrain.h"
 
 #include <inttypes.h>
@@ -28,19 +28,19 @@ static int fail(const netgrain_error *err) {
 
 int main(int argc, char **argv) {
     netgrain_error err;
-    netgrain_query question = NETGRAIN_QUERY_ALL;
+    netgrain_query query = NETGRAIN_QUERY_ALL;
     if (argc > 1 && strcmp(argv[1], "--live") == 0) {
-        question.flags |= NETGRAIN_FOLLOW;
+        query.flags |= NETGRAIN_FOLLOW;
         argc--, argv++;
     }
     if (argc < 2) {
         fprintf(stderr, "usage: series [--live] STORE [FROM [TO]]\n");
         return 2;
     }
-    if (argc > 2 && netgrain_time(argv[2], &question.from, &err) != 0) return fail(&err);
-    if (argc > 3 && netgrain_time(argv[3], &question.to, &err) != 0) return fail(&err);
+    if (argc > 2 && netgrain_time(argv[2], &query.from, &err) != 0) return fail(&err);
+    if (argc > 3 && netgrain_time(argv[3], &query.to, &err) != 0) return fail(&err);
 
-    series = netgrain_series_open(argv[1], &question, &err);
+    series = netgrain_series_open(argv[1], &query, &err);
     if (!series) return fail(&err);
     signal(SIGINT, stop);
 
@@ -52,7 +52,7 @@ int main(int argc, char **argv) {
                " lost %" PRIu64,
                s->second, s->interface_name, s->direction == NETGRAIN_IN ? "in" : "out", s->total.packets,
                s->total.bytes * 8, s->flows_new, s->peak_1ms.bytes, s->ledger.lost);
-        /* An older library does not have these. */
+        /* Older versions of the library do not have these fields. */
         if (NETGRAIN_HAS(s, note_count)) {
             for (uint32_t i = 0; i < s->loss_count; i++) {
                 if (s->losses[i] > 0) printf(" %s %" PRIu64, netgrain_loss_name(i), s->losses[i]);
@@ -69,7 +69,7 @@ int main(int argc, char **argv) {
     for (size_t i = 0, n = netgrain_series_warnings(series); i < n; i++) {
         fprintf(stderr, "%s\n", netgrain_series_warning(series, i));
     }
-    int whole = netgrain_series_is_complete(series);
+    int complete = netgrain_series_is_complete(series);
     netgrain_series_close(series);
-    return rows > 0 && whole ? 0 : 1;
+    return rows > 0 && complete ? 0 : 1;
 }

@@ -68,7 +68,7 @@ impl<K: Pod, V: Pod> Map<K, V> {
     /// # Panics
     /// For [`MapKind::PerCpuArray`], for which [`PerCpuMap`] is the type.
     pub fn create(kind: MapKind, name: &str, entries: u32) -> io::Result<Self> {
-        assert_ne!(kind, MapKind::PerCpuArray, "a map with a value per processor is a PerCpuMap");
+        assert_ne!(kind, MapKind::PerCpuArray, "use PerCpuMap for a map with one value per CPU");
         let fd = MapFd::create(kind, name, K::BYTES as u32, V::BYTES as u32, entries)?;
         Ok(Self { fd, types: PhantomData })
     }
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arrays_of_plain_values_survive_the_trip() {
+    fn arrays_round_trip_through_bytes() {
         let value = [[1u32, 2], [3, u32::MAX]];
         let bytes = bytes_of(value);
         assert_eq!(bytes.len(), 16);

@@ -169,7 +169,7 @@ impl fmt::Display for MapError {
         )?;
         match self.error.kind() {
             io::ErrorKind::PermissionDenied => f.write_str("; maps need CAP_BPF, those of sockets CAP_NET_ADMIN too"),
-            io::ErrorKind::OutOfMemory => f.write_str("; ask for fewer entries"),
+            io::ErrorKind::OutOfMemory => f.write_str("; reduce the number of entries"),
             _ => Ok(()),
         }
     }

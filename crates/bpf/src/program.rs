@@ -113,7 +113,7 @@ impl fmt::Display for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.error.raw_os_error() {
             _ if !self.log.is_empty() => {
-                write!(f, "the kernel refused the program: {}; its verifier says:\n{}", self.error, self.log.trim_end())
+                write!(f, "the kernel refused the program: {}; verifier log:\n{}", self.error, self.log.trim_end())
             }
             _ if self.error.kind() == io::ErrorKind::PermissionDenied => {
                 write!(f, "loading a program needs CAP_BPF and CAP_NET_ADMIN: {}", self.error)

@@ -11,10 +11,10 @@ pub struct CheckArgs {
     /// Store folder or capture files
     #[arg(required = true, value_name = "PATH")]
     pub paths: Vec<PathBuf>,
-    /// How many frames were sent, so that missing ones at the end are noticed too
+    /// Number of frames that were sent, so that missing frames at the end are found too
     #[arg(long, value_name = "N", value_parser = count)]
     pub sent: Option<u64>,
-    /// The verdict as JSON
+    /// Print the report as JSON
     #[arg(long)]
     pub json: bool,
 }

@@ -10,12 +10,12 @@ use std::path::PathBuf;
 #[command(after_help = "Examples:
   netgrain config --dump > netgrain.toml
   netgrain config --check netgrain.toml
-  netgrain config --dump netgrain.toml         what is in force with this file")]
+  netgrain config --dump netgrain.toml         the values in effect with this file")]
 pub struct ConfigArgs {
-    /// Say what is wrong with the file, all of it, with lines
+    /// Report every error in the file, with its line number
     #[arg(long, conflicts_with_all = ["dump", "manual"], requires = "file")]
     pub check: bool,
-    /// Print every key with its meaning and its value: of the file, or the default
+    /// Print each key with its description and its value: from the file, or the default
     #[arg(long, required_unless_present_any = ["check", "manual"])]
     pub dump: bool,
     /// Print the text of docs/reference/configuration.md
@@ -35,12 +35,12 @@ pub fn run(args: &ConfigArgs) -> Result<Outcome, Failure> {
     }
     let mut config = Config::default();
     if let Some(path) = &args.file {
-        let wrong = config::everything(path, &mut config).map_err(Failure::Said)?;
-        if !wrong.is_empty() {
+        let errors = config::check_file(path, &mut config).map_err(Failure::Said)?;
+        if !errors.is_empty() {
             let mut err = std::io::stderr().lock();
-            for one in &wrong {
+            for error in &errors {
                 // If standard error is closed, the exit status still reports the errors.
-                let _ = writeln!(err, "netgrain: {}: {one}", path.display());
+                let _ = writeln!(err, "netgrain: {}: {error}", path.display());
             }
             return Ok(Outcome::No);
         }

@@ -23,25 +23,26 @@ use targets::{Naming, Targets};
   netgrain convert a.pcap b.pcap -w both.pcapng                   merged in order of time
   netgrain convert big.pcap -w part.pcap --split-time 1min --slice l4
   netgrain convert in.pcap -w out.pcap --filter 'port 53' --from 10:42 --to +5min
-  netgrain convert --new-key key                                  a key, and with it:
+  netgrain convert --new-key key                                  a key for the next line
   netgrain convert in.pcap -w give-away.pcap --anonymise --key-file key")]
 pub struct ConvertArgs {
-    /// Captures: pcap, pcapng, RAW; .gz and .zst too; - for standard input. Several are merged in order of time
+    /// Captures: pcap, pcapng, RAW, also compressed as .gz or .zst; - for standard input. Several are merged in order
+    /// of time
     #[arg(value_name = "IN", required_unless_present = "new_key")]
     pub inputs: Vec<PathBuf>,
-    /// What is written; - for standard output
+    /// Output file; - for standard output
     #[arg(short = 'w', long = "write", value_name = "OUT", required_unless_present = "new_key")]
     pub write: Option<PathBuf>,
-    /// Format of the output [default: as OUT ends: .pcap, .pcapng, .raw; otherwise pcapng]
+    /// Format of the output [default: by the extension of OUT: .pcap, .pcapng, .raw; otherwise pcapng]
     #[arg(long, value_enum)]
     pub format: Option<OutputFormat>,
-    /// The inputs are HPCAP's RAW, whatever they look like
+    /// Read the inputs as RAW of HPCAP, without detection of the format
     #[arg(long)]
     pub read_raw: bool,
-    /// The first moment wanted: 2026-11-21T10:42:00Z, 10:42, 1795257720.5, -10min
+    /// First time to include: 2026-11-21T10:42:00Z, 10:42, 1795257720.5, -10min
     #[arg(long, value_name = "TIME", value_parser = TimeSpec::parse, allow_hyphen_values = true)]
     pub from: Option<TimeSpec>,
-    /// The last moment wanted, itself included; +5min counts from --from
+    /// Last time to include; +5min counts from --from
     #[arg(long, value_name = "TIME", value_parser = TimeSpec::parse, allow_hyphen_values = true)]
     pub to: Option<TimeSpec>,
     #[command(flatten)]
@@ -49,50 +50,50 @@ pub struct ConvertArgs {
     /// Keep only packets that match: host net port proto vlan, and or not, parentheses
     #[arg(long, value_name = "EXPRESSION")]
     pub filter: Option<String>,
-    /// Most bytes kept of each packet (0: all)
+    /// Maximum number of bytes kept of each packet (0: all)
     #[arg(long, value_name = "BYTES", default_value_t = 0, value_parser = base::units::whole::<u32>(0..=u64::from(u32::MAX)))]
     pub snaplen: u32,
-    /// Cut each packet behind its own headers up to this layer
+    /// Truncate each packet after its headers of this layer
     #[arg(long, value_enum)]
     pub slice: Option<Layer>,
-    /// A new file at every multiple of this span; files are named OUT-00001 and so on
+    /// Begin a new file at every multiple of this span; files are named OUT-00001, OUT-00002, …
     #[arg(long, value_name = "SPAN", value_parser = span)]
     pub split_time: Option<Duration>,
-    /// A new file before this size is exceeded (RAW: padded to exactly this size)
+    /// Begin a new file before this size is exceeded (RAW: padded to exactly this size)
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub split_size: Option<u64>,
-    /// A new file after so many packets
+    /// Begin a new file after this many packets
     #[arg(long, value_name = "N", value_parser = base::units::whole::<u64>(1..=u64::MAX))]
     pub split_packets: Option<u64>,
-    /// How the files of a split are told apart
+    /// Names of the files of a split
     #[arg(long, value_enum, default_value_t = Naming::Number)]
     pub split_names: Naming,
-    /// Put packets in order of time that an input has out of order, holding back at most SIZE
+    /// Sort out-of-order packets of an input by time, with a buffer of at most SIZE
     #[arg(long, value_name = "SIZE", value_parser = size, num_args = 0..=1, require_equals = true,
           default_missing_value = "256MiB")]
     pub sort: Option<u64>,
-    /// Map addresses prefix-preservingly (CryptoPAn) and cut payloads
+    /// Anonymise addresses with their prefixes preserved (Crypto-PAn), and remove payloads
     #[arg(long, alias = "anonymize", requires = "key_file")]
     pub anonymise: bool,
-    /// The key of --anonymise: 64 hexadecimal digits or 32 bytes, readable by nobody else
+    /// Key of --anonymise: 64 hexadecimal digits or 32 bytes, in a file that only its owner can read
     #[arg(long, value_name = "FILE", requires = "anonymise")]
     pub key_file: Option<PathBuf>,
-    /// Write a new key into a file that does not exist yet, and do nothing else
+    /// Only write a new key to this file, which must not exist
     #[arg(long, value_name = "FILE", exclusive = true)]
     pub new_key: Option<PathBuf>,
-    /// What --anonymise does with MAC addresses
+    /// Treatment of MAC addresses by --anonymise
     #[arg(long, value_enum, default_value_t = MacRule::All, requires = "anonymise")]
     pub macs: MacRule,
-    /// Let --anonymise keep what TCP, UDP and ICMP echo carry, whatever addresses are in it
+    /// Keep the payloads of TCP, UDP and ICMP echo, even if they contain addresses
     #[arg(long, requires = "anonymise")]
     pub keep_payload: bool,
     /// Replace OUT if it exists
     #[arg(long)]
     pub force: bool,
-    /// What was done as JSON, on standard output (standard error with -w -)
+    /// Print the report as JSON, on standard output (standard error with -w -)
     #[arg(long)]
     pub json: bool,
-    /// Say nothing but errors
+    /// Print errors only
     #[arg(long, short)]
     pub quiet: bool,
 }
@@ -113,9 +114,9 @@ pub enum OutputFormat {
 pub enum Layer {
     /// Link header, tags and labels
     L2,
-    /// And the network header
+    /// Link and network headers
     L3,
-    /// And the transport header
+    /// Link, network and transport headers
     L4,
 }
 
@@ -123,9 +124,9 @@ pub enum Layer {
 pub enum MacRule {
     /// All 48 bits are mapped
     All,
-    /// The vendor's half stays
+    /// The vendor half (OUI) is kept
     Vendor,
-    /// They stay
+    /// Addresses are kept
     Keep,
 }
 
@@ -133,7 +134,7 @@ pub enum MacRule {
 pub fn run(args: &ConvertArgs) -> Result<Outcome, Failure> {
     if let Some(path) = &args.new_key {
         keys::create(path)?;
-        sys::say!("netgrain: {} is a new key; whoever has it can undo what it anonymises", path.display());
+        sys::say!("netgrain: {} is a new key; anyone who has it can reverse the anonymisation", path.display());
         return Ok(Outcome::Yes);
     }
     let Some(out) = &args.write else { return Err(Failure::Said("name the output with -w".into())) };
@@ -237,17 +238,17 @@ fn print(args: &ConvertArgs, plan: &Plan, report: &Report, targets: &Targets) ->
             show_bytes(report.bytes),
         );
     }
-    for remark in report.warnings(plan.format) {
-        sys::say!("netgrain: {remark}");
+    for warning in report.warnings(plan.format) {
+        sys::say!("netgrain: {warning}");
     }
     if report.stopped {
-        sys::say!("netgrain: interrupted; what was written until then is whole");
+        sys::say!("netgrain: interrupted; the packets written so far are complete");
     }
     Ok(())
 }
 
 fn object(plan: &Plan, report: &Report, targets: &Targets) -> serde_json::Value {
-    let (kept, cover) = (&report.format_losses, &report.anonymised);
+    let (kept, anonymised) = (&report.format_losses, &report.anonymised);
     serde_json::json!({
         "format": plan.format.to_string(),
         "read": report.read,
@@ -275,10 +276,10 @@ fn object(plan: &Plan, report: &Report, targets: &Targets) -> serde_json::Value 
             "wire_len": kept.wire_len,
         },
         "anonymised": {
-            "packets": cover.packets,
-            "payload": cover.payload,
-            "unknown": cover.unknown,
-            "options": cover.options,
+            "packets": anonymised.packets,
+            "payload": anonymised.payload,
+            "unknown": anonymised.unknown,
+            "options": anonymised.options,
         },
         "broken": report.damaged_inputs.iter().map(|b| serde_json::json!({
             "input": b.input, "offset": b.offset, "reason": b.reason,
@@ -290,7 +291,7 @@ fn object(plan: &Plan, report: &Report, targets: &Targets) -> serde_json::Value 
 
 fn size(text: &str) -> Result<u64, String> {
     match units::parse_bytes(text) {
-        Ok(0) => Err(format!("{text} is no size to split or sort by")),
+        Ok(0) => Err(format!("{text} is not a size for this flag: write more than 0, as in 100MB")),
         Ok(bytes) => Ok(bytes),
         Err(e) => Err(e.to_string()),
     }
@@ -298,7 +299,7 @@ fn size(text: &str) -> Result<u64, String> {
 
 fn span(text: &str) -> Result<Duration, String> {
     match units::parse_span(text) {
-        Ok(Duration::ZERO) => Err(format!("{text} is no span to split by")),
+        Ok(Duration::ZERO) => Err(format!("{text} is not a span for this flag: write more than 0, as in 1min")),
         Ok(span) => Ok(span),
         Err(e) => Err(e.to_string()),
     }

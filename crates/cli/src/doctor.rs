@@ -13,19 +13,19 @@ use sys::sysfs::Tree;
 #[command(after_help = "Examples:
   netgrain doctor                              the machine, and every physical interface
   netgrain doctor -i eth1 --store /data/store  one interface and the volume its packets will go to
-  netgrain doctor -i eth1 --fix                shows what can be mended, and asks
-  netgrain doctor --undo                       puts everything back that --fix has changed")]
+  netgrain doctor -i eth1 --fix                shows the changes and asks for confirmation
+  netgrain doctor --undo                       undoes all changes of --fix")]
 pub struct DoctorArgs {
-    /// Interface to look at; may be given several times [default: every physical interface]
+    /// Interface to check; repeat for several [default: all physical interfaces]
     #[arg(short = 'i', long, value_name = "IFACE")]
     pub interface: Vec<String>,
-    /// Look at the volume of this store, and write to it for a moment (at most 256 MiB and 2 s; removed)
+    /// Check the volume of this store, with a test file (at most 256 MiB and 2 s; removed afterwards)
     #[arg(long, value_name = "DIR")]
     pub store: Option<PathBuf>,
-    /// The interface will be captured from with --dedicated
+    /// Check for a capture with --dedicated
     #[arg(long)]
     pub dedicated: bool,
-    /// Memory of the ring that it has to fit [default: what `netgrain record` would take]
+    /// Size of the ring that must fit into memory [default: the ring of `netgrain record`]
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     pub ring: Option<u64>,
     /// Only these checks, by name
@@ -34,22 +34,22 @@ pub struct DoctorArgs {
     /// Capture a few frames by AF_XDP on a private pair of interfaces
     #[arg(long = "try")]
     pub trial: bool,
-    /// Mend what can be mended safely and put back; of interfaces, only those named with -i
+    /// Fix settings that can be changed safely and restored; for interfaces, only those named with -i
     #[arg(long, conflicts_with = "undo")]
     pub fix: bool,
-    /// Do not ask before
+    /// Do not ask for confirmation
     #[arg(long, short)]
     pub yes: bool,
-    /// Put back what --fix has changed, the latest change first
+    /// Undo the changes of --fix, the latest change first
     #[arg(long, conflicts_with_all = ["interface", "store", "trial"])]
     pub undo: bool,
-    /// Where it is kept what can be put back
+    /// File with the old values of changed settings, for --undo
     #[arg(long, value_name = "FILE", default_value = "/var/lib/netgrain/doctor-undo.json")]
     pub state: PathBuf,
-    /// What was found of good things, too
+    /// Also print the details of good findings
     #[arg(long, short)]
     pub verbose: bool,
-    /// One JSON object per finding, step and summary (docs/reference/doctor.md)
+    /// Print one JSON object per finding, step and summary (docs/reference/doctor.md)
     #[arg(long)]
     pub json: bool,
 }
@@ -61,7 +61,7 @@ fn bytes(text: &str) -> Result<u64, String> {
 fn check(text: &str) -> Result<&'static Check, String> {
     Check::named(text).ok_or_else(|| {
         let names: Vec<&str> = Check::ALL.iter().map(|c| c.name).collect();
-        format!("no check has this name; there are {}", names.join(", "))
+        format!("no check has this name; the checks are {}", names.join(", "))
     })
 }
 
@@ -90,7 +90,7 @@ pub fn run(args: &DoctorArgs) -> Result<Outcome, Failure> {
 }
 
 fn inspect(args: &DoctorArgs, tree: &Tree) -> Result<Vec<Finding>, Failure> {
-    let question = Request {
+    let request = Request {
         ports: args.interface.clone(),
         store: args.store.clone(),
         only: args.only.iter().map(|c| c.name.to_owned()).collect(),
@@ -99,7 +99,7 @@ fn inspect(args: &DoctorArgs, tree: &Tree) -> Result<Vec<Finding>, Failure> {
         dedicated: args.dedicated,
         trial: args.trial,
     };
-    doctor::examine(&question, tree).map_err(Failure::say)
+    doctor::examine(&request, tree).map_err(Failure::say)
 }
 
 /// The report as text: each finding with its effect and its fix, and the checks without finding in one line for each
@@ -117,9 +117,9 @@ fn report(findings: &[Finding], verbose: bool) -> String {
                 continue;
             }
             let _ = writeln!(out, "           {}: {}", f.check.cost.name(), f.check.why);
-            if let Some(mend) = &f.fix {
-                let fix = if f.changes.is_empty() { "" } else { "   (--fix does it)" };
-                let _ = writeln!(out, "           mend: {mend}{fix}");
+            if let Some(command) = &f.fix {
+                let note = if f.changes.is_empty() { "" } else { "   (--fix does it)" };
+                let _ = writeln!(out, "           fix: {command}{note}");
             }
         }
         let good: Vec<&str> = of().filter(|f| f.state == State::Good).map(|f| f.check.name).collect();
@@ -132,30 +132,31 @@ fn report(findings: &[Finding], verbose: bool) -> String {
 
 fn summary(args: &DoctorArgs, findings: &[Finding]) -> Result<(), Failure> {
     let count = |state| findings.iter().filter(|f| f.state == state).count();
-    let (bad, remarks, unknown, good) =
+    let (bad, warnings, unknown, good) =
         (count(State::Bad), count(State::Warning), count(State::Unknown), count(State::Good));
     if args.json {
-        let numbers = serde_json::json!({ "bad": bad, "warning": remarks, "unknown": unknown, "good": good });
+        let numbers = serde_json::json!({ "bad": bad, "warning": warnings, "unknown": unknown, "good": good });
         return Ok(json(&serde_json::json!({ "summary": numbers }))?);
     }
-    writeln!(std::io::stdout(), "{bad} bad, {remarks} remark(s), {unknown} unknown, {good} good")?;
+    writeln!(std::io::stdout(), "{bad} bad, {warnings} warning(s), {unknown} unknown, {good} good")?;
     Ok(())
 }
 
-/// Prints the steps, asks for confirmation unless told not to, and takes them. Returns the number of refused steps.
+/// Prints the steps, asks for confirmation unless `--yes` is given, and makes them. Returns the number of refused
+/// steps.
 fn fix(args: &DoctorArgs, findings: &[Finding], tree: &Tree) -> Result<usize, Failure> {
     let steps = doctor::steps(findings, tree);
     if args.interface.is_empty() {
-        sys::say!("netgrain: --fix leaves interfaces as they are unless they are named: -i IFACE");
+        sys::say!("netgrain: --fix changes only interfaces that are named with -i IFACE");
     }
     if steps.is_empty() {
-        sys::say!("netgrain: nothing that --fix can mend");
+        sys::say!("netgrain: nothing that --fix can change");
         return Ok(0);
     }
     for step in &steps {
         sys::say!("netgrain: {}: {} -> {} ({})", step.change.setting, step.was, step.change.value, step.check);
     }
-    if !args.yes && !agreed()? {
+    if !args.yes && !is_confirmed()? {
         return Ok(0);
     }
     let mut journal = Journal::open(&args.state).map_err(Failure::say)?;
@@ -170,7 +171,7 @@ fn fix(args: &DoctorArgs, findings: &[Finding], tree: &Tree) -> Result<usize, Fa
     })
     .map_err(Failure::say)?;
     reported?;
-    let undo = if done.made > 0 { "; netgrain doctor --undo puts back" } else { "" };
+    let undo = if done.made > 0 { "; netgrain doctor --undo restores the old values" } else { "" };
     sys::say!("netgrain: {} changed, {} refused{undo} ({})", done.made, done.refused, args.state.display());
     Ok(done.refused)
 }
@@ -185,11 +186,13 @@ fn step_object(what: &str, step: &Step, error: Option<&std::io::Error>) -> serde
         "error": error.map(ToString::to_string) } })
 }
 
-fn agreed() -> Result<bool, Failure> {
+fn is_confirmed() -> Result<bool, Failure> {
     if !std::io::stdin().is_terminal() {
-        return Err(Failure::Said("--fix: nothing changed, because nobody can be asked here: say --yes too".into()));
+        return Err(Failure::Said(
+            "--fix: nothing changed, because standard input is not a terminal for the confirmation: add --yes".into(),
+        ));
     }
-    sys::stderr::part(format_args!("netgrain: change this? [y/N] "));
+    sys::stderr::part(format_args!("netgrain: make these changes? [y/N] "));
     let mut line = String::new();
     std::io::stdin().read_line(&mut line)?;
     Ok(matches!(line.trim(), "y" | "Y" | "yes"))
@@ -198,17 +201,20 @@ fn agreed() -> Result<bool, Failure> {
 fn undo(args: &DoctorArgs, tree: &Tree) -> Result<Outcome, Failure> {
     let mut journal = Journal::open(&args.state).map_err(Failure::say)?;
     if journal.entries().is_empty() {
-        sys::say!("netgrain: nothing to put back ({})", args.state.display());
+        sys::say!("netgrain: nothing to undo ({})", args.state.display());
         return Ok(Outcome::Yes);
     }
     let mut reported = Ok(());
     let failed = doctor::undo(&mut journal, tree, |entry, outcome| {
-        let note = match &outcome {
-            Ok(None) => String::new(),
-            Ok(Some(remark)) => format!(" ({remark})"),
-            Err(e) => format!(": refused: {e}{}; tried again at the next --undo", advice(e)),
-        };
-        sys::say!("netgrain: {}: back to {}{note}", entry.setting, entry.was);
+        let (setting, was) = (&entry.setting, &entry.was);
+        match &outcome {
+            Ok(None) => sys::say!("netgrain: {setting}: restored to {was}"),
+            Ok(Some(note)) => sys::say!("netgrain: {setting}: restored to {was} ({note})"),
+            Err(e) => sys::say!(
+                "netgrain: {setting}: cannot be restored to {was}: {e}{}; the next --undo tries again",
+                advice(e)
+            ),
+        }
         if args.json && reported.is_ok() {
             reported = json(&serde_json::json!({ "undone": { "setting": entry.setting.to_string(), "value": entry.was,
                 "error": outcome.err().map(|e| e.to_string()) } }));

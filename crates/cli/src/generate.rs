@@ -17,11 +17,11 @@ use std::time::Duration;
 
 #[derive(Args)]
 #[command(after_help = "Examples:
-  netgrain gen -i veth0 60                     flat out
+  netgrain gen -i veth0 60                     as fast as possible
   netgrain gen -i veth0 imix,flows=10k --rate 500kpps --duration 10s
   netgrain gen -w frames.pcap 1000 --packets 1M")]
 pub struct GenArgs {
-    /// Traffic: a size (60), several, imix, backbone; with options: 1000,flows=100k,seed=7
+    /// Traffic: a frame size in bytes (60), several sizes, imix or backbone, with options: 1000,flows=100k,seed=7
     #[arg(value_name = "SPEC", default_value = "60")]
     pub spec: String,
     /// Interface to send from
@@ -32,16 +32,16 @@ pub struct GenArgs {
     pub write: Option<PathBuf>,
     #[command(flatten)]
     pub overwrite: OverwriteArgs,
-    /// How fast: flat, 1.6Mpps, 10Gbit [default: flat, or what SPEC says]
+    /// Rate: flat (as fast as possible), 1.6Mpps, 10Gbit [default: the rate in SPEC, otherwise flat]
     #[arg(long, value_name = "RATE", value_parser = units::parse_rate)]
     pub rate: Option<units::Rate>,
     /// Stop after this many frames
     #[arg(long, value_name = "N", value_parser = count)]
     pub packets: Option<u64>,
-    /// Stop after this long
+    /// Stop after this time
     #[arg(long, value_name = "SPAN", value_parser = units::parse_span)]
     pub duration: Option<Duration>,
-    /// How to send
+    /// Method of sending
     #[arg(long, value_enum, default_value_t = SendMethod::Auto, conflicts_with = "write")]
     pub method: SendMethod,
     /// Queue to send on (AF_XDP)
@@ -50,18 +50,18 @@ pub struct GenArgs {
     /// Processor to send from
     #[arg(long, value_name = "N", value_parser = base::units::whole::<usize>(0..=4096))]
     pub cpu: Option<usize>,
-    /// What was sent, as JSON
+    /// Print the counts as JSON
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum SendMethod {
-    /// Live frames for one size flat out on a veth interface whose other end takes them, otherwise AF_XDP
+    /// Live frames for one frame size at full speed on a veth interface whose peer accepts them, otherwise AF_XDP
     Auto,
-    /// Frames made inside the kernel: the fastest way onto a veth interface
+    /// Frames generated inside the kernel: the fastest method on a veth interface
     LiveFrames,
-    /// AF_XDP transmit: every traffic, every rate, every interface
+    /// AF_XDP transmit: any traffic, rate and interface
     AfXdp,
 }
 
@@ -108,8 +108,8 @@ pub fn run(args: &GenArgs) -> Result<Outcome, Failure> {
     Ok(Outcome::of(sent.dropped == 0))
 }
 
-fn method(options: SendMethod) -> Method {
-    match options {
+fn method(method: SendMethod) -> Method {
+    match method {
         SendMethod::Auto => Method::Auto,
         SendMethod::LiveFrames => Method::LiveFrames,
         SendMethod::AfXdp => Method::AfXdp,
@@ -130,12 +130,12 @@ fn line(s: &Sent) -> String {
 /// Writes frames into a nanosecond pcap file, timestamped with their departure time.
 fn write(spec: &Spec, path: &Path, force: bool, stop: &AtomicBool) -> Result<Sent, Failure> {
     if spec.packets.is_none() && spec.duration.is_none() {
-        return Err(Failure::Said("a file needs an end: say --packets or --duration".into()));
+        return Err(Failure::Said("a file needs a limit: add --packets or --duration".into()));
     }
     if matches!(convert::Format::of_extension(&path.extension().unwrap_or_default().to_string_lossy()), Some(format) if format != convert::Format::Pcap)
     {
         return Err(Failure::Said(format!(
-            "{}: frames are written as pcap: name it .pcap, and netgrain convert makes anything else of it",
+            "{}: frames are written as pcap: name the file .pcap; netgrain convert converts it to other formats",
             path.display()
         )));
     }

@@ -1,4 +1,4 @@
-//! `netgrain index`: makes the block index for foreign captures without copying them.
+//! `netgrain index`: makes block indexes for foreign captures without copying the captures.
 
 use crate::outcome::{Failure, Outcome, json};
 use crate::signals;
@@ -15,24 +15,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
   netgrain index /archive/*.pcap               x.pcap.ngi beside each x.pcap
   netgrain index --into /var/idx /cdrom/*.pcapng
   netgrain packets -r /var/idx/*.ngi 'host 10.1.2.3'
-  netgrain index --check /archive/*.pcap       which of them fit, byte for byte")]
+  netgrain index --check /archive/*.pcap       which captures match their index, byte for byte")]
 pub struct IndexArgs {
     /// Captures: pcap, pcapng, RAW
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
-    /// Put the indexes into this folder instead of beside the captures; ask them with netgrain packets -r
+    /// Write the indexes to this folder instead of beside the captures; query them with netgrain packets -r
     #[arg(long, value_name = "DIR")]
     pub into: Option<PathBuf>,
-    /// Make them anew, also where they fit
+    /// Rebuild indexes that already match their captures
     #[arg(long)]
     pub force: bool,
-    /// Only say which fit, comparing the checksum of every block
+    /// Write nothing; report which captures match their index, by the checksum of every block
     #[arg(long, conflicts_with_all = ["force", "remove"])]
     pub check: bool,
-    /// Remove them
+    /// Remove the indexes
     #[arg(long, conflicts_with = "force")]
     pub remove: bool,
-    /// One JSON object per file
+    /// Print one JSON object per file
     #[arg(long)]
     pub json: bool,
 }
@@ -57,14 +57,14 @@ pub fn run(args: &IndexArgs) -> Result<Outcome, Failure> {
         return Err(Failure::Said(format!("--into {}: no such folder; make it first", into.display())));
     }
     let stop = signals::stop_flag();
-    let (mut well, mut failed) = (true, 0);
+    let (mut all_good, mut failed) = (true, 0);
     for file in &args.files {
         if stop.load(Ordering::Relaxed) {
-            sys::say!("netgrain: stopped; {} and what is behind it are as they were", file.display());
+            sys::say!("netgrain: stopped; {} and the files after it are unchanged", file.display());
             return Ok(Outcome::No);
         }
-        let done = one(args, file, &stop);
-        well &= match &done {
+        let done = process(args, file, &stop);
+        all_good &= match &done {
             IndexOutcome::Made(made) => made.damage.is_none(),
             IndexOutcome::UpToDate
             | IndexOutcome::OfStore
@@ -78,9 +78,9 @@ pub fn run(args: &IndexArgs) -> Result<Outcome, Failure> {
                 false
             }
         };
-        match (args.json, words(file, &done)) {
+        match (args.json, text_line(file, &done)) {
             (true, _) => json(&object(file, &done))?,
-            (false, Some(words)) => writeln!(io::stdout(), "{words}")?,
+            (false, Some(line)) => writeln!(io::stdout(), "{line}")?,
             (false, None) => {}
         }
         if let (false, IndexOutcome::Made(made)) = (args.json, &done) {
@@ -90,8 +90,8 @@ pub fn run(args: &IndexArgs) -> Result<Outcome, Failure> {
             }
             for (link_type, packets) in &made.strange {
                 sys::say!(
-                    "netgrain: {}: {} packets are of link type {}, which is not understood: the index knows when they \
-                     came, and not who they are of",
+                    "netgrain: {}: {} packets are of link type {}, which is not understood: the index has their times, \
+                     but not their addresses and ports",
                     file.display(),
                     show_count(*packets),
                     pcap::LinkType(*link_type)
@@ -105,10 +105,10 @@ pub fn run(args: &IndexArgs) -> Result<Outcome, Failure> {
             n => format!("nothing was done: none of the {n} files could be used"),
         }));
     }
-    Ok(Outcome::of(well))
+    Ok(Outcome::of(all_good))
 }
 
-fn one(args: &IndexArgs, file: &Path, stop: &AtomicBool) -> IndexOutcome {
+fn process(args: &IndexArgs, file: &Path, stop: &AtomicBool) -> IndexOutcome {
     let into = args.into.as_deref();
     let failed = |e: query::QueryError| IndexOutcome::Failed(e.to_string());
     if file.extension().is_some_and(|e| e == index::SUFFIX) {
@@ -139,7 +139,7 @@ fn one(args: &IndexArgs, file: &Path, stop: &AtomicBool) -> IndexOutcome {
     }
 }
 
-fn words(file: &Path, done: &IndexOutcome) -> Option<String> {
+fn text_line(file: &Path, done: &IndexOutcome) -> Option<String> {
     let name = file.display();
     Some(match done {
         IndexOutcome::Made(made) => {
@@ -156,19 +156,19 @@ fn words(file: &Path, done: &IndexOutcome) -> Option<String> {
                 show_bytes(made.bytes)
             )
         }
-        IndexOutcome::UpToDate => format!("{name}: has an index that fits"),
+        IndexOutcome::UpToDate => format!("{name}: has a matching index"),
         IndexOutcome::OfStore => format!("{name}: has the index of its store"),
-        IndexOutcome::Fits => format!("{name}: its index fits, every block"),
-        IndexOutcome::DoesNotFit(why) => format!("{name}: {why}; make it with netgrain index"),
-        IndexOutcome::Removed(true) => format!("{name}: its index is removed"),
+        IndexOutcome::Fits => format!("{name}: its index matches every block"),
+        IndexOutcome::DoesNotFit(why) => format!("{name}: {why}; netgrain index makes a new index"),
+        IndexOutcome::Removed(true) => format!("{name}: its index was removed"),
         IndexOutcome::Removed(false) => format!("{name}: there was no index"),
-        IndexOutcome::Stopped => format!("{name}: stopped; its index is as it was"),
+        IndexOutcome::Stopped => format!("{name}: stopped; its index is unchanged"),
         IndexOutcome::Failed(_) | IndexOutcome::IsIndex => return None,
     })
 }
 
 fn object(file: &Path, done: &IndexOutcome) -> serde_json::Value {
-    let (what, why) = match done {
+    let (result, reason) = match done {
         IndexOutcome::Made(made) => ("made", made.damage.as_deref()),
         IndexOutcome::UpToDate => ("up_to_date", None),
         IndexOutcome::OfStore => ("of_store", None),
@@ -180,7 +180,7 @@ fn object(file: &Path, done: &IndexOutcome) -> serde_json::Value {
         IndexOutcome::Stopped => ("stopped", None),
         IndexOutcome::Failed(why) => ("failed", Some(&why[..])),
     };
-    let mut object = serde_json::json!({ "file": file.display().to_string(), "result": what, "reason": why });
+    let mut object = serde_json::json!({ "file": file.display().to_string(), "result": result, "reason": reason });
     if let IndexOutcome::Made(made) = done {
         let stamp = |pick: fn((Timestamp, Timestamp)) -> Timestamp| made.summary.stamps.map(|s| pick(s).to_string());
         object["index"] = made.path.display().to_string().into();

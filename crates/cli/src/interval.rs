@@ -11,7 +11,8 @@ const WITHIN: Duration = Duration::from_secs(30);
 
 /// The text about times at the end of each help.
 pub const HELP: &str = "Times: RFC 3339 (2026-11-21T10:42:00Z, +01:00), 2026-11-21T10, 10:42 (today), seconds, ms, us or ns since 1970, now, -10min;
---to +5min counts from --from. What has no zone is UTC, or of --tz. --around 10:42 is that minute, 10:42:07 that second.";
+--to +5min counts from --from. A time without a zone is in UTC, or in the zone of --tz. --around 10:42 means
+that minute, 10:42:07 that second.";
 
 /// The current time.
 pub fn now() -> Timestamp {
@@ -20,16 +21,17 @@ pub fn now() -> Timestamp {
 
 #[derive(Args, Clone, Debug, Default)]
 pub struct Interval {
-    /// The first moment
+    /// First time to include
     #[arg(long, value_name = "TIME", value_parser = TimeSpec::parse, allow_hyphen_values = true)]
     pub from: Option<TimeSpec>,
-    /// The last moment, itself included; +5min counts from --from
+    /// Last time to include; +5min counts from --from
     #[arg(long, value_name = "TIME", value_parser = TimeSpec::parse, allow_hyphen_values = true)]
     pub to: Option<TimeSpec>,
-    /// The minute 10:42, the second 10:42:07, the hour 2026-11-21T10, the day 2026-11-21, instead of --from and --to
+    /// Instead of --from and --to: the minute 10:42, the second 10:42:07, the hour 2026-11-21T10, the day 2026-11-21
     #[arg(long, value_name = "TIME", value_parser = AroundTime::parse, allow_hyphen_values = true, conflicts_with_all = ["from", "to"])]
     pub around: Option<AroundTime>,
-    /// With --around: so far before the beginning of TIME and after it [default of now and -10min: 30s]
+    /// With --around: extend the interval to SPAN before and SPAN after the beginning of TIME [default for now and
+    /// -10min: 30s]
     #[arg(long, value_name = "SPAN", value_parser = units::parse_span, requires = "around")]
     pub within: Option<Duration>,
     #[command(flatten)]
@@ -38,7 +40,7 @@ pub struct Interval {
 
 #[derive(Args, Clone, Debug, Default)]
 pub struct TzArgs {
-    /// The zone of times that are written without one, and of the times in lines and tables: UTC, local, or a name such
+    /// Time zone of arguments without a zone, and of the times in printed lines and tables: UTC, local, or a name such
     /// as Europe/Madrid
     #[arg(long = "tz", value_name = "ZONE", value_parser = Zone::parse, default_value = "UTC")]
     pub zone: Zone,
@@ -121,11 +123,11 @@ pub fn in_order(from: Timestamp, to: Timestamp, last: Option<TimeSpec>, zone: &Z
         return Ok(());
     }
     let hint = match last {
-        Some(TimeSpec::Civil { day: None, .. }) => "; a time without a date is of today",
+        Some(TimeSpec::Civil { day: None, .. }) => "; a time without a date means today",
         _ => "",
     };
     let (from, to) = (zone.show(from), zone.show(to));
-    Err(Failure::Said(format!("--from {from} is after --to {to}: exchange them{hint}")))
+    Err(Failure::Said(format!("--from {from} is after --to {to}: swap them{hint}")))
 }
 
 #[cfg(test)]
@@ -143,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn around_a_time_is_as_long_as_the_time_is_exact() {
+    fn around_covers_the_smallest_written_unit() {
         for (text, from, to) in [
             ("10:42", "2026-11-21T10:42:00.000000000Z", "2026-11-21T10:42:59.999999999Z"),
             ("10:42:07", "2026-11-21T10:42:07.000000000Z", "2026-11-21T10:42:07.999999999Z"),
@@ -162,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn within_says_how_far_before_and_after() {
+    fn within_extends_around_to_both_sides() {
         let (from, to) = around("10:42", Some(90));
         assert_eq!((&from[..19], &to[..19]), ("2026-11-21T10:40:30", "2026-11-21T10:43:30"));
     }

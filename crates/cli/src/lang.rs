@@ -19,15 +19,15 @@ pub struct LangArgs {
 
 #[derive(Subcommand)]
 pub enum Verb {
-    /// Say whether a program is one; if not, where, why, and what to write instead
+    /// Check a program; report the position and the cause of an error, with advice
     Check(ProgramArgs),
-    /// Show types, effects, where each stage runs and why, and what it costs
+    /// Show types and effects, and for each stage where it runs, why, and its cost
     Explain(ExplainArgs),
-    /// Print a program with tidy spaces
+    /// Format a program
     Fmt(FmtArgs),
-    /// Run a program over a capture and add up what it decides
+    /// Run a program on a capture and count its decisions
     Run(RunArgs),
-    /// Try programs line by line
+    /// Evaluate programs interactively, line by line
     Repl,
     /// Print the reference of all functions, as Markdown
     Functions,
@@ -39,7 +39,7 @@ pub struct TextArgs {
     /// File with the program; - for standard input
     #[arg(value_name = "FILE")]
     pub file: Option<PathBuf>,
-    /// The program itself
+    /// Text of the program
     #[arg(short = 'e', long, value_name = "PROGRAM")]
     pub expression: Option<String>,
 }
@@ -48,7 +48,7 @@ pub struct TextArgs {
 pub struct ProgramArgs {
     #[command(flatten)]
     pub text: TextArgs,
-    /// One JSON object
+    /// Print one JSON object
     #[arg(long)]
     pub json: bool,
 }
@@ -59,7 +59,7 @@ pub struct ProgramArgs {
 pub struct ExplainArgs {
     #[command(flatten)]
     pub program: ProgramArgs,
-    /// Also print the intermediate form
+    /// Also print the intermediate representation
     #[arg(long)]
     pub ir: bool,
 }
@@ -68,7 +68,7 @@ pub struct ExplainArgs {
 pub struct FmtArgs {
     #[command(flatten)]
     pub text: TextArgs,
-    /// Write the file instead of printing it
+    /// Rewrite the file instead of printing the program
     #[arg(long, requires = "file", conflicts_with = "expression")]
     pub write: bool,
 }
@@ -79,10 +79,10 @@ pub struct FmtArgs {
 pub struct RunArgs {
     #[command(flatten)]
     pub program: ProgramArgs,
-    /// Capture to run it over (pcap, pcapng, RAW; .gz and .zst too; - for standard input)
+    /// Capture to run the program on (pcap, pcapng, RAW, also compressed as .gz or .zst; - for standard input)
     #[arg(short = 'r', long = "read", value_name = "CAPTURE")]
     pub read: PathBuf,
-    /// One line per packet too
+    /// Also print one line per packet
     #[arg(long)]
     pub print: bool,
     /// Stop after this many packets
@@ -111,10 +111,10 @@ pub fn run(args: &LangArgs) -> Result<Outcome, Failure> {
             let (compiled, _) = program(&args.program.text)?;
             explain::explain(&compiled, args)
         }
-        Verb::Fmt(args) => tidy(args),
+        Verb::Fmt(args) => format_program(args),
         Verb::Run(args) => {
             let (text, name) = text(&args.program.text)?;
-            replay::run(args, |link_type| made_for(link_type, &text, &name))
+            replay::run(args, |link_type| compile_for_link(link_type, &text, &name))
         }
         Verb::Repl => repl::run(),
         Verb::Functions => {
@@ -135,9 +135,10 @@ fn text(args: &TextArgs) -> Result<(String, String), Failure> {
                 std::fs::read_to_string(path)
             };
             let name = path.display().to_string();
-            let how = if name.contains('=') { "a program itself goes behind -e" } else { "name a file with a program" };
+            let advice =
+                if name.contains('=') { "pass the text of a program with -e" } else { "name a file with a program" };
             read.map(|text| (text, name.clone()))
-                .map_err(|e| Failure::Said(format!("{name}: {}; {how}", sys::advice::cause(&e))))
+                .map_err(|e| Failure::Said(format!("{name}: {}; {advice}", sys::advice::cause(&e))))
         }
         (None, None) => Err(Failure::say("no program; write -e 'main = …' or name a file")),
     }
@@ -146,24 +147,24 @@ fn text(args: &TextArgs) -> Result<(String, String), Failure> {
 /// Compiles the program. An error is first printed with its source line, then returned in one line as every failure.
 fn program(args: &TextArgs) -> Result<(Compiled, String), Failure> {
     let (text, name) = text(args)?;
-    Ok((made_for(wire::link::ETHERNET, &text, &name)?, name))
+    Ok((compile_for_link(wire::link::ETHERNET, &text, &name)?, name))
 }
 
 /// Compiles a program for frames of this link type.
-fn made_for(link_type: u16, text: &str, name: &str) -> Result<Compiled, Failure> {
+fn compile_for_link(link_type: u16, text: &str, name: &str) -> Result<Compiled, Failure> {
     match compile_for(text, link_type) {
         Ok(compiled) => Ok(compiled),
-        Err(e) => Err(shown(&e, text, name)?),
+        Err(e) => Err(print_error(&e, text, name)?),
     }
 }
 
 /// The failure, after printing its source line.
-fn shown(e: &lang::Error, text: &str, name: &str) -> Result<Failure, Failure> {
+fn print_error(e: &lang::Error, text: &str, name: &str) -> Result<Failure, Failure> {
     write!(std::io::stderr(), "{}", e.excerpt(text))?;
-    Ok(said(e, text, name))
+    Ok(failure_of(e, text, name))
 }
 
-fn said(e: &lang::Error, text: &str, name: &str) -> Failure {
+fn failure_of(e: &lang::Error, text: &str, name: &str) -> Failure {
     let (line, column) = e.place(text);
     let help = e.help.as_ref().map_or(String::new(), |h| format!("; {h}"));
     Failure::Said(format!("{name}:{line}:{column}: {}{help}", e.what))
@@ -176,9 +177,9 @@ fn check(args: &ProgramArgs) -> Result<Outcome, Failure> {
         Err(e) if args.json => {
             let (line, column) = e.place(&text);
             json(&json!({"ok": false, "name": name, "line": line, "column": column, "error": e.what, "help": e.help}))?;
-            return Err(said(&e, &text, &name));
+            return Err(failure_of(&e, &text, &name));
         }
-        Err(e) => return Err(shown(&e, &text, &name)?),
+        Err(e) => return Err(print_error(&e, &text, &name)?),
     };
     let cost = compiled.program.cost();
     let (stages, effects) = (compiled.program.stages.len(), compiled.program.effects());
@@ -191,16 +192,16 @@ fn check(args: &ProgramArgs) -> Result<Outcome, Failure> {
     Ok(Outcome::Yes)
 }
 
-fn tidy(args: &FmtArgs) -> Result<Outcome, Failure> {
+fn format_program(args: &FmtArgs) -> Result<Outcome, Failure> {
     let (text, name) = text(&args.text)?;
-    let tidy = lang::syntax::format(&text).map_err(|e| said(&e, &text, &name))?;
+    let formatted = lang::syntax::format(&text).map_err(|e| failure_of(&e, &text, &name))?;
     match &args.text.file {
         Some(path) if args.write && path.as_os_str() != "-" => {
-            if tidy != text {
-                std::fs::write(path, tidy).map_err(|e| Failure::Said(format!("{name}: {e}")))?;
+            if formatted != text {
+                std::fs::write(path, formatted).map_err(|e| Failure::Said(format!("{name}: {e}")))?;
             }
         }
-        _ => write!(std::io::stdout(), "{tidy}")?,
+        _ => write!(std::io::stdout(), "{formatted}")?,
     }
     Ok(Outcome::Yes)
 }

@@ -29,14 +29,14 @@ pub struct ListenArgs {
     /// Interface of the engine to attach to
     #[arg(short = 'i', long, value_name = "IFACE", required_unless_present = "socket")]
     pub interface: Option<String>,
-    /// Its socket [default: /run/netgrain/IFACE.sock; in other network namespaces than the machine's first
-    /// IFACE.netns-NUMBER.sock, with the number of `lsns -t net`]
+    /// Ring socket of the engine [default: /run/netgrain/IFACE.sock; in network namespaces other than the initial one
+    /// IFACE.netns-NUMBER.sock, with the number that `lsns -t net` prints]
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
     /// Write a capture to a file, or to standard output with -
     #[arg(short = 'w', long, value_name = "FILE", conflicts_with = "print")]
     pub write: Option<PathBuf>,
-    /// Its format [default: as FILE ends: .pcap, .pcapng; otherwise pcapng]
+    /// Format of the capture [default: by the extension of FILE: .pcap, .pcapng; otherwise pcapng]
     #[arg(long, value_enum, requires = "write")]
     pub format: Option<CaptureFormat>,
     #[command(flatten)]
@@ -47,33 +47,33 @@ pub struct ListenArgs {
     /// Only packets that match
     #[arg(long, value_name = "EXPRESSION")]
     pub filter: Option<String>,
-    /// Never miss a packet: the engine waits for this listener, and drops when it is too slow
+    /// Attach as a lossless reader: the engine waits for this listener, and loses packets if it is too slow
     #[arg(long)]
     pub lossless: bool,
     /// Stop after this many packets
     #[arg(short = 'c', long, value_name = "N", value_parser = crate::values::count)]
     pub packets: Option<u64>,
-    /// Stop after this long
+    /// Stop after this time
     #[arg(long, value_name = "SPAN", value_parser = units::parse_span)]
     pub duration: Option<Duration>,
     /// Name shown in the engine's tables
     #[arg(long, value_name = "NAME", default_value = "netgrain listen")]
     pub name: String,
-    /// Counts as JSON, one object per second and one at the end
+    /// Print counts as JSON, one object per second and one at the end
     #[arg(long)]
     pub json: bool,
 }
 
-/// The most descriptors taken at a time from each ring.
+/// The maximum number of descriptors taken at a time from each ring.
 const BATCH: usize = 1024;
 
 /// The period of printing counts and of checking that the engine runs.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// The time after leaving in which the engine must end the delivery.
+/// The longest wait for the end of the delivery after the member has left.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// The most bytes buffered for a file or pipe.
+/// The maximum number of bytes buffered for a file or pipe.
 const BUFFER: usize = 256 << 10;
 
 /// Runs the verb. `No` if packets were missed.
@@ -121,7 +121,7 @@ pub fn listen_to(
     let Some(first) = listeners.first() else { return Err(Failure::Said("the engine has no ring".into())) };
     let link_type = first.shape().link_type as u16;
     let out = BufWriter::with_capacity(BUFFER, target.begin()?);
-    let mut ear = ListenSession {
+    let mut session = ListenSession {
         form: match (format, args.print) {
             (Some(format), _) => Form::Capture(CaptureOutput::begin(format, out, &listeners)?),
             (None, true) => Form::Lines(out),
@@ -137,9 +137,9 @@ pub fn listen_to(
         orphaned: false,
         buffer: Vec::new(),
     };
-    let listeners = ear.listen(listeners, args, stop, leave)?;
-    ear.form.flush()?;
-    finish(args, ear, &listeners)
+    let listeners = session.listen(listeners, args, stop, leave)?;
+    session.form.flush()?;
+    finish(args, session, &listeners)
 }
 
 /// The output, opened before attaching and truncated only after it. So an unwritable file registers no listener, and a
@@ -153,10 +153,10 @@ pub struct Target {
 }
 
 impl Target {
-    /// Opens the output of the flags. Gives up all privileges that neither the output nor the ring socket needs.
+    /// Opens the output of the flags. Drops all privileges that neither the output nor the ring socket needs.
     ///
     /// # Errors
-    /// The output exists, or cannot be written; in one line.
+    /// The output exists, or cannot be written.
     pub fn open(args: &ListenArgs, socket: &Path) -> Result<Self, Failure> {
         let format = args.write.as_deref().map(|path| CaptureFormat::of(args.format, path)).transpose()?;
         let written: Vec<&Path> = args.write.iter().map(PathBuf::as_path).collect();
@@ -239,7 +239,7 @@ impl ListenSession {
         let mut shown = started;
         let (mut packets, mut bytes) = (0, 0);
         let mut batches: Vec<Vec<Desc>> = rings.iter().map(|_| Vec::new()).collect();
-        let (mut nap, mut came) = (group::MemberBackoff::default(), 0);
+        let (mut backoff, mut received) = (group::MemberBackoff::default(), 0);
         while self.packets < self.limit {
             let over = stop.load(Ordering::Relaxed) || args.duration.is_some_and(|d| started.elapsed() >= d);
             match left {
@@ -258,7 +258,7 @@ impl ListenSession {
             }
             let found: usize = batches.iter().map(Vec::len).sum();
             let quiet = found == 0;
-            came += found as u64;
+            received += found as u64;
             self.take(&rings, &batches)?;
             if quiet {
                 // Flushes when idle, so that a reader of the pipe does not wait for a full buffer.
@@ -269,19 +269,21 @@ impl ListenSession {
                         None if rings.iter().all(Listener::ring_ended) => {
                             sys::say!("netgrain: the engine has ended")
                         }
-                        None => sys::say!("netgrain: the group was deleted; the engine runs on"),
+                        None => sys::say!("netgrain: the group was deleted; the engine continues"),
                     }
                     break;
                 }
-                std::thread::sleep(nap.after(came));
-                came = 0;
+                std::thread::sleep(backoff.after(received));
+                received = 0;
             }
             if shown.elapsed() >= PERIOD {
                 let span = shown.elapsed().as_secs_f64();
                 shown = Instant::now();
                 rings.iter().for_each(Listener::report);
                 if quiet && left.is_none() && !rings.iter().all(Listener::connected) {
-                    sys::say!("netgrain: the engine has gone without an end: it was killed, or its machine stopped it");
+                    sys::say!(
+                        "netgrain: the engine ended without an end descriptor, for example because it was killed"
+                    );
                     self.orphaned = true;
                     break;
                 }
@@ -397,25 +399,26 @@ fn line(d: &Desc, frame: &[u8], wire_len: u32, link_type: u16, about: &PacketMet
     line
 }
 
-fn finish(args: &ListenArgs, ear: ListenSession, rings: &[Listener]) -> Result<Outcome, Failure> {
-    let missed: u64 = rings.iter().map(|r| r.counts().missed + r.lost()).chain(ear.torn).sum();
-    let counts = matches!(ear.form, Form::Counts(_));
-    if let Form::Capture(file) = ear.form {
+fn finish(args: &ListenArgs, session: ListenSession, rings: &[Listener]) -> Result<Outcome, Failure> {
+    let missed: u64 = rings.iter().map(|r| r.counts().missed + r.lost()).chain(session.torn).sum();
+    let counts = matches!(session.form, Form::Counts(_));
+    if let Form::Capture(file) = session.form {
         file.finish(rings)?;
     }
     if rings.iter().any(Listener::expired) {
-        sys::say!("netgrain: the engine no longer waited for this gate: it was too slow");
+        sys::say!("netgrain: the engine no longer waits for this lossless reader, because it was too slow");
     }
     if args.json {
-        let value = serde_json::json!({ "report": { "packets": ear.packets, "bytes": ear.bytes, "missed": missed } });
+        let value =
+            serde_json::json!({ "report": { "packets": session.packets, "bytes": session.bytes, "missed": missed } });
         if counts { json(&value)? } else { sys::say!("{}", versioned(value)) }
     } else {
         sys::say!(
             "netgrain: {} packets, {} bytes, {} missed",
-            show_count(ear.packets),
-            show_count(ear.bytes),
+            show_count(session.packets),
+            show_count(session.bytes),
             show_count(missed)
         );
     }
-    Ok(Outcome::of(missed == 0 && !ear.orphaned))
+    Ok(Outcome::of(missed == 0 && !session.orphaned))
 }

@@ -1,4 +1,4 @@
-//! The binary: verbs, flags and text output. All other functions are in the crates below.
+//! The `netgrain` binary: verbs, flags and text output. All other functions are in the library crates.
 #![forbid(unsafe_code)]
 
 mod check;
@@ -101,12 +101,12 @@ fn run(command: Command) -> Result<Outcome, Failure> {
         Command::Flows(args) => {
             let written = paths([&args.write, &args.parquet, &args.payload]);
             let sockets = privileges::sockets(args.store.as_deref());
-            privileges::for_queries(&written, &sockets, wait_for_output(args.from_multicast))?;
+            privileges::for_queries(&written, &sockets, network_access(args.from_multicast))?;
             flows::run(&args)
         }
         Command::Series(args) => {
             let sockets = privileges::sockets(args.store.as_deref());
-            privileges::for_queries(&paths([&args.parquet]), &sockets, wait_for_output(args.from_multicast))?;
+            privileges::for_queries(&paths([&args.parquet]), &sockets, network_access(args.from_multicast))?;
             series::run(&args)
         }
         Command::Index(args) => {
@@ -158,12 +158,12 @@ fn run(command: Command) -> Result<Outcome, Failure> {
     }
 }
 
-/// The network access of a verb: processes of this machine only, or a multicast group too.
-fn wait_for_output(group: Option<SocketAddr>) -> Sockets {
+/// The sockets that a verb may open: local sockets only, or also network sockets to receive a multicast group.
+fn network_access(group: Option<SocketAddr>) -> Sockets {
     if group.is_some() { Sockets::Network } else { Sockets::Local }
 }
 
-/// The paths that are given.
+/// The paths of those flags that are given.
 fn paths<const N: usize>(files: [&Option<PathBuf>; N]) -> Vec<&Path> {
     files.into_iter().flatten().map(PathBuf::as_path).collect()
 }

@@ -21,11 +21,11 @@ fn advice(address: &str, error: &io::Error) -> String {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     match error.kind() {
         ErrorKind::PermissionDenied => {
-            format!("ports below 1024 need the capability CAP_NET_BIND_SERVICE: choose another, as in {host}:9600")
+            format!("ports below 1024 need the capability CAP_NET_BIND_SERVICE: choose another port, as in {host}:9600")
         }
-        ErrorKind::AddrInUse => "another program serves there: choose another port, or end that program".to_owned(),
+        ErrorKind::AddrInUse => "another program uses this port: choose another port, or end that program".to_owned(),
         ErrorKind::AddrNotAvailable => {
-            format!("this machine does not have the address {host}: `ip address` lists those that it has")
+            format!("this machine does not have the address {host}: `ip address` lists its addresses")
         }
         _ => METRICS_FORM.to_owned(),
     }
@@ -36,17 +36,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_is_told_with_its_own_remedy() {
-        let said = |kind: ErrorKind| advice("192.0.2.1:80", &kind.into());
-        assert!(said(ErrorKind::PermissionDenied).contains("below 1024"));
-        assert!(said(ErrorKind::PermissionDenied).contains("192.0.2.1:9600"));
-        assert!(said(ErrorKind::AddrInUse).contains("another port"));
-        assert!(said(ErrorKind::AddrNotAvailable).contains("192.0.2.1"));
-        let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = taken.local_addr().expect("an address").to_string();
-        let refused = serve(&address, Vec::new).map(drop);
+    fn each_bind_error_has_its_own_advice() {
+        let advice_for = |kind: ErrorKind| advice("192.0.2.1:80", &kind.into());
+        assert!(advice_for(ErrorKind::PermissionDenied).contains("below 1024"));
+        assert!(advice_for(ErrorKind::PermissionDenied).contains("192.0.2.1:9600"));
+        assert!(advice_for(ErrorKind::AddrInUse).contains("another port"));
+        assert!(advice_for(ErrorKind::AddrNotAvailable).contains("192.0.2.1"));
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address").to_string();
+        let failure = serve(&address, Vec::new).map(drop);
         assert!(
-            matches!(refused, Err(Failure::Said(text)) if text.contains(&address) && text.contains("another port"))
+            matches!(failure, Err(Failure::Said(text)) if text.contains(&address) && text.contains("another port"))
         );
     }
 }

@@ -6,11 +6,11 @@ use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
-/// Exit status: done, healthy, found.
+/// Exit status of success: the verb is done, the result is healthy, or data was found.
 pub const YES: u8 = 0;
-/// Exit status: nothing found, packets lost, or a check that failed.
+/// Exit status of a negative result: nothing was found, packets were lost, or a check failed.
 pub const NO: u8 = 1;
-/// Exit status: could not be done.
+/// Exit status of an error: the verb could not be carried out.
 pub const FAILED: u8 = 2;
 
 /// The result of a verb that was carried out.
@@ -54,7 +54,7 @@ impl Failure {
         Self::Said(format!("{}: {}", path.display(), sys::advice::uncreatable(e)))
     }
 
-    /// The failure with this advice behind its text.
+    /// The failure with this advice appended to its text.
     #[must_use]
     pub fn with(self, advice: Option<&str>) -> Self {
         match (self, advice) {
@@ -70,8 +70,8 @@ impl Failure {
 }
 
 /// Evaluates the end of a capture. Returns false, after a warning, if the capture file was truncated or damaged: the
-/// packets before that byte were stored and reported; the number of packets after it is unknown. A file without any
-/// readable packet is a failure, like a missing file.
+/// packets before the damaged byte were stored and reported; the number of packets after it is unknown. A file without
+/// any readable packet is a failure, like a missing file.
 ///
 /// # Errors
 /// All other errors.
@@ -81,7 +81,9 @@ pub fn ended(outcome: Result<(), EngineError>, report: &Report) -> Result<bool, 
         Err(e @ EngineError::Source(SourceError::Corrupt { offset: 1.., .. }))
             if report.counts.offered > report.counts.lost_total =>
         {
-            sys::say!("netgrain: {e}; all packets before it were taken, at least one was lost there");
+            sys::say!(
+                "netgrain: {e}; all packets before this byte were processed, and at least one packet was lost there"
+            );
             Ok(false)
         }
         other => Ok(other.map(|()| true)?),

@@ -10,11 +10,11 @@ use std::path::Path;
 pub type Output = BufWriter<Box<dyn Write + Send>>;
 
 /// Writes the file by `fill`, which returns the number of rows read and the result of writing. A read error has
-/// priority over a write error. Prints and returns the number of rows, which the message calls `things`.
+/// priority over a write error. Prints and returns the number of rows; `noun` names them in the message.
 pub fn write(
     path: &Path,
     protected: ProtectedPaths<'_>,
-    things: &str,
+    noun: &str,
     fill: impl FnOnce(Output) -> (Result<u64, Failure>, io::Result<()>),
 ) -> Result<u64, Failure> {
     let (target, out) = Target::open(path, false, protected)?;
@@ -27,7 +27,7 @@ pub fn write(
     match &outcome {
         Ok(found) if *found > 0 => {
             target.publish()?;
-            sys::say!("netgrain: {} {things} into {}", base::units::show_count(*found), target.name());
+            sys::say!("netgrain: {} {noun} into {}", base::units::show_count(*found), target.name());
         }
         _ => {
             target.remove();

@@ -30,11 +30,11 @@ impl From<SourceKindArg> for SourceKind {
     }
 }
 
-/// An interface with the capture source that suits it and the flags.
+/// The plan of an interface, with the capture source that its properties and the flags determine.
 ///
 /// # Errors
 /// The interface does not exist, or the host would lose traffic that it uses. Flags that the source does not support
-/// are reported.
+/// only cause a message.
 pub fn port(
     name: &str,
     kind: SourceKind,
@@ -51,29 +51,28 @@ pub fn port(
         }
         SourceKind::Tpacket => {
             if dedicated {
-                sys::say!(
-                    "netgrain: {name}: TPACKET shares the interface: the host goes on to receive what arrives there"
-                );
+                sys::say!("netgrain: {name}: TPACKET shares the interface: the host continues to receive its packets");
             }
             auto::SourceKind::Tpacket
         }
         SourceKind::AfXdp if facts.uses.contains(&HostUse::Loopback) => {
             return Err(Failure::Said(format!(
-                "{name}: AF_XDP would take away what the host says to itself: say --source-kind tpacket, which shares it"
+                "{name}: AF_XDP would take the loopback traffic from the host: use --source-kind tpacket, which \
+                 shares the interface"
             )));
         }
         SourceKind::AfXdp if facts.uses.is_empty() || dedicated => auto::SourceKind::AfXdp,
         SourceKind::AfXdp => {
             let uses: Vec<String> = facts.uses.iter().map(ToString::to_string).collect();
             return Err(Failure::Said(format!(
-                "{name}: the host uses this interface ({}), and AF_XDP would take its traffic away: say --source-kind tpacket to share \
-                 it, or --dedicated if that is meant",
+                "{name}: the host uses this interface ({}), and AF_XDP would take its traffic away: use --source-kind \
+                 tpacket to share the interface, or --dedicated to take it",
                 uses.join(", ")
             )));
         }
     };
     if busy_poll && kind == auto::SourceKind::Tpacket {
-        sys::say!("netgrain: {name}: busy polling is of AF_XDP; TPACKET goes on without it");
+        sys::say!("netgrain: {name}: busy polling needs AF_XDP; TPACKET runs without it");
     }
     let mut plan = InterfacePlan { queues, ..InterfacePlan::new(name, kind) };
     plan.afxdp.busy_poll = busy_poll.then_some(BUSY_POLL);

@@ -1,9 +1,9 @@
 //! The privileges that each verb keeps after its setup: `record` keeps those needed to reopen an interface that comes
-//! back, reading verbs keep the right to read. All others are given up before the first thread starts, so that no
+//! back, reading verbs keep the right to read. All others are dropped before the first thread starts, so that no
 //! thread has them.
 //!
 //! Root without CAP_DAC_OVERRIDE is subject to directory permissions like any user. The paths that would then be
-//! inaccessible are found in advance, on a thread that has already given up this capability.
+//! inaccessible are found in advance, on a thread that has already dropped this capability.
 
 use crate::index::IndexArgs;
 use crate::outcome::Failure;
@@ -71,12 +71,12 @@ pub fn for_recording(needs: &Needs<'_>) -> Result<(), Failure> {
     if let Some(name) = needs.user {
         let user = become_user(name, &groups, socket_folder.as_deref(), keep)?;
         written.extend(socket_folder);
-        if let Some(shut) = written.iter().map(|f| existing(f)).find(|f| !privilege::may_write(f)) {
+        if let Some(unwritable) = written.iter().map(|f| existing(f)).find(|f| !privilege::may_write(f)) {
             return Err(Failure::Said(format!(
-                "--user {name}: {} is not writable for it; give it to {name}: chown -R {} {}",
-                shut.display(),
+                "--user {name}: this user cannot write to {}; change its owner: chown -R {} {}",
+                unwritable.display(),
                 user.uid,
-                shut.display()
+                unwritable.display()
             )));
         }
         return finish(keep);
@@ -85,7 +85,7 @@ pub fn for_recording(needs: &Needs<'_>) -> Result<(), Failure> {
         owned(folder)?;
     }
     if privilege::permitted().has(Capability::Setgid) {
-        privilege::set_groups(&groups).map_err(|e| failed("give up the other groups", &e))?;
+        privilege::set_groups(&groups).map_err(|e| failed("drop supplementary groups", &e))?;
     }
     written.extend(socket_folder);
     finish(keep.with(override_for(&written)))
@@ -97,17 +97,17 @@ pub fn for_recording(needs: &Needs<'_>) -> Result<(), Failure> {
 /// # Errors
 /// The kernel rejects the filter.
 pub fn keep_calls_of_capture() -> Result<(), Failure> {
-    privilege::no_new_privileges().map_err(|e| failed("forbid new privileges", &e))?;
+    privilege::no_new_privileges().map_err(|e| failed("set no_new_privs", &e))?;
     keep_calls_for(Sockets::Network)
 }
 
-/// Installs the system call filter of verbs that keep their capabilities and only talk to processes of this machine, or
-/// read and write files.
+/// Installs the system call filter of verbs that keep their capabilities and only exchange messages with processes of
+/// this machine, or read and write files.
 ///
 /// # Errors
 /// As [`keep_calls_of_capture`].
 pub fn keep_calls_of_queries() -> Result<(), Failure> {
-    privilege::no_new_privileges().map_err(|e| failed("forbid new privileges", &e))?;
+    privilege::no_new_privileges().map_err(|e| failed("set no_new_privs", &e))?;
     keep_calls_for(Sockets::Local)
 }
 
@@ -116,7 +116,7 @@ fn keep_calls_for(sockets: Sockets) -> Result<(), Failure> {
         // Where the kernel lacks the filter or a container forbids it, the reduced capabilities are the only
         // restriction.
         Err(e) if matches!(e.kind(), io::ErrorKind::Unsupported | io::ErrorKind::PermissionDenied) => Ok(()),
-        other => other.map_err(|e| failed("give up system calls", &e)),
+        other => other.map_err(|e| failed("install the system call filter", &e)),
     }
 }
 
@@ -133,8 +133,7 @@ const READING: Capabilities = Capabilities::of(&[Capability::DacReadSearch]);
 
 /// Reduces the privileges of a reading verb. `written` are the files it writes (`-` is none), `sockets` those it may
 /// connect to. Afterwards the file system can be changed only in the directories of `written`, where the kernel has
-/// Landlock, and no thread can make system calls other than those for files and for talking to processes of this
-/// machine.
+/// Landlock, and no thread can make system calls other than those for files and for local sockets.
 ///
 /// # Errors
 /// The kernel rejects a restriction.
@@ -169,11 +168,11 @@ pub fn for_repair(args: &RepairArgs) -> Result<(), Failure> {
     }
     let named = || args.store.iter().chain(&args.paths).filter(|path| path.exists());
     // A name may be a link: its target is opened, but the link itself is renamed, so both directories are needed.
-    let places = || named().map(|path| existing(path)).chain(named().filter_map(|path| path.canonicalize().ok()));
-    let mut roots: Vec<PathBuf> = places().map(|path| interface_of(&path)).collect();
+    let paths = || named().map(|path| existing(path)).chain(named().filter_map(|path| path.canonicalize().ok()));
+    let mut roots: Vec<PathBuf> = paths().map(|path| interface_of(&path)).collect();
     roots.sort();
     roots.dedup();
-    let mut written: Vec<PathBuf> = places().flat_map(|path| below(&path, DEPTH)).collect();
+    let mut written: Vec<PathBuf> = paths().flat_map(|path| below(&path, DEPTH)).collect();
     let inside = |folder: &PathBuf| std::fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path());
     let files: Vec<PathBuf> = written.iter().flat_map(inside).filter(|path| path.is_file()).collect();
     written.extend(files);
@@ -201,7 +200,7 @@ fn write_only_below(folders: &[PathBuf]) -> Result<(), Failure> {
     match sys::landlock::write_only_below(&open) {
         // Where the kernel lacks Landlock or a container forbids it, the reduced capabilities are the only restriction.
         Err(e) if matches!(e.kind(), io::ErrorKind::Unsupported | io::ErrorKind::PermissionDenied) => Ok(()),
-        other => other.map_err(|e| failed("give up writing elsewhere", &e)),
+        other => other.map_err(|e| failed("restrict writing with Landlock", &e)),
     }
 }
 
@@ -233,36 +232,36 @@ pub fn sockets(store: Option<&Path>) -> Vec<PathBuf> {
     claimed.chain(usual).collect()
 }
 
-/// Gives up all capabilities but `keep` for good, on the calling thread and all threads that it starts.
+/// Drops all capabilities except `keep` for good, on the calling thread and all threads that it starts.
 fn finish(keep: Capabilities) -> Result<(), Failure> {
-    privilege::no_new_privileges().map_err(|e| failed("forbid new privileges", &e))?;
+    privilege::no_new_privileges().map_err(|e| failed("set no_new_privs", &e))?;
     // Failure is harmless: with no_new_privs, no capability of the bounding set can be gained.
     privilege::clear_bounding();
-    privilege::set(keep.and(privilege::permitted())).map_err(|e| failed("give up capabilities", &e))
+    privilege::set(keep.and(privilege::permitted())).map_err(|e| failed("drop capabilities", &e))
 }
 
 fn failed(what: &str, e: &io::Error) -> Failure {
-    Failure::Said(format!("cannot {what}: {e}; please report this with the kernel's version"))
+    Failure::Said(format!("cannot {what}: {e}; please report this with the version of the kernel"))
 }
 
 /// CAP_DAC_OVERRIDE if one of these paths is not writable without it, after a message with the reason.
-fn override_for(places: &[PathBuf]) -> Capabilities {
+fn override_for(paths: &[PathBuf]) -> Capabilities {
     const OVERRIDE: Capabilities = Capabilities::of(&[Capability::DacOverride]);
     if privilege::permitted().and(OVERRIDE).is_empty() {
         return Capabilities::NONE;
     }
-    let closed = std::thread::scope(|scope| {
-        let look = || {
+    let unwritable = std::thread::scope(|scope| {
+        let find_unwritable = || {
             privilege::set(privilege::permitted().without(OVERRIDE)).ok()?;
-            places.iter().map(|p| existing(p)).find(|p| !privilege::may_write(p))
+            paths.iter().map(|p| existing(p)).find(|p| !privilege::may_write(p))
         };
-        scope.spawn(look).join().unwrap_or_default()
+        scope.spawn(find_unwritable).join().unwrap_or_default()
     });
     // On a volume that is mounted read-only, the capability has no effect and is not kept.
-    let closed = closed.filter(|place| privilege::may_write(place));
-    let Some(place) = closed else { return Capabilities::NONE };
+    let unwritable = unwritable.filter(|place| privilege::may_write(place));
+    let Some(place) = unwritable else { return Capabilities::NONE };
     sys::say!(
-        "netgrain: keeps CAP_DAC_OVERRIDE, because {} belongs to another user; run as that user to do without",
+        "netgrain: keeps CAP_DAC_OVERRIDE, because {} belongs to another user; run as that user to avoid this",
         place.display()
     );
     OVERRIDE

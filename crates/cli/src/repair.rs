@@ -15,20 +15,20 @@ use upkeep::repair::{Repair, RepairEvent};
 
 #[derive(Args)]
 #[command(after_help = "Examples:
-  netgrain repair --dry-run /data/store        what is wrong and would be mended
-  netgrain repair /data/store                  leftovers, missing and wrong indexes, damaged files
-  netgrain repair capture.pcap                 what is whole in it; the original stays as capture.pcap.damaged")]
+  netgrain repair --dry-run /data/store        what a repair would change
+  netgrain repair /data/store                  recovers leftovers, rebuilds indexes, salvages damaged files
+  netgrain repair capture.pcap                 keeps its complete records; the original becomes capture.pcap.damaged")]
 pub struct RepairArgs {
-    /// Stores, folders below one, or capture files of anyone
+    /// Stores, folders inside of a store, or capture files
     #[arg(value_name = "PATH", required_unless_present = "store")]
     pub paths: Vec<PathBuf>,
     /// A store
     #[arg(long, value_name = "DIR", value_parser = crate::values::folder)]
     pub store: Option<PathBuf>,
-    /// Say what is wrong and change nothing
+    /// Report the problems and change nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// One object for each thing done
+    /// Print one JSON object per action
     #[arg(long)]
     pub json: bool,
 }
@@ -37,20 +37,20 @@ pub struct RepairArgs {
 /// could not be read.
 pub fn run(args: &RepairArgs) -> Result<Outcome, Failure> {
     let written = RefCell::new(Ok(()));
-    let said = Cell::new(0);
+    let printed = Cell::new(0);
     let mut refused = false;
     let mut unreadable = 0;
-    let say = |did: &RepairEvent| {
-        said.set(said.get() + 1);
+    let report = |event: &RepairEvent| {
+        printed.set(printed.get() + 1);
         let mut written = written.borrow_mut();
         if written.is_ok() {
-            *written = print(did, args.json);
+            *written = print(event, args.json);
         }
     };
-    let mut repair = Repair::new(DiskDevice::plain, |did: RepairEvent| {
-        unreadable += u64::from(matches!(did, RepairEvent::Unreadable { .. }));
-        refused |= did.is_refusal() || args.dry_run;
-        say(&did);
+    let mut repair = Repair::new(DiskDevice::plain, |event: RepairEvent| {
+        unreadable += u64::from(matches!(event, RepairEvent::Unreadable { .. }));
+        refused |= event.is_refusal() || args.dry_run;
+        report(&event);
     })
     .sealing(seal)
     .claiming(Timestamp::ZERO.after(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO)));
@@ -61,20 +61,20 @@ pub fn run(args: &RepairArgs) -> Result<Outcome, Failure> {
         }
         // The parent directories of a file determine its interface, so its path is made absolute.
         let path = sys::nofollow::resolve(&std::path::absolute(path)?);
-        let before = said.get();
+        let before = printed.get();
         match args.dry_run {
             true => repair.dry_run(&path),
             false => repair.path(&path),
         }
-        if said.get() == before {
-            say(&RepairEvent::Sound(path));
+        if printed.get() == before {
+            report(&RepairEvent::Sound(path));
         }
     }
     drop(repair);
     written.into_inner()?;
     match unreadable {
         0 => Ok(Outcome::of(!refused)),
-        n => Err(Failure::say(format!("{} could not be read or judged, see above", file_count(n)))),
+        n => Err(Failure::say(format!("{} could not be read or checked, see above", file_count(n)))),
     }
 }
 
@@ -87,29 +87,29 @@ fn seal(root: &Path) -> Vec<RepairEvent> {
     match columns::recover(store, interface) {
         Err(e) => vec![refused(e.to_string())],
         Ok(recovered) => {
-            let mut did: Vec<RepairEvent> = recovered.warnings.iter().map(|e| refused(e.to_string())).collect();
-            let (things, torn, troubles) = (recovered.rows, recovered.torn, did.len() as u64);
+            let mut events: Vec<RepairEvent> = recovered.warnings.iter().map(|e| refused(e.to_string())).collect();
+            let (rows, torn, failures) = (recovered.rows, recovered.torn, events.len() as u64);
             if recovered.hidden > 0 {
-                did.push(RepairEvent::Unhidden { root: root.to_owned(), files: recovered.hidden });
+                events.push(RepairEvent::Unhidden { root: root.to_owned(), files: recovered.hidden });
             }
-            if recovered.journals > troubles {
-                did.push(RepairEvent::Sealed { root: root.to_owned(), rows: things, torn });
+            if recovered.journals > failures {
+                events.push(RepairEvent::Sealed { root: root.to_owned(), rows, torn });
             }
-            let aside = recovered.damaged.into_iter();
-            did.extend(aside.map(|DamagedJournal { path, damage }| RepairEvent::JournalSetAside {
+            let damaged = recovered.damaged.into_iter();
+            events.extend(damaged.map(|DamagedJournal { path, damage }| RepairEvent::JournalSetAside {
                 path,
                 what: damage.to_string(),
             }));
-            did
+            events
         }
     }
 }
 
-fn print(did: &RepairEvent, json: bool) -> io::Result<()> {
+fn print(event: &RepairEvent, json: bool) -> io::Result<()> {
     if !json {
-        return writeln!(io::stdout(), "{did}");
+        return writeln!(io::stdout(), "{event}");
     }
-    let kind = match did {
+    let kind = match event {
         RepairEvent::Recovered(_) => "recovered",
         RepairEvent::Mended { .. } => "mended",
         RepairEvent::Salvaged { .. } => "salvaged",
@@ -123,6 +123,6 @@ fn print(did: &RepairEvent, json: bool) -> io::Result<()> {
         RepairEvent::Refused { .. } => "refused",
         RepairEvent::Unreadable { .. } => "unreadable",
     };
-    let object = json!({ "kind": kind, "done": !did.is_refusal(), "text": did.to_string() });
+    let object = json!({ "kind": kind, "done": !event.is_refusal(), "text": event.to_string() });
     crate::outcome::json(&json!({ "repair": object }))
 }

@@ -1,5 +1,6 @@
-//! The warning that a replayed capture is perhaps in the store already. A store does not refuse packets of a time that it
-//! has: a later part of the same capture, or another capture point under the same name, is a legitimate addition.
+//! The warning that a replayed capture is perhaps in the store already. A store accepts packets of a time for which it
+//! has packets: a later part of the same capture, or another capture point under the same name, is a legitimate
+//! addition.
 
 use crate::convert::open::open;
 use base::Timestamp;
@@ -13,7 +14,7 @@ use store::names::interface_folder;
 /// The time from the first packet on in which stored packets are looked for: the duration of a row.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The most packets that are counted.
+/// The maximum number of packets that are counted.
 const MAX_COUNT: u64 = 1_000_000;
 
 /// Returns a warning if the store has packets of this interface in the first second of the capture file to replay.
@@ -30,7 +31,7 @@ pub fn warning(plan: &Plan) -> Option<String> {
         return None;
     }
     let first = first_packet(path, &plan.source)?;
-    let question = Query {
+    let query_of_second = Query {
         from: first,
         to: first.after(SECOND - Duration::from_nanos(1)),
         interfaces: vec![interface.clone()],
@@ -38,16 +39,16 @@ pub fn warning(plan: &Plan) -> Option<String> {
         ..Query::default()
     };
     // Errors of the store are reported where the store is written.
-    let mut stored = query::run(&QuerySource::Store(store.clone()), question).ok()?;
+    let mut stored = query::run(&QuerySource::Store(store.clone()), query_of_second).ok()?;
     let mut packets = 0;
     while packets < MAX_COUNT && matches!(stored.next(), Ok(Some(_))) {
         packets += 1;
     }
     (packets > 0).then(|| {
         format!(
-            "{}: {} has packets of this time already, {} of {interface} in the second from {first} on; this run adds its \
-             packets to them, so that each packet of the same capture is there twice: name another --store, or another \
-             --name for another capture point",
+            "{}: {} already has {} packets of {interface} in the second from {first} on; this run adds its packets, \
+             so each packet of the same capture would be stored twice: name another --store, or another --name for \
+             another capture point",
             path.display(),
             store.display(),
             show_count(packets)

@@ -23,28 +23,29 @@ use upkeep::retention::{ClockReading, Event, Free, Progress, RetentionScope, Ret
 /// system may free the space of removed files late.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A recorder creates an hour directory just before its first file, so younger empty directories stay.
+/// A recorder creates an hour directory just before its first file, so younger empty directories are kept.
 const FOLDERS_AFTER: Duration = Duration::from_secs(60);
 
-/// What is to be kept.
+/// The retention rules as flags.
 #[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "Retention: the oldest files of the interface go first")]
+#[command(next_help_heading = "Retention: the oldest files of the interface are removed first")]
 pub struct RuleArgs {
-    /// Keep so much of the volume free: 5%, 200GB, or `none` to wait when it is full [default for interfaces that are
-    /// recorded: room for the next files]
+    /// Space to keep free on the volume: 5%, 200GB, or `none` to wait when it is full [default while an interface is
+    /// recorded: space for its next files]
     #[arg(long, value_name = "SIZE|PERCENT", value_parser = str::parse::<KeepFree>)]
     pub keep_free: Option<KeepFree>,
-    /// Let each interface take at most so much
+    /// Maximum total size of the files of each interface
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub max_size: Option<u64>,
-    /// Keep nothing that begins longer ago
+    /// Remove files that begin longer ago than this
     #[arg(long, value_name = "SPAN", value_parser = parse_age)]
     pub max_age: Option<Duration>,
-    /// Move files there instead of removing them; not waited for once the volume is nearly full
+    /// Move files to this folder instead of removing them; when the volume is nearly full, files are removed without
+    /// waiting for the archive
     #[arg(long, value_name = "DIR", value_parser = crate::values::folder)]
     pub archive: Option<PathBuf>,
-    /// How long to wait for a query that holds files which should go, before later files go, or these while it reads
-    /// [default: 5s]
+    /// Longest wait for a query that holds files to remove; afterwards later files are removed, or, if there are none,
+    /// these files while the query reads [default: 5s]
     #[arg(long, value_name = "SPAN", value_parser = parse_span)]
     pub wait_for_readers: Option<Duration>,
 }
@@ -77,23 +78,23 @@ pub struct RetainArgs {
     /// Folder of the store
     #[arg(long, value_name = "DIR", value_parser = crate::values::folder)]
     pub store: PathBuf,
-    /// Only these interfaces [default: all that are in the store]
+    /// Only these interfaces [default: all interfaces of the store]
     #[arg(short = 'i', long, value_name = "IFACE")]
     pub interface: Vec<String>,
-    /// What the rules are of; for flow records and series only --max-size and --max-age
+    /// Data type that the rules apply to; flow records and series have only --max-size and --max-age
     #[arg(long, value_enum, default_value_t = DataTypeArg::Packets)]
     pub kind: DataTypeArg,
     #[command(flatten)]
     pub rules: RuleArgs,
-    /// Only tell what would go
+    /// Report which files would be removed, and remove nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// One JSON object per file that goes, and the state at the end
+    /// Print one JSON object per removed or archived file, and the state at the end
     #[arg(long)]
     pub json: bool,
 }
 
-/// What lies beside each other in a store.
+/// The data types of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum DataTypeArg {
     /// Packet files and their indexes
@@ -116,20 +117,20 @@ pub fn run(args: &RetainArgs) -> Result<Outcome, Failure> {
 fn of_packets(args: &RetainArgs) -> Result<Outcome, Failure> {
     let mut rules = args.rules.rules().for_files_of(&args.store, None).map_err(Failure::Said)?;
     if !rules.is_any() {
-        return Err(Failure::Said("retain: no rule: say --keep-free, --max-size or --max-age".into()));
+        return Err(Failure::Said("retain: no rule: add --keep-free, --max-size or --max-age".into()));
     }
     let interfaces = interfaces(args)?;
     let recorded = |name: &String| Claim::holder(&names::interface_folder(&args.store, name)).is_some();
     let folders_after = if interfaces.iter().any(recorded) { FOLDERS_AFTER } else { Duration::ZERO };
-    let charge = RetentionScope { store: args.store.clone(), interfaces, beside_others: false, folders_after };
+    let scope = RetentionScope { store: args.store.clone(), interfaces, beside_others: false, folders_after };
     // Retention by hand has the lowest need for the disk.
     let _ = sys::priority::lower_priority(sys::priority::Background::Batch);
     let mut kept = true;
-    if let Some(why) = unreachable(&charge, &rules) {
+    if let Some(why) = unreachable(&scope, &rules) {
         sys::say!("netgrain: {why}");
         (kept, rules.keep_free) = (false, None);
     }
-    let mut worker = RetentionWorker::new(DiskDevice::plain(), charge, rules).trusting_the_clock();
+    let mut worker = RetentionWorker::new(DiskDevice::plain(), scope, rules).trusting_the_clock();
     if args.dry_run {
         worker = worker.dry_run();
     }
@@ -142,7 +143,7 @@ fn of_packets(args: &RetainArgs) -> Result<Outcome, Failure> {
             let is_reason = matches!(event, Event::Held { .. } | Event::Overruled { .. } | Event::Warning(_));
             reported |= is_reason;
             if args.json {
-                json(&said(args, "event", document(&event)))?;
+                json(&result_object(args, "event", document(&event)))?;
             } else if is_reason {
                 sys::say!("netgrain: {event}");
             } else {
@@ -168,13 +169,14 @@ fn of_packets(args: &RetainArgs) -> Result<Outcome, Failure> {
     }
     let report = RetentionReport::from(worker.state());
     if args.json {
-        json(&said(args, "retention", json!(report)))?;
+        json(&result_object(args, "retention", json!(report)))?;
     } else {
         std::io::stdout().write_all(summary(&report).as_bytes())?;
     }
     if !content && !reported {
         sys::say!(
-            "netgrain: {}: not every rule can be kept: what is left is being written, or the volume is filled by others",
+            "netgrain: {}: not all rules can be satisfied: the remaining files are being written, or other data fills \
+             the volume",
             args.store.display()
         );
     }
@@ -182,15 +184,15 @@ fn of_packets(args: &RetainArgs) -> Result<Outcome, Failure> {
 }
 
 /// One JSON object; a dry run is marked as such.
-fn said(args: &RetainArgs, what: &str, value: Value) -> Value {
+fn result_object(args: &RetainArgs, what: &str, value: Value) -> Value {
     if args.dry_run { json!({ what: value, "dry_run": true }) } else { json!({ what: value }) }
 }
 
 /// The reason why `--keep-free` cannot be satisfied by any removal; no file is removed for it then.
-fn unreachable(charge: &RetentionScope, rules: &Rules) -> Option<String> {
+fn unreachable(scope: &RetentionScope, rules: &Rules) -> Option<String> {
     let free = rules.keep_free?;
     let only = Rules { keep_free: Some(free), ..Rules::default() };
-    let mut worker = RetentionWorker::new(DiskDevice::plain(), charge.clone(), only).dry_run();
+    let mut worker = RetentionWorker::new(DiskDevice::plain(), scope.clone(), only).dry_run();
     let (at, mut held) = (ClockReading { now: now(), up: Duration::ZERO }, false);
     while worker.step(at, true) == Progress::More {
         held |= worker.take_events().iter().any(|event| !matches!(event, Event::Removed { .. }));
@@ -202,34 +204,34 @@ fn unreachable(charge: &RetentionScope, rules: &Rules) -> Option<String> {
     }
     let space = worker.state().space;
     Some(format!(
-        "--keep-free cannot be kept, because without any file that may go {} of {} would be free and not {}: others fill \
-         the volume of {}; nothing goes for it",
+        "--keep-free cannot be satisfied: without all removable files {} of {} would be free instead of {}, because \
+         other data fills the volume of {}; no file is removed for this rule",
         show_bytes(space.free),
         show_bytes(space.total),
         show_bytes(free.of(space.total)),
-        charge.store.display()
+        scope.store.display()
     ))
 }
 
 /// The interfaces to process, by name.
 fn interfaces(args: &RetainArgs) -> Result<Vec<String>, Failure> {
-    let there = catalogue::interfaces(&args.store).map_err(|e| {
+    let existing = catalogue::interfaces(&args.store).map_err(|e| {
         Failure::Said(format!("{}: {}; name the folder of a store", args.store.display(), sys::advice::cause(&e)))
     })?;
     if args.interface.is_empty() {
-        return Ok(there);
+        return Ok(existing);
     }
     let folder = |name: &String| {
         let folder = names::interface_folder(Path::new(""), name);
         folder.to_string_lossy().into_owned()
     };
     let wanted: Vec<String> = args.interface.iter().map(folder).collect();
-    match wanted.iter().find(|name| !there.contains(name)) {
+    match wanted.iter().find(|name| !existing.contains(name)) {
         None => Ok(wanted),
         Some(name) => Err(Failure::Said(format!(
             "{}: no interface {name} in this store; it has {}",
             args.store.display(),
-            if there.is_empty() { "none".to_owned() } else { there.join(", ") }
+            if existing.is_empty() { "none".to_owned() } else { existing.join(", ") }
         ))),
     }
 }
@@ -243,7 +245,9 @@ pub fn plan(wanted: &RetentionRules, store: &Path, plan: &Plan) -> Result<Option
         rules.keep_free = Some(Free::Bytes(0));
     }
     if rules.archive.is_some() && !rules.is_any() {
-        return Err(Failure::Said("--archive says where, not when: add --keep-free, --max-size or --max-age".into()));
+        return Err(Failure::Said(
+            "--archive needs a rule that says when to move files: add --keep-free, --max-size or --max-age".into(),
+        ));
     }
     let plan = RetentionPlan { store: store.to_owned(), segment: plan.segment, rules };
     Ok(plan.rules.is_any().then_some(plan))
@@ -252,7 +256,8 @@ pub fn plan(wanted: &RetentionRules, store: &Path, plan: &Plan) -> Result<Option
 /// The message for a user without a rule for free space: old files may be removed.
 pub fn announcement(wanted: &RetentionRules, plan: &RetentionPlan) -> Option<&'static str> {
     (wanted.keep_free.is_none() && plan.rules.keep_free.is_some()).then_some(
-        "retention: when the next file would find no room, the oldest of this interface goes (--keep-free none: wait instead)",
+        "retention: when there is no space for the next file, the oldest file of this interface is removed \
+         (--keep-free none: wait instead)",
     )
 }
 
@@ -272,18 +277,18 @@ pub fn teller(as_json: bool) -> impl FnMut(&Event) + Send + 'static {
 
 /// The summary at the end, as text.
 pub fn summary(r: &RetentionReport) -> String {
-    let gone = |what: &str, gone: engine::FileTotals| match gone.files {
+    let part = |verb: &str, totals: engine::FileTotals| match totals.files {
         0 => String::new(),
-        files => format!(", {what} {} ({})", show_count(files), show_bytes(gone.bytes)),
+        files => format!(", {verb} {} ({})", show_count(files), show_bytes(totals.bytes)),
     };
     let oldest = r.oldest.as_ref().map(|t| format!(", the oldest from {t}")).unwrap_or_default();
-    let trouble = r.trouble.as_ref().map(|t| format!("retention in trouble: {t}\n")).unwrap_or_default();
+    let trouble = r.trouble.as_ref().map(|t| format!("retention error: {t}\n")).unwrap_or_default();
     format!(
         "retention: {} files kept ({}){oldest}{}{}; {} of {} free\n{trouble}",
         show_count(r.files),
         show_bytes(r.bytes),
-        gone("removed", r.removed),
-        gone("archived", r.archived),
+        part("removed", r.removed),
+        part("archived", r.archived),
         show_bytes(r.free),
         show_bytes(r.total),
     )

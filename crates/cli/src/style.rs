@@ -7,7 +7,7 @@ use std::io::{self, IsTerminal};
 
 #[derive(Args, Clone, Copy, Debug)]
 pub struct ColorArgs {
-    /// Colours: on a terminal (unless NO_COLOR is set), always, or never
+    /// When to print colours: on a terminal (unless NO_COLOR is set), always, or never
     #[arg(long, value_name = "WHEN", default_value_t = ColorChoice::Auto)]
     pub color: ColorChoice,
 }
@@ -26,13 +26,13 @@ impl ColorArgs {
 
 #[derive(Args, Clone, Copy, Debug)]
 pub struct WidthArgs {
-    /// All columns, also where the terminal is too narrow for them
+    /// Print all columns, even if the terminal is too narrow for them
     #[arg(long)]
     pub wide: bool,
 }
 
 impl WidthArgs {
-    /// The most characters of a line; `None` for no limit, if the output is no terminal or all columns are wanted.
+    /// The maximum length of a line in characters; `None` if the output is not a terminal or all columns are requested.
     pub fn available_width(self) -> Option<usize> {
         if self.wide { None } else { terminal_width() }
     }
@@ -55,7 +55,7 @@ pub fn terminal_height() -> usize {
     if height == 0 { 24 } else { height }
 }
 
-/// True if colours are wanted.
+/// True if output has colours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Paint(pub bool);
 
@@ -64,7 +64,7 @@ pub struct Paint(pub bool);
 pub enum StylePart {
     /// The titles of a table.
     Header,
-    /// Text that every line has, such as times.
+    /// Text that is similar in every line, such as times.
     Faint,
     /// Losses, resets, retransmissions.
     Bad,
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn colours_are_around_the_text_and_nowhere_else() {
+    fn colour_codes_enclose_the_text() {
         assert_eq!(Paint(false).part(StylePart::Bad, "lost"), "lost");
         assert_eq!(Paint(true).part(StylePart::Bad, ""), "");
         let painted = Paint(true).part(StylePart::Faint, "10:42");

@@ -37,7 +37,7 @@ pub enum Step {
 /// Blanks between two columns.
 const BETWEEN: usize = 2;
 
-/// The least width of an [`Align::Rest`] column.
+/// The minimum width of an [`Align::Rest`] column.
 const REST: usize = 16;
 
 /// The shown columns and their widths.
@@ -46,7 +46,7 @@ pub struct Layout {
     columns: Vec<Column>,
     shown: Vec<bool>,
     narrow: Vec<bool>,
-    /// The most characters of a line; `None` for no limit.
+    /// The maximum length of a line in characters; `None` for no limit.
     room: Option<usize>,
     paint: Paint,
 }
@@ -188,19 +188,21 @@ mod tests {
     }
 
     fn cells() -> Vec<Cell> {
-        ["10:42", "2001:db8::1234:5678", "17", "all that is to be said of it"].map(|t| (t.to_owned(), None)).into()
+        ["10:42", "2001:db8::1234:5678", "17", "all the remaining details of this line"]
+            .map(|t| (t.to_owned(), None))
+            .into()
     }
 
     #[test]
-    fn without_a_terminal_everything_is_there() {
+    fn without_a_terminal_all_columns_are_printed() {
         let all = layout(None);
         assert_eq!(all.header(), "time of it  host          count  rest");
-        assert_eq!(all.line(cells()), "10:42       2001:db8::1234:5678     17  all that is to be said of it");
+        assert_eq!(all.line(cells()), "10:42       2001:db8::1234:5678     17  all the remaining details of this line");
         assert_eq!(all.dropped(), None);
     }
 
     #[test]
-    fn steps_are_taken_until_it_fits_and_no_further() {
+    fn steps_are_taken_only_until_the_table_fits() {
         for (room, header) in [
             (49, "time of it  host          count  rest"),
             (48, "at     host          count  rest"),
@@ -217,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn no_line_is_longer_than_the_room_and_the_end_of_an_address_stays() {
+    fn lines_fit_the_room_and_addresses_keep_their_end() {
         for room in 19..90 {
             let line = layout(Some(room)).line(cells());
             assert!(line.chars().count() <= room, "{room}: {line}");
@@ -226,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn colours_change_no_width() {
+    fn colours_do_not_change_widths() {
         let painted = Layout::new(&COLUMNS, &STEPS, Some(44), Paint(true));
         let mut cells = cells();
         cells[2].1 = Some(StylePart::Bad);

@@ -1,12 +1,12 @@
-//! The text of an error in the arguments: one line with the mistake, a correction, and the help of the verb that was
-//! typed. The text comes from the kind and the context of clap's error.
+//! The message for an error in the arguments: one line with the error, a correction, and the help command of the typed
+//! verb. The message is made from the kind and the context of clap's error.
 
 use crate::verbs::Netgrain;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command, CommandFactory};
 use std::path::Path;
 
-/// The error in one line; `words` are the arguments behind the name of the program.
+/// The error in one line; `words` are the arguments after the name of the program.
 pub fn message(e: &clap::Error, words: &[String]) -> String {
     let mut netgrain = Netgrain::command();
     netgrain.build();
@@ -30,7 +30,7 @@ struct TypedVerb<'a> {
     command: &'a Command,
     /// `netgrain VERB`.
     path: String,
-    /// The words behind the verb.
+    /// The words after the verb.
     rest: &'a [String],
 }
 
@@ -64,22 +64,22 @@ fn values_of(e: &clap::Error, kind: ContextKind) -> Vec<String> {
 fn plain(e: &clap::Error) -> String {
     let text = e.render().to_string();
     let lines = text.lines().map(str::trim).filter(|l| !l.is_empty());
-    let said: Vec<_> = lines.take_while(|l| !l.starts_with("Usage:") && !l.starts_with("For more")).collect();
-    said.join(" ").replace(" tip: ", "; ").trim_start_matches("error: ").to_owned()
+    let message: Vec<_> = lines.take_while(|l| !l.starts_with("Usage:") && !l.starts_with("For more")).collect();
+    message.join(" ").replace(" tip: ", "; ").trim_start_matches("error: ").to_owned()
 }
 
 fn missing(e: &clap::Error, verb: &TypedVerb<'_>) -> Option<String> {
     let wanted = values_of(e, ContextKind::InvalidArg);
     let is_query = ["packets", "flows", "series"].contains(&verb.command.get_name());
     if !is_query || !wanted.iter().any(|arg| arg.starts_with("--store")) {
-        let several = if wanted.len() == 1 { "argument is" } else { "arguments are" };
+        let noun = if wanted.len() == 1 { "argument is" } else { "arguments are" };
         let advice = match (verb.command.get_name(), &wanted[..]) {
             ("record", [store]) if store.starts_with("--store") => {
-                " (the folder that gets the packet files, as in --store /data)"
+                " (the folder for the packet files, as in --store /data)"
             }
             _ => "",
         };
-        return Some(format!("a required {several} missing: {}{advice}", wanted.join(" ")));
+        return Some(format!("a required {noun} missing: {}{advice}", wanted.join(" ")));
     }
     if let Some(file) = verb.rest.iter().find(|word| !word.starts_with('-') && Path::new(word).is_file()) {
         return Some(format!("{file} is a file: use -r {file}"));
@@ -96,7 +96,7 @@ fn missing(e: &clap::Error, verb: &TypedVerb<'_>) -> Option<String> {
     Some("a source is missing: add --store <DIR> for a store, or -r <FILE> for files".into())
 }
 
-/// True if the word ends as the name of a capture does.
+/// True if the word has the extension of a capture file.
 fn is_named_as_capture(word: &str) -> bool {
     let word = word.trim_end_matches(".gz").trim_end_matches(".zst");
     [".pcap", ".pcapng", ".cap", ".raw", ".ipfix", ".parquet"].iter().any(|end| word.ends_with(end))
@@ -105,7 +105,7 @@ fn is_named_as_capture(word: &str) -> bool {
 fn unknown(e: &clap::Error, netgrain: &Command, verb: &TypedVerb<'_>) -> Option<String> {
     let given = text_of(e, ContextKind::InvalidArg)?;
     if !given.starts_with('-') {
-        return Some(format!("'{given}' is one argument too many"));
+        return Some(format!("the argument '{given}' is unexpected"));
     }
     let text = format!("{} has no option '{given}'", verb.path);
     if let Some(similar) = text_of(e, ContextKind::SuggestedArg) {
@@ -148,7 +148,9 @@ fn no_verb(e: &clap::Error, verb: &TypedVerb<'_>) -> Option<String> {
         return Some(format!("{text}; did you mean '{}'?", similar.join("' or '")));
     }
     if Path::new(&given).is_file() {
-        return Some(format!("{text} but a file: use netgrain packets -r {given}, or flows or series for packets"));
+        return Some(format!(
+            "{text}, but a file: use netgrain packets -r {given}, netgrain flows -r or netgrain series -r"
+        ));
     }
     let verbs = verb.command.get_subcommands().filter(|inner| !inner.is_hide_set() && inner.get_name() != "help");
     let verbs: Vec<&str> = verbs.map(Command::get_name).collect();
@@ -181,15 +183,15 @@ mod tests {
     use super::*;
     use clap::Parser;
 
-    fn said(line: &str) -> String {
+    fn message_for(line: &str) -> String {
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
         let all = ["netgrain".to_owned()].into_iter().chain(words.iter().cloned());
-        let e = Netgrain::try_parse_from(all).map(drop).expect_err("it is refused");
+        let e = Netgrain::try_parse_from(all).map(drop).expect_err("clap rejects the arguments");
         message(&e, &words)
     }
 
     #[test]
-    fn the_help_of_the_verb_that_was_typed_is_named() {
+    fn an_error_names_the_help_command_of_the_typed_verb() {
         for (line, help) in [
             ("packets -r", "see netgrain packets --help"),
             ("flows --store S --top", "see netgrain flows --help"),
@@ -200,26 +202,26 @@ mod tests {
             ("group create x --colour", "see netgrain group create --help"),
             ("recrod", "see netgrain --help"),
         ] {
-            assert!(said(line).ends_with(&format!("; {help}")), "{line}: {}", said(line));
+            assert!(message_for(line).ends_with(&format!("; {help}")), "{line}: {}", message_for(line));
         }
     }
 
     #[test]
-    fn an_option_of_another_verb_is_named_with_the_verb() {
+    fn an_unknown_option_lists_the_verbs_that_have_it() {
         assert!(
-            said("retain --parquet x").contains("an option of the verbs flows, series"),
+            message_for("retain --parquet x").contains("an option of the verbs flows, series"),
             "{}",
-            said("retain --parquet x")
+            message_for("retain --parquet x")
         );
-        assert!(said("verify -r x").contains("as in netgrain verify FILE"), "{}", said("verify -r x"));
-        assert!(said("flows --store S --stoer x").contains("did you mean '--store'?"));
+        assert!(message_for("verify -r x").contains("as in netgrain verify FILE"), "{}", message_for("verify -r x"));
+        assert!(message_for("flows --store S --stoer x").contains("did you mean '--store'?"));
     }
 
     #[test]
-    fn a_query_without_a_source_is_answered_with_the_two_sources() {
+    fn a_query_without_a_source_is_an_error_that_names_both_sources() {
         for verb in ["packets", "flows", "series"] {
-            assert!(said(verb).contains("add --store <DIR> for a store, or -r <FILE>"), "{}", said(verb));
-            let file = said(&format!("{verb} no-such.pcap"));
+            assert!(message_for(verb).contains("add --store <DIR> for a store, or -r <FILE>"), "{}", message_for(verb));
+            let file = message_for(&format!("{verb} no-such.pcap"));
             assert!(file.contains("there is no file no-such.pcap: check the path, then use -r no-such.pcap"), "{file}");
         }
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 /// A directory path with all links resolved now; below it, links are not followed.
 pub fn folder(text: &str) -> Result<PathBuf, String> {
     if text.is_empty() {
-        Err("an empty name: name a folder".into())
+        Err("the name is empty: name a folder".into())
     } else {
         Ok(sys::nofollow::resolve(Path::new(text)))
     }
@@ -23,9 +23,9 @@ pub fn segment_size(text: &str) -> Result<u64, String> {
     at_least(text, MIN_SEGMENT, "2MiB")
 }
 
-fn at_least(text: &str, least: u64, shown: &str) -> Result<u64, String> {
+fn at_least(text: &str, minimum: u64, shown: &str) -> Result<u64, String> {
     let bytes = units::parse_bytes(text).map_err(|e| e.to_string())?;
-    if bytes < least { Err(format!("{text} is too small: at least {shown}")) } else { Ok(bytes) }
+    if bytes < minimum { Err(format!("{text} is too small: at least {shown}")) } else { Ok(bytes) }
 }
 
 pub fn rotation(text: &str) -> Result<Duration, String> {
@@ -48,15 +48,15 @@ pub fn speed(text: &str) -> Result<capture::file::Speed, String> {
     }
 }
 
-/// A UDP address and port for records of another machine.
+/// The UDP address and port at which records of another machine arrive.
 pub fn group_and_port(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| format!("{text:?} is not an address and a port: write 239.128.0.0:4739 or [ff15::1]:4739"))
 }
 
-/// As [`count`], at least one: a query for 0 packets has no defined result.
-pub fn some(text: &str) -> Result<u64, String> {
+/// As [`count`], but at least 1: a query for 0 packets has no defined result.
+pub fn positive_count(text: &str) -> Result<u64, String> {
     match count(text)? {
-        0 => Err("at least 1; --count tells how many there are".to_owned()),
+        0 => Err("at least 1; --count prints the number of packets".to_owned()),
         n => Ok(n),
     }
 }
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_size_has_a_least_value_and_a_rotation_whole_seconds() {
+    fn sizes_have_a_minimum_and_rotations_are_whole_seconds() {
         assert!(ring_size("1KiB").is_err() && segment_size("1").is_err());
         assert!(rotation("0s").is_err() && rotation("300ms").is_err() && rotation("1min").is_ok());
     }

@@ -1,5 +1,5 @@
-//! The table of all verbs, from which parser, help, man pages and completions are made. The arguments of a verb are in
-//! its own file.
+//! The table of all verbs, from which the parser, the help, the man pages and the completions are generated. The
+//! arguments of a verb are in its own file.
 
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
@@ -14,41 +14,41 @@ pub struct Netgrain {
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// Watch interfaces: packets, flow records and one row each second, stored and exported
+    /// Capture packets; store and export packets, flow records and time series
     Run(Box<crate::run::args::RunArgs>),
-    /// Record every packet of an interface, stamped and accounted for
+    /// Record all packets of an interface with timestamps, and account for every lost packet
     Record(Box<crate::run::args::RecordArgs>),
     /// Check or print the configuration of `netgrain run`
     Config(crate::config::ConfigArgs),
-    /// Read along with a running engine from another process
+    /// Read the packets of a running engine from another process
     Listen(crate::listen::ListenArgs),
-    /// Split what a running engine captures among programs that wait for it
+    /// Distribute the packets of a running engine among several processes
     Group(Box<crate::group::GroupArgs>),
-    /// Find packets again, by time and filter: in the ring, the open file and sealed files as one
+    /// Find packets by time and filter, in the ring, the file being written and sealed files together
     Packets(Box<crate::packets::PacketsArgs>),
-    /// Find flow records by time and filter, add them up, rank them, and go on to their packets
+    /// Find flow records by time and filter; sum them, rank them, and extract their packets
     Flows(Box<crate::flows::FlowsArgs>),
-    /// The time series of an interface: packets, bytes, flows, bursts and losses of each second, or of steps
+    /// Print the time series of an interface: packets, bytes, flows, bursts and losses per second or per step
     Series(Box<crate::series::SeriesArgs>),
-    /// Give foreign captures the index that makes them as quick to search as a store
+    /// Index foreign captures, so that queries search them as fast as a store
     Index(Box<crate::index::IndexArgs>),
-    /// Make room in a store: remove or archive the oldest files, by free space, size and age
+    /// Remove or archive the oldest files of a store, by free space, size and age
     Retain(Box<crate::retain::RetainArgs>),
-    /// Check a store or captures: order, checksums, counts, the ledger against the content, gaps
+    /// Verify a store or captures: order, checksums, counts, agreement of ledger and content, gaps
     Verify(Box<crate::verify::VerifyArgs>),
-    /// Mend what a crash or a bad disk left of a store or a capture
+    /// Repair a store or a capture after a crash or a disk error
     Repair(Box<crate::repair::RepairArgs>),
-    /// Turn captures into captures: format, slice, split, merge, anonymise
+    /// Convert captures: change the format, slice, split, merge, anonymise
     Convert(Box<crate::convert::ConvertArgs>),
-    /// Find what makes capture fail, lose or lie on this machine, and mend it
+    /// Find host settings that make capture fail, lose packets or report wrong data, and fix them
     Doctor(Box<crate::doctor::DoctorArgs>),
-    /// Send frames that carry their own truth
+    /// Send test traffic: frames with a sequence number, a departure time and a checksum
     Gen(crate::generate::GenArgs),
-    /// Check stored frames of `netgrain gen` for missing, duplicated, reordered and damaged ones
+    /// Check the stored frames of `netgrain gen` for missing, duplicated, reordered and damaged frames
     Check(crate::check::CheckArgs),
-    /// Check, explain, tidy and try programs of the packet language
+    /// Check, explain, format and run programs of the packet language
     Lang(Box<crate::lang::LangArgs>),
-    /// A demonstration in less than a minute: one incident traced through series, flows and packets
+    /// Run a demonstration of less than a minute: trace one incident through time series, flow records and packets
     Demo(crate::demo::DemoArgs),
     /// Print shell completions
     #[command(hide = true)]
@@ -106,7 +106,7 @@ pub mod examples {
     }
 }
 
-/// `docs/reference/command-line.md`, made from the table of the verbs.
+/// Generates `docs/reference/command-line.md` from the table of verbs.
 #[cfg(test)]
 mod manual {
     use super::Netgrain;
@@ -119,10 +119,10 @@ mod manual {
 This page lists each verb of `netgrain` with its arguments and flags. `netgrain VERB --help` prints the same with examples. Exit
 statuses: `exit-codes.md`; documents of `--json`: `json.md`; keys of the configuration: `configuration.md`.
 
-In the line below a heading, brackets mark optional arguments, and `...` marks arguments that can be repeated. A flag whose default is
-empty in the table is off or has a default that its meaning gives. Each verb has `--help` also.
+In the line below a heading, brackets mark optional arguments, and `...` marks arguments that can be repeated. A flag
+without a default in the table is off, or its meaning states the default. Each verb also has `--help`.
 
-This page is made from the table of the verbs: `NETGRAIN_WRITE_DOCS=1 cargo test -p netgrain manual`.
+This page is generated from the table of verbs: `NETGRAIN_WRITE_DOCS=1 cargo test -p netgrain manual`.
 ";
 
     fn page() -> String {
@@ -170,13 +170,16 @@ This page is made from the table of the verbs: `NETGRAIN_WRITE_DOCS=1 cargo test
     }
 
     #[test]
-    fn command_line_in_docs_is_the_table_of_the_verbs() {
+    fn the_command_line_page_matches_the_table_of_verbs() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/command-line.md");
         let (written, made) = (std::fs::read_to_string(&path).unwrap_or_default(), page());
         if written != made && std::env::var_os("NETGRAIN_WRITE_DOCS").is_some() {
-            return std::fs::write(&path, made).expect("ours");
+            return std::fs::write(&path, made).expect("the page can be written");
         }
-        assert!(written == made, "docs/reference/command-line.md is old; run this test with NETGRAIN_WRITE_DOCS=1");
+        assert!(
+            written == made,
+            "docs/reference/command-line.md is out of date; run this test with NETGRAIN_WRITE_DOCS=1"
+        );
     }
 }
 
@@ -187,17 +190,17 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn the_table_is_sound() {
+    fn clap_accepts_the_table_of_verbs() {
         Netgrain::command().debug_assert();
     }
 
     #[test]
-    fn every_example_of_a_help_is_understood() {
+    fn every_example_in_a_help_text_parses() {
         assert_eq!(examples::words("flows 'a b' -w - tcp | x").join(","), "flows,a b,-w,-,tcp");
         assert!(examples::commands().len() > 50);
     }
 
-    /// The lines of the shell blocks of the README and of the book's pages for users.
+    /// The lines of the shell blocks in the README and in the pages of `docs/start` and `docs/how-to`.
     fn shell_lines() -> Vec<String> {
         let mut all = include_str!("../../../README.md").to_owned();
         for folder in ["start", "how-to"] {
@@ -211,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn the_commands_of_the_readme_and_the_book_are_understood() {
+    fn every_command_in_the_readme_and_the_docs_parses() {
         let all = shell_lines();
         let plain = |line: &&str| !line.contains(['…', '[', '<', '$', '\\']);
         let lines: Vec<&str> = all.iter().filter_map(|l| l.strip_prefix("netgrain ")).filter(plain).collect();
@@ -220,13 +223,13 @@ mod tests {
             let words = examples::words(line.split(" 2>").next().unwrap_or(line).trim_end_matches(" &"));
             let all = ["netgrain"].into_iter().chain(words.iter().map(String::as_str));
             let parsed = Netgrain::try_parse_from(all);
-            let asked_for_text = |e: &clap::Error| !e.use_stderr();
-            assert!(parsed.is_ok() || parsed.as_ref().is_err_and(asked_for_text), "{line}: {:?}", parsed.err());
+            let is_help = |e: &clap::Error| !e.use_stderr();
+            assert!(parsed.is_ok() || parsed.as_ref().is_err_and(is_help), "{line}: {:?}", parsed.err());
         }
     }
 
-    /// Errors of the standard library for texts that are no number or address: they lack the expected form and an
-    /// example.
+    /// Errors of the standard library for texts that are not a number or an address. They lack the accepted form and an
+    /// example, so no flag may report them.
     const BARE: [&str; 6] = [
         "invalid digit found",
         "cannot parse integer",
@@ -240,27 +243,27 @@ mod tests {
     const WRONG: [&str; 4] = ["x", "", "99999999999999999999999", "-1"];
 
     #[test]
-    fn a_value_that_is_wrong_is_answered_with_one_that_is_right() {
+    fn an_error_for_a_bad_value_shows_the_accepted_form() {
         let mut left = vec![(Vec::new(), Netgrain::command())];
-        let mut asked = 0;
+        let mut tested = 0;
         while let Some((verbs, command)) = left.pop() {
             for verb in command.get_subcommands() {
                 left.push(([&verbs[..], &[verb.get_name().to_owned()]].concat(), verb.clone()));
             }
             let flags = command.get_arguments().filter_map(|arg| arg.get_long());
             let mut given: Vec<Vec<String>> = flags.map(|flag| vec![format!("--{flag}=WRONG")]).collect();
-            // A numeric argument is tested after valid values of the arguments before it.
-            let places = command.get_positionals().count();
-            given.extend((1..=places).map(|n| [vec!["1".to_owned(); n - 1], vec!["WRONG".to_owned()]].concat()));
+            // A positional argument is tested after valid values for the arguments before it.
+            let positionals = command.get_positionals().count();
+            given.extend((1..=positionals).map(|n| [vec!["1".to_owned(); n - 1], vec!["WRONG".to_owned()]].concat()));
             for (given, wrong) in given.iter().flat_map(|given| WRONG.map(|wrong| (given, wrong))) {
                 let given: Vec<String> = given.iter().map(|word| word.replace("WRONG", wrong)).collect();
                 let all = ["netgrain"].into_iter().chain(verbs.iter().chain(&given).map(String::as_str));
                 let Err(e) = Netgrain::try_parse_from(all) else { continue };
-                let said = e.to_string();
-                assert!(!BARE.iter().any(|bare| said.contains(bare)), "{verbs:?} {given:?}: {said}");
-                asked += 1;
+                let message = e.to_string();
+                assert!(!BARE.iter().any(|bare| message.contains(bare)), "{verbs:?} {given:?}: {message}");
+                tested += 1;
             }
         }
-        assert!(asked > 500, "{asked}");
+        assert!(tested > 500, "{tested}");
     }
 }

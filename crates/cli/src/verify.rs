@@ -19,18 +19,18 @@ const PROGRESS: Duration = Duration::from_millis(200);
   netgrain verify /data/store                  every file: order, checksums, counts, ledger, gaps
   netgrain verify /data/store/eth1/2026/11/21  one day
   netgrain verify --quick --json /data/store   indexes, lengths and names only, for a timer
-  netgrain verify capture.pcapng               captures of others, as far as their format tells")]
+  netgrain verify capture.pcapng               a foreign capture, as far as its format allows")]
 pub struct VerifyArgs {
-    /// Stores, folders below one, or capture files of anyone
+    /// Stores, folders inside of a store, or capture files
     #[arg(value_name = "PATH", required_unless_present = "store")]
     pub paths: Vec<PathBuf>,
     /// A store
     #[arg(long, value_name = "DIR", value_parser = crate::values::folder)]
     pub store: Option<PathBuf>,
-    /// Leave the packets unread: indexes, lengths and names only
+    /// Do not read packets; check indexes, lengths and names only
     #[arg(long)]
     pub quick: bool,
-    /// One object per finding, and one with the totals
+    /// Print one JSON object per finding, and one with the totals
     #[arg(long)]
     pub json: bool,
 }
@@ -49,7 +49,7 @@ pub fn run(args: &VerifyArgs) -> Result<Outcome, Failure> {
     screen.totals(&totals)?;
     match totals.unreadable {
         0 => Ok(Outcome::of(totals.damage == 0)),
-        n => Err(Failure::say(format!("{} could not be judged, see above", file_count(n)))),
+        n => Err(Failure::say(format!("{} could not be checked, see above", file_count(n)))),
     }
 }
 
@@ -78,12 +78,13 @@ fn losses(ledger: &Tally, has_leftovers: bool) -> Vec<String> {
     if tails > 0 {
         let files = plural(tails, "file", "files");
         lines.push(format!(
-            "lost, unknown: at the end of {files} the recorder died, and its count is gone (tail_unknown)"
+            "lost, unknown: at the end of {files}, where the recorder died and its count was lost (tail_unknown)"
         ));
     }
     if has_leftovers {
         lines.push(
-            "lost, unknown: what a dead recorder lost is counted by netgrain repair or the next recorder".to_owned(),
+            "lost, unknown: the losses of a dead recorder, which netgrain repair or the next recorder counts"
+                .to_owned(),
         );
     }
     lines
@@ -169,12 +170,10 @@ impl ProgressLine {
         }
         let open = if totals.open > 0 { format!(" ({} being recorded)", totals.open) } else { String::new() };
         let verdict = match totals.damage {
-            0 if totals.unreadable > 0 && totals.files + totals.row_files == 0 => {
-                "nothing that could be judged".to_owned()
-            }
-            0 if totals.unreadable > 0 => "nothing is wrong with what could be judged".to_owned(),
-            0 => "nothing is wrong".to_owned(),
-            n => plural(n, "thing is wrong", "things are wrong"),
+            0 if totals.unreadable > 0 && totals.files + totals.row_files == 0 => "nothing could be checked".to_owned(),
+            0 if totals.unreadable > 0 => "no problem in what could be checked".to_owned(),
+            0 => "no problems".to_owned(),
+            n => plural(n, "problem", "problems"),
         };
         let data_types = match totals.row_files {
             0 => String::new(),
@@ -200,7 +199,7 @@ mod tests {
     use base::Cause;
 
     #[test]
-    fn losses_are_named_by_cause_and_unknown_losses_are_called_unknown() {
+    fn losses_are_listed_by_cause_and_unknown_losses_are_marked() {
         let mut ledger = Tally { offered: 5, stored: 5, ..Tally::default() };
         assert!(losses(&ledger, false).is_empty());
         ledger.add_lost(Cause::Crash, 1141);

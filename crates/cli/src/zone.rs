@@ -27,17 +27,20 @@ impl Zone {
     /// Reads `UTC`, `local` or the name of a zone such as `Europe/Madrid`.
     ///
     /// # Errors
-    /// The machine does not know the zone, or its own.
+    /// The machine does not have the zone, or has no zone of its own.
     pub fn parse(text: &str) -> Result<Self, String> {
         let zone = match text {
             "UTC" | "utc" | "Z" => return Ok(Self::Utc),
             "local" => TimeZone::try_system().map_err(|e| {
-                format!("the zone of this machine is not known ({e}): set TZ or /etc/localtime, or name a zone: Europe/Madrid")
+                format!(
+                    "the time zone of this machine is unknown ({e}): set TZ or /etc/localtime, or name a zone: \
+                     Europe/Madrid"
+                )
             })?,
             name => TimeZone::get(name).map_err(|_| {
                 format!(
-                    "{name:?} is no time zone of this machine: write UTC, local, or a name as in /usr/share/zoneinfo \
-                     (Europe/Madrid; the package tzdata has them)"
+                    "{name:?} is not a time zone of this machine: write UTC, local, or a name as in \
+                     /usr/share/zoneinfo (Europe/Madrid; the package tzdata installs the zones)"
                 )
             })?,
         };
@@ -60,11 +63,11 @@ impl Zone {
             AmbiguousOffset::Gap { before, .. } if nanos == 0 => return instant(clock, before),
             AmbiguousOffset::Fold { before, .. } if nanos == 0 => return instant(clock, before),
             AmbiguousOffset::Gap { before, after } => ("is skipped", before, after),
-            AmbiguousOffset::Fold { before, after } => ("is there twice", before, after),
+            AmbiguousOffset::Fold { before, after } => ("occurs twice", before, after),
         };
         let written = clock.strftime("%Y-%m-%dT%H:%M:%S");
         Err(Failure::Said(format!(
-            "{written} {why} in {self}, where clocks are changed: write {written}{} or {written}{}",
+            "{written} {why} in {self} because of a clock change: write {written}{} or {written}{}",
             Colons(before),
             Colons(after)
         )))
@@ -202,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_without_a_zone_is_of_the_one_that_was_asked_for() {
+    fn a_time_without_a_zone_is_in_the_requested_zone() {
         let zone = berlin();
         for (text, utc) in [
             ("2026-11-23T11:42", "2026-11-23T10:42:00"),
@@ -223,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_that_clocks_skip_or_show_twice_is_refused_with_both_ways_to_write_it() {
+    fn a_skipped_or_ambiguous_time_is_refused_with_both_offsets() {
         let zone = berlin();
         let skipped = at(&zone, "2026-03-29T02:30").expect_err("clocks go from two to three");
         assert!(skipped.contains("is skipped") && skipped.contains("02:30:00+01:00"), "{skipped}");
@@ -233,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_day_has_the_hours_that_it_has_there() {
+    fn a_day_with_a_clock_change_has_23_or_25_hours() {
         let hours = |zone: &Zone, text: &str| {
             let (moment, precision) = TimeSpec::parse_with_precision(text).expect("a time");
             let begin = zone.at(moment, Timestamp::ZERO, None).expect("a moment");
@@ -246,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_is_read_again_as_the_same_moment() {
+    fn a_printed_time_parses_to_the_same_instant() {
         let mut prng = base::Prng::new(11);
         for zone in [Zone::Utc, berlin(), Zone::Other(TimeZone::posix("<-1130>11:30").expect("a rule"))] {
             for _ in 0..2000 {
@@ -263,8 +266,8 @@ mod tests {
     }
 
     #[test]
-    fn a_zone_that_is_not_known_is_named_with_advice() {
-        let e = Zone::parse("Europe/Madird").expect_err("no such town");
+    fn an_unknown_zone_is_an_error_with_advice() {
+        let e = Zone::parse("Europe/Madird").expect_err("no such zone");
         assert!(e.contains("Europe/Madird") && e.contains("UTC, local"), "{e}");
         assert_eq!(Zone::parse("UTC"), Ok(Zone::Utc));
     }

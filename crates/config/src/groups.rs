@@ -13,8 +13,8 @@ use toml::Spanned;
 use toml::de::DeValue;
 
 /// The description of the section in files and in the manual.
-pub const ABOUT: &str = "Who gets what of the packets while they are captured (docs/reference/groups.md); as many sections as there \
-    are groups. SIGHUP makes and ends groups and swaps the programs that have changed; the others run on.";
+pub const ABOUT: &str = "Groups distribute the captured packets among members (docs/reference/groups.md); each group \
+    has one section. SIGHUP creates and deletes groups and swaps changed programs; the other groups continue.";
 
 macro_rules! keys {
     ($($(#[doc = $meaning:literal])+ $key:ident: $type:ty = $default:expr;)+) => {
@@ -54,20 +54,22 @@ macro_rules! keys {
 }
 
 keys! {
-    /// What it is called: letters, digits, - _ and points.
+    /// Name of the group: letters, digits, - _ and dots.
     name: String = String::new();
-    /// Its program: a word with a filter, or the packet language; without program and file everything is copied.
+    /// Program of the group: copy, steer or drop with an optional filter, or a program of the packet language; without
+    /// program and file every packet is copied.
     program: Option<String> = None;
-    /// A file with its program, seen from the folder of the configuration.
+    /// File with the program; a relative path starts at the folder of the configuration.
     file: Option<PathBuf> = None;
-    /// Who may join and change it: processes of the engine's user, or everybody who may use the socket.
+    /// Who may join and change the group: processes of the engine's user (restricted), or any user who may use the
+    /// socket (shared).
     policy: JoinPolicy = JoinPolicy(Policy::Restricted);
-    /// Steer as PFQ did: any change of members moves nearly all flows.
+    /// Steer as PFQ did: any change of members moves nearly all flows to other members.
     fold: bool = false;
-    /// The interfaces that its packets come from; all without.
+    /// Interfaces that its packets come from; an empty list means all.
     interfaces: Vec<String> = Vec::new();
-    /// Members that the engine empties itself: `interface:NAME`, `file:PATH`; behind them `,weight=N`, `,class=NAME`
-    /// and, for files, `,most=SIZE` if wanted.
+    /// Members that the engine serves itself: `interface:NAME` or `file:PATH`, optionally followed by `,weight=N`,
+    /// `,class=NAME` and, for files, `,most=SIZE`.
     members: Vec<Member> = Vec::new();
 }
 
@@ -99,7 +101,7 @@ impl Setting for Member {
     const KIND: &'static str = "interface:NAME or file:PATH";
 
     fn read(given: &RawValue) -> Result<Self, String> {
-        let RawValue::Text(text) = given else { return Err(format!("{given} where {} belongs", Self::KIND)) };
+        let RawValue::Text(text) = given else { return Err(format!("{given} is not {}", Self::KIND)) };
         let mut parts = text.split(',').map(str::trim);
         let mut to = match parts.next().and_then(|first| first.split_once(':')) {
             Some(("interface", name)) if !name.is_empty() => PacketSink::Port(name.to_owned()),
@@ -157,8 +159,7 @@ impl Group {
         self.interfaces.is_empty() || self.interfaces.iter().any(|p| p == port)
     }
 
-    /// The group after a reload of `new`: members, interfaces, policy and fold of a running group cannot change and
-    /// stay.
+    /// The group after a reload of `new`: members, interfaces, policy and fold of a running group cannot change.
     pub fn settled(&self, new: &Self) -> Self {
         let (interfaces, members) = (self.interfaces.clone(), self.members.clone());
         Self { policy: self.policy, fold: self.fold, interfaces, members, ..new.clone() }
@@ -171,11 +172,11 @@ impl Group {
     }
 
     /// Reads one section; relative paths start at `folder`.
-    fn read(table: &Spanned<DeValue<'_>>, folder: &Path, wrong: &mut Vec<(usize, String)>) -> Self {
+    fn read(table: &Spanned<DeValue<'_>>, folder: &Path, errors: &mut Vec<(usize, String)>) -> Self {
         let mut group = Self::default();
         let (mut at, start) = (table.span().start, table.span().start);
         let DeValue::Table(keys) = table.get_ref() else {
-            wrong.push((at, "group: write [[group]] and its keys below it".into()));
+            errors.push((at, "group: write [[group]] and its keys below it".into()));
             return group;
         };
         for (key, value) in keys {
@@ -185,19 +186,19 @@ impl Group {
             }
             match group.set(name, &raw_value(value)) {
                 Some(Ok(())) => {}
-                Some(Err(text)) => wrong.push((key.span().start, format!("group.{name}: {text}"))),
+                Some(Err(text)) => errors.push((key.span().start, format!("group.{name}: {text}"))),
                 None => {
                     let known = KEYS.iter().map(|k| k.0);
-                    wrong.push((key.span().start, format!("no key {name} in a group{}", suggestion(name, known))));
+                    errors.push((key.span().start, format!("no key {name} in a group{}", suggestion(name, known))));
                 }
             }
         }
         let plain = |c: char| c.is_alphanumeric() || "-_.".contains(c);
         if group.name.is_empty() || !group.name.chars().all(plain) {
-            wrong.push((start, "group.name: a name of letters, digits, - _ and points".into()));
+            errors.push((start, "group.name: write a name of letters, digits, - _ and dots".into()));
         }
         if let Err(text) = group.settle(folder) {
-            wrong.push((at, text));
+            errors.push((at, text));
         }
         group
     }
@@ -210,7 +211,7 @@ impl Group {
             }
         }
         self.source = match (&self.program, &mut self.file) {
-            (Some(_), Some(_)) => return Err("group.program and group.file: one of them".into()),
+            (Some(_), Some(_)) => return Err("group.program and group.file: write only one of them".into()),
             (Some(program), None) => Some(program.clone()),
             (None, Some(file)) => {
                 *file = folder.join(&*file);
@@ -230,20 +231,20 @@ pub fn read(
     line: impl Fn(usize) -> usize,
 ) -> Result<Vec<Group>, Vec<ConfigError>> {
     let DeValue::Array(tables) = value.get_ref() else {
-        let text = "group: write [[group]], in double brackets: there may be several".into();
+        let text = "group: write [[group]], in double brackets, because there may be several groups".into();
         return Err(vec![ConfigError { line: line(value.span().start), text }]);
     };
-    let (mut wrong, mut names) = (Vec::new(), BTreeSet::new());
+    let (mut errors, mut names) = (Vec::new(), BTreeSet::new());
     let mut groups = Vec::new();
     for table in tables {
-        let group = Group::read(table, folder, &mut wrong);
+        let group = Group::read(table, folder, &mut errors);
         if !names.insert(group.name.clone()) {
-            wrong.push((table.span().start, format!("group.name: there are two groups {:?}", group.name)));
+            errors.push((table.span().start, format!("group.name: there are two groups {:?}", group.name)));
         }
         groups.push(group);
     }
-    let wrong: Vec<ConfigError> = wrong.into_iter().map(|(at, text)| ConfigError { line: line(at), text }).collect();
-    if wrong.is_empty() { Ok(groups) } else { Err(wrong) }
+    let errors: Vec<ConfigError> = errors.into_iter().map(|(at, text)| ConfigError { line: line(at), text }).collect();
+    if errors.is_empty() { Ok(groups) } else { Err(errors) }
 }
 
 /// All groups as TOML.
@@ -278,12 +279,12 @@ mod tests {
     use crate::{Config, dump, read::read};
     use testkit::TempDir;
 
-    fn wrongs(text: &str) -> Vec<String> {
-        read(text, "".as_ref(), &mut Config::default()).expect_err("wrong").iter().map(ToString::to_string).collect()
+    fn errors_of(text: &str) -> Vec<String> {
+        read(text, "".as_ref(), &mut Config::default()).expect_err("an error").iter().map(ToString::to_string).collect()
     }
 
     #[test]
-    fn groups_are_read_and_dumped_as_themselves() {
+    fn dumped_groups_read_back_as_the_same_groups() {
         let text = "[[group]]\nname = \"web\"\nprogram = \"steer tcp port 443\"\npolicy = \"shared\"\n\
             members = [\"interface:eth2,weight=2\", \"file:/data/web.pcap,most=1MiB,class=user\"]\n\
             [[group]]\nname = \"all\"\ninterfaces = [\"eth1\"]\n";
@@ -299,18 +300,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_group_is_said_with_its_line() {
-        let said = wrongs(
+    fn errors_of_a_group_are_reported_with_their_lines() {
+        let found = errors_of(
             "[[group]]\nname = \"a\"\nprogarm = \"copy\"\n[[group]]\nname = \"a\"\nprogram = \"main = ipp\"\n\
              [[group]]\nname = \"b/c\"\nmembers = [\"prot:eth1\"]\npolicy = \"private\"\n",
         );
-        assert_eq!(said[0], "line 3: no key progarm in a group; did you mean program?");
-        assert!(said.iter().any(|s| s.starts_with("line 4: group.name: there are two groups \"a\"")), "{said:?}");
-        assert!(said.iter().any(|s| s.starts_with("line 6: group.program: program, line 1, column 8")), "{said:?}");
-        assert!(said.iter().any(|s| s.starts_with("line 7: group.name")), "{said:?}");
-        assert!(said.iter().any(|s| s.contains("write interface:NAME or file:PATH")), "{said:?}");
-        assert!(said.iter().any(|s| s.contains("restricted or shared")), "{said:?}");
-        assert!(wrongs("[group]\nname = \"a\"\n")[0].contains("double brackets"));
+        assert_eq!(found[0], "line 3: no key progarm in a group; did you mean program?");
+        assert!(found.iter().any(|s| s.starts_with("line 4: group.name: there are two groups \"a\"")), "{found:?}");
+        assert!(found.iter().any(|s| s.starts_with("line 6: group.program: program, line 1, column 8")), "{found:?}");
+        assert!(found.iter().any(|s| s.starts_with("line 7: group.name")), "{found:?}");
+        assert!(found.iter().any(|s| s.contains("write interface:NAME or file:PATH")), "{found:?}");
+        assert!(found.iter().any(|s| s.contains("restricted or shared")), "{found:?}");
+        assert!(errors_of("[group]\nname = \"a\"\n")[0].contains("double brackets"));
     }
 
     #[test]

@@ -34,23 +34,24 @@ impl Flow {
     }
 }
 
-/// All errors of a file in the order of its lines: parse errors, and the contradictions between the remaining values
-/// for which `run` would refuse the file.
+/// Returns all errors of a file in the order of its lines: parse errors, and contradictions between the remaining
+/// values that `run` would reject.
 ///
 /// # Errors
 /// The file cannot be read; in one line.
-pub fn everything(path: &Path, config: &mut Config) -> Result<Vec<String>, String> {
+pub fn check_file(path: &Path, config: &mut Config) -> Result<Vec<String>, String> {
     let text = text_of(path)?;
     let folder = path.parent().unwrap_or(Path::new(""));
-    let wrong = read::read(&text, folder, config).err().unwrap_or_default();
-    let mut all: Vec<(usize, String)> = wrong.into_iter().map(|wrong| (wrong.line, wrong.text)).collect();
+    let errors = read::read(&text, folder, config).err().unwrap_or_default();
+    let mut all: Vec<(usize, String)> = errors.into_iter().map(|error| (error.line, error.text)).collect();
     let places = read::positions(&text);
     // A key that is not in the file has no line; its problem is listed last.
     let line = |finding: &Problem| places.get(&finding.key).copied().unwrap_or(usize::MAX);
     all.extend(contradictions(config).into_iter().map(|finding| (line(&finding), finding.text)));
     all.sort();
-    let say = |(line, text)| if line == usize::MAX { text } else { read::ConfigError { line, text }.to_string() };
-    Ok(all.into_iter().map(say).collect())
+    let text_of_error =
+        |(line, text)| if line == usize::MAX { text } else { read::ConfigError { line, text }.to_string() };
+    Ok(all.into_iter().map(text_of_error).collect())
 }
 
 /// Reads a file over the defaults.
@@ -59,11 +60,11 @@ pub fn everything(path: &Path, config: &mut Config) -> Result<Vec<String>, Strin
 /// The file cannot be read, or its first error; in one line.
 pub fn load(path: &Path) -> Result<Config, String> {
     let mut config = Config::default();
-    let wrong = apply(path, &mut config)?;
-    let Some(first) = wrong.first() else { return Ok(config) };
-    let more = match wrong.len() - 1 {
+    let errors = apply(path, &mut config)?;
+    let Some(first) = errors.first() else { return Ok(config) };
+    let more = match errors.len() - 1 {
         0 => String::new(),
-        n => format!(" (and {n} more: netgrain config --check {})", path.display()),
+        n => format!(" (and {n} more; netgrain config --check {} lists all)", path.display()),
     };
     Err(format!("{}: {first}{more}", path.display()))
 }
@@ -79,7 +80,7 @@ fn text_of(path: &Path) -> Result<String, String> {
     };
     let length = path.metadata().map_err(|e| fail(&sys::advice::cause(&e)))?.len();
     if length > FILE_MAX {
-        return Err(fail(&format!("{length} bytes are no configuration")));
+        return Err(fail(&format!("{length} bytes are too many for a configuration, at most {FILE_MAX}")));
     }
     std::fs::read_to_string(path).map_err(|e| fail(&sys::advice::cause(&e)))
 }
@@ -102,7 +103,7 @@ pub fn dump(config: &Config) -> String {
 /// The text of `docs/reference/configuration.md`.
 pub fn manual() -> String {
     let mut out = String::from(ABOUT);
-    let usual = Config::default();
+    let defaults = Config::default();
     for (section, about) in SECTIONS {
         let _ = writeln!(
             out,
@@ -111,7 +112,7 @@ pub fn manual() -> String {
         );
         for key in KEYS.iter().filter(|k| k.section() == *section) {
             let reload = if key.when == TakesEffect::Reload { " *" } else { "" };
-            let (name, shown, kind) = (key.key(), usual.show(key.name), key.kind);
+            let (name, shown, kind) = (key.key(), defaults.show(key.name), key.kind);
             let _ = writeln!(out, "| `{name}`{reload} | `{shown}` | {kind} | {} |", key.description.trim());
         }
     }
@@ -120,18 +121,18 @@ pub fn manual() -> String {
 
 const ABOUT: &str = "# Configuration of `netgrain run`
 
-One TOML file, `netgrain run --config FILE`. Every key is optional. Flags come after the file and win; any key can be a
-flag: `--set flow.idle_timeout=15s`. A key that does not exist is refused, with the one that was perhaps meant.
+`netgrain run --config FILE` reads one TOML file. Every key is optional. Flags override the file; any key can be given
+as a flag: `--set flow.idle_timeout=15s`. An unknown key is an error, and the message suggests a similar key.
 
-    netgrain config --dump > netgrain.toml     every key with its meaning and its default
-    netgrain config --check netgrain.toml      everything that is wrong, with lines; exit 1 if anything is
+    netgrain config --dump > netgrain.toml     every key with its description and its default
+    netgrain config --check netgrain.toml      every error with its line; exit status 1 if there is any
 
-Checked is what `run` refuses before it opens anything: keys, values, targets, filter, programs, addresses, accounts. Whether
-interfaces are there and collectors listen, a start finds out (`netgrain doctor`).
+The check covers everything that `run` rejects before it opens a resource: keys, values, targets, filter, programs,
+addresses, accounts. Only a start shows whether interfaces exist and collectors listen (`netgrain doctor`).
 
-Sizes are written `512MiB`, `2G`, `200GB`; spans `30s`, `5min`, `1h30min`, `90d`; `\"none\"` stands for nothing where a key
-allows it. SIGHUP reads the file again: keys marked * change at once, every other key that differs is named and stays as
-it was until the next start. A file that is wrong changes nothing. This page is printed by `netgrain config --manual`.
+Sizes are written `512MiB`, `2G`, `200GB`; spans `30s`, `5min`, `1h30min`, `90d`; `\"none\"` means no value where a key
+allows it. SIGHUP rereads the file: keys marked * change at once; every other changed key is reported and keeps its
+value until the next start. A file with an error changes nothing. `netgrain config --manual` prints this page.
 ";
 
 /// Wraps a text to lines of at most `most` characters.
@@ -166,22 +167,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_dumped_is_a_configuration_and_the_same() {
+    fn a_dumped_configuration_reads_back_as_the_same() {
         let config = with(&[("flow.idle_timeout", "7s"), ("capture.interfaces", "a,b"), ("packets.keep_free", "5%")])
-            .expect("right");
+            .expect("a valid configuration");
         let mut back = Config::default();
-        read::read(&dump(&config), Path::new(""), &mut back).expect("right");
+        read::read(&dump(&config), Path::new(""), &mut back).expect("a valid configuration");
         assert_eq!(back, config);
         assert_eq!(back.capture.interfaces, ["a", "b"]);
     }
 
     #[test]
-    fn the_manual_in_docs_is_what_the_table_says() {
+    fn the_configuration_page_matches_the_table_of_keys() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/configuration.md");
         let text = std::fs::read_to_string(&path).unwrap_or_default();
         assert!(
             text == manual(),
-            "docs/reference/configuration.md is old: netgrain config --manual > docs/reference/configuration.md"
+            "docs/reference/configuration.md is out of date: netgrain config --manual > docs/reference/configuration.md"
         );
     }
 }

@@ -38,17 +38,17 @@ pub fn read(text: &str, folder: &Path, config: &mut Config) -> Result<(), Vec<Co
             return Err(vec![ConfigError { line: line(at), text: e.message().replace('\n', "; ") }]);
         }
     };
-    let mut wrong = Vec::new();
+    let mut errors = Vec::new();
     for (section, content) in &document {
         if section.get_ref() == "group" {
             match groups::read(content, folder, line) {
                 Ok(groups) => config.group = groups,
-                Err(more) => wrong.extend(more),
+                Err(more) => errors.extend(more),
             }
             continue;
         }
         let at = section.span().start;
-        let mut say = |at, text| wrong.push(ConfigError { line: line(at), text });
+        let mut push_error = |at, text| errors.push(ConfigError { line: line(at), text });
         let name = section.get_ref();
         let known: Vec<&str> = sections().chain(["group"]).collect();
         match content.get_ref() {
@@ -56,16 +56,16 @@ pub fn read(text: &str, folder: &Path, config: &mut Config) -> Result<(), Vec<Co
                 for (key, value) in keys {
                     let full = format!("{name}.{}", key.get_ref());
                     if let Err(text) = set(config, &full, &raw_value(value)) {
-                        say(key.span().start, text);
+                        push_error(key.span().start, text);
                     }
                 }
             }
-            DeValue::Table(_) => say(at, format!("no section [{name}]{}", suggestion(name, known.into_iter()))),
-            _ => say(at, format!("{name}: keys belong into a section{}", belongs(name))),
+            DeValue::Table(_) => push_error(at, format!("no section [{name}]{}", suggestion(name, known.into_iter()))),
+            _ => push_error(at, format!("{name}: a key must be in a section{}", section_hint(name))),
         }
     }
-    wrong.sort_by_key(|w| w.line);
-    if wrong.is_empty() { Ok(()) } else { Err(wrong) }
+    errors.sort_by_key(|e| e.line);
+    if errors.is_empty() { Ok(()) } else { Err(errors) }
 }
 
 /// The lines of all keys, as `section.key`, and of all groups, as `group.N`. Empty if the text is not TOML.
@@ -111,8 +111,8 @@ fn sections() -> impl Iterator<Item = &'static str> {
 }
 
 /// The error text for a key outside all sections: the section with a key of that name.
-fn belongs(name: &str) -> String {
-    KEYS.iter().find(|k| k.key() == name).map_or_else(String::new, |k| format!(": [{}] has one", k.section()))
+fn section_hint(name: &str) -> String {
+    KEYS.iter().find(|k| k.key() == name).map_or_else(String::new, |k| format!("; [{}] has this key", k.section()))
 }
 
 pub fn raw_value(value: &Spanned<DeValue<'_>>) -> RawValue {
@@ -146,36 +146,43 @@ pub fn suggestion<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Strin
 mod tests {
     use super::*;
 
-    fn wrongs(text: &str) -> Vec<String> {
-        read(text, Path::new(""), &mut Config::default()).expect_err("wrong").iter().map(ToString::to_string).collect()
+    fn errors_of(text: &str) -> Vec<String> {
+        read(text, Path::new(""), &mut Config::default())
+            .expect_err("an error")
+            .iter()
+            .map(ToString::to_string)
+            .collect()
     }
 
     #[test]
-    fn everything_that_is_wrong_is_said_at_once_with_its_line() {
-        let said = wrongs("[flow]\nidle_timeot = \"30s\"\nactive_timeout = \"soon\"\n\n[stoer]\ndir = \"/data\"\n");
-        assert_eq!(said.len(), 3, "{said:?}");
-        assert_eq!(said[0], "line 2: no key flow.idle_timeot; did you mean flow.idle_timeout?");
-        assert!(said[1].starts_with("line 3: flow.active_timeout: \"soon\" is not a span"), "{said:?}");
-        assert_eq!(said[2], "line 5: no section [stoer]; did you mean store?");
+    fn all_errors_are_reported_at_once_with_their_lines() {
+        let found = errors_of("[flow]\nidle_timeot = \"30s\"\nactive_timeout = \"soon\"\n\n[stoer]\ndir = \"/data\"\n");
+        assert_eq!(found.len(), 3, "{found:?}");
+        assert_eq!(found[0], "line 2: no key flow.idle_timeot; did you mean flow.idle_timeout?");
+        assert!(found[1].starts_with("line 3: flow.active_timeout: \"soon\" is not a span"), "{found:?}");
+        assert_eq!(found[2], "line 5: no section [stoer]; did you mean store?");
     }
 
     #[test]
-    fn a_key_without_its_section_is_told_where_it_belongs() {
-        assert_eq!(wrongs("idle_timeout = 3"), ["line 1: idle_timeout: keys belong into a section: [flow] has one"]);
+    fn an_error_names_the_section_of_a_misplaced_key() {
         assert_eq!(
-            wrongs("[store]\nidle_timeout = 3"),
+            errors_of("idle_timeout = 3"),
+            ["line 1: idle_timeout: a key must be in a section; [flow] has this key"]
+        );
+        assert_eq!(
+            errors_of("[store]\nidle_timeout = 3"),
             ["line 2: no key store.idle_timeout; did you mean flow.idle_timeout?"]
         );
     }
 
     #[test]
-    fn what_is_no_toml_is_said_with_its_line() {
-        let said = wrongs("[flow]\nidle_timeout = \n");
-        assert!(said.len() == 1 && said[0].starts_with("line 2: "), "{said:?}");
+    fn a_syntax_error_is_reported_with_its_line() {
+        let found = errors_of("[flow]\nidle_timeout = \n");
+        assert!(found.len() == 1 && found[0].starts_with("line 2: "), "{found:?}");
     }
 
     #[test]
-    fn what_nobody_could_have_meant_suggests_nothing() {
-        assert_eq!(wrongs("[flow]\nzyxwvutsr = 1"), ["line 2: no key flow.zyxwvutsr; see netgrain config --dump"]);
+    fn a_key_unlike_all_others_gets_no_suggestion() {
+        assert_eq!(errors_of("[flow]\nzyxwvutsr = 1"), ["line 2: no key flow.zyxwvutsr; see netgrain config --dump"]);
     }
 }

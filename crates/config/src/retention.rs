@@ -10,7 +10,7 @@ use store::DiskDevice;
 use store::device::{Housekeeping, Space};
 use upkeep::retention::{Free, ParseFreeError, Rules};
 
-/// The least number of files for which an interface must have space: the file being written, the file prepared after
+/// The minimum number of files for which an interface must have space: the file being written, the file prepared after
 /// it, the file being completed, and one file to keep.
 const MIN_FILES: u64 = 4;
 
@@ -42,9 +42,9 @@ impl FromStr for KeepFree {
 pub struct RetentionRules {
     /// Space to keep free; `None` lets a recorder make space for its next files.
     pub keep_free: Option<KeepFree>,
-    /// The greatest size in bytes of the files of each interface.
+    /// The maximum total size in bytes of the files of each interface.
     pub max_size: Option<u64>,
-    /// The greatest age of a file.
+    /// The maximum age of a file.
     pub max_age: Option<Duration>,
     /// The directory to which files are moved instead of being removed.
     pub archive: Option<PathBuf>,
@@ -73,8 +73,8 @@ impl RetentionRules {
         let smallest = segment.unwrap_or(MIN_SEGMENT);
         if let Some(most) = self.max_size.filter(|most| most / MIN_FILES < smallest) {
             let advice = match segment {
-                Some(_) => "let it be more, or give a smaller --segment",
-                None => "this would empty the store: let it be more, with its unit, as in 200GB",
+                Some(_) => "write a larger size, or a smaller --segment",
+                None => "this would empty the store: write a larger size with its unit, as in 200GB",
             };
             let (most, smallest) = (show_bytes(most), show_bytes(smallest));
             return Err(format!("--max-size {most} is less than {MIN_FILES} files of {smallest}: {advice}"));
@@ -87,7 +87,8 @@ impl RetentionRules {
             && wanted > total / 2
         {
             return Err(format!(
-                "--keep-free {}: the volume of {} has {}, of which at most half is kept free: write less, or up to 50%",
+                "--keep-free {}: the volume of {} has {}, of which at most half can be kept free: write less, or up \
+                 to 50%",
                 show_bytes(wanted),
                 store.display(),
                 show_bytes(total)
@@ -97,11 +98,11 @@ impl RetentionRules {
             let inside = |folder: &Path| folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
             if !archive.is_dir() {
                 let archive = archive.display();
-                return Err(format!("--archive {archive}: no folder there; mount its volume, or make it"));
+                return Err(format!("--archive {archive}: no such folder; mount its volume, or create it"));
             }
             if inside(archive).starts_with(inside(store)) {
                 let archive = archive.display();
-                return Err(format!("--archive {archive}: lies in the store; name a folder outside of it"));
+                return Err(format!("--archive {archive}: is inside of the store; name a folder outside of it"));
             }
         }
         let keep_free = match self.keep_free {

@@ -31,12 +31,12 @@ pub struct Key {
 }
 
 impl Key {
-    /// The part before the point.
+    /// The part before the dot.
     pub fn section(&self) -> &'static str {
         self.name.split_once('.').map_or("", |(section, _)| section)
     }
 
-    /// The part after the point.
+    /// The part after the dot.
     pub fn key(&self) -> &'static str {
         self.name.split_once('.').map_or(self.name, |(_, key)| key)
     }
@@ -100,146 +100,151 @@ macro_rules! sections {
 sections! {
     /// Where packets come from.
     capture Capture {
-        /// Interfaces to watch, each with a store folder, a listener's socket and a number of its own.
+        /// Interfaces to capture from; each has its own folder in the store, ring socket and interface number.
         interfaces: Vec<String> = Vec::new(), Start;
-        /// Which way to take packets from an interface: AF_XDP on one that is dedicated or that the host does not use,
-        /// else TPACKET.
+        /// Capture method; auto means AF_XDP on an interface that is dedicated or that the host does not use, otherwise
+        /// TPACKET.
         source: SourceKind = SourceKind::Auto, Start;
-        /// Take the interfaces for capture alone: the host no longer receives what arrives there.
+        /// Dedicate the interfaces to capture: the host no longer receives packets from them.
         dedicated: bool = false, Start;
-        /// Queues (AF_XDP) or threads (TPACKET) of each interface; none takes all queues, or one thread.
+        /// Number of queues (AF_XDP) or threads (TPACKET) of each interface; none means all queues, or one thread.
         queues: Option<Count> = None, Start;
-        /// Processors for the capture threads, in turn: 2 or 2,3 or 4-7; none takes those of the interface's NUMA node.
+        /// Processors for the capture threads, assigned in turn: 2 or 2,3 or 4-7; none means those of the interface's
+        /// NUMA node.
         cpus: Option<CpuList> = None, Start;
-        /// Spin instead of sleeping while no packets come.
+        /// Spin instead of sleeping while no packets arrive.
         spin: bool = false, Start;
-        /// AF_XDP: let the capture thread run the driver's receive loop itself.
+        /// AF_XDP busy polling: the capture thread runs the receive loop of the driver.
         busy_poll: bool = false, Start;
-        /// Memory of each queue's ring; none takes 1 GiB for all queues of an interface, at most an eighth of the
-        /// memory that the process may have for all interfaces; for files what they need, at most 64 MiB.
+        /// Size of the ring of each queue; none means 1 GiB for all queues of an interface, and for all interfaces at
+        /// most an eighth of the memory limit of the process; for files as much as they need, at most 64 MiB.
         ring: Option<Size> = None, Start;
-        /// Most bytes kept of each packet; 0 keeps all.
+        /// Maximum number of bytes kept of each packet; 0 keeps all.
         snaplen: Count = Count(0), Start;
-        /// Only packets that match, in the words of docs/reference/filters.md: the others are only counted.
+        /// Capture filter (docs/reference/filters.md): packets that do not match are counted but not stored.
         filter: Option<String> = None, Start;
-        /// File with a program of the packet language that judges every packet before it is stored, in the kernel as
-        /// far as it can (docs/design/kernel-programs.md). SIGHUP reads it again, and the program that runs is
-        /// exchanged if it differs; one can be neither added nor taken away by that.
+        /// File with a program of the packet language that decides on every packet before it is stored, in the kernel
+        /// as far as possible (docs/design/kernel-programs.md). SIGHUP rereads the file and swaps the running program
+        /// if it differs; it can neither add nor remove a program.
         program: Option<PathBuf> = None, Reload;
     }
-    /// Where everything is kept.
+    /// The store of all data types.
     store Store {
-        /// The folder; none keeps nothing, which leaves the export and the status.
+        /// Folder of the store; with none nothing is stored, only exported and reported.
         dir: Option<PathBuf> = None, Start;
-        /// How long a query is waited for that holds files which should go; then later files go first, and where there
-        /// are none, the files go while the query reads.
+        /// Longest wait for a query that holds files to remove; afterwards later files are removed, or, if there are
+        /// none, these files while the query reads.
         wait_for_readers: Duration = store::hold::WAIT, Start;
     }
-    /// The packets.
+    /// Packet files.
     packets Packets {
-        /// Record them.
+        /// Record packets.
         record: bool = true, Start;
-        /// A new file at this size; where nobody chose one, less on a volume that has not eight times as much.
+        /// Size at which a new file begins; if not set, less on a volume smaller than eight times this size.
         segment: Size = Size(2 << 30), Start;
-        /// A new file at every multiple of this span, silence included.
+        /// Begin a new file at every multiple of this span, even without packets.
         rotate: Option<Duration> = None, Start;
-        /// Writes in flight at a time.
+        /// Maximum number of writes in flight.
         depth: Count = Count(engine::WRITE_DEPTH as u64), Start;
-        /// Keep so much of the volume free: 5%, 200GB, or none to wait when it is full; auto makes room for the next
-        /// files of an interface and keeps those of a replay.
+        /// Space to keep free on the volume: 5%, 200GB, or none to wait when it is full; auto removes old files of an
+        /// interface to make space for its next files, and removes none for a replay.
         keep_free: Keep = Keep(None), Reload;
-        /// Let the packets of each interface take at most so much.
+        /// Maximum total size of the packet files of each interface.
         max_size: Option<Size> = None, Reload;
-        /// Keep no packets that are older.
+        /// Maximum age of packets; older files are removed.
         max_age: Option<Age> = None, Reload;
-        /// Move packet files there instead of removing them.
+        /// Folder to which packet files are moved instead of being removed.
         archive: Option<PathBuf> = None, Reload;
     }
     /// Flow records.
     flow Flow {
-        /// Make and keep them.
+        /// Make and store flow records.
         record: bool = true, Start;
-        /// Parts of the flow table, each with its share of the capacity; the records are the same for any number.
+        /// Number of shards of the flow table, each with its share of the capacity; the records do not depend on it.
         shards: Count = Count(1), Start;
-        /// One record for both directions of a conversation (RFC 5103).
+        /// One record for both directions of a flow (biflow, RFC 5103).
         bidirectional: bool = true, Start;
-        /// A flow ends when it was silent for so long.
+        /// A flow ends after this time without a packet.
         idle_timeout: Duration = Duration::from_secs(30), Start;
-        /// The same for single protocols: udp=10s, icmp=5s, 89=1min.
+        /// Idle timeouts of single protocols: udp=10s, icmp=5s, 89=1min.
         protocol_idle_timeouts: Vec<IdleOf> = Vec::new(), Start;
-        /// One that goes on gives a record each time so much has passed; none: only at its end.
+        /// A flow that continues gives an interim record each time this span has passed; none means one record, at its
+        /// end.
         active_timeout: Option<Duration> = Some(Duration::from_secs(300)), Start;
-        /// How long a TCP flow is kept after its end, for packets that are sent again.
+        /// A closed TCP flow is kept for this time, for retransmitted packets.
         close_timeout: Duration = Duration::from_secs(5), Start;
-        /// A flow of many packets that was silent for so long is packed until it is needed; 0s: never. No record
-        /// depends on it.
+        /// The entry of a flow of many packets is compressed after this time without a packet; 0s means never. The
+        /// records do not depend on it.
         compress_after: Duration = Duration::from_secs(5), Start;
-        /// Flows in memory at most, of all shards together; none takes 1048576 for each interface, at most as many as
-        /// fit an eighth of the memory that the process may have. Memory is taken as they come.
+        /// Maximum number of active flows of all shards together; none means 1048576 for each interface, at most as
+        /// many as fit into an eighth of the memory limit of the process. Memory is allocated as flows begin.
         capacity: Option<Count> = None, Start;
-        /// First packets of a flow of which time, length and flags are kept.
+        /// Number of initial packets of a flow whose time, length and flags are stored.
         initial_packets: Count = Count(10), Start;
-        /// First bytes carried that are kept, of each direction.
+        /// Number of first payload bytes that are stored of each direction.
         payload: Count = Count(0), Start;
-        /// VLAN ids tell flows apart.
+        /// VLAN ids are part of the flow key.
         by_vlan: bool = true, Start;
-        /// Tunnels tell flows apart.
+        /// The tunnel is part of the flow key.
         by_tunnel: bool = true, Start;
-        /// TEIDs of GTP-U tell flows apart; each direction has one of its own, so a conversation is then two flows.
+        /// TEIDs of GTP-U are part of the flow key; each direction has its own TEID, so the two directions are then two
+        /// flows.
         by_teid: bool = false, Start;
-        /// Let the flow records of each interface take at most so much.
+        /// Maximum total size of the flow records of each interface.
         max_size: Option<Size> = None, Reload;
-        /// Keep no flow records that are older.
+        /// Maximum age of flow records; older files are removed.
         max_age: Option<Age> = None, Reload;
     }
-    /// One row each second, interface and direction.
+    /// Time series: one row per second, interface and direction.
     series Series {
-        /// Make and keep them.
+        /// Make and store rows.
         record: bool = true, Start;
-        /// Secret under which addresses are hashed to be counted; none draws one for each interface and keeps it with
-        /// its packets.
+        /// Secret key of the hash that counts distinct addresses; none generates a key for each interface and stores it
+        /// with its packets.
         key: Option<MeterKey> = None, Start;
-        /// Let the rows of each interface take at most so much.
+        /// Maximum total size of the rows of each interface.
         max_size: Option<Size> = None, Reload;
-        /// Keep no rows that are older.
+        /// Maximum age of rows; older files are removed.
         max_age: Option<Age> = None, Reload;
     }
-    /// Flow records and series for other machines.
+    /// Export of flow records and series to other machines.
     export Export {
-        /// Collectors: `udp:HOST[:PORT]`, `netflow9+udp:HOST[:PORT]`, `tcp:HOST[:PORT]`,
-        /// `multicast:INTERFACE[:PORT][,ttl=N]`, `file:PATH`. Groups and files get rows too, the others flow records,
-        /// unless `,kinds=flows`, `,kinds=series` or `,kinds=both` stands behind one. UDP and TCP get one record per
-        /// direction with IANA's elements, groups and files one record for both directions with all elements, unless
-        /// `,fields=standard`, `,fields=biflow` (IANA's elements, both directions in one record) or `,fields=full`
-        /// stands behind one.
+        /// Export targets: `udp:HOST[:PORT]`, `netflow9+udp:HOST[:PORT]`, `tcp:HOST[:PORT]`,
+        /// `multicast:INTERFACE[:PORT][,ttl=N]`, `file:PATH`. Multicast groups and files get flow records and rows, the
+        /// others flow records only, unless `,kinds=flows`, `,kinds=series` or `,kinds=both` follows the target. UDP
+        /// and TCP targets get one record per direction with the elements of IANA, multicast groups and files one
+        /// record for both directions with all elements, unless `,fields=standard`, `,fields=biflow` (the elements of
+        /// IANA, both directions in one record) or `,fields=full` follows the target.
         targets: Vec<String> = Vec::new(), Reload;
     }
-    /// Who may read along.
+    /// Access of other processes to the packets.
     listen Listen {
-        /// The socket of an interface, when there is one interface; none lets nobody in, auto is
-        /// /run/netgrain/IFACE.sock for interfaces (IFACE.netns-NUMBER.sock in other network namespaces than the
-        /// machine's first) and none for files and simulations.
+        /// Ring socket, if there is one interface; none admits no listeners, auto means /run/netgrain/IFACE.sock for
+        /// interfaces (IFACE.netns-NUMBER.sock in network namespaces other than the initial one) and none for files and
+        /// simulations.
         socket: PathBuf = PathBuf::from("auto"), Start;
-        /// Permission bits of the socket. They let nobody in by themselves: who may come is root, the engine's user,
-        /// this owner and this group.
+        /// Permission bits of the socket. They alone admit no process: only root, the user of the engine, the owner and
+        /// the group below may connect.
         mode: Mode = Mode(0o660), Start;
-        /// Its owner, who may then listen and ask for groups of programs: a number, or a name of /etc/passwd.
+        /// Owner of the socket, who may attach listeners and create groups: a number, or a name of /etc/passwd.
         owner: Option<String> = None, Start;
-        /// Its group, whose members may then listen and ask for groups of programs: a number, or a name of /etc/group.
+        /// Group of the socket, whose members may attach listeners and create groups: a number, or a name of
+        /// /etc/group.
         group: Option<String> = None, Start;
-        /// Let that owner and group attach lossless readers too, which can make capture drop packets.
+        /// Allow the owner and the group to attach lossless readers, which can make the capture lose packets.
         lossless: bool = false, Start;
-        /// Interfaces that groups of others than root may send through.
+        /// Interfaces through which groups of users other than root may send.
         forward: Vec<String> = Vec::new(), Start;
-        /// How long a lossless reader of another process may hold up a full ring before the producer no longer waits
-        /// for it; 0 for ever.
+        /// Time after which the producer no longer waits for a lossless reader of another process that keeps the ring
+        /// full; 0 means to wait for ever.
         reader_timeout: Duration = Duration::from_secs(10), Start;
     }
-    /// What is said of itself.
+    /// Metrics, and the user of the process.
     status Status {
         /// Serve Prometheus metrics at http://ADDRESS/metrics.
         metrics: Option<String> = None, Start;
-        /// Run as this user, with no more than capturing takes; the store must be writable for it.
+        /// Run as this user, with only the capabilities that capture needs; the user must be able to write to the
+        /// store.
         user: Option<String> = None, Start;
     }
 }
@@ -249,15 +254,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_key_has_a_meaning_of_a_sentence_and_a_value_that_reads_back() {
-        let usual = Config::default();
+    fn every_key_has_a_description_and_a_default_that_reads_back() {
+        let defaults = Config::default();
         for key in KEYS {
             assert!(key.description.trim().ends_with('.'), "{}: {:?}", key.name, key.description);
-            let text = usual.show(key.name);
-            let mut other = Config::default();
+            let text = defaults.show(key.name);
+            let mut reread = Config::default();
             let line = format!("[{}]\n{} = {text}\n", key.section(), key.key());
-            super::super::read::read(&line, "".as_ref(), &mut other).unwrap_or_else(|e| panic!("{line}: {e:?}"));
-            assert_eq!(other, usual, "{line}");
+            super::super::read::read(&line, "".as_ref(), &mut reread).unwrap_or_else(|e| panic!("{line}: {e:?}"));
+            assert_eq!(reread, defaults, "{line}");
         }
     }
 }

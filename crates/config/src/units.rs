@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_modes_and_counts() {
+    fn processor_lists_modes_and_counts_are_parsed() {
         assert_eq!(cpu_list("2,4-6").unwrap().0, [2, 4, 5, 6]);
         assert!(cpu_list("a").is_err() && cpu_list("6-4").is_err());
         assert_eq!(octal("660").unwrap().0, 0o660);

@@ -16,7 +16,7 @@ use sys::privilege;
 const MAX_SHARDS: u64 = 64;
 
 /// The longest name of an interface in bytes, alternative names included (if_link.h: ALTIFNAMSIZ minus its zero byte).
-const MAX_LETTERS: usize = 127;
+const NAME_MAX: usize = 127;
 
 /// The prefix of an export target that is a file.
 pub const FILE: &str = "file:";
@@ -73,12 +73,12 @@ fn numbers(config: &Config) -> Vec<Problem> {
         (flow.capacity.is_some_and(|flows| !capacity.contains(&flows.0)), "flow.capacity", "from 1 to 1073741824"),
         (flow.payload.0 > most, "flow.payload", "at most 65535"),
         (flow.initial_packets.0 > most, "flow.initial_packets", "at most 65535"),
-        (flow.idle_timeout.is_zero(), "flow.idle_timeout", "more than nothing"),
-        (flow.active_timeout.is_some_and(|span| span.is_zero()), "flow.active_timeout", "more than nothing"),
+        (flow.idle_timeout.is_zero(), "flow.idle_timeout", "more than 0"),
+        (flow.active_timeout.is_some_and(|span| span.is_zero()), "flow.active_timeout", "more than 0"),
         (
             flow.protocol_idle_timeouts.iter().any(|of| of.idle.is_zero()),
             "flow.protocol_idle_timeouts",
-            "more than nothing for each protocol",
+            "more than 0 for each protocol",
         ),
     ];
     rules.into_iter().filter(|rule| rule.0).map(|(_, key, text)| Problem::new(key, text)).collect()
@@ -88,22 +88,25 @@ fn ports(config: &Config, found: &mut Vec<Problem>) {
     let (ports, key) = (&config.capture.interfaces, "capture.interfaces");
     for (i, port) in ports.iter().enumerate() {
         let plain = |c: char| !c.is_whitespace() && !c.is_control() && c != '/';
-        if port.is_empty() || port.len() > MAX_LETTERS || [".", ".."].contains(&&**port) || !port.chars().all(plain) {
-            found.push(Problem::new(key, format!("{port:?} is no name of an interface; ip link names them")));
+        if port.is_empty() || port.len() > NAME_MAX || [".", ".."].contains(&&**port) || !port.chars().all(plain) {
+            found.push(Problem::new(key, format!("{port:?} is not the name of an interface; ip link lists the names")));
         }
         if ports[..i].contains(port) {
-            found.push(Problem::new(key, format!("{port} stands there twice; name it once")));
+            found.push(Problem::new(key, format!("{port} is listed twice; write it once")));
         }
     }
     let socket = &config.listen.socket;
     if ports.len() > 1 && socket != Path::new("auto") && socket != Path::new("none") {
-        found.push(Problem::new("listen.socket", "one socket is for one interface; write auto or none for several"));
+        found.push(Problem::new(
+            "listen.socket",
+            "a socket serves one interface; write auto or none for several interfaces",
+        ));
     }
     // The names of interfaces in files and simulations are unknown before the run starts, so they are not checked.
     for (i, group) in config.group.iter().enumerate().filter(|_| !ports.is_empty()) {
         for port in group.interfaces.iter().filter(|port| !ports.contains(port)) {
             let text = format!(
-                "group {}: no interface {port} among those that are captured ({})",
+                "group {}: interface {port} is not captured; the captured interfaces are {}",
                 group.name,
                 ports.join(", ")
             );
@@ -115,32 +118,33 @@ fn ports(config: &Config, found: &mut Vec<Problem>) {
 fn targets(config: &Config, found: &mut Vec<Problem>) {
     let (targets, several) = (&config.export.targets, config.capture.interfaces.len() > 1);
     let made = (config.flow.record, config.series.record);
-    let mut say = |text: String| found.push(Problem::new("export.targets", text));
+    let mut report = |text: String| found.push(Problem::new("export.targets", text));
     if !targets.is_empty() && made == (false, false) {
-        say("nothing to export: flow.record or series.record must be true".into());
+        report("nothing to export: flow.record or series.record must be true".into());
     }
     for (i, target) in targets.iter().enumerate() {
         let to = match Destination::parse(target) {
             Ok(to) => to,
             Err(text) => {
-                say(text);
+                report(text);
                 continue;
             }
         };
         if targets[..i].contains(target) {
-            say(format!("{target} stands there twice; name it once"));
+            report(format!("{target} is listed twice; write it once"));
         }
         if target.starts_with(FILE) && several {
-            say(format!("{target}: a file is of one interface; run them apart, or export to a collector"));
+            report(format!(
+                "{target}: a file has the data of one interface; start a run for each interface, or export to a \
+                 collector"
+            ));
         }
         if made == (false, false) || (to.flows && made.0) || (to.series && made.1) {
             continue;
         }
         let (kinds, key, other) =
             if to.flows { ("flow records", "flow.record", "series") } else { ("rows", "series.record", "flows") };
-        say(format!(
-            "{target} gets {kinds}, of which none are made: {key} must be true, or write {target},kinds={other}"
-        ));
+        report(format!("{target} gets {kinds}, but none are made: set {key} to true, or write {target},kinds={other}"));
     }
 }
 
@@ -197,8 +201,8 @@ fn keeping(config: &Config, found: &mut Vec<Problem>) {
 pub fn check_metrics_address(address: &str) -> Result<(), String> {
     if let Some(port) = address.strip_prefix(':').filter(|port| port.parse::<u16>().is_ok()) {
         return Err(format!(
-            "{address}: the address before the port is missing: write 127.0.0.1:{port} to serve this machine alone, or \
-             0.0.0.0:{port} to serve others too"
+            "{address}: the address before the port is missing: write 127.0.0.1:{port} to serve this machine only, or \
+             0.0.0.0:{port} to serve other machines too"
         ));
     }
     address.to_socket_addrs().map(drop).map_err(|e| format!("{address}: {e}; {METRICS_FORM}"))
@@ -209,14 +213,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_checked_before_anything_is_opened() {
+    fn metrics_addresses_are_checked_without_opening_a_socket() {
         for good in ["127.0.0.1:9600", "[::1]:80", "0.0.0.0:0"] {
             assert_eq!(check_metrics_address(good), Ok(()));
         }
-        let said = check_metrics_address(":80").unwrap_err();
-        assert!(said.contains("127.0.0.1:80") && said.contains("0.0.0.0:80"), "{said}");
+        let message = check_metrics_address(":80").unwrap_err();
+        assert!(message.contains("127.0.0.1:80") && message.contains("0.0.0.0:80"), "{message}");
         for bad in ["", ":", "80", "127.0.0.1", "127.0.0.1:x", ":x"] {
-            assert!(check_metrics_address(bad).is_err_and(|said| said.contains(METRICS_FORM)), "{bad}");
+            assert!(check_metrics_address(bad).is_err_and(|message| message.contains(METRICS_FORM)), "{bad}");
         }
     }
 }

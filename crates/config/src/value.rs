@@ -42,7 +42,7 @@ impl RawValue {
         match self {
             Self::Text(text) => Ok(text.clone()),
             Self::Whole(n) => Ok(n.to_string()),
-            other => Err(format!("{other} where one text or number belongs")),
+            other => Err(format!("{other} is not a text or a number")),
         }
     }
 }
@@ -54,7 +54,7 @@ impl fmt::Display for RawValue {
             Self::Whole(n) => n.fmt(f),
             Self::Yes(yes) => yes.fmt(f),
             Self::List(_) => f.write_str("a list"),
-            Self::Else(what) => write!(f, "a value of kind {what}"),
+            Self::Else(what) => write!(f, "a value of type {what}"),
         }
     }
 }
@@ -124,7 +124,7 @@ impl Setting for Count {
         let text = given.text()?;
         units::count(&text)
             .map(Self)
-            .map_err(|_| format!("{given} is not a whole number from 0 on: write 64, 100k, 1M"))
+            .map_err(|_| format!("{given} is not a whole number of at least 0: write 64, 100k, 1M"))
     }
 
     fn show(&self) -> String {
@@ -153,7 +153,7 @@ impl Setting for Size {
     }
 }
 
-/// The greatest age of a file before retention removes it.
+/// The maximum age of a file before retention removes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Age(pub Duration);
 
@@ -223,7 +223,7 @@ impl Setting for IdleOf {
             text.split_once('=').ok_or_else(|| format!("{text:?}: write PROTOCOL=SPAN, as in udp=10s"))?;
         let (protocol, idle) = (protocol.trim(), idle.trim());
         let known = IpProtocol::from_name(protocol).or_else(|| protocol.parse().ok().map(IpProtocol));
-        let unknown = || format!("{protocol:?} is no protocol above IP: write tcp, udp, icmp, …, or its number");
+        let unknown = || format!("{protocol:?} is not a protocol above IP: write tcp, udp, icmp, …, or its number");
         let idle = Duration::read(&RawValue::Text(idle.to_owned()))?;
         Ok(Self { protocol: known.ok_or_else(unknown)?, idle })
     }
@@ -371,9 +371,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_what_would_be_right() {
+    fn an_error_for_a_wrong_value_names_the_accepted_form() {
         let text = |t: &str| RawValue::Text(t.to_owned());
-        let wrong = [
+        let errors = [
             bool::read(&text("yes")).expect_err("no bool"),
             Duration::read(&text("soon")).expect_err("no span"),
             Size::read(&RawValue::Yes(true)).expect_err("no size"),
@@ -386,10 +386,10 @@ mod tests {
             IdleOf::read(&text("udp=soon")).expect_err("no span"),
             <MeterKey as Setting>::read(&text("abc")).expect_err("no secret"),
         ];
-        let right = [
+        let expected = [
             "true nor false",
             "10s, 5min",
-            "one text or number",
+            "a text or a number",
             "100k",
             "tpacket",
             "or none",
@@ -399,13 +399,13 @@ mod tests {
             "10s, 5min",
             "sixteen",
         ];
-        for (said, part) in wrong.iter().zip(right) {
-            assert!(said.contains(part), "{said:?} does not say {part:?}");
+        for (error, part) in errors.iter().zip(expected) {
+            assert!(error.contains(part), "{error:?} lacks {part:?}");
         }
     }
 
     #[test]
-    fn what_is_shown_reads_back_as_itself() {
+    fn a_shown_value_reads_back_as_the_same_value() {
         for span in [0, 1, 999, 1_000_000_000, 30_000_000_000, 300_000_000_000, 90_000_000_000, 86_400_000_000_000] {
             back(Duration::from_nanos(span));
         }

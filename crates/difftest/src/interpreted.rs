@@ -15,7 +15,7 @@ pub struct Interpreted;
 pub struct InParts;
 
 struct Running<'a> {
-    ready: &'a CompiledCase,
+    compiled: &'a CompiledCase,
     parts: Vec<Program>,
     memory: ProgramState,
     number: u64,
@@ -26,8 +26,8 @@ impl BackEnd for Interpreted {
         "interpreted"
     }
 
-    fn load<'a>(&'a self, ready: &'a CompiledCase) -> Result<Box<dyn Execution + 'a>, String> {
-        Ok(Box::new(Running::of(ready, vec![ready.program.clone()])))
+    fn load<'a>(&'a self, compiled: &'a CompiledCase) -> Result<Box<dyn Execution + 'a>, String> {
+        Ok(Box::new(Running::of(compiled, vec![compiled.program.clone()])))
     }
 }
 
@@ -36,24 +36,24 @@ impl BackEnd for InParts {
         "interpreted in two parts"
     }
 
-    fn load<'a>(&'a self, ready: &'a CompiledCase) -> Result<Box<dyn Execution + 'a>, String> {
-        let (head, rest) = ready.program.split(ready.program.stages.len() / 2);
-        Ok(Box::new(Running::of(ready, vec![head, rest])))
+    fn load<'a>(&'a self, compiled: &'a CompiledCase) -> Result<Box<dyn Execution + 'a>, String> {
+        let (head, rest) = compiled.program.split(compiled.program.stages.len() / 2);
+        Ok(Box::new(Running::of(compiled, vec![head, rest])))
     }
 }
 
 impl<'a> Running<'a> {
-    fn of(ready: &'a CompiledCase, parts: Vec<Program>) -> Self {
-        let memory = ProgramState::of(&ready.program, ready.world.hash_key);
-        Self { ready, parts, memory, number: 0 }
+    fn of(compiled: &'a CompiledCase, parts: Vec<Program>) -> Self {
+        let memory = ProgramState::of(&compiled.program, compiled.world.hash_key);
+        Self { compiled, parts, memory, number: 0 }
     }
 }
 
 impl Execution for Running<'_> {
-    fn judge(&mut self, packets: &[Packet]) -> Vec<ExecutionResult> {
-        let judge = |packet: &Packet| {
+    fn evaluate(&mut self, packets: &[Packet]) -> Vec<ExecutionResult> {
+        let evaluate = |packet: &Packet| {
             let number = self.number;
-            let facts = facts(packet, self.ready.world.link_type, number);
+            let facts = facts(packet, self.compiled.world.link_type, number);
             self.number += 1;
             let mut out = interp::Execution::start(facts.mark);
             for part in &self.parts {
@@ -67,12 +67,12 @@ impl Execution for Running<'_> {
                     };
                 }
             }
-            ExecutionResult { outcome: PacketOutcome::of(&out, &self.ready.program), first_half: false, number }
+            ExecutionResult { outcome: PacketOutcome::of(&out, &self.compiled.program), first_half: false, number }
         };
-        packets.iter().map(judge).collect()
+        packets.iter().map(evaluate).collect()
     }
 
-    fn remembered(&mut self, now: u64) -> Vec<StateSnapshot> {
+    fn state(&mut self, now: u64) -> Vec<StateSnapshot> {
         vec![StateSnapshot::of(&self.memory, now)]
     }
 }

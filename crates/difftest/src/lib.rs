@@ -2,8 +2,8 @@
 //! model. The crates that contain back ends use this crate as a dev-dependency.
 //!
 //! ```text
-//! table of functions ─► Source ─► text ─► lang::compile ─┬─► meaning: the terms, over what `wire` finds      ─┐
-//!                                                        └─► an Execution (interpreted, native, in a kernel) ─┴─► the same?
+//! function table ─► Source ─► text ─► lang::compile ─┬─► semantics: the terms, on headers parsed by `wire` ─┐
+//!                                                    └─► an Execution (interpreted, native, in a kernel) ───┴─► equal?
 //! values ─────────────► frames ──────────────────────────────► both
 //! ```
 //! * [`Source`]: a program as a tree, generated at random from the function table ([`write()`]) and printed in two

@@ -11,7 +11,7 @@ pub struct Report {
     /// Generated programs.
     pub cases: usize,
     /// Programs that the front end refused for an expected reason.
-    pub not_programs: usize,
+    pub rejected: usize,
     /// Programs that ran.
     pub ran: usize,
     /// Programs that the back end refused, by the type of the refusal.

@@ -83,8 +83,8 @@ fn of_expr(e: &Expr) -> Vec<Expr> {
     all.extend(simplest(&e.of));
     if e.of == Type::Act {
         // A conditional may be replaced by its condition.
-        let questions = e.args.iter().filter(|a| a.of == Type::Pred);
-        all.extend(questions.map(|p| Expr::call("filter", vec![p.clone()])));
+        let predicates = e.args.iter().filter(|a| a.of == Type::Pred);
+        all.extend(predicates.map(|p| Expr::call("filter", vec![p.clone()])));
     }
     let without = |i: usize| {
         let mut args = e.args.clone();

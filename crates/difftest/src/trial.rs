@@ -55,7 +55,7 @@ pub trait BackEnd {
     fn name(&self) -> &'static str;
 
     /// True if the back end can receive such a packet.
-    fn takes(&self, _packet: &Packet) -> bool {
+    fn accepts(&self, _packet: &Packet) -> bool {
         true
     }
 
@@ -68,16 +68,16 @@ pub trait BackEnd {
     ///
     /// # Errors
     /// The type of the refusal.
-    fn load<'a>(&'a self, ready: &'a CompiledCase) -> Result<Box<dyn Execution + 'a>, String>;
+    fn load<'a>(&'a self, compiled: &'a CompiledCase) -> Result<Box<dyn Execution + 'a>, String>;
 }
 
 /// A program loaded into a back end.
 pub trait Execution {
     /// Evaluates packets, in order.
-    fn judge(&mut self, packets: &[Packet]) -> Vec<ExecutionResult>;
+    fn evaluate(&mut self, packets: &[Packet]) -> Vec<ExecutionResult>;
 
     /// The state at `now`. A split program has two states, the first half's first.
-    fn remembered(&mut self, now: u64) -> Vec<StateSnapshot>;
+    fn state(&mut self, now: u64) -> Vec<StateSnapshot>;
 
     /// Number of stages in the first half; 0 if the program is not split.
     fn first_stages(&self) -> usize {
@@ -118,9 +118,9 @@ pub struct MapContents {
 #[derive(Clone, Debug)]
 pub struct Mismatch {
     /// The report, with everything needed to reproduce the difference.
-    pub said: String,
+    pub report: String,
     /// The smallest failing case.
-    pub least: Case,
+    pub smallest: Case,
 }
 
 /// A series of cases, determined by the seed.
@@ -186,13 +186,13 @@ impl Trial {
             let link_type = if prng.below(8) == 0 { other } else { link::ETHERNET };
             (link_type, frames::packets(&mut prng, link_type, PACKETS, back))
         } else {
-            self.some_of_the_real(&mut prng)
+            self.captured_packets(&mut prng)
         };
         Case { source, packets, link_type, hash_key }
     }
 
     /// Some consecutive packets of the captures, each a little later than the packet before.
-    fn some_of_the_real(&self, prng: &mut Prng) -> (u16, Vec<Packet>) {
+    fn captured_packets(&self, prng: &mut Prng) -> (u16, Vec<Packet>) {
         let mut at = prng.below(self.real.iter().map(|r| r.1.len() as u64).sum()) as usize;
         let (link_type, all) = self
             .real
@@ -217,7 +217,7 @@ impl Trial {
     /// # Panics
     /// With the smallest failing case, if the back end and the model differ.
     pub fn run(&self, back_end: &dyn BackEnd) -> Report {
-        self.find(back_end).unwrap_or_else(|failure| panic!("{}", failure.said))
+        self.find(back_end).unwrap_or_else(|failure| panic!("{}", failure.report))
     }
 
     /// As [`Trial::run`], but returns a difference.
@@ -230,27 +230,34 @@ impl Trial {
             let case = self.case(number);
             report.cases += 1;
             match case.verdict(back_end) {
-                TrialResult::NoProgram(why) if is_to_be_refused(&why, case.link_type) => report.not_programs += 1,
+                TrialResult::NoProgram(why) if is_to_be_refused(&why, case.link_type) => report.rejected += 1,
                 TrialResult::NoProgram(why) => {
                     let fails = |c: &Case| matches!(c.verdict(back_end), TrialResult::NoProgram(w) if w == why);
-                    let least = shrink(case, &fails);
-                    let said =
-                        format!("seed {}, case {number}: a program is refused: {why}\n\n{}", self.seed, least.source);
-                    return Err(Box::new(Mismatch { said, least }));
+                    let smallest = shrink(case, &fails);
+                    let report = format!(
+                        "seed {}, case {number}: the front end rejected the program: {why}\n\n{}",
+                        self.seed, smallest.source
+                    );
+                    return Err(Box::new(Mismatch { report, smallest }));
                 }
                 TrialResult::Refused(why) => *report.refused.entry(why).or_default() += 1,
                 TrialResult::Same(agreed) => report.note(&case, &agreed),
                 TrialResult::Differs(_) => {
-                    let least = shrink(case, &|c| matches!(c.verdict(back_end), TrialResult::Differs(_)));
-                    let TrialResult::Differs(why) = least.verdict(back_end) else { unreachable!("it failed just now") };
-                    return Err(Box::new(Mismatch { said: self.shown(number, back_end, &least, &why), least }));
+                    let smallest = shrink(case, &|c| matches!(c.verdict(back_end), TrialResult::Differs(_)));
+                    let TrialResult::Differs(why) = smallest.verdict(back_end) else {
+                        unreachable!("it failed just now")
+                    };
+                    return Err(Box::new(Mismatch {
+                        report: self.described(number, back_end, &smallest, &why),
+                        smallest,
+                    }));
                 }
             }
         }
         Ok(report)
     }
 
-    fn shown(&self, number: u64, back_end: &dyn BackEnd, case: &Case, why: &str) -> String {
+    fn described(&self, number: u64, back_end: &dyn BackEnd, case: &Case, why: &str) -> String {
         let mut out = format!("seed {}, case {number}, {}: {why}\n\n{}\n\n", self.seed, back_end.name(), case.source);
         for (i, packet) in case.packets.iter().enumerate() {
             let hex: String = packet.bytes.iter().map(|b| format!("{b:02x}")).collect();
@@ -269,8 +276,8 @@ impl Trial {
             );
         }
         let _ = writeln!(out, "hash key {:#x}", case.hash_key);
-        if let Ok(ready) = case.ready() {
-            let _ = writeln!(out, "{}", ready.program);
+        if let Ok(compiled) = case.compiled() {
+            let _ = writeln!(out, "{}", compiled.program);
         }
         out
     }
@@ -279,11 +286,11 @@ impl Trial {
 /// True if the front end rightly refuses the generated program with this message.
 fn is_to_be_refused(why: &str, link_type: u16) -> bool {
     const RIGHTLY: [&str; 7] = [
-        "flow maps have nothing in common",
-        "goes by the keys of the program's flow maps, and there is none",
-        "is asked about the outermost packet and, elsewhere, about the innermost",
-        "`forward` on one way",
-        "more registers",
+        "keys of the flow maps have no field in common",
+        "uses the keys of the program's flow maps, and the program has no flow map",
+        "is used for the outermost packet in one place and for the innermost in another",
+        "forwards of one packet",
+        " registers; at most",
         // Refusals of tcpdump filters, as in libpcap.
         "`bpf`: ",
         "`matches`: ",
@@ -296,13 +303,13 @@ impl Case {
     ///
     /// # Errors
     /// The message of the front end.
-    pub fn ready(&self) -> Result<CompiledCase, String> {
+    pub fn compiled(&self) -> Result<CompiledCase, String> {
         let text = self.source.text();
         let compiled = compile_for(&text, self.link_type).map_err(|e| e.what)?;
         let mut program = compiled.program;
         let goes_on = self.packets.is_sorted_by_key(|p| p.facts.time);
         if !goes_on && program.maps.iter().any(|m| (m.capacity as usize) < self.packets.len()) {
-            return Err("what a full map took out does not come back when time does".to_owned());
+            return Err("timestamps go back, and a full map has removed entries that would be present again".to_owned());
         }
         let host: Vec<Prefix> = HOST.iter().filter_map(|net| Prefix::parse(net)).collect();
         let addresses = Set::of_prefixes(host.iter().copied());
@@ -317,18 +324,18 @@ impl Case {
     }
 
     fn verdict(&self, back_end: &dyn BackEnd) -> TrialResult {
-        let ready = match self.ready() {
-            Ok(ready) => ready,
+        let compiled = match self.compiled() {
+            Ok(compiled) => compiled,
             Err(why) => return TrialResult::NoProgram(why),
         };
-        let taken = self.packets.iter().filter(|p| back_end.takes(p));
+        let taken = self.packets.iter().filter(|p| back_end.accepts(p));
         let packets: Vec<Packet> =
             taken.map(|p| Packet { facts: back_end.source(p), bytes: p.bytes.clone() }).collect();
-        let tried = quietly(|| compared(&ready, &packets, back_end));
+        let tried = quietly(|| compared(&compiled, &packets, back_end));
         tried.unwrap_or_else(|panic| {
-            let said = panic.downcast_ref::<String>().map(String::as_str);
-            let said = said.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("something");
-            TrialResult::Differs(format!("it panics: {said}"))
+            let message = panic.downcast_ref::<String>().map(String::as_str);
+            let message = message.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("an unknown message");
+            TrialResult::Differs(format!("the execution panicked: {message}"))
         })
     }
 }
@@ -357,52 +364,50 @@ fn quietly<T>(what: impl FnOnce() -> T) -> std::thread::Result<T> {
 }
 
 /// Runs the program on the back end and on the model, and compares the results.
-fn compared(ready: &CompiledCase, packets: &[Packet], back_end: &dyn BackEnd) -> TrialResult {
-    let mut execution = match back_end.load(ready) {
+fn compared(compiled: &CompiledCase, packets: &[Packet], back_end: &dyn BackEnd) -> TrialResult {
+    let mut execution = match back_end.load(compiled) {
         Ok(execution) => execution,
         Err(why) => return TrialResult::Refused(why),
     };
-    let seen = execution.judge(packets);
+    let seen = execution.evaluate(packets);
     let now = packets.last().map_or(0, |p| p.facts.time);
-    let remembered = execution.remembered(now);
-    let (stages, first) = (semantics::stages(&ready.term), execution.first_stages());
-    let mut memories = vec![ProgramState::default(); remembered.len()];
+    let state = execution.state(now);
+    let (stages, first) = (semantics::stages(&compiled.term), execution.first_stages());
+    let mut memories = vec![ProgramState::default(); state.len()];
     let mut agreed = AgreementCounts { packets: packets.len(), ..AgreementCounts::default() };
     if seen.len() != packets.len() {
-        return TrialResult::Differs(format!("{} answers to {} packets", seen.len(), packets.len()));
+        return TrialResult::Differs(format!("{} results for {} packets", seen.len(), packets.len()));
     }
     for (i, (packet, seen)) in packets.iter().zip(&seen).enumerate() {
         let (head, rest) = stages.split_at(if seen.first_half { first } else { 0 });
-        let mut meant = PacketOutcome::start(packet.facts.mark);
-        meant = semantics::run(head, meant, packet, seen.number, &ready.world, &mut memories[0]);
-        if meant.kind != VerdictKind::Drop {
+        let mut expected = PacketOutcome::start(packet.facts.mark);
+        expected = semantics::run(head, expected, packet, seen.number, &compiled.world, &mut memories[0]);
+        if expected.kind != VerdictKind::Drop {
             let last = memories.len() - 1;
-            meant = semantics::run(rest, meant, packet, seen.number, &ready.world, &mut memories[last]);
+            expected = semantics::run(rest, expected, packet, seen.number, &compiled.world, &mut memories[last]);
         }
-        if !meant.is(&seen.outcome) {
+        if !expected.is(&seen.outcome) {
             return TrialResult::Differs(format!(
-                "packet {i} is meant to be\n  {meant:x?}\nand is\n  {:x?}",
+                "packet {i}: expected\n  {expected:x?}\nfound\n  {:x?}",
                 seen.outcome
             ));
         }
-        agreed.kinds[meant.kind as usize] += 1;
+        agreed.kinds[expected.kind as usize] += 1;
         agreed.first_half += usize::from(seen.first_half);
     }
     if agreed.first_half > 0 {
-        agreed.first_stages = ready.program.stages[..first].iter().map(|s| s.text.clone()).collect();
+        agreed.first_stages = compiled.program.stages[..first].iter().map(|s| s.text.clone()).collect();
     }
-    for (half, (memory, remembered)) in memories.iter().zip(&remembered).enumerate() {
+    for (half, (memory, state)) in memories.iter().zip(&state).enumerate() {
         let map = |m: &ir::Map| {
             let table = memory.tables.get(&m.name);
             table.map_or_else(MapContents::default, |t| MapContents { entries: t.entries(now), refused: t.refused })
         };
-        let maps: Vec<_> = ready.program.maps.iter().map(map).collect();
+        let maps: Vec<_> = compiled.program.maps.iter().map(map).collect();
         agreed.entries += maps.iter().map(|m| m.entries.len()).sum::<usize>();
-        let meant = StateSnapshot { counters: memory.counters.to_vec(), maps };
-        if meant != *remembered {
-            return TrialResult::Differs(format!(
-                "memory {half} is meant to be\n  {meant:x?}\nand is\n  {remembered:x?}"
-            ));
+        let expected = StateSnapshot { counters: memory.counters.to_vec(), maps };
+        if expected != *state {
+            return TrialResult::Differs(format!("state {half}: expected\n  {expected:x?}\nfound\n  {state:x?}"));
         }
     }
     TrialResult::Same(agreed)

@@ -98,9 +98,9 @@ impl Writer<'_> {
                 self.call(2, &tame)
             }
             _ => {
-                let (question, act) = (self.expr(&Type::Pred, 1), self.expr(&Type::Act, 1));
+                let (predicate, act) = (self.expr(&Type::Pred, 1), self.expr(&Type::Act, 1));
                 let word = self.one_of(["when", "unless"]);
-                Expr::call(word, vec![question, act])
+                Expr::call(word, vec![predicate, act])
             }
         };
         self.with_a_map(act)
@@ -124,8 +124,8 @@ impl Writer<'_> {
             Type::Pred => Expr::call(self.one_of(["when", "unless"]), vec![call, self.expr(&Type::Act, 1)]),
             Type::Prop => {
                 let number = literal(self.prng, "less", 1, &Type::Int, &[], self.roomy);
-                let question = Expr::call("less", vec![call, Expr::word(Type::Int, number)]);
-                Expr::call("when", vec![question, self.expr(&Type::Act, 1)])
+                let predicate = Expr::call("less", vec![call, Expr::word(Type::Int, number)]);
+                Expr::call("when", vec![predicate, self.expr(&Type::Act, 1)])
             }
             Type::Key => Expr::call("steer_key", vec![call]),
             Type::Net => Expr::call("addr", vec![call]),
@@ -264,8 +264,8 @@ impl Writer<'_> {
         }
         let (node, args) = match self.prng.below(4) {
             0 => {
-                let question = self.expr(&Type::Pred, below);
-                (Node::If, [vec![question], acts(self, 2)].concat())
+                let predicate = self.expr(&Type::Pred, below);
+                (Node::If, [vec![predicate], acts(self, 2)].concat())
             }
             1 => {
                 let property = self.expr(&Type::Prop, below);

@@ -1,20 +1,22 @@
-//! The interpreter of the intermediate form and the meaning of the terms come to the same, over everything that the
-//! table of functions has.
+//! The interpreter of the IR agrees with the second model, on random programs that use all functions of the table.
 
 use base::Prng;
 use lang::table::names;
 use lang::term::ActionTerm;
 use netgrain_difftest::{InParts, Interpreted, Report, Trial, frames, write};
 
-/// That enough was done that a fault would have shown.
-fn is_worth_it(report: &Report) {
+/// Asserts that the trial covers enough programs, verdicts and functions to detect errors.
+fn assert_coverage(report: &Report) {
     eprintln!("{report:?}");
     let Report { cases, ran, packets, kinds, entries, .. } = report;
     if *cases < 300 {
         return;
     }
     assert!(*ran > cases * 9 / 10, "{ran} of {cases} programs ran");
-    assert!(kinds.iter().all(|n| *n > packets / 100), "every fate is met: {kinds:?} of {packets} packets");
+    assert!(
+        kinds.iter().all(|n| *n > packets / 100),
+        "too few packets of some verdict kind: {kinds:?} of {packets} packets"
+    );
     assert!(*entries > ran / 4, "only {entries} entries");
     assert!(report.refused.is_empty(), "{:?}", report.refused);
     let least = cases / 250;
@@ -23,27 +25,27 @@ fn is_worth_it(report: &Report) {
 }
 
 #[test]
-fn the_intermediate_form_means_what_the_terms_mean() {
-    let seed = testkit::seed("the_intermediate_form_means_what_the_terms_mean");
-    is_worth_it(&Trial::new(seed, 6000).run(&Interpreted));
+fn the_interpreter_agrees_with_the_model() {
+    let seed = testkit::seed("the_interpreter_agrees_with_the_model");
+    assert_coverage(&Trial::new(seed, 6000).run(&Interpreted));
 }
 
 #[test]
-fn a_program_that_is_cut_between_two_stages_means_the_same() {
-    let seed = testkit::seed("a_program_that_is_cut_between_two_stages_means_the_same");
-    is_worth_it(&Trial::new(seed, 6000).run(&InParts));
+fn a_split_program_agrees_with_the_model() {
+    let seed = testkit::seed("a_split_program_agrees_with_the_model");
+    assert_coverage(&Trial::new(seed, 6000).run(&InParts));
 }
 
 #[test]
-fn real_packets_mean_the_same() {
-    let test = "real_packets_mean_the_same";
+fn the_interpreter_agrees_with_the_model_on_captured_packets() {
+    let test = "the_interpreter_agrees_with_the_model_on_captured_packets";
     let Some(traces) = testkit::traces(test) else { return };
     let report = Trial::new(testkit::seed(test), 6000).over(frames::real(&traces, 200)).run(&Interpreted);
     eprintln!("{report:?}");
-    assert!(report.ran > report.cases / 2 && report.packets > 10 * report.ran, "too little was tried");
+    assert!(report.ran > report.cases / 2 && report.packets > 10 * report.ran, "too few programs or packets ran");
 }
 
-/// A term without the texts of its steps, and without steps of steps.
+/// The term without the texts of its steps, and with nested sequences flattened.
 fn flat(act: &ActionTerm) -> ActionTerm {
     let boxed = |act: &ActionTerm| Box::new(flat(act));
     match act {
@@ -72,8 +74,8 @@ fn flat(act: &ActionTerm) -> ActionTerm {
 }
 
 #[test]
-fn operators_old_names_and_bindings_stand_for_what_they_are_said_to() {
-    let seed = testkit::seed("operators_old_names_and_bindings_stand_for_what_they_are_said_to");
+fn syntactic_sugar_yields_the_term_of_the_plain_form() {
+    let seed = testkit::seed("syntactic_sugar_yields_the_term_of_the_plain_form");
     let (mut compared, mut sugared) = (0, 0);
     for round in 0..4000 {
         let source = write(&mut Prng::new(seed.wrapping_add(round)), 5, round, true);
@@ -92,7 +94,7 @@ fn operators_old_names_and_bindings_stand_for_what_they_are_said_to() {
 }
 
 #[test]
-fn every_name_of_the_table_is_written_old_ones_too() {
+fn random_programs_use_every_name_of_the_table() {
     let mut left: Vec<&str> = names().collect();
     let mut prng = Prng::new(1);
     for number in 0..4000 {

@@ -1,90 +1,94 @@
-//! A fault that was put there is found, and shown as small as it is.
+//! A deliberate error in a back end is find and reduced to a small case.
 
 use ir::{Cmp, End, Inst};
 use netgrain_difftest::{
     BackEnd, Case, CompiledCase, Execution, ExecutionResult, Interpreted, Packet, StateSnapshot, Trial,
 };
 
-/// An interpreter that runs another program than it was given.
+/// An interpreter that runs a modified program.
 struct Faulty(fn(&mut CompiledCase));
 
 struct Running {
-    ready: CompiledCase,
-    remembered: Vec<StateSnapshot>,
+    compiled: CompiledCase,
+    state: Vec<StateSnapshot>,
 }
 
 impl BackEnd for Faulty {
     fn name(&self) -> &'static str {
-        "an interpreter with a fault"
+        "a faulty interpreter"
     }
 
-    fn load<'a>(&'a self, ready: &'a CompiledCase) -> Result<Box<dyn Execution + 'a>, String> {
-        let mut ready = ready.clone();
-        (self.0)(&mut ready);
-        Ok(Box::new(Running { ready, remembered: vec![] }))
+    fn load<'a>(&'a self, compiled: &'a CompiledCase) -> Result<Box<dyn Execution + 'a>, String> {
+        let mut compiled = compiled.clone();
+        (self.0)(&mut compiled);
+        Ok(Box::new(Running { compiled, state: vec![] }))
     }
 }
 
 impl Execution for Running {
-    fn judge(&mut self, packets: &[Packet]) -> Vec<ExecutionResult> {
-        let mut execution = Interpreted.load(&self.ready).expect("the interpreter runs everything");
-        let seen = execution.judge(packets);
-        self.remembered = execution.remembered(packets.last().map_or(0, |p| p.facts.time));
+    fn evaluate(&mut self, packets: &[Packet]) -> Vec<ExecutionResult> {
+        let mut execution = Interpreted.load(&self.compiled).expect("the interpreter runs every program");
+        let seen = execution.evaluate(packets);
+        self.state = execution.state(packets.last().map_or(0, |p| p.facts.time));
         seen
     }
 
-    fn remembered(&mut self, _now: u64) -> Vec<StateSnapshot> {
-        self.remembered.clone()
+    fn state(&mut self, _now: u64) -> Vec<StateSnapshot> {
+        self.state.clone()
     }
 }
 
-/// The case that a fault was made smaller to, and what is said of it.
-fn found(fault: fn(&mut CompiledCase)) -> (String, Case) {
+/// The report and the reduced case for a fault.
+fn find(fault: fn(&mut CompiledCase)) -> (String, Case) {
     let seed = testkit::seed("shrinking");
-    let failure = Trial::new(seed, 5000).find(&Faulty(fault)).expect_err("the fault is found");
-    (failure.said, failure.least)
+    let failure = Trial::new(seed, 5000).find(&Faulty(fault)).expect_err("the fault is find");
+    (failure.report, failure.smallest)
 }
 
 #[test]
-fn a_comparison_that_forgets_equality_is_shown_as_one_line_and_one_packet() {
-    let (said, least) = found(|ready| {
-        for block in &mut ready.program.blocks {
+fn a_wrong_comparison_is_reduced_to_one_line_and_one_packet() {
+    let (report, smallest) = find(|compiled| {
+        for block in &mut compiled.program.blocks {
             if let End::If { cmp, .. } = &mut block.end {
                 *cmp = if *cmp == Cmp::Le { Cmp::Lt } else { *cmp };
             }
         }
     });
-    let text = least.source.to_string();
-    assert_eq!((text.lines().count(), least.packets.len()), (1, 1), "{said}");
-    assert!(least.source.size().0 <= 5, "{said}");
-    assert!(["<=", ">=.", "less", "port_range"].iter().any(|way| text.contains(way)), "{said}");
-    // All that is needed to see it again.
-    let hex: String = least.packets[0].bytes.iter().map(|b| format!("{b:02x}")).collect();
-    assert!(said.contains("seed ") && said.contains(&text) && said.contains(&hex), "{said}");
+    let text = smallest.source.to_string();
+    assert_eq!((text.lines().count(), smallest.packets.len()), (1, 1), "{report}");
+    assert!(smallest.source.size().0 <= 5, "{report}");
+    assert!(["<=", ">=.", "less", "port_range"].iter().any(|way| text.contains(way)), "{report}");
+    // The report contains everything that is needed to reproduce the failure.
+    let hex: String = smallest.packets[0].bytes.iter().map(|b| format!("{b:02x}")).collect();
+    assert!(report.contains("seed ") && report.contains(&text) && report.contains(&hex), "{report}");
 }
 
 #[test]
-fn a_map_that_forgets_is_shown_with_the_packets_that_it_takes() {
-    let (said, least) = found(|ready| {
-        for block in &mut ready.program.blocks {
+fn a_missing_map_removal_is_reduced_to_at_most_two_packets() {
+    let (report, smallest) = find(|compiled| {
+        for block in &mut compiled.program.blocks {
             block.code.retain(|inst| !matches!(inst, Inst::MapDelete { .. }));
         }
     });
-    let text = least.source.to_string();
-    assert!(text.contains("clear_fstate") && text.contains("flow_map"), "{said}");
-    assert!(least.source.size().0 <= 14 && least.packets.len() <= 2, "{said}");
+    let text = smallest.source.to_string();
+    assert!(text.contains("clear_fstate") && text.contains("flow_map"), "{report}");
+    assert!(smallest.source.size().0 <= 14 && smallest.packets.len() <= 2, "{report}");
 }
 
 #[test]
-fn an_execution_that_panics_is_a_failure_like_any_other() {
-    let (said, least) = found(|ready| {
+fn a_panic_of_the_back_end_is_reported_and_reduced() {
+    let (report, smallest) = find(|compiled| {
         let counts = |inst: &Inst| matches!(inst, Inst::Kernel);
-        assert!(!ready.program.blocks.iter().flat_map(|b| &b.code).any(counts), "no copies for the stack today");
+        assert!(
+            !compiled.program.blocks.iter().flat_map(|b| &b.code).any(counts),
+            "copies for the stack are not implemented"
+        );
     });
-    assert!(said.contains("it panics: no copies for the stack today"), "{said}");
-    assert_eq!(least.packets, [], "it needs none");
+    assert!(report.contains("the execution panicked: copies for the stack are not implemented"), "{report}");
+    assert_eq!(smallest.packets, [], "the failure needs no packet");
     assert!(
-        ["kernel", "detour"].iter().any(|word| least.source.to_string().contains(word)) && least.source.size().0 == 1,
-        "{said}"
+        ["kernel", "detour"].iter().any(|word| smallest.source.to_string().contains(word))
+            && smallest.source.size().0 == 1,
+        "{report}"
     );
 }

@@ -65,7 +65,7 @@ macro_rules! checks {
             Check { name: $name, about: CheckSubject::$about, cost: Cost::$cost, why: $why, can_fix: checks!(@ $can_fix) };)*
 
         impl Check {
-            /// Every check there is.
+            /// All checks.
             pub const ALL: &[&Self] = &[$(&$row),*];
         }
     };
@@ -137,7 +137,8 @@ checks! {
     CLOCK_SYNC: "clock-sync", Machine, Lies, command,
         "timestamps of an unsynchronised clock cannot be compared with those of other machines";
     TRIAL: "trial", Machine, Fails, command,
-        "packets that AF_XDP does not deliver between two private interfaces, it does not deliver from a real one";
+        "if AF_XDP does not deliver packets between two private interfaces, it does not deliver them from a real \
+         interface";
     FOLDER: "folder", Store, Fails, command,
         "the recorder must be able to write to the directory";
     FILE_SYSTEM: "file-system", Store, Slows, command,
@@ -179,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_unique_and_found() {
+    fn each_check_is_found_by_its_name() {
         for check in Check::ALL {
             assert_eq!(Check::named(check.name), Some(*check), "{}", check.name);
         }
@@ -187,12 +188,12 @@ mod tests {
     }
 
     #[test]
-    fn the_documentation_has_the_table() {
+    fn the_doctor_page_has_the_table_of_checks() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/doctor.md");
         let text = std::fs::read_to_string(path).expect("docs/reference/doctor.md");
         assert!(
             text.contains(&Check::table()),
-            "docs/reference/doctor.md has another table than this:\n{}",
+            "docs/reference/doctor.md does not have this table:\n{}",
             Check::table()
         );
     }

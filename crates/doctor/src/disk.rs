@@ -16,7 +16,7 @@ use sys::timex::{self, FsSpace};
 
 /// Bytes of one write, as in the recorder.
 const BLOCK: usize = 1 << 20;
-/// The most bytes that the probe writes.
+/// The maximum number of bytes that the probe writes.
 const PROBE_MAX: u64 = 256 << 20;
 /// The probe stops at the first block after this time.
 const PROBE_TIME: Duration = Duration::from_secs(2);
@@ -25,26 +25,29 @@ const DEPTH: usize = 16;
 /// The probe uses at most the free space divided by this number.
 const PROBE_SHARE: u64 = 4;
 
-/// File systems in memory; the constant below names those behind a network or a process.
+/// File systems in memory; [`REMOTE`] lists those behind a network or a process.
 const IN_MEMORY: [&str; 3] = ["tmpfs", "ramfs", "devtmpfs"];
-const FAR: [&str; 9] = ["nfs", "nfs4", "cifs", "smb3", "ceph", "9p", "virtiofs", "fuse", "glusterfs"];
+const REMOTE: [&str; 9] = ["nfs", "nfs4", "cifs", "smb3", "ceph", "9p", "virtiofs", "fuse", "glusterfs"];
 
 /// Inspects the volume of the directory `store`, which need not exist yet.
-pub fn examine(store: &Path, question: &Request, fastest: Option<u32>, tree: &Tree) -> Vec<Finding> {
+pub fn examine(store: &Path, request: &Request, fastest: Option<u32>, tree: &Tree) -> Vec<Finding> {
     let s = Subject::Store(store.display().to_string());
     let Some(folder) = existing(store) else {
-        return vec![Finding::new(&checks::FOLDER, &s, State::Bad, "no folder above it either").fix("check the path")];
+        return vec![
+            Finding::new(&checks::FOLDER, &s, State::Bad, "neither the folder nor a folder above it exists")
+                .fix("check the path"),
+        ];
     };
     let mut all = Vec::new();
     let room = timex::fs_space(&folder).unwrap_or(FsSpace { total: 0, free: 0 });
     all.push(file_system(&s, &folder, tree));
-    all.push(space(&s, room, question.segment, fastest));
+    all.push(space(&s, room, request.segment, fastest));
     all.push(queue(&s, &folder, tree));
-    let speed = question.wants(&[&checks::WRITE_SPEED]);
+    let speed = request.includes(&[&checks::WRITE_SPEED]);
     let most = if speed { PROBE_MAX.min(room.free / PROBE_SHARE) } else { BLOCK as u64 };
     match probe(&folder, most) {
         Ok(probe) => {
-            let there = if folder == store { "can be written" } else { "will be made by the recorder" };
+            let there = if folder == store { "is writable" } else { "will be created by the recorder" };
             all.insert(0, Finding::good(&checks::FOLDER, &s, there));
             all.insert(2, direct(&s, &probe));
             if speed {
@@ -53,8 +56,8 @@ pub fn examine(store: &Path, question: &Request, fastest: Option<u32>, tree: &Tr
         }
         Err(e) => all.insert(
             0,
-            Finding::new(&checks::FOLDER, &s, State::Bad, format!("{}: cannot be written: {e}", folder.display()))
-                .fix("give the user that records the right to write there, or name another folder"),
+            Finding::new(&checks::FOLDER, &s, State::Bad, format!("{}: not writable: {e}", folder.display()))
+                .fix("give the recording user write permission there, or name another folder"),
         ),
     }
     all
@@ -88,17 +91,14 @@ fn mounted(folder: &Path, mountinfo: &str) -> Option<String> {
 fn file_system(s: &Subject, folder: &Path, tree: &Tree) -> Finding {
     let mountinfo = tree.text("proc/self/mountinfo").unwrap_or_default();
     match mounted(folder, &mountinfo) {
-        None => Finding::new(&checks::FILE_SYSTEM, s, State::Unknown, "the kernel does not tell"),
-        Some(kind) if IN_MEMORY.contains(&kind.as_str()) => Finding::new(
-            &checks::FILE_SYSTEM,
-            s,
-            State::Warning,
-            format!("{kind}, in memory: gone with the next start"),
-        )
-        .fix("a folder on a disk"),
-        Some(kind) if FAR.iter().any(|f| kind == *f || kind.starts_with("fuse.")) => {
+        None => Finding::new(&checks::FILE_SYSTEM, s, State::Unknown, "the kernel does not report it"),
+        Some(kind) if IN_MEMORY.contains(&kind.as_str()) => {
+            Finding::new(&checks::FILE_SYSTEM, s, State::Warning, format!("{kind}, in memory: lost at the next boot"))
+                .fix("use a folder on a disk")
+        }
+        Some(kind) if REMOTE.iter().any(|f| kind == *f || kind.starts_with("fuse.")) => {
             Finding::new(&checks::FILE_SYSTEM, s, State::Bad, format!("{kind}, not a local disk"))
-                .fix("a folder on a local disk (ext4, XFS); an archive may be far away")
+                .fix("use a folder on a local disk (ext4, XFS); only an archive may be remote")
         }
         Some(kind) => Finding::good(&checks::FILE_SYSTEM, s, kind),
     }
@@ -107,21 +107,21 @@ fn file_system(s: &Subject, folder: &Path, tree: &Tree) -> Finding {
 fn space(s: &Subject, room: FsSpace, segment: u64, fastest: Option<u32>) -> Finding {
     /// Below this share of free space file systems slow down, whatever their size.
     const LITTLE: f64 = 0.05;
-    /// Minutes until the volume is full that are too few for an operator to react.
+    /// If the volume is full in fewer minutes, an operator cannot react in time.
     const SHORT: f64 = 5.0;
     if room.total == 0 {
-        return Finding::new(&checks::SPACE, s, State::Unknown, "the file system does not tell");
+        return Finding::new(&checks::SPACE, s, State::Unknown, "the file system does not report its size");
     }
     let share = room.free as f64 / room.total as f64;
     let minutes = fastest.map(|m| room.free as f64 / (f64::from(m) * 1e6 / 8.0) / 60.0);
-    let lasts = minutes.map_or_else(String::new, |minutes| format!(", {minutes:.1} min of the full link"));
+    let lasts = minutes.map_or_else(String::new, |minutes| format!(", {minutes:.1} min at the full rate of the link"));
     let found = format!("{} free of {}{lasts}", show_bytes(room.free), show_bytes(room.total));
-    let mend = "remove old files, or let retention do it (see docs)";
+    let fix_text = "remove old files, or set retention rules (docs/reference/retention.md)";
     if room.free < segment.max(BLOCK as u64) {
-        return Finding::new(&checks::SPACE, s, State::Bad, format!("{found}: less than one file")).fix(mend);
+        return Finding::new(&checks::SPACE, s, State::Bad, format!("{found}: less than one file")).fix(fix_text);
     }
     if share < LITTLE || minutes.is_some_and(|minutes| minutes < SHORT) {
-        return Finding::new(&checks::SPACE, s, State::Warning, found).fix(mend);
+        return Finding::new(&checks::SPACE, s, State::Warning, found).fix(fix_text);
     }
     Finding::good(&checks::SPACE, s, found)
 }
@@ -143,7 +143,7 @@ fn queue(s: &Subject, folder: &Path, tree: &Tree) -> Finding {
     let rotates = file("rotational") == "1";
     let found = format!(
         "{}, scheduler {chosen}, read-ahead {} kB, write cache: {}",
-        if rotates { "rotates, or says so" } else { "does not rotate" },
+        if rotates { "reported as rotating" } else { "not rotating" },
         file("read_ahead_kb"),
         file("write_cache")
     );
@@ -226,7 +226,7 @@ fn direct(s: &Subject, probe: &Probe) -> Finding {
         return Finding::good(&checks::DIRECT, s, &*probe.how);
     }
     Finding::new(&checks::DIRECT, s, State::Warning, &*probe.how)
-        .fix("a local file system with direct writes (ext4, XFS), and io_uring allowed (kernel.io_uring_disabled=0)")
+        .fix("use a local file system with direct writes (ext4, XFS), and allow io_uring (kernel.io_uring_disabled=0)")
 }
 
 fn write_speed(s: &Subject, probe: &Probe, fastest: Option<u32>) -> Finding {
@@ -235,10 +235,12 @@ fn write_speed(s: &Subject, probe: &Probe, fastest: Option<u32>) -> Finding {
     let Some(link) = fastest.map(|m| f64::from(m) * 1e6) else {
         return Finding::good(&checks::WRITE_SPEED, s, found);
     };
-    let found = format!("{found}; the fastest link here brings {}/s", show_bytes((link / 8.0) as u64));
+    let found = format!("{found}; the fastest link here delivers up to {}/s", show_bytes((link / 8.0) as u64));
     if rate * 8.0 < link {
-        return Finding::new(&checks::WRITE_SPEED, s, State::Warning, found)
-            .fix(format!("faster disks, a --filter or --snaplen; up to {} are safe", show_si(rate * 8.0, "b/s")));
+        return Finding::new(&checks::WRITE_SPEED, s, State::Warning, found).fix(format!(
+            "use faster disks, a --filter or a --snaplen; the volume keeps up with {}",
+            show_si(rate * 8.0, "b/s")
+        ));
     }
     Finding::good(&checks::WRITE_SPEED, s, found)
 }
@@ -249,25 +251,25 @@ mod tests {
     use testkit::TempDir;
 
     #[test]
-    fn the_probe_writes_and_leaves_nothing() {
+    fn the_probe_writes_and_removes_its_file() {
         let dir = TempDir::new("doctor-probe");
-        let probe = probe(dir.path(), 4 << 20).expect("a folder that can be written");
+        let probe = probe(dir.path(), 4 << 20).expect("a writable folder");
         assert_eq!(probe.bytes, 4 << 20);
         assert!(probe.seconds > 0.0 && std::fs::read_dir(dir.path()).expect("the folder").next().is_none());
     }
 
     #[test]
-    fn a_store_that_is_not_there_yet_is_judged_by_the_folder_above_and_not_made() {
+    fn a_missing_store_is_checked_by_its_parent_folder_and_not_created() {
         let dir = TempDir::new("doctor-above");
         let store = dir.join("not/yet");
-        let question = Request { segment: 2 << 20, ..Request::default() };
-        let findings = examine(&store, &question, None, &Tree::default());
+        let request = Request { segment: 2 << 20, ..Request::default() };
+        let findings = examine(&store, &request, None, &Tree::default());
         assert_eq!((findings[0].check.name, findings[0].state), ("folder", State::Good), "{findings:?}");
         assert!(!dir.join("not").exists());
     }
 
     #[test]
-    fn the_mount_on_top_decides() {
+    fn the_last_mount_at_a_point_decides() {
         let info = "20 1 0:1 / / rw - ext4 /dev/a rw\n21 20 0:2 / /tmp rw shared:1 - tmpfs t rw\n\
                     22 20 0:3 / /tmp rw - xfs /dev/b rw\n23 20 0:4 / /tmpish rw - nfs x rw\n";
         assert_eq!(mounted(Path::new("/tmp"), info).as_deref(), Some("xfs"));
@@ -276,12 +278,12 @@ mod tests {
     }
 
     #[test]
-    fn little_room_is_said_before_it_is_none() {
+    fn little_free_space_is_a_warning_before_the_volume_is_full() {
         let s = Subject::Store("x".into());
         let of = |free, total| space(&s, FsSpace { free, total }, 2 << 30, Some(10_000)).state;
         assert_eq!(of(1 << 30, 1 << 40), State::Bad, "less than one file");
         assert_eq!(of(30 << 30, 1 << 40), State::Warning);
         assert_eq!(of(1 << 39, 1 << 40), State::Good);
-        assert_eq!(of(28 << 30, 40 << 30), State::Warning, "0.4 min of the full link");
+        assert_eq!(of(28 << 30, 40 << 30), State::Warning, "0.4 min at the full rate of the link");
     }
 }

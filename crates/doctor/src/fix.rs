@@ -47,7 +47,7 @@ pub fn steps(findings: &[Finding], tree: &Tree) -> Vec<Step> {
     steps
 }
 
-/// Makes the steps in order and calls `tell` with the result of each. After a refused step the others are still made.
+/// Makes the steps in order and calls `report` with the result of each. After a refused step the others are still made.
 ///
 /// # Errors
 /// The journal cannot be written. The step in question is not made; the steps before it are made and can be undone.
@@ -55,7 +55,7 @@ pub fn apply(
     steps: &[Step],
     journal: &mut Journal,
     tree: &Tree,
-    mut tell: impl FnMut(&Step, &io::Result<()>),
+    mut report: impl FnMut(&Step, &io::Result<()>),
 ) -> Result<FixResult, JournalError> {
     let boot = boot(tree);
     let mut done = FixResult::default();
@@ -68,7 +68,7 @@ pub fn apply(
             namespace: Netns::of(&step.change.setting, tree),
         })?;
         let outcome = step.change.setting.write(tree, &step.change.value);
-        tell(step, &outcome);
+        report(step, &outcome);
         if outcome.is_ok() {
             done.made += 1;
             continue;
@@ -81,7 +81,7 @@ pub fn apply(
             _ => step.change.setting.write(tree, &step.was),
         };
         if back.is_ok() {
-            journal.forget(journal.entries().len() - 1)?;
+            journal.remove(journal.entries().len() - 1)?;
         }
     }
     Ok(done)

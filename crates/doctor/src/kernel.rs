@@ -110,9 +110,9 @@ fn softnet(tree: &Tree) -> Softnet {
 }
 
 /// Runs all checks of the kernel.
-pub fn judge(f: &Facts, question: &Request) -> Vec<Finding> {
+pub fn judge(f: &Facts, request: &Request) -> Vec<Finding> {
     // The descriptors add a quarter to the packet memory.
-    let ring = question.ring + question.ring / 4;
+    let ring = request.ring + request.ring / 4;
     vec![
         kernel(f),
         bpf_jit(f),
@@ -137,11 +137,11 @@ fn kernel(f: &Facts) -> Finding {
     let mut numbers = f.release.split(['.', '-']).map(|n| n.parse::<u32>().unwrap_or(0));
     let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     if version < OLDEST {
-        return Finding::new(&checks::KERNEL, &s, State::Bad, format!("Linux {}", f.release)).fix("a newer kernel");
+        return Finding::new(&checks::KERNEL, &s, State::Bad, format!("Linux {}", f.release)).fix("use a newer kernel");
     }
     if !f.has_xdp_sockets {
         return Finding::new(&checks::KERNEL, &s, State::Bad, format!("Linux {} without AF_XDP sockets", f.release))
-            .fix("a kernel with CONFIG_XDP_SOCKETS=y; until then, TPACKET");
+            .fix("use a kernel with CONFIG_XDP_SOCKETS=y, or TPACKET");
     }
     Finding::good(&checks::KERNEL, &s, format!("Linux {} with AF_XDP", f.release))
 }
@@ -149,7 +149,12 @@ fn kernel(f: &Facts) -> Finding {
 fn bpf_jit(f: &Facts) -> Finding {
     let s = Subject::Machine;
     match f.bpf_jit {
-        None => Finding::new(&checks::BPF_JIT, &s, State::Unknown, "only root may see it, outside network namespaces"),
+        None => Finding::new(
+            &checks::BPF_JIT,
+            &s,
+            State::Unknown,
+            "only root can read it, and only in the initial network namespace",
+        ),
         Some(0) => {
             let (command, change) = sysctl("proc/sys/net/core/bpf_jit_enable", 1);
             Finding::new(&checks::BPF_JIT, &s, State::Warning, "off").fix(command).change(change)
@@ -177,10 +182,10 @@ fn privileges(f: &Facts) -> Finding {
         return Finding::new(&checks::PRIVILEGES, &s, State::Bad, format!("this process lacks {missing}")).fix(give);
     }
     if !helpful.is_empty() {
-        let found = format!("enough to capture; without {helpful}, locked memory or priority");
+        let found = format!("enough to capture, but without {helpful} no locked memory or priority");
         return Finding::new(&checks::PRIVILEGES, &s, State::Warning, found).fix(give);
     }
-    Finding::good(&checks::PRIVILEGES, &s, "this process has what capturing takes")
+    Finding::good(&checks::PRIVILEGES, &s, "this process has all capabilities for capture")
 }
 
 fn locked(f: &Facts, ring: u64) -> Finding {
@@ -190,7 +195,7 @@ fn locked(f: &Facts, ring: u64) -> Finding {
     }
     match f.memlock {
         Some(limit) if limit < ring => {
-            let found = format!("{} may be locked, {} wanted for the ring", show_bytes(limit), show_bytes(ring));
+            let found = format!("{} may be locked, the ring needs {}", show_bytes(limit), show_bytes(ring));
             Finding::new(&checks::MEMLOCK, &s, State::Bad, found)
                 .fix("ulimit -l unlimited, LimitMEMLOCK=infinity in the unit, or CAP_IPC_LOCK")
         }
@@ -202,12 +207,12 @@ fn locked(f: &Facts, ring: u64) -> Finding {
 fn memory(f: &Facts, ring: u64) -> Finding {
     let s = Subject::Machine;
     if f.memory_available == 0 {
-        return Finding::new(&checks::MEMORY, &s, State::Unknown, "the kernel does not tell what is free");
+        return Finding::new(&checks::MEMORY, &s, State::Unknown, "the kernel does not report the free memory");
     }
     let reserved = f.huge_pages.as_ref().map_or(0, |h| h.free * HUGE_PAGE);
     let found = format!("{} free for a ring of {}", show_bytes(f.memory_available + reserved), show_bytes(ring));
     if f.memory_available + reserved < ring {
-        return Finding::new(&checks::MEMORY, &s, State::Bad, found).fix("a smaller --ring");
+        return Finding::new(&checks::MEMORY, &s, State::Bad, found).fix("use a smaller --ring");
     }
     Finding::good(&checks::MEMORY, &s, found)
 }
@@ -222,22 +227,21 @@ fn pages(f: &Facts, ring: u64) -> Finding {
         return Finding::good(
             &checks::HUGE_PAGES,
             &s,
-            format!("{} free of {} reserved, {wanted} wanted", pool.free, pool.total),
+            format!("{} free of {} reserved, {wanted} needed", pool.free, pool.total),
         );
     }
     let (otherwise, or) = if pool.transparent {
-        ("the kernel will merge what pages it can", "")
+        ("the kernel merges small pages where it can", "")
     } else {
-        ("small pages it will be", "; or: echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled")
+        ("the ring will have small pages", "; or: echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled")
     };
-    let found = format!("{} of the {wanted} wanted are reserved and free; {otherwise}", pool.free);
+    let found = format!("{} of the {wanted} needed pages are reserved and free; {otherwise}", pool.free);
     let (missing, total) = (wanted - pool.free, pool.total + wanted - pool.free);
     let finding = Finding::new(&checks::HUGE_PAGES, &s, State::Warning, found);
     // Reserved pages are lost to all other processes. A change that takes more than half of the available memory is
     // left to the administrator.
     if missing * HUGE_PAGE > f.memory_available / 2 {
-        return finding
-            .fix(format!("a smaller --ring, or as long as memory suffices: sysctl -w vm.nr_hugepages={total}"));
+        return finding.fix(format!("use a smaller --ring, or, if memory suffices: sysctl -w vm.nr_hugepages={total}"));
     }
     let change = Change { setting: Setting::File { path: POOL.to_owned() }, value: total.to_string() };
     finding.fix(format!("sysctl -w vm.nr_hugepages={total}{or}")).change(change)
@@ -248,9 +252,9 @@ fn network_stack(f: &Facts) -> Finding {
     const SQUEEZED: u64 = 1000;
     let (s, n) = (Subject::Machine, &f.softnet);
     let found =
-        format!("{} dropped, {} times out of time since the start", show_count(n.dropped), show_count(n.squeezed));
+        format!("{} dropped, time budget exceeded {} times since boot", show_count(n.dropped), show_count(n.squeezed));
     // The counters start at boot and still contain losses from before an earlier fix. So a value that is already large
-    // enough is not raised, whatever the counters say.
+    // enough is not raised, whatever values the counters have.
     let (path, value) = if n.dropped > 0 && (1..MAX_BACKLOG).contains(&n.backlog) {
         ("proc/sys/net/core/netdev_max_backlog", (n.backlog * 4).min(MAX_BACKLOG))
     } else if n.squeezed * SQUEEZED > n.processed && (1..MAX_BUDGET).contains(&n.budget) {
@@ -266,7 +270,7 @@ fn network_stack(f: &Facts) -> Finding {
 mod tests {
     use super::*;
 
-    fn well() -> Facts {
+    fn good_facts() -> Facts {
         Facts {
             release: "6.18.4-generic".into(),
             has_xdp_sockets: true,
@@ -279,61 +283,61 @@ mod tests {
     }
 
     fn found(f: &Facts, check: &str) -> Finding {
-        let question = Request { ring: 1 << 30, ..Request::default() };
-        judge(f, &question).into_iter().find(|f| f.check.name == check).expect("a check of the kernel")
+        let request = Request { ring: 1 << 30, ..Request::default() };
+        judge(f, &request).into_iter().find(|f| f.check.name == check).expect("a check of the kernel")
     }
 
     #[test]
-    fn a_well_kept_kernel_is_good_in_everything() {
-        for finding in judge(&well(), &Request { ring: 1 << 30, ..Request::default() }) {
+    fn a_kernel_with_good_settings_has_only_good_findings() {
+        for finding in judge(&good_facts(), &Request { ring: 1 << 30, ..Request::default() }) {
             assert_eq!(finding.state, State::Good, "{finding:?}");
         }
     }
 
     #[test]
-    fn what_is_missing_is_named_with_what_gives_it() {
-        let none = Facts { capabilities: Capabilities::NONE, memlock: Some(8 << 20), ..well() };
+    fn missing_privileges_and_features_are_reported_with_a_fix() {
+        let none = Facts { capabilities: Capabilities::NONE, memlock: Some(8 << 20), ..good_facts() };
         let finding = found(&none, "privileges");
         assert_eq!(finding.state, State::Bad);
         assert!(finding.found.ends_with("CAP_NET_ADMIN CAP_NET_RAW CAP_BPF"), "{}", finding.found);
         assert!(finding.fix.expect("a command").contains("setcap cap_net_admin,cap_net_raw,cap_ipc_lock"));
         assert_eq!(found(&none, "memlock").state, State::Bad);
-        let some = Facts { capabilities: CAPTURE, ..well() };
+        let some = Facts { capabilities: CAPTURE, ..good_facts() };
         assert_eq!((found(&some, "privileges").state, found(&some, "memlock").state), (State::Warning, State::Good));
-        let old = Facts { release: "5.15.0-100".into(), ..well() };
+        let old = Facts { release: "5.15.0-100".into(), ..good_facts() };
         assert_eq!(found(&old, "kernel").state, State::Bad);
-        let without = Facts { has_xdp_sockets: false, ..well() };
+        let without = Facts { has_xdp_sockets: false, ..good_facts() };
         assert!(found(&without, "kernel").fix.expect("a step").contains("CONFIG_XDP_SOCKETS"));
     }
 
     #[test]
-    fn huge_pages_are_offered_only_where_they_leave_enough_for_others() {
+    fn huge_pages_are_offered_only_if_enough_memory_remains() {
         let pool = HugePages { total: 100, free: 40, transparent: true };
-        let room = Facts { huge_pages: Some(pool.clone()), ..well() };
+        let room = Facts { huge_pages: Some(pool.clone()), ..good_facts() };
         // 1 GiB and a quarter are 640 pages; 40 pages of the pool are free, so 600 more make a pool of 700.
         assert_eq!(found(&room, "huge-pages").changes[0].value, "700");
-        let tight = Facts { huge_pages: Some(pool), memory_available: 2 << 30, ..well() };
+        let tight = Facts { huge_pages: Some(pool), memory_available: 2 << 30, ..good_facts() };
         let finding = found(&tight, "huge-pages");
         assert!(finding.changes.is_empty() && finding.fix.expect("a step").contains("smaller --ring"));
     }
 
     #[test]
-    fn the_kernels_own_losses_name_the_limit_that_was_too_low() {
+    fn losses_of_the_network_stack_name_the_limit_to_raise() {
         let dropped =
-            Facts { softnet: Softnet { dropped: 3, backlog: 1000, budget: 300, ..Softnet::default() }, ..well() };
+            Facts { softnet: Softnet { dropped: 3, backlog: 1000, budget: 300, ..Softnet::default() }, ..good_facts() };
         assert_eq!(found(&dropped, "softnet").fix.as_deref(), Some("sysctl -w net.core.netdev_max_backlog=4000"));
         let squeezed = Softnet { processed: 10_000, squeezed: 11, budget: 300, ..Softnet::default() };
-        let finding = found(&Facts { softnet: squeezed, ..well() }, "softnet");
+        let finding = found(&Facts { softnet: squeezed, ..good_facts() }, "softnet");
         assert_eq!(finding.fix.as_deref(), Some("sysctl -w net.core.netdev_budget=600"));
         let seldom = Softnet { processed: 100_000, squeezed: 11, budget: 300, ..Softnet::default() };
-        assert_eq!(found(&Facts { softnet: seldom, ..well() }, "softnet").state, State::Good);
+        assert_eq!(found(&Facts { softnet: seldom, ..good_facts() }, "softnet").state, State::Good);
     }
 
     #[test]
-    fn mending_again_and_again_comes_to_an_end_although_the_counters_never_go_back() {
+    fn repeated_fixes_end_although_the_counters_never_decrease() {
         let mut n = Softnet { processed: 10_000, dropped: 3, squeezed: 11, backlog: 1000, budget: 300 };
         let mut steps = Vec::new();
-        while let Some(change) = found(&Facts { softnet: n, ..well() }, "softnet").changes.pop() {
+        while let Some(change) = found(&Facts { softnet: n, ..good_facts() }, "softnet").changes.pop() {
             let value: u64 = change.value.parse().expect("a number");
             let Setting::File { path } = change.setting else { panic!("a sysctl") };
             *(if path.ends_with("backlog") { &mut n.backlog } else { &mut n.budget }) = value;
@@ -341,14 +345,14 @@ mod tests {
             assert!(steps.len() < 20, "{steps:?}");
         }
         assert_eq!(steps, [4000, 16_000, 64_000, 65_536, 600, 1200, 2400]);
-        assert_eq!(found(&Facts { softnet: n, ..well() }, "softnet").state, State::Good);
+        assert_eq!(found(&Facts { softnet: n, ..good_facts() }, "softnet").state, State::Good);
         // A value beyond the recommended maximum, set by the administrator, stays.
         let beyond = Softnet { dropped: 3, backlog: 1 << 20, ..Softnet::default() };
-        assert_eq!(found(&Facts { softnet: beyond, ..well() }, "softnet").state, State::Good);
+        assert_eq!(found(&Facts { softnet: beyond, ..good_facts() }, "softnet").state, State::Good);
     }
 
     #[test]
-    fn limits_as_the_kernel_writes_them() {
+    fn the_memlock_limit_is_read_from_proc() {
         let text = "Limit                     Soft Limit           Hard Limit           Units\n\
                     Max locked memory         8388608              unlimited            bytes\n";
         assert_eq!(memlock(text), Some(8 << 20));

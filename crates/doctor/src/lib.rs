@@ -6,9 +6,9 @@
 //! `--fix` makes the changes that findings offer and first writes the old value to disk; [`undo`] restores the old
 //! values.
 //!
-//! The checks come from published experience: HPCAP's list of bugs (tags stripped, offloads), the kernel's `af_xdp.rst`
-//! and
-//! `scaling.rst`, and the thesis's 34 to 47 % loss with memory of the wrong NUMA node.
+//! The checks come from published experience: HPCAP's list of bugs (stripped VLAN tags, offloads), the kernel's
+//! `af_xdp.rst` and `scaling.rst`, and a thesis about packet capture that lost 34 to 47 % of the packets with memory of
+//! the wrong NUMA node.
 #![forbid(unsafe_code)]
 
 mod checks;
@@ -57,7 +57,7 @@ pub struct Request {
 
 impl Request {
     /// True if the request includes at least one of these checks.
-    fn wants(&self, checks: &[&Check]) -> bool {
+    fn includes(&self, checks: &[&Check]) -> bool {
         self.only.is_empty() || checks.iter().any(|c| self.only.iter().any(|o| o == c.name))
     }
 }
@@ -68,47 +68,47 @@ impl Request {
 /// # Errors
 /// A named interface does not exist, or the kernel does not list its interfaces. A single fact that the kernel refuses
 /// becomes a finding with state unknown.
-pub fn examine(question: &Request, tree: &Tree) -> Result<Vec<Finding>, SourceError> {
+pub fn examine(request: &Request, tree: &Tree) -> Result<Vec<Finding>, SourceError> {
     let mut findings = Vec::new();
     let mut fastest = None;
     let of_ports: Vec<&Check> = Check::ALL.iter().copied().filter(|c| c.about == checks::CheckSubject::Port).collect();
-    if question.wants(&of_ports) || (question.store.is_some() && question.wants(&[&checks::WRITE_SPEED])) {
-        for name in ports(question)? {
-            let facts = port::Facts::gather(&name, question.dedicated, tree)?;
+    if request.includes(&of_ports) || (request.store.is_some() && request.includes(&[&checks::WRITE_SPEED])) {
+        for name in ports(request)? {
+            let facts = port::Facts::gather(&name, request.dedicated, tree)?;
             fastest = fastest.max(facts.speed.map(|s| s.megabits));
-            findings.extend(port::judge(&facts).into_iter().map(|f| offered(f, question)));
+            findings.extend(port::judge(&facts).into_iter().map(|f| offered(f, request)));
         }
     }
-    findings.extend(kernel::judge(&kernel::Facts::gather(tree), question));
+    findings.extend(kernel::judge(&kernel::Facts::gather(tree), request));
     findings.extend(processor::judge(&processor::Facts::gather(tree)));
     findings.extend(time::judge(&time::Facts::gather(tree)));
-    if question.trial {
+    if request.trial {
         findings.push(trial::run());
     }
-    if let Some(store) = &question.store {
-        findings.extend(disk::examine(store, question, fastest, tree));
+    if let Some(store) = &request.store {
+        findings.extend(disk::examine(store, request, fastest, tree));
     }
-    findings.retain(|f| question.wants(&[f.check]));
+    findings.retain(|f| request.includes(&[f.check]));
     Ok(findings)
 }
 
 /// Removes the changes of an interface that the request does not name. A user who lets the doctor change the machine
 /// may be logged in through this interface, and the change can make its driver reset it.
-fn offered(mut finding: Finding, question: &Request) -> Finding {
-    if question.ports.is_empty() {
+fn offered(mut finding: Finding, request: &Request) -> Finding {
+    if request.ports.is_empty() {
         finding.changes.clear();
     }
     finding
 }
 
 /// Returns the interfaces to inspect: those of the request, or every physical interface.
-fn ports(question: &Request) -> Result<Vec<String>, SourceError> {
-    if !question.ports.is_empty() {
-        return Ok(question.ports.clone());
+fn ports(request: &Request) -> Result<Vec<String>, SourceError> {
+    if !request.ports.is_empty() {
+        return Ok(request.ports.clone());
     }
     let links = Netlink::route().and_then(|mut n| n.links()).map_err(|error| SourceError::System {
         name: "doctor".to_owned(),
-        what: "ask the kernel for its interfaces",
+        what: "list the interfaces of the kernel",
         error,
         advice: String::new(),
     })?;
@@ -121,13 +121,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_port_that_nobody_named_is_looked_at_and_offers_no_change() {
+    fn an_interface_that_is_not_named_is_checked_but_offers_no_change() {
         let finding = Finding::new(&checks::RX_RING, &Subject::Port("eth7".into()), State::Warning, "short")
             .fix("ethtool -G eth7 rx 4096")
             .change(Change { setting: Setting::RxRing { port: "eth7".into() }, value: "4096".into() });
         let named = Request { ports: vec!["eth7".into()], ..Request::default() };
         assert_eq!(offered(finding.clone(), &named), finding);
         let every = offered(finding.clone(), &Request::default());
-        assert_eq!((every.changes.len(), &every.fix), (0, &finding.fix), "the command is still told");
+        assert_eq!((every.changes.len(), &every.fix), (0, &finding.fix), "the finding still has the command");
     }
 }

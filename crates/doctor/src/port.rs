@@ -12,7 +12,7 @@ use sys::netlink::netdev::feature;
 use sys::netlink::{Link, Netlink};
 use sys::sysfs::Tree;
 
-/// From this speed on one queue does not suffice for small packets.
+/// From this speed on, one queue does not suffice for small packets.
 const FAST_MEGABITS: u32 = 10_000;
 
 /// Names of the drivers' counters of packets lost for want of descriptors or memory (ixgbe and igb; i40e and ice; mlx5;
@@ -70,7 +70,7 @@ impl Facts {
             name: name.clone(),
             what: "find the interface",
             error,
-            advice: "see ip link for the names there are".to_owned(),
+            advice: "`ip link` lists the names".to_owned(),
         })?;
         let device = link.parent_device.as_deref().and_then(|d| tree.device(d));
         let file = |file: &str| device.as_ref().map(|d| format!("{d}/{file}"));
@@ -172,17 +172,17 @@ fn link(f: &Facts) -> Finding {
     let (s, name) = (f.subject(), &f.port.name);
     let bad = |found: &str| Finding::new(&checks::LINK, &s, State::Bad, found);
     if !f.link.is_up() {
-        return bad("switched off").fix(format!("ip link set {name} up"));
+        return bad("administratively down").fix(format!("ip link set {name} up"));
     }
     if !f.link.carrier {
-        return bad("no link").fix("look at cable, transceiver and the other end");
+        return bad("no link").fix("check the cable, the transceiver and the link partner");
     }
     match f.speed {
         Some(Speed { megabits, full_duplex: false }) => {
             bad(&format!("{}, half duplex", bits(megabits))).fix(format!("ethtool -s {name} duplex full"))
         }
         Some(Speed { megabits, .. }) => Finding::good(&checks::LINK, &s, format!("up, {}", bits(megabits))),
-        None => Finding::good(&checks::LINK, &s, "up; it has no speed to tell of"),
+        None => Finding::good(&checks::LINK, &s, "up; it reports no speed"),
     }
 }
 
@@ -196,16 +196,16 @@ fn source(f: &Facts, kind: SourceKind, explanation: &str) -> Finding {
     let found = explanation.strip_prefix(&format!("{}: ", f.port.name)).unwrap_or(explanation).to_owned();
     let can = |bits| f.port.xdp.is_some_and(|x| x.bits & bits == bits);
     if f.port.xdp.is_none() {
-        return Finding::new(&checks::SOURCE, &s, State::Unknown, found).fix("a kernel from 6.3 on tells");
+        return Finding::new(&checks::SOURCE, &s, State::Unknown, found).fix("Linux 6.3 or later reports it");
     }
     if !can(feature::BASIC | feature::REDIRECT) {
         let state = if f.is_physical() { State::Warning } else { State::Good };
         return Finding::new(&checks::SOURCE, &s, state, found)
-            .fix(format!("another card: the driver ({driver}) has no native XDP"));
+            .fix(format!("use another NIC: the driver ({driver}) has no native XDP"));
     }
     // A virtual interface has no zero-copy alternative, so only physical interfaces get the warning.
     if kind == SourceKind::AfXdp && f.is_physical() && !can(feature::XSK_ZEROCOPY) {
-        return Finding::new(&checks::SOURCE, &s, State::Warning, found).fix("a card whose driver has zero copy");
+        return Finding::new(&checks::SOURCE, &s, State::Warning, found).fix("use a NIC whose driver has zero copy");
     }
     Finding::good(&checks::SOURCE, &s, found)
 }
@@ -214,7 +214,7 @@ fn xdp_taken(f: &Facts) -> Finding {
     let s = f.subject();
     if f.port.has_xdp {
         Finding::new(&checks::XDP_TAKEN, &s, State::Warning, "an XDP program is attached").fix(format!(
-            "stop the program that put it there (a running netgrain record is one); see ip link show {}",
+            "stop the process that attached it (for example a running netgrain record); see ip link show {}",
             f.port.name
         ))
     } else {
@@ -225,8 +225,8 @@ fn xdp_taken(f: &Facts) -> Finding {
 fn virtual_function(f: &Facts) -> Finding {
     let s = f.subject();
     if f.is_virtual_function {
-        Finding::new(&checks::FUNCTION, &s, State::Warning, "a virtual function of a card")
-            .fix("on the host: ip link set CARD vf NUMBER trust on")
+        Finding::new(&checks::FUNCTION, &s, State::Warning, "a virtual function of a NIC")
+            .fix("on the host: ip link set INTERFACE vf NUMBER trust on")
     } else {
         Finding::good(&checks::FUNCTION, &s, "not a virtual function")
     }
@@ -236,23 +236,23 @@ fn virtual_function(f: &Facts) -> Finding {
 fn switched(check: &'static Check, f: &Facts, names: &[&'static str], state: State, fix: bool) -> Finding {
     let s = f.subject();
     if f.features.is_none() {
-        return Finding::new(check, &s, State::Unknown, "the interface does not tell its features");
+        return Finding::new(check, &s, State::Unknown, "the interface does not report its features");
     }
     let (can, cannot) = f.on(names);
     if can.is_empty() && cannot.is_empty() {
-        return Finding::good(check, &s, "off, or not there");
+        return Finding::good(check, &s, "off or not available");
     }
     let listed = [can.as_slice(), cannot.as_slice()].concat().join(", ");
     if can.is_empty() {
-        return Finding::new(check, &s, state, format!("{listed} on; the driver does not let go of it"))
-            .fix("another card or driver; netgrain marks merged packets (note super_frame)");
+        return Finding::new(check, &s, state, format!("{listed} on; the driver cannot switch them off"))
+            .fix("use another NIC or driver; netgrain marks merged packets (note super_frame)");
     }
-    let stuck = match cannot.as_slice() {
+    let fixed = match cannot.as_slice() {
         [] => String::new(),
-        stuck => format!("; the driver does not let go of {}", stuck.join(", ")),
+        fixed => format!("; the driver cannot switch off {}", fixed.join(", ")),
     };
     let switches: Vec<String> = can.iter().map(|n| format!("{} off", command_name(n))).collect();
-    let mut finding = Finding::new(check, &s, state, format!("{listed} on{stuck}")).fix(format!(
+    let mut finding = Finding::new(check, &s, state, format!("{listed} on{fixed}")).fix(format!(
         "ethtool -K {} {}",
         f.port.name,
         switches.join(" ")
@@ -289,7 +289,7 @@ fn merging(f: &Facts, kind: SourceKind) -> Finding {
 fn sending(f: &Facts, kind: SourceKind) -> Finding {
     const NAMES: [&str; 3] = ["tx-tcp-segmentation", "tx-generic-segmentation", "tx-checksum-ip-generic"];
     if kind == SourceKind::AfXdp || f.port.uses.is_empty() {
-        return Finding::good(&checks::SENDING, &f.subject(), "nothing that this host sends is captured here");
+        return Finding::good(&checks::SENDING, &f.subject(), "packets sent by this host are not captured here");
     }
     // No change for --fix: it would slow the host down, and received packets are not affected.
     switched(&checks::SENDING, f, &NAMES, State::Warning, false)
@@ -299,11 +299,13 @@ fn vlan(f: &Facts, kind: SourceKind) -> Finding {
     const NAMES: [&str; 2] = ["rx-vlan-hw-parse", "rx-vlan-stag-hw-parse"];
     match kind {
         SourceKind::Tpacket => {
-            Finding::good(&checks::VLAN, &f.subject(), "TPACKET is told the tag, and netgrain puts it back")
+            Finding::good(&checks::VLAN, &f.subject(), "TPACKET reports the tag, and netgrain restores it")
         }
-        SourceKind::AfXdp if f.port.driver.as_deref() == Some("veth") => {
-            Finding::good(&checks::VLAN, &f.subject(), "veth takes no tag out of packets that were sent with one")
-        }
+        SourceKind::AfXdp if f.port.driver.as_deref() == Some("veth") => Finding::good(
+            &checks::VLAN,
+            &f.subject(),
+            "veth does not remove the tag of packets that were sent with a tag",
+        ),
         SourceKind::AfXdp => switched(&checks::VLAN, f, &NAMES, State::Bad, true),
     }
 }
@@ -314,7 +316,7 @@ fn rx_ring(f: &Facts) -> Finding {
         return Finding::good(&checks::RX_RING, &s, "the interface has no ring to size");
     };
     if rings.rx >= rings.rx_max {
-        return Finding::good(&checks::RX_RING, &s, format!("{} descriptors, the most there can be", rings.rx));
+        return Finding::good(&checks::RX_RING, &s, format!("{} descriptors, the maximum", rings.rx));
     }
     let value = rings.rx_max.to_string();
     Finding::new(&checks::RX_RING, &s, State::Warning, format!("{} descriptors of {} possible", rings.rx, rings.rx_max))
@@ -346,10 +348,10 @@ fn queues(f: &Facts) -> Finding {
 fn rss(f: &Facts) -> Finding {
     let (s, name) = (f.subject(), &f.port.name);
     if f.channels.map_or(f.link.rx_queues, Channels::receiving) <= 1 {
-        return Finding::good(&checks::RSS, &s, "one queue: nothing is spread");
+        return Finding::good(&checks::RSS, &s, "one queue: packets are not distributed");
     }
     let Some(rss) = f.rss.as_ref().filter(|r| !r.key.is_empty() || r.symmetric) else {
-        return Finding::new(&checks::RSS, &s, State::Unknown, "the card does not tell its hash");
+        return Finding::new(&checks::RSS, &s, State::Unknown, "the NIC does not report its hash");
     };
     let without: Vec<&str> = f.hashed.iter().filter(|(_, ports)| !ports).map(|(kind, _)| *kind).collect();
     let fields =
@@ -364,12 +366,12 @@ fn rss(f: &Facts) -> Finding {
 
 fn interrupts(f: &Facts) -> Finding {
     let s = f.subject();
-    let placed: Vec<&Irq> = f.irqs.iter().filter(|i| !i.cpus.is_empty()).collect();
-    if placed.is_empty() {
+    let with_affinity: Vec<&Irq> = f.irqs.iter().filter(|i| !i.cpus.is_empty()).collect();
+    if with_affinity.is_empty() {
         return Finding::good(&checks::INTERRUPTS, &s, "no interrupts of its own");
     }
     let advice = |cpus: &[usize]| {
-        let lines: Vec<String> = placed
+        let lines: Vec<String> = with_affinity
             .iter()
             .zip(cpus.iter().cycle())
             .map(|(irq, cpu)| format!("echo {cpu} > /proc/irq/{}/smp_affinity_list", irq.number))
@@ -377,36 +379,39 @@ fn interrupts(f: &Facts) -> Finding {
         lines.join("; ")
     };
     if let Some((node, cpus)) = &f.node {
-        let far = placed.iter().filter(|i| !i.cpus.iter().any(|c| cpus.contains(c))).count();
+        let far = with_affinity.iter().filter(|i| !i.cpus.iter().any(|c| cpus.contains(c))).count();
         if far > 0 {
             return Finding::new(
                 &checks::INTERRUPTS,
                 &s,
                 State::Bad,
-                format!("{far} of {} interrupts go to processors away from the card's node {node}", placed.len()),
+                format!(
+                    "{far} of {} interrupts go to processors outside of the NIC's node {node}",
+                    with_affinity.len()
+                ),
             )
             .fix(advice(cpus));
         }
     }
-    let on_one = placed.iter().all(|i| i.cpus.len() == 1 && i.cpus == placed[0].cpus);
+    let on_one = with_affinity.iter().all(|i| i.cpus.len() == 1 && i.cpus == with_affinity[0].cpus);
     let cpus = f.node.as_ref().map_or(&f.allowed, |n| &n.1);
-    if placed.len() > 2 && on_one && cpus.len() > 1 {
-        let found = format!("all {} interrupts go to processor {}", placed.len(), placed[0].cpus[0]);
+    if with_affinity.len() > 2 && on_one && cpus.len() > 1 {
+        let found = format!("all {} interrupts go to processor {}", with_affinity.len(), with_affinity[0].cpus[0]);
         return Finding::new(&checks::INTERRUPTS, &s, State::Warning, found).fix(advice(cpus));
     }
-    Finding::good(&checks::INTERRUPTS, &s, format!("{} interrupt(s), well placed", placed.len()))
+    Finding::good(&checks::INTERRUPTS, &s, format!("{} interrupt(s), well placed", with_affinity.len()))
 }
 
 fn numa(f: &Facts) -> Finding {
     let s = f.subject();
     let Some((node, cpus)) = &f.node else {
-        return Finding::good(&checks::NUMA, &s, "one node, or an interface without a card");
+        return Finding::good(&checks::NUMA, &s, "one node, or an interface without hardware");
     };
     if cpus.iter().any(|c| f.allowed.contains(c)) {
-        let found = format!("the card is on node {node}, whose processors netgrain chooses by itself");
+        let found = format!("the NIC is on node {node}, and netgrain selects the processors of this node");
         return Finding::good(&checks::NUMA, &s, found);
     }
-    let found = format!("the card is on node {node}, and this process may use none of its processors");
+    let found = format!("the NIC is on node {node}, and this process may use none of its processors");
     Finding::new(&checks::NUMA, &s, State::Bad, found)
         .fix(format!("let netgrain run on processors {cpus:?} (taskset, AllowedCPUs= of the unit)"))
 }
@@ -419,7 +424,7 @@ fn mtu(f: &Facts, kind: SourceKind) -> Finding {
         return Finding::new(&checks::MTU, &s, State::Warning, format!("MTU {mtu} is more than one XDP buffer holds"))
             .fix(format!("ip link set {} mtu 1500, if the link carries no longer packets", f.port.name));
     }
-    Finding::good(&checks::MTU, &s, format!("MTU {mtu}; longer packets are dropped by most cards"))
+    Finding::good(&checks::MTU, &s, format!("MTU {mtu}; most NICs drop longer packets"))
 }
 
 fn pause(f: &Facts) -> Finding {
@@ -440,15 +445,17 @@ fn pause(f: &Facts) -> Finding {
 fn counters(f: &Facts) -> Finding {
     let s = f.subject();
     let kernels =
-        [("missed", f.link.stats.rx_missed), ("full queue", f.link.stats.rx_fifo), ("broken", f.link.stats.rx_errors)];
+        [("missed", f.link.stats.rx_missed), ("full queue", f.link.stats.rx_fifo), ("errors", f.link.stats.rx_errors)];
     let mut lost: Vec<String> =
         kernels.iter().filter(|(_, n)| *n > 0).map(|(what, n)| format!("{what} {}", show_count(*n))).collect();
     lost.extend(f.lost.iter().map(|(name, n)| format!("{name} {}", show_count(*n))));
     if lost.is_empty() {
-        return Finding::good(&checks::COUNTERS, &s, "none since the interface is there");
+        return Finding::good(&checks::COUNTERS, &s, "no losses since the interface exists");
     }
-    Finding::new(&checks::COUNTERS, &s, State::Warning, lost.join(", "))
-        .fix("deeper rx-ring, more queues, or what the other findings say; the counts themselves stay until a restart")
+    Finding::new(&checks::COUNTERS, &s, State::Warning, lost.join(", ")).fix(
+        "use a longer rx-ring, more queues, or the fixes of the other findings; the counters are reset only by a \
+         restart",
+    )
 }
 
 fn card_stamps(f: &Facts, kind: SourceKind) -> Finding {
@@ -456,18 +463,21 @@ fn card_stamps(f: &Facts, kind: SourceKind) -> Finding {
     let clock = f.stamping.and_then(|t| t.clock).map_or_else(String::new, |n| format!(", clock /dev/ptp{n}"));
     match f.stamping {
         Some(t) if t.hardware && f.stamps_all => {
-            Finding::good(&checks::CARD_STAMPS, &s, format!("the card stamps every packet{clock}"))
+            Finding::good(&checks::CARD_STAMPS, &s, format!("the NIC timestamps every packet{clock}"))
         }
-        Some(t) if t.hardware && t.every_frame && kind == SourceKind::Tpacket => {
-            Finding::new(&checks::CARD_STAMPS, &s, State::Warning, format!("the card could stamp every packet{clock}"))
-                .fix(format!("hwstamp_ctl -i {} -r 1, and phc2sys to keep its clock", f.port.name))
-        }
+        Some(t) if t.hardware && t.every_frame && kind == SourceKind::Tpacket => Finding::new(
+            &checks::CARD_STAMPS,
+            &s,
+            State::Warning,
+            format!("the NIC could timestamp every packet{clock}"),
+        )
+        .fix(format!("hwstamp_ctl -i {} -r 1, and phc2sys to keep its clock", f.port.name)),
         Some(t) if t.hardware => Finding::good(
             &checks::CARD_STAMPS,
             &s,
-            format!("the card has stamps{clock} that this way to capture does not use; software stamps"),
+            format!("the NIC has timestamps{clock}, but this capture method does not use them; software timestamps"),
         ),
-        _ => Finding::good(&checks::CARD_STAMPS, &s, "the card has no stamps; software stamps"),
+        _ => Finding::good(&checks::CARD_STAMPS, &s, "the NIC has no timestamps; software timestamps"),
     }
 }
 

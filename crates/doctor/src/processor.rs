@@ -72,7 +72,7 @@ pub fn judge(f: &Facts) -> Vec<Finding> {
 fn governor(f: &Facts) -> Finding {
     let s = Subject::Machine;
     if f.governors.is_empty() {
-        return Finding::good(&checks::GOVERNOR, &s, "the machine leaves no choice of frequencies");
+        return Finding::good(&checks::GOVERNOR, &s, "the frequency cannot be scaled");
     }
     let slow: Vec<&(usize, String)> = f.governors.iter().filter(|(_, g)| g != "performance").collect();
     let Some((_, one)) = slow.first() else {
@@ -96,17 +96,17 @@ fn idle(f: &Facts) -> Finding {
                 .fix(format!("cpupower idle-set -D {LONG_WAKE_MICROS}, or --spin on a processor of its own"))
         }
         Some((name, micros)) => Finding::good(&checks::IDLE, &s, format!("{name} takes {micros} us to wake")),
-        None => Finding::good(&checks::IDLE, &s, "the machine leaves no choice of idle states"),
+        None => Finding::good(&checks::IDLE, &s, "there are no idle states to choose from"),
     }
 }
 
 fn isolation(f: &Facts) -> Finding {
     let s = Subject::Machine;
     if f.isolated.is_empty() {
-        return Finding::good(&checks::ISOLATION, &s, "no processor is set apart");
+        return Finding::good(&checks::ISOLATION, &s, "no processor is isolated");
     }
     let list: Vec<String> = f.isolated.iter().map(usize::to_string).collect();
-    Finding::new(&checks::ISOLATION, &s, State::Warning, format!("processors {} are set apart", list.join(",")))
+    Finding::new(&checks::ISOLATION, &s, State::Warning, format!("processors {} are isolated", list.join(",")))
         .fix(format!("netgrain record … --cpu {}", list.join(",")))
 }
 
@@ -125,10 +125,10 @@ fn steal(f: &Facts) -> Finding {
     const NOTICEABLE: f64 = 0.01;
     let s = Subject::Machine;
     let place = if f.is_virtual { "a virtual machine" } else { "no hypervisor" };
-    let found = format!("{place}, {:.2} % of the time given to others", f.stolen * 100.0);
+    let found = format!("{place}, {:.2} % of the time used by other guests", f.stolen * 100.0);
     if f.stolen > NOTICEABLE {
         return Finding::new(&checks::STEAL, &s, State::Warning, found)
-            .fix("processors of its own for this machine, at the hypervisor");
+            .fix("give this machine dedicated processors at the hypervisor");
     }
     Finding::good(&checks::STEAL, &s, found)
 }
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_tells_nothing_is_left_alone() {
+    fn a_machine_that_reports_nothing_has_no_changes() {
         let dir = TempDir::new("doctor-empty");
         for finding in judge(&Facts::gather(&Tree::at(dir.path()))) {
             assert_eq!((finding.state, finding.changes.len()), (State::Good, 0), "{finding:?}");
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lazy_governor_is_changed_on_the_processors_that_have_it_and_only_where_there_is_a_choice() {
+    fn a_slow_governor_is_changed_only_where_performance_is_available() {
         let dir = TempDir::new("doctor-governor");
         let cpu = |n: u32, file: &str| format!("sys/devices/system/cpu/cpu{n}/cpufreq/{file}");
         let tree = machine(
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn the_deepest_state_that_is_allowed_counts() {
+    fn the_deepest_enabled_idle_state_counts() {
         let dir = TempDir::new("doctor-idle");
         let state = |n: u32, file: &str| format!("sys/devices/system/cpu/cpu0/cpuidle/state{n}/{file}");
         let mut files = Vec::new();
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn who_moves_interrupts_who_is_set_apart_and_who_takes_the_processor() {
+    fn irqbalance_isolation_and_steal_are_found() {
         let dir = TempDir::new("doctor-others");
         let stat = "cpu  100 0 100 760 0 0 0 40 0 0\ncpu0 1 2 3";
         let tree = machine(
@@ -213,7 +213,7 @@ mod tests {
         );
         assert_eq!(found(&tree, "irqbalance").state, State::Warning);
         assert!(found(&tree, "isolation").fix.expect("a command").ends_with("--cpu 2,3"));
-        assert_eq!(found(&tree, "steal").found, "a virtual machine, 4.00 % of the time given to others");
+        assert_eq!(found(&tree, "steal").found, "a virtual machine, 4.00 % of the time used by other guests");
         std::fs::write(tree.path("proc/7/comm"), "irqbalance-ui").expect("a file");
         assert_eq!(found(&tree, "irqbalance").state, State::Good);
     }

@@ -60,7 +60,7 @@ impl fmt::Display for Setting {
     }
 }
 
-const fn word(on: bool) -> &'static str {
+const fn on_or_off(on: bool) -> &'static str {
     if on { "on" } else { "off" }
 }
 
@@ -68,7 +68,7 @@ fn invalid(value: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, format!("{value:?} is not a value of this setting"))
 }
 
-fn switch(value: &str) -> io::Result<bool> {
+fn parse_on_or_off(value: &str) -> io::Result<bool> {
     match value {
         "on" => Ok(true),
         "off" => Ok(false),
@@ -91,7 +91,7 @@ impl Setting {
             Self::Feature { port, feature } => {
                 let all = ethtool::features(port)?;
                 let found = all.iter().find(|f| f.name == *feature);
-                found.map(|f| word(f.on).to_owned()).ok_or_else(|| io::ErrorKind::NotFound.into())
+                found.map(|f| on_or_off(f.on).to_owned()).ok_or_else(|| io::ErrorKind::NotFound.into())
             }
             Self::RxRing { port } => Ok(ethtool::rings(port)?.rx.to_string()),
             Self::Queues { port } => Ok(ethtool::channels(port)?.receiving().to_string()),
@@ -109,7 +109,7 @@ impl Setting {
     pub fn write(&self, tree: &Tree, value: &str) -> io::Result<()> {
         match self {
             Self::File { path } => tree.write(path, value)?,
-            Self::Feature { port, feature } => ethtool::set_feature(port, feature, switch(value)?)?,
+            Self::Feature { port, feature } => ethtool::set_feature(port, feature, parse_on_or_off(value)?)?,
             Self::RxRing { port } => ethtool::set_rx_ring(port, number(value)?)?,
             Self::Queues { port } => ethtool::set_channels(port, number(value)?)?,
             Self::Pause { port } => {
@@ -122,7 +122,7 @@ impl Setting {
         if now == value {
             Ok(())
         } else {
-            Err(io::Error::other(format!("the kernel made it {now} instead of {value}")))
+            Err(io::Error::other(format!("the kernel set it to {now} instead of {value}")))
         }
     }
 }

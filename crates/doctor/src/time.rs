@@ -47,7 +47,7 @@ fn source(f: &Facts) -> Finding {
     let s = Subject::Machine;
     let counter = match f.steady_counter {
         Some(true) => "; the time stamp counter is steady",
-        Some(false) => "; the time stamp counter is not steady, so each stamp asks the system",
+        Some(false) => "; the time stamp counter is not steady, so each timestamp needs a system call",
         None => "",
     };
     let found = format!("{}{counter}", if f.source.is_empty() { "unknown" } else { &f.source });
@@ -61,26 +61,31 @@ fn source(f: &Facts) -> Finding {
     let finding = Finding::new(&checks::CLOCK_SOURCE, &s, State::Bad, found);
     match STEADY.iter().find(|good| f.available.split_whitespace().any(|a| a == **good)) {
         Some(good) if !steady_source => finding.fix(format!(
-            "echo {good} > /sys/devices/system/clocksource/clocksource0/current_clocksource, if dmesg tells no reason against it"
+            "echo {good} > /sys/devices/system/clocksource/clocksource0/current_clocksource, if dmesg shows no reason \
+             against it"
         )),
-        _ => finding.fix("dmesg tells why the kernel does not trust the counter; firmware and hypervisor settings decide"),
+        _ => finding.fix(
+            "dmesg shows why the kernel rejects the counter; change the settings of the firmware or the hypervisor",
+        ),
     }
 }
 
 fn synchronisation(f: &Facts) -> Finding {
     let s = Subject::Machine;
     let Some(d) = f.clock_status else {
-        return Finding::new(&checks::CLOCK_SYNC, &s, State::Unknown, "the kernel does not tell");
+        return Finding::new(&checks::CLOCK_SYNC, &s, State::Unknown, "the kernel does not report it");
     };
-    let keep = "systemctl enable --now chrony (or another time daemon; with hardware stamps, ptp4l and phc2sys)";
+    let keep = "systemctl enable --now chrony (or another time daemon; with hardware timestamps, ptp4l and phc2sys)";
     if !d.synchronised {
-        return Finding::new(&checks::CLOCK_SYNC, &s, State::Bad, "nobody keeps the clock").fix(keep);
+        return Finding::new(&checks::CLOCK_SYNC, &s, State::Bad, "the clock is not synchronised").fix(keep);
     }
-    let found =
-        format!("kept, off by {:?}, estimated error {:?}, at most {:?}", d.offset, d.estimated_error, d.maximum_error);
+    let found = format!(
+        "synchronised, offset {:?}, estimated error {:?}, at most {:?}",
+        d.offset, d.estimated_error, d.maximum_error
+    );
     if d.estimated_error > ERROR_MAX {
         return Finding::new(&checks::CLOCK_SYNC, &s, State::Warning, found)
-            .fix("a nearer time server, or wait until the daemon has settled");
+            .fix("use a nearer time server, or wait until the daemon has settled");
     }
     Finding::good(&checks::CLOCK_SYNC, &s, found)
 }
@@ -89,7 +94,7 @@ fn synchronisation(f: &Facts) -> Finding {
 mod tests {
     use super::*;
 
-    fn kept() -> ClockStatus {
+    fn synchronised_status() -> ClockStatus {
         ClockStatus {
             synchronised: true,
             offset: Duration::from_micros(3),
@@ -105,32 +110,32 @@ mod tests {
     }
 
     #[test]
-    fn a_steady_counter_and_a_kept_clock_are_good() {
+    fn a_steady_counter_and_a_synchronised_clock_are_good() {
         for source in STEADY {
             let f = Facts {
                 source: source.into(),
                 available: "tsc acpi_pm".into(),
                 steady_counter: (source != "arch_sys_counter").then_some(true),
-                clock_status: Some(kept()),
+                clock_status: Some(synchronised_status()),
             };
             assert_eq!(states(&f), (State::Good, State::Good), "{source}");
         }
     }
 
     #[test]
-    fn a_slow_source_an_unsteady_counter_and_a_clock_that_nobody_keeps_are_bad() {
+    fn a_slow_source_an_unsteady_counter_and_a_free_running_clock_are_bad() {
         let slow = Facts {
             source: "acpi_pm".into(),
             available: "tsc acpi_pm".into(),
             steady_counter: Some(true),
-            clock_status: Some(ClockStatus { synchronised: false, ..kept() }),
+            clock_status: Some(ClockStatus { synchronised: false, ..synchronised_status() }),
         };
         assert_eq!(states(&slow), (State::Bad, State::Bad));
         assert!(judge(&slow)[0].fix.as_deref().is_some_and(|m| m.starts_with("echo tsc > ")));
         let unsteady = Facts {
             source: "tsc".into(),
             steady_counter: Some(false),
-            clock_status: Some(ClockStatus { estimated_error: Duration::from_millis(11), ..kept() }),
+            clock_status: Some(ClockStatus { estimated_error: Duration::from_millis(11), ..synchronised_status() }),
             ..slow
         };
         assert_eq!(states(&unsteady), (State::Bad, State::Warning));

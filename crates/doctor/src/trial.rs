@@ -22,13 +22,15 @@ const OPERATIONAL: u8 = 6;
 pub fn run() -> Finding {
     let s = Subject::Machine;
     match std::thread::Builder::new().name("trial".into()).spawn(attempt).map(std::thread::JoinHandle::join) {
-        Ok(Ok(Ok((FRAMES, how)))) => Finding::good(&checks::TRIAL, &s, format!("all of {FRAMES} frames came; {how}")),
-        Ok(Ok(Ok((came, how)))) => {
-            Finding::new(&checks::TRIAL, &s, State::Bad, format!("{came} of {FRAMES} frames came; {how}"))
-                .fix("record with --source-kind tpacket, and report this with the kernel's version")
+        Ok(Ok(Ok((FRAMES, how)))) => {
+            Finding::good(&checks::TRIAL, &s, format!("all {FRAMES} frames were captured; {how}"))
+        }
+        Ok(Ok(Ok((captured, how)))) => {
+            Finding::new(&checks::TRIAL, &s, State::Bad, format!("{captured} of {FRAMES} frames were captured; {how}"))
+                .fix("record with --source-kind tpacket, and report this with the version of the kernel")
         }
         Ok(Ok(Err(refusal))) => refusal,
-        Ok(Err(_)) | Err(_) => Finding::new(&checks::TRIAL, &s, State::Unknown, "the thread that tries could not run"),
+        Ok(Err(_)) | Err(_) => Finding::new(&checks::TRIAL, &s, State::Unknown, "the trial thread could not run"),
     }
 }
 
@@ -36,33 +38,33 @@ fn attempt() -> Result<(u32, String), Finding> {
     let s = Subject::Machine;
     let cannot = |e: io::Error| {
         Finding::new(&checks::TRIAL, &s, State::Unknown, format!("no private pair of interfaces: {e}"))
-            .fix("run as root: this takes CAP_SYS_ADMIN and CAP_NET_ADMIN")
+            .fix("run as root: the trial needs CAP_SYS_ADMIN and CAP_NET_ADMIN")
     };
     let (near, far) = pair().map_err(cannot)?;
     let mut config = AfXdpConfig::new("ng-try1");
     (config.receive_ring, config.chunks) = (2048, 4096);
     let refused = |e: capture::SourceError| {
-        Finding::new(&checks::TRIAL, &s, State::Bad, e.to_string()).fix("what the line says; TPACKET works without")
+        Finding::new(&checks::TRIAL, &s, State::Bad, e.to_string()).fix("see the error; TPACKET works without AF_XDP")
     };
     let mut sources = afxdp::open(&config).map_err(refused)?;
     wait_up(near, far).map_err(cannot)?;
     let sender = PacketSocket::open().and_then(|p| p.bind(near, None).map(|()| p)).map_err(cannot)?;
     let frames: Vec<Vec<u8>> = (0..FRAMES).map(frame).collect();
     sender.send_all(&frames).map_err(cannot)?;
-    let (mut came, mut how) = (0, String::new());
+    let (mut captured, mut how) = (0, String::new());
     let until = Instant::now() + TIMEOUT;
-    while came < FRAMES && Instant::now() < until {
+    while captured < FRAMES && Instant::now() < until {
         for source in &mut sources {
             how.clone_from(&source.info().description);
             // Count only the test frames, each once and in order.
-            let take = |f: &capture::Frame<'_>| came += u32::from(f.bytes == frame(came).as_slice());
+            let take = |f: &capture::Frame<'_>| captured += u32::from(f.bytes == frame(captured).as_slice());
             match source.poll(256, Duration::from_millis(10), take).map_err(refused)? {
-                Polled::End => return Ok((came, how)),
+                Polled::End => return Ok((captured, how)),
                 Polled::Frames(_) | Polled::Idle => {}
             }
         }
     }
-    Ok((came, how))
+    Ok((captured, how))
 }
 
 /// Makes a network namespace with a veth pair; the calling thread enters it for good.

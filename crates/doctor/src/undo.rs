@@ -51,7 +51,7 @@ impl fmt::Display for JournalError {
             Self::Io(path, e) => {
                 write!(
                     f,
-                    "{}: {e}; what can be undone is kept there: name a file that can be written with --state",
+                    "{}: {e}; this file keeps the old values for --undo: name a writable file with --state",
                     path.display()
                 )
             }
@@ -115,7 +115,7 @@ impl Journal {
     ///
     /// # Errors
     /// [`JournalError::Io`].
-    pub fn forget(&mut self, at: usize) -> Result<(), JournalError> {
+    pub fn remove(&mut self, at: usize) -> Result<(), JournalError> {
         self.entries.remove(at);
         self.save()
     }
@@ -150,7 +150,7 @@ pub fn boot(tree: &Tree) -> String {
     tree.text("proc/sys/kernel/random/boot_id").unwrap_or_default()
 }
 
-/// Undoes all changes, the latest first, and calls `tell` for each, with a note in `Ok` if there is one. Changes that
+/// Undoes all changes, the latest first, and calls `report` for each, with a note in `Ok` if there is one. Changes that
 /// cannot be undone stay in the journal.
 ///
 /// # Errors
@@ -158,21 +158,21 @@ pub fn boot(tree: &Tree) -> String {
 pub fn undo(
     journal: &mut Journal,
     tree: &Tree,
-    mut tell: impl FnMut(&Entry, Result<Option<String>, io::Error>),
+    mut report: impl FnMut(&Entry, Result<Option<String>, io::Error>),
 ) -> Result<usize, JournalError> {
     let boot = boot(tree);
     let mut failed = 0;
     for at in (0..journal.entries.len()).rev() {
         let entry = journal.entries[at].clone();
         let outcome = if entry.boot == boot {
-            put_back(&entry, tree)
+            restore(&entry, tree)
         } else {
-            Ok(Some("the machine was started again since, which has undone it".to_owned()))
+            Ok(Some("the machine was restarted since, which has undone the change".to_owned()))
         };
         let done = outcome.is_ok();
-        tell(&entry, outcome);
+        report(&entry, outcome);
         if done {
-            journal.forget(at)?;
+            journal.remove(at)?;
         } else {
             failed += 1;
         }
@@ -180,22 +180,23 @@ pub fn undo(
     Ok(failed)
 }
 
-fn put_back(entry: &Entry, tree: &Tree) -> io::Result<Option<String>> {
+fn restore(entry: &Entry, tree: &Tree) -> io::Result<Option<String>> {
     if let Some(there) = &entry.namespace
         && Netns::here(tree).is_some_and(|here| here.inode != there.inode)
     {
         return Err(io::Error::other(match there.way_in(tree) {
-            Some(way) => format!("it was changed in the network namespace {there}: {way} netgrain doctor --undo"),
+            Some(way) => format!("it was changed in the network namespace {there}: run {way} netgrain doctor --undo"),
             None => format!(
-                "it was changed in the network namespace {there}, in which no process was found and which has no name: enter it, \
-                 or, if it is gone, put the interface back by hand where it is now, and remove the journal"
+                "it was changed in the network namespace {there}, which has no name and no process: enter the \
+                 namespace, or, if it no longer exists, restore the setting of the interface by hand and remove the \
+                 journal"
             ),
         }));
     }
     let now = entry.setting.read(tree)?;
     if now == entry.was {
-        return Ok(Some("it is already".to_owned()));
+        return Ok(Some("it already has this value".to_owned()));
     }
     entry.setting.write(tree, &entry.was)?;
-    Ok((now != entry.value).then(|| format!("somebody had made it {now} meanwhile")))
+    Ok((now != entry.value).then(|| format!("it had been changed to {now} in the meantime")))
 }

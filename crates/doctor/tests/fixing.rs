@@ -1,4 +1,4 @@
-//! Changing settings and putting them back: on a folder that stands for a machine, and on ports of the test's own.
+//! Changing settings and restoring them, on a folder with the files of a machine.
 
 use base::Prng;
 use netgrain_doctor::{Change, Check, Finding, Journal, Setting, State, Subject, apply, steps, undo};
@@ -22,8 +22,8 @@ fn file(path: &str, value: &str) -> Change {
     Change { setting: Setting::File { path: path.into() }, value: value.into() }
 }
 
-/// A finding that wants these changes.
-fn options(changes: Vec<Change>) -> Finding {
+/// A finding that offers these changes.
+fn finding_with(changes: Vec<Change>) -> Finding {
     let check = Check::named("governor").expect("a check");
     Finding { changes, ..Finding::new(check, &Subject::Machine, State::Warning, "slow") }
 }
@@ -33,7 +33,7 @@ fn journal(path: &Path) -> Journal {
 }
 
 #[test]
-fn a_file_that_is_no_journal_is_refused_and_left_alone() {
+fn a_file_that_is_not_a_journal_is_rejected_and_unchanged() {
     let dir = TempDir::new("foreign");
     let path = dir.join("state");
     for text in ["[]", "hello", "{\"netgrain_doctor_undo\":2,\"entries\":[]}"] {
@@ -52,29 +52,29 @@ fn without_a_journal_nothing_is_changed() {
     // The folder of the journal would be below a file.
     let mut journal = journal(&dir.join("absent/state"));
     std::fs::write(dir.join("absent"), "x").expect("a file in the way");
-    let plan = steps(&[options(vec![file("sys/a", "2")])], &tree);
-    assert!(apply(&plan, &mut journal, &tree, |_, _| panic!("nothing is done")).is_err());
+    let plan = steps(&[finding_with(vec![file("sys/a", "2")])], &tree);
+    assert!(apply(&plan, &mut journal, &tree, |_, _| panic!("no step is made")).is_err());
     assert_eq!(tree.text("sys/a").as_deref(), Some("1"));
     assert!(journal.entries().is_empty());
 }
 
 #[test]
-fn good_findings_and_settings_that_are_right_already_make_no_steps() {
+fn good_findings_and_settings_that_are_already_right_make_no_steps() {
     let dir = TempDir::new("no-steps");
     let tree = machine(&dir, &[("sys/a", "1")]);
-    let good = Finding { state: State::Good, ..options(vec![file("sys/a", "2")]) };
-    assert!(steps(&[good, options(vec![file("sys/a", "1"), file("sys/none", "1")])], &tree).is_empty());
-    let twice = steps(&[options(vec![file("sys/a", "2")]), options(vec![file("sys/a", "3")])], &tree);
+    let good = Finding { state: State::Good, ..finding_with(vec![file("sys/a", "2")]) };
+    assert!(steps(&[good, finding_with(vec![file("sys/a", "1"), file("sys/none", "1")])], &tree).is_empty());
+    let twice = steps(&[finding_with(vec![file("sys/a", "2")]), finding_with(vec![file("sys/a", "3")])], &tree);
     assert_eq!((twice.len(), twice[0].change.value.as_str()), (1, "2"), "a setting is changed once");
 }
 
 #[test]
-fn a_refused_step_is_told_and_the_others_are_made_and_undone() {
+fn a_refused_step_is_reported_and_the_others_are_made_and_undone() {
     let dir = TempDir::new("partial");
     let tree = machine(&dir, &[("sys/a", "1"), ("sys/b", "1"), ("sys/c", "1")]);
     let state = dir.join("var/undo.json");
-    let plan = steps(&[options(vec![file("sys/a", "2"), file("sys/b", "2"), file("sys/c", "2")])], &tree);
-    // A setting that is gone when its turn comes.
+    let plan = steps(&[finding_with(vec![file("sys/a", "2"), file("sys/b", "2"), file("sys/c", "2")])], &tree);
+    // This setting no longer exists when its step is made.
     std::fs::remove_file(tree.path("sys/b")).expect("a file");
     let mut reported = Vec::new();
     let done =
@@ -87,10 +87,10 @@ fn a_refused_step_is_told_and_the_others_are_made_and_undone() {
     let mut undone = Vec::new();
     let mut again = journal(&state);
     let failed = undo(&mut again, &tree, |e, r| undone.push((e.setting.to_string(), r.is_ok())));
-    assert_eq!(failed.unwrap_or_else(|e| panic!("{e}")), 2, "neither is there to be put back");
+    assert_eq!(failed.unwrap_or_else(|e| panic!("{e}")), 2, "two settings no longer exist");
     assert_eq!(undone[0], ("/sys/c".into(), true), "the latest first");
     assert_eq!(tree.text("sys/c").as_deref(), Some("1"));
-    // What failed stays, and works once the setting is back.
+    // Failed entries stay in the journal, and the undo succeeds when the settings exist again.
     std::fs::write(tree.path("sys/a"), "2").expect("a file");
     std::fs::write(tree.path("sys/b"), "1").expect("a file");
     let mut last = journal(&state);
@@ -100,23 +100,23 @@ fn a_refused_step_is_told_and_the_others_are_made_and_undone() {
 }
 
 #[test]
-fn another_start_of_the_machine_has_undone_it_already() {
+fn a_reboot_counts_as_an_undo() {
     let dir = TempDir::new("boot");
     let tree = machine(&dir, &[("sys/a", "1")]);
     let state = dir.join("undo.json");
-    let plan = steps(&[options(vec![file("sys/a", "2")])], &tree);
+    let plan = steps(&[finding_with(vec![file("sys/a", "2")])], &tree);
     apply(&plan, &mut journal(&state), &tree, |_, r| assert!(r.is_ok())).unwrap_or_else(|e| panic!("{e}"));
     tree.write(BOOT, "second").expect("a file");
     tree.write("sys/a", "5").expect("a file");
-    let mut remarks = Vec::new();
-    undo(&mut journal(&state), &tree, |_, r| remarks.extend(r.expect("no refusal"))).unwrap_or_else(|e| panic!("{e}"));
-    assert_eq!(tree.text("sys/a").as_deref(), Some("5"), "the new start's own value stays");
-    assert!(remarks[0].contains("started again") && !state.exists(), "{remarks:?}");
+    let mut notes = Vec::new();
+    undo(&mut journal(&state), &tree, |_, r| notes.extend(r.expect("no refusal"))).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(tree.text("sys/a").as_deref(), Some("5"), "the value set after the reboot stays");
+    assert!(notes[0].contains("restarted") && !state.exists(), "{notes:?}");
 }
 
 #[test]
-fn whatever_was_done_in_whatever_order_everything_is_put_back_exactly() {
-    let test = "whatever_was_done_in_whatever_order_everything_is_put_back_exactly";
+fn undo_restores_every_value_after_any_sequence_of_changes() {
+    let test = "undo_restores_every_value_after_any_sequence_of_changes";
     let mut prng = Prng::new(testkit::seed(test));
     for round in 0..20 {
         let dir = TempDir::new("walk");
@@ -131,8 +131,8 @@ fn whatever_was_done_in_whatever_order_everything_is_put_back_exactly() {
                 let name = &names[prng.below(5) as usize];
                 file(name, &prng.below(4).to_string())
             });
-            let plan = steps(&[options(changes.collect())], &tree);
-            // Somebody who dies between the journal and the change leaves an entry that was never made.
+            let plan = steps(&[finding_with(changes.collect())], &tree);
+            // A process that dies after the journal entry and before the change leaves an entry without a change.
             let dies_at = prng.below(8) as usize;
             let mut open = journal(&state);
             if let Some(step) = plan.get(dies_at) {
@@ -157,7 +157,7 @@ fn whatever_was_done_in_whatever_order_everything_is_put_back_exactly() {
 }
 
 #[test]
-fn a_setting_of_the_network_is_put_back_in_its_namespace_only_and_one_of_the_machine_anywhere() {
+fn network_settings_are_restored_only_in_their_own_namespace() {
     let dir = TempDir::new("namespaces");
     let tree = machine(
         &dir,
@@ -170,12 +170,13 @@ fn a_setting_of_the_network_is_put_back_in_its_namespace_only_and_one_of_the_mac
         ],
     );
     let move_to = |name: &str| {
-        std::fs::remove_file(tree.path("proc/thread-self/ns/net")).expect("where we are");
-        std::fs::hard_link(tree.path(name), tree.path("proc/thread-self/ns/net")).expect("where we go");
+        std::fs::remove_file(tree.path("proc/thread-self/ns/net")).expect("the link of the current namespace");
+        std::fs::hard_link(tree.path(name), tree.path("proc/thread-self/ns/net"))
+            .expect("the link of the new namespace");
     };
     let state = dir.join("undo.json");
     move_to("run/netns/blue");
-    let plan = steps(&[options(vec![file("proc/sys/net/core/a", "2"), file("sys/b", "2")])], &tree);
+    let plan = steps(&[finding_with(vec![file("proc/sys/net/core/a", "2"), file("sys/b", "2")])], &tree);
     apply(&plan, &mut journal(&state), &tree, |_, r| assert!(r.is_ok())).unwrap_or_else(|e| panic!("{e}"));
     assert!(std::fs::read_to_string(&state).expect("the journal").contains("blue"));
     move_to("elsewhere");
@@ -189,7 +190,11 @@ fn a_setting_of_the_network_is_put_back_in_its_namespace_only_and_one_of_the_mac
         reported[1].1.contains("namespace blue (net:[") && reported[1].1.contains("ip netns exec blue netgrain"),
         "{reported:?}"
     );
-    assert_eq!(tree.text("proc/sys/net/core/a").as_deref(), Some("2"), "the value of this namespace is another's");
+    assert_eq!(
+        tree.text("proc/sys/net/core/a").as_deref(),
+        Some("2"),
+        "the setting of another namespace is not changed"
+    );
     move_to("run/netns/blue");
     assert_eq!(undo(&mut journal(&state), &tree, |_, _| ()).unwrap_or_else(|e| panic!("{e}")), 0);
     assert_eq!(tree.text("proc/sys/net/core/a").as_deref(), Some("1"));

@@ -252,9 +252,11 @@ impl fmt::Display for AsmError {
         match self {
             Self::Unplaced { slot } => write!(f, "the jump at slot {slot} goes to a label that was never placed"),
             Self::TooFar { slot, distance } => {
-                write!(f, "the jump at slot {slot} would go over {distance} slots, more than 16 bits hold")
+                write!(f, "the jump at slot {slot} spans {distance} slots, which does not fit into 16 bits")
             }
-            Self::NoMap { slot, map } => write!(f, "slot {slot} names map {map}, which was not given"),
+            Self::NoMap { slot, map } => {
+                write!(f, "slot {slot} refers to map {map}, for which no descriptor was given")
+            }
         }
     }
 }
@@ -267,7 +269,7 @@ mod tests {
     use crate::insn::Reg as R;
 
     #[test]
-    fn a_jump_to_nowhere_is_refused_with_its_place() {
+    fn a_jump_to_an_unplaced_label_is_an_error() {
         let mut asm = Asm::new();
         let nowhere = asm.label();
         asm.mov(R::R0, 0);
@@ -276,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jump_over_too_much_is_refused() {
+    fn a_jump_beyond_16_bits_is_an_error() {
         let mut asm = Asm::new();
         let far = asm.label();
         asm.jump(far);
@@ -289,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn jumps_go_both_ways() {
+    fn jumps_go_forward_and_backward() {
         let mut asm = Asm::new();
         let (top, end) = (asm.label(), asm.label());
         asm.place(top);
@@ -304,7 +306,7 @@ mod tests {
 
     /// The expected bytes were encoded by hand from the tables of RFC 9669.
     #[test]
-    fn encodings_are_those_of_the_standard() {
+    fn encodings_match_rfc_9669() {
         type Case = (fn(&mut Asm), [u8; 8]);
         let cases: [Case; 12] = [
             (|a| a.mov(R::R0, 1), [0xb7, 0x00, 0, 0, 1, 0, 0, 0]),

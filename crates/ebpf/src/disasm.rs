@@ -131,7 +131,7 @@ mod tests {
     use crate::{Alu, Asm, Condition, Helper, Reg, Size};
 
     #[test]
-    fn every_form_reads_as_the_verifier_would_write_it() {
+    fn listings_use_the_notation_of_the_verifier_log() {
         let mut a = Asm::new();
         let end = a.label();
         a.load(Size::W, Reg::R2, Reg::R1, 16);

@@ -95,7 +95,7 @@ mod tests {
     use crate::{Asm, Condition, Reg};
 
     #[test]
-    fn what_no_way_leads_to_is_taken_out() {
+    fn unreachable_code_is_removed() {
         let mut asm = Asm::new();
         let (end, never, next) = (asm.label(), asm.label(), asm.label());
         asm.jump_if(Condition::Eq, Reg::R1, 0, end);
@@ -110,7 +110,7 @@ mod tests {
         asm.mov(Reg::R0, 2);
         asm.exit();
         asm.prune();
-        let listing = format!("{:?}", asm.finish().expect("all is placed"));
+        let listing = format!("{:?}", asm.finish().expect("every label is placed"));
         let expected = "0: if r1 == 0 goto 4\n1: r0 = 0x10000000000 ll\n3: exit\n4: r0 = 2\n5: exit\n";
         assert_eq!(listing, expected);
     }

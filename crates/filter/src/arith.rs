@@ -94,7 +94,7 @@ fn base(protocol: &str, at: &Offsets) -> Result<(Base, Option<Test>), &'static s
         }
         other => match abbreviation(other, at) {
             Some(is) => (Base::At(network), Some(is?)),
-            None => return Err("nothing of it can be indexed"),
+            None => return Err("its bytes cannot be indexed"),
         },
     })
 }
@@ -117,7 +117,7 @@ fn deep_base(protocol: &str, at: &Offsets) -> Result<(Base, Option<Test>), &'sta
         "icmp6" => transport(58),
         _ => {
             return Err(
-                "below `anylink` bytes of ether, ip, ip6, arp, rarp, tcp, udp, sctp, icmp and icmp6 can be read",
+                "below `anylink` only bytes of ether, ip, ip6, arp, rarp, tcp, udp, sctp, icmp and icmp6 can be read",
             );
         }
     })

@@ -112,10 +112,10 @@ impl FlowFilter {
     /// ```
     pub fn parse(text: &str) -> Result<Self, FilterError> {
         let expr = parse::parse(text)?;
-        let (mut looks, mut refused) = (RequiredFields::default(), None);
+        let (mut required_fields, mut refused) = (RequiredFields::default(), None);
         if let Some(expr) = &expr {
             expr.each(&mut |leaf| {
-                if let (None, Err(why)) = (&refused, looks.add(leaf)) {
+                if let (None, Err(why)) = (&refused, required_fields.add(leaf)) {
                     refused = Some(FilterError::of(text, leaf.span, why));
                 }
             });
@@ -126,13 +126,13 @@ impl FlowFilter {
                 text: text.trim().to_owned(),
                 need: Some(KeyCondition::of_flows(expr.as_ref())),
                 expr,
-                required_fields: looks,
+                required_fields,
             }),
         }
     }
 
     /// The fields on which the result depends.
-    pub fn looks(&self) -> RequiredFields {
+    pub fn required_fields(&self) -> RequiredFields {
         self.required_fields
     }
 
@@ -175,7 +175,7 @@ impl RequiredFields {
             Primitive::Protocol(name) => match names::above(name) {
                 Some(_) => (self.needs_protocol, self.needs_addresses) = (true, true),
                 None if matches!(*name, "ip" | "ip6") => self.needs_addresses = true,
-                None => return Err(format!("flow records are of IP only; ask `netgrain packets '{name}'`")),
+                None => return Err(format!("flow records contain only IP; use `netgrain packets '{name}'`")),
             },
             Primitive::IpProto(..) => (self.needs_protocol, self.needs_addresses) = (true, true),
             Primitive::EtherProto(0x0800 | 0x86dd) => self.needs_addresses = true,
@@ -184,7 +184,7 @@ impl RequiredFields {
             | Primitive::Multicast(Some(_)) => {
                 self.needs_addresses = true;
             }
-            Primitive::Host4 { .. } => return Err("flow records are of IP only; ask `netgrain packets`".into()),
+            Primitive::Host4 { .. } => return Err("flow records contain only IP; use `netgrain packets`".into()),
             Primitive::Ports { .. } => (self.needs_ports, self.needs_protocol) = (true, true),
             Primitive::Mac(..) => self.needs_macs = true,
             Primitive::Vlan(_) | Primitive::Mpls(_) => self.needs_tags = true,
@@ -203,7 +203,7 @@ impl RequiredFields {
                 FlowTest::End(_) => self.needs_end_reason = true,
             },
             Primitive::Chain(_, p) => return Err(format!("a flow record has one protocol; write `proto {p}`")),
-            _ => return Err("a flow record does not say this; ask `netgrain packets`".into()),
+            _ => return Err("flow records do not contain this; use `netgrain packets`".into()),
         }
         Ok(())
     }
@@ -346,7 +346,7 @@ pub(crate) fn amount(text: &str, quantity: Quantity) -> Result<u64, String> {
             format!("the unit is missing; write `{number}ms` or `{number}s`")
         }
         _ if unit == "m" => format!("write `{number}M`"),
-        _ => format!("it is no amount; write a number with its unit, such as {example}"),
+        _ => format!("not an amount; write a number with its unit, such as {example}"),
     };
     let factor = units.iter().find(|u| u.0 == unit).map(|u| u.1);
     // Zero needs no unit.

@@ -251,7 +251,7 @@ fn of_protocol(version: Option<Version>, p: u32) -> KeyCondition {
     KeyCondition::all([number.map_or(KeyCondition::Anything, KeyCondition::Protocol), of_version(version)])
 }
 
-/// Only ethertypes behind which [`wire::Headers`] looks for no further ethertype.
+/// Only ethertypes behind which [`wire::Headers`] parses no further ethertype.
 fn of_ethertype(ethertype: u32) -> KeyCondition {
     match u16::try_from(ethertype).map(EtherType) {
         Ok(e @ (EtherType::IPV4 | EtherType::IPV6 | EtherType::ARP)) => KeyCondition::EtherType(e.0),

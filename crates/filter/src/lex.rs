@@ -56,7 +56,7 @@ pub fn tokens(text: &str) -> Result<Vec<Token<'_>>, FilterError> {
             let word = Token { text: &rest[..c.len_utf8()], at, escaped: false };
             return Err(word.error(match c {
                 ',' => "a filter has no commas; join tests by `or`".to_owned(),
-                '"' | '\'' => "names stand without quotes in a filter".to_owned(),
+                '"' | '\'' => "write names without quotes in a filter".to_owned(),
                 '.' => {
                     let end = rest.find(|c: char| c != '.' && !c.is_ascii_alphanumeric()).unwrap_or(rest.len());
                     match dotted_flags(&rest[..end]) {
@@ -64,7 +64,7 @@ pub fn tokens(text: &str) -> Result<Vec<Token<'_>>, FilterError> {
                         None => "no word of a filter begins with a dot".to_owned(),
                     }
                 }
-                _ => "a filter has no such sign".to_owned(),
+                _ => "filters do not use this character".to_owned(),
             }));
         };
         match *sign {

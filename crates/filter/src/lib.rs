@@ -124,12 +124,12 @@ impl Filter {
     /// meaningless, but the call is safe.
     #[inline]
     pub fn matches(&self, frame: &[u8], wire_len: u32, headers: &Headers) -> bool {
-        self.matches_way(frame, wire_len, headers, false)
+        self.matches_direction(frame, wire_len, headers, false)
     }
 
     /// As [`Filter::matches`], for a frame that this host sent if `outgoing` is true.
     #[inline]
-    pub fn matches_way(&self, frame: &[u8], wire_len: u32, headers: &Headers, outgoing: bool) -> bool {
+    pub fn matches_direction(&self, frame: &[u8], wire_len: u32, headers: &Headers, outgoing: bool) -> bool {
         match self.programs.get(headers.link()) {
             Some(Some(program)) => program.run(&Frame { bytes: frame, wire_len, headers, outgoing }),
             _ => false,

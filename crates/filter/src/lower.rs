@@ -45,7 +45,7 @@ fn of_leaf(leaf: &Leaf, at: &mut Offsets) -> Result<Test, (Span, &'static str)> 
 
 fn of_prim(prim: &Primitive, at: &mut Offsets) -> Result<Test, &'static str> {
     match *prim {
-        Primitive::Protocol(name) => abbreviation(name, at).unwrap_or(Err("it is no protocol")),
+        Primitive::Protocol(name) => abbreviation(name, at).unwrap_or(Err("not a protocol")),
         Primitive::Host4 { within, dir, address, mask } => {
             let host = |carrier| at.host(carrier, dir, address, mask);
             match within {
@@ -85,9 +85,7 @@ fn of_prim(prim: &Primitive, at: &mut Offsets) -> Result<Test, &'static str> {
         Primitive::IpBroadcast => at.ip_broadcast(),
         Primitive::Multicast(version) => at.multicast(version),
         Primitive::Relation(..) => unreachable!("relations are lowered by their sums"),
-        Primitive::Flow(_) => {
-            Err("it asks for a property of flow records, which `netgrain flows` answers; packets have none")
-        }
+        Primitive::Flow(_) => Err("a property of flow records, which packets do not have; use `netgrain flows`"),
     }
 }
 
@@ -120,7 +118,7 @@ pub fn abbreviation(name: &str, at: &Offsets) -> Option<Result<Test, &'static st
 
 /// Lowers a primitive below `anylink`.
 fn of_deep(prim: &Primitive, at: &mut Offsets) -> Result<Test, &'static str> {
-    const LOOKED_THROUGH: &str = "`anylink` looks through it already; leave one of the two out";
+    const LOOKED_THROUGH: &str = "`anylink` already skips it; omit one of the two";
     let deep = |deep| Ok(Test::Deep(deep));
     let v4 = |address: u32, mask, dir| AnyLinkTest::Address4 { within: Some(AddressProtocol::Ip), dir, address, mask };
     match *prim {
@@ -152,8 +150,8 @@ fn of_deep(prim: &Primitive, at: &mut Offsets) -> Result<Test, &'static str> {
         }
         Primitive::Vlan(id) => deep(AnyLinkTest::Vlan(id)),
         Primitive::Mpls(_) | Primitive::Pppoes(_) => Err(LOOKED_THROUGH),
-        Primitive::Geneve(_) => Err("tunnels are not looked into below `anylink`; write `geneve` before it"),
-        Primitive::Chain(..) => Err("below `anylink` all extension headers are looked behind; write `proto`"),
+        Primitive::Geneve(_) => Err("`anylink` does not enter tunnels; write `geneve` before it"),
+        Primitive::Chain(..) => Err("`anylink` already skips all extension headers; write `proto`"),
         _ => of_prim(prim, at),
     }
 }
@@ -162,14 +160,13 @@ fn of_deep(prim: &Primitive, at: &mut Offsets) -> Result<Test, &'static str> {
 pub fn not_of_flows(left: &ArithExpr, right: &ArithExpr) -> String {
     let has = |name: &str| uses(left, name) || uses(right, name);
     if has("tcp") {
-        return "a flow record keeps no bytes of packets; for flags of TCP write `flags S` or `flags any SF`"
-            .to_owned();
+        return "a flow record contains no packet bytes; for TCP flags write `flags S` or `flags any SF`".to_owned();
     }
     if matches!((left, right), (ArithExpr::Is(_) | ArithExpr::Len, ArithExpr::Is(_) | ArithExpr::Len)) {
-        return "packets of one flow differ in length; write `bytes` or `packets`, or ask `netgrain packets`"
+        return "packets of one flow differ in length; write `bytes` or `packets`, or use `netgrain packets`"
             .to_owned();
     }
-    "a flow record keeps no bytes of packets; ask `netgrain packets`".to_owned()
+    "a flow record contains no packet bytes; use `netgrain packets`".to_owned()
 }
 
 fn uses(sum: &ArithExpr, name: &str) -> bool {

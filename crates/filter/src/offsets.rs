@@ -88,7 +88,7 @@ impl Offsets {
             let version = match ethertype {
                 IP => 0x40,
                 IP6 => 0x60,
-                _ => return Err("under MPLS only `ip` and `ip6` can be told apart"),
+                _ => return Err("behind an MPLS label only `ip` and `ip6` can be tested"),
             };
             let bottom = Test::masked(self.network().plus(2_u32.wrapping_neg()), 1, 1, 1);
             return Ok(bottom.and(Test::masked(self.network(), 1, 0xf0, version)));
@@ -111,7 +111,7 @@ impl Offsets {
     /// IP of this version with this protocol anywhere in the chain of headers.
     pub fn chain(&self, version: Version, protocol: u32) -> Result<Test, &'static str> {
         if self.tunnels > 0 {
-            return Err("headers are not followed in a tunnel of Geneve");
+            return Err("headers inside a Geneve tunnel are not followed");
         }
         let (carrier, is_v6) = (if version == Version::V4 { IP } else { IP6 }, version == Version::V6);
         let chain = Test::Chain(Chain { header: self.network(), is_v6, protocol });
@@ -140,7 +140,7 @@ impl Offsets {
     /// An 802.2 header; with mask and value of its control field.
     pub fn llc(&self, control: Option<(u64, u64)>) -> Result<Test, &'static str> {
         if self.link != Link::Ethernet {
-            return Err("these frames have no header of 802.2 that a filter knows");
+            return Err("802.2 headers are not supported for this link type");
         }
         // Novell's raw 802.3 frames have ones where the 802.2 header would begin.
         let is = has_length(self.kind).and(Test::equal(self.payload, 2, 0xffff).not());
@@ -198,7 +198,7 @@ impl Offsets {
         match (self.link, self.header.from) {
             (Link::Ethernet, None) => Ok(of),
             (Link::Ethernet, Some(inside)) => Ok(Test::HasLink(inside.tunnel()).and(of)),
-            _ => Err("these frames have no link addresses that a filter knows"),
+            _ => Err("link addresses are not supported for this link type"),
         }
     }
 
@@ -244,7 +244,7 @@ impl Offsets {
             Link::Cooked => Ok(Test::equal(HeaderOffset::frame(0), 2, SENT)),
             Link::Cooked2 => Ok(Test::equal(HeaderOffset::frame(10), 1, SENT)),
             Link::Ethernet => Ok(Test::Outgoing),
-            _ => Err("nothing says which way these frames went"),
+            _ => Err("frames of this link type do not contain their direction"),
         }
     }
 
@@ -252,7 +252,7 @@ impl Offsets {
     pub fn device(&self, number: u32) -> Result<Test, &'static str> {
         match self.link {
             Link::Cooked2 => Ok(Test::equal(HeaderOffset::frame(4), 4, number.into())),
-            _ => Err("these frames do not say which interface they came from; choose the interface when capturing"),
+            _ => Err("frames of this link type do not contain their interface; select the interface when capturing"),
         }
     }
 
@@ -264,7 +264,7 @@ impl Offsets {
         match self.link {
             Link::Ethernet => (),
             Link::Ppp => return Err("there is no VLAN tag in PPP"),
-            _ => return Err("these frames have no VLAN tag that a filter knows"),
+            _ => return Err("VLAN tags are not supported for this link type"),
         }
         let mut test = Test::any(self.kind, 2, [0x8100, 0x88a8, 0x9100]);
         if let Some(id) = id {
@@ -277,7 +277,7 @@ impl Offsets {
     /// An MPLS label; moves the offsets behind the label.
     pub fn mpls(&mut self, label: Option<u32>) -> Result<Test, &'static str> {
         if !matches!(self.link, Link::Ethernet | Link::Ppp) {
-            return Err("these frames have no MPLS label that a filter knows");
+            return Err("MPLS labels are not supported for this link type");
         }
         let mut test = match self.labels {
             0 => self.carries(MPLS)?,

@@ -22,7 +22,7 @@ use std::net::IpAddr;
 pub fn parse(text: &str) -> Result<Option<Expr>, FilterError> {
     let whole = |e: FilterError| FilterError { text: text.to_owned(), ..e };
     let tokens = tokens(text).map_err(whole)?;
-    let mut p = Parser { tokens: &tokens, next: 0, said: None, any: false, depth: 0, tests: 0 };
+    let mut p = Parser { tokens: &tokens, next: 0, last_qualifiers: None, any: false, depth: 0, tests: 0 };
     if p.peek().text.is_empty() {
         return Ok(None);
     }
@@ -33,8 +33,8 @@ pub fn parse(text: &str) -> Result<Option<Expr>, FilterError> {
     }
     let before = p.next.checked_sub(1).map_or("", |i| tokens[i].text);
     let hint = habits::after_protocol(before, t).unwrap_or_else(|| match near(t.text) {
-        Some(near) => format!("a filter cannot continue with this; did you mean `{near}`?"),
-        None => "a filter cannot continue with this; join tests by `and` or `or`".to_owned(),
+        Some(near) => format!("unexpected here; did you mean `{near}`?"),
+        None => "unexpected here; join tests by `and` or `or`".to_owned(),
     });
     Err(whole(t.error(hint)))
 }
@@ -91,7 +91,7 @@ pub(super) struct Parser<'a> {
     tokens: &'a [Token<'a>],
     next: usize,
     /// The qualifiers of the last value.
-    said: Option<Qualifiers>,
+    last_qualifiers: Option<Qualifiers>,
     /// True below `anylink`.
     any: bool,
     depth: usize,
@@ -131,7 +131,7 @@ impl<'a> Parser<'a> {
         what: impl FnOnce(&mut Self) -> Result<T, FilterError>,
     ) -> Result<T, FilterError> {
         if self.depth >= MAX_DEPTH {
-            return Err(self.peek().error(format!("more than {MAX_DEPTH} parentheses inside one another")));
+            return Err(self.peek().error(format!("more than {MAX_DEPTH} nested parentheses")));
         }
         self.depth += 1;
         let out = what(self);
@@ -167,7 +167,7 @@ impl<'a> Parser<'a> {
 
     /// True if a value follows that takes over the last qualifiers. `not` before such a value belongs to it.
     fn begins_value(&self) -> bool {
-        if self.said.is_none() {
+        if self.last_qualifiers.is_none() {
             return false;
         }
         let mut ahead = 0;
@@ -189,7 +189,7 @@ impl<'a> Parser<'a> {
             && GOES_ON.contains(&after.text)
             // A slash after a number may also begin a prefix length; no operator follows a prefix length.
             && (after.text != "/"
-                || self.said.is_none_or(|w| w.kind != Kind::Net)
+                || self.last_qualifiers.is_none_or(|w| w.kind != Kind::Net)
                 || names::number(self.peek_at(ahead + 2).text).is_none()
                 || GOES_ON.contains(&self.peek_at(ahead + 3).text))
     }
@@ -207,12 +207,12 @@ impl<'a> Parser<'a> {
         }
         // Both arithmetic and tests may begin with a parenthesis; arithmetic is tried first, because fewer texts are
         // arithmetic.
-        let (start, said) = (self.next, self.said);
+        let (start, last_qualifiers) = (self.next, self.last_qualifiers);
         if let Some(relation) = self.relation()? {
             let span = self.since(start);
             return Ok(self.leaf(relation, span));
         }
-        (self.next, self.said) = (start, said);
+        (self.next, self.last_qualifiers) = (start, last_qualifiers);
         if self.takes(&["("]) {
             let inner = self.deeper(Self::filter)?;
             self.expect(")")?;
@@ -247,7 +247,7 @@ impl<'a> Parser<'a> {
             _ => (),
         }
         if first.text == "len" || self.peek_at(1).text == "[" && first.is_word() {
-            return Err(first.error("it begins a number; compare it with another: `len > 100`, `tcp[13] & 7 != 0`"));
+            return Err(first.error("a number must be compared with another: `len > 100`, `tcp[13] & 7 != 0`"));
         }
         let start = self.next;
         let protocol = self.protocol_word();
@@ -262,7 +262,7 @@ impl<'a> Parser<'a> {
             return self.bare(first, protocol);
         }
         let (dir, kind) = (dir.unwrap_or(Dir::Either), kind.unwrap_or(Kind::Host));
-        self.said = Some(Qualifiers { protocol, any: self.any, dir, kind });
+        self.last_qualifiers = Some(Qualifiers { protocol, any: self.any, dir, kind });
         self.value_list()
     }
 
@@ -290,7 +290,7 @@ impl<'a> Parser<'a> {
                 first.text
             )));
         }
-        self.said = Some(Qualifiers { protocol, any: self.any, dir: Dir::Either, kind: Kind::Host });
+        self.last_qualifiers = Some(Qualifiers { protocol, any: self.any, dir: Dir::Either, kind: Kind::Host });
         Ok(self.leaf(Primitive::Protocol(name), first.span()))
     }
 
@@ -310,7 +310,7 @@ impl<'a> Parser<'a> {
             let given = t.text.replace('-', "_").to_ascii_lowercase();
             names.iter().position(|name| !name.is_empty() && *name == given).map(|i| i as u8).ok_or_else(|| {
                 let known: Vec<_> = names.iter().filter(|n| !n.is_empty()).map(|n| format!("`{n}`")).collect();
-                t.error(format!("it is no {what}; there are {}", known.join(", ")))
+                t.error(format!("not a {what}; there are {}", known.join(", ")))
             })
         };
         let only_whole = |test: FlowTest| match dir {
@@ -319,11 +319,11 @@ impl<'a> Parser<'a> {
         };
         if word.text == "state" {
             let t = self.take();
-            return only_whole(FlowTest::State(name_of(t, &flow::TCP_STATES, "state of TCP")?));
+            return only_whole(FlowTest::State(name_of(t, &flow::TCP_STATES, "TCP state")?));
         }
         if word.text == "end" {
             let t = self.take();
-            return only_whole(FlowTest::End(name_of(t, &flow::END_REASONS, "reason for a record's end")?));
+            return only_whole(FlowTest::End(name_of(t, &flow::END_REASONS, "flow end reason")?));
         }
         if word.text == "flags" {
             let any = self.takes(&["any"]) || {
@@ -335,13 +335,13 @@ impl<'a> Parser<'a> {
                 t.error(match habits::dotted_flags(t.text) {
                     Some(letters) => format!("write the letters alone: `flags {letters}`"),
                     None => {
-                        "it is no set of flags; write letters of FSRPAUEC, such as `flags SA` or `flags any RF`".into()
+                        "not a set of TCP flags; write letters of FSRPAUEC, such as `flags SA` or `flags any RF`".into()
                     }
                 })
             })?;
             return Ok(FlowTest::Flags { dir, all: !any, bits });
         }
-        let quantity = lower::quantity(word.text).ok_or_else(|| word.error("it is no quantity of flow records"))?;
+        let quantity = lower::quantity(word.text).ok_or_else(|| word.error("not a quantity of flow records"))?;
         let sign = self.take();
         let cmp = Cmp::of(sign.text)
             .ok_or_else(|| sign.error(format!("a comparison is missing; write `{} > …`", word.text)))?;
@@ -403,8 +403,12 @@ impl<'a> Parser<'a> {
     }
 
     fn value(&mut self) -> Result<Expr, FilterError> {
-        let words =
-            self.said.unwrap_or(Qualifiers { protocol: None, any: self.any, dir: Dir::Either, kind: Kind::Host });
+        let words = self.last_qualifiers.unwrap_or(Qualifiers {
+            protocol: None,
+            any: self.any,
+            dir: Dir::Either,
+            kind: Kind::Host,
+        });
         let t = self.peek();
         if t.text.is_empty() {
             return Err(t.error("a value is missing, such as `10.0.0.1` or `80`"));
@@ -415,16 +419,15 @@ impl<'a> Parser<'a> {
         }
         let test = match words.kind {
             Kind::Port => {
-                let (port, of) = port(t.text).ok_or_else(|| {
-                    t.error("it is no service that is known here; write the port's number, up to 65535")
-                })?;
+                let (port, of) =
+                    port(t.text).ok_or_else(|| t.error("unknown service; write the port number, up to 65535"))?;
                 self.ports(words, t, of, port, port)?
             }
             Kind::PortRange => {
                 let range = t.text.split_once('-').and_then(|(a, b)| Some((port(a)?, port(b)?)));
                 let one = || port(t.text).map(|p| (p, p));
                 let ((a, of), (b, and_of)) =
-                    range.or_else(one).ok_or_else(|| t.error("it is no range of ports; write `1000-2000`"))?;
+                    range.or_else(one).ok_or_else(|| t.error("not a port range; write `1000-2000`"))?;
                 self.ports(words, t, of.filter(|_| of == and_of), a.min(b), a.max(b))?
             }
             Kind::Proto => self.proto(words, t)?,
@@ -467,7 +470,7 @@ impl<'a> Parser<'a> {
                 } else if self.peek().is_word() && !is_reserved(self.peek().text) {
                     return Err(self
                         .peek()
-                        .error("it is no kind of 802.2; there are `i`, `s`, `u`, and those such as `rr` and `ui`"));
+                        .error("not an 802.2 frame type; there are `i`, `s`, `u`, and names such as `rr` and `ui`"));
                 }
                 Primitive::Llc(control)
             }
@@ -475,7 +478,7 @@ impl<'a> Parser<'a> {
                 let at = number_of(self.take())?;
                 let (sign, value) = (self.take(), number_of(self.take())?);
                 lower::byte(at, sign.text, value, word.span()).ok_or_else(|| {
-                    sign.error("behind `byte N` stands `=`, `<` or `>`; write `link[N] & M != 0` for bits")
+                    sign.error("after `byte N` write `=`, `<` or `>`; for bits write `link[N] & M != 0`")
                 })?
             }
             kind if names::isis(kind).is_some() => Primitive::IsIs(names::isis(kind).unwrap_or_default().to_vec()),

@@ -109,7 +109,7 @@ impl Parser<'_> {
             self.expect("]")?;
             let protocol = names::protocol_word(t.text)
                 .filter(|p| !matches!(*p, "ah" | "esp"))
-                .ok_or_else(|| t.error("nothing of it can be indexed"))?;
+                .ok_or_else(|| t.error("its bytes cannot be indexed"))?;
             return Ok(Some(ArithExpr::Load { protocol, index: Box::new(index), width: width as u8, span: t.span() }));
         }
         match names::value(t.text).filter(|_| !matches!(t.text, "tcp" | "udp")) {

@@ -69,14 +69,14 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn every_entry_is_a_port_and_names_that_no_other_has() {
+    fn every_entry_has_a_port_and_unique_names() {
         let mut names = BTreeSet::new();
         for entry in [BOTH, OF_TCP, OF_UDP].iter().flat_map(|t| t.split(',')) {
             let mut words = entry.split_whitespace();
             let port: u16 = words.next().and_then(|w| w.parse().ok()).unwrap_or_else(|| panic!("{entry:?}"));
             let before = names.len();
             for name in words {
-                assert!(names.insert(name), "{name} is there twice");
+                assert!(names.insert(name), "{name} occurs twice");
                 assert_eq!(find(name).map(|s| s.0), Some(port), "{name}");
             }
             assert!(names.len() > before, "{entry:?}");

@@ -7,15 +7,15 @@ pub fn refused(word: &str) -> Option<&'static str> {
             "it needs the names of hosts and their link addresses; write `ether host MAC and not host ADDRESS`"
         }
         "type" | "subtype" | "dir" | "addr1" | "addr2" | "addr3" | "addr4" | "ra" | "ta" => {
-            "it is about another link layer than Ethernet"
+            "a primitive of another link layer than Ethernet"
         }
         "lane" | "metac" | "bcc" | "oam" | "oamf4" | "oamf4ec" | "oamf4sc" | "sc" | "ilmic" | "connectmsg"
         | "metaconnect" | "vpi" | "vci" | "sio" | "opc" | "dpc" | "sls" | "fisu" | "lssu" | "lsu" | "msu" | "hopc"
-        | "hdpc" | "hsio" | "hsls" | "hfisu" | "hlssu" | "hmsu" => "it is about ATM or SS7, not Ethernet",
+        | "hdpc" | "hsio" | "hsls" | "hfisu" | "hlssu" | "hmsu" => "a primitive of ATM or SS7, not of Ethernet",
         "ifname" | "on" | "rnr" | "rulenum" | "reason" | "rset" | "ruleset" | "srnr" | "subrulenum" | "action" => {
-            "it is about the log of a firewall, not about frames"
+            "a primitive of firewall logs, not of frames"
         }
-        "radio" => "it is about another link layer than Ethernet",
+        "radio" => "a primitive of another link layer than Ethernet",
         _ => return None,
     })
 }
@@ -91,7 +91,7 @@ pub fn suggestion(word: &str) -> String {
         "dhcp" | "bootp" => "port bootps or port bootpc",
         "vxlan" => "udp port 4789",
         "gtp" => "udp port 2152 or udp port 2123",
-        "any" | "all" => return "leave the filter out to select everything".to_owned(),
+        "any" | "all" => return "omit the filter to select everything".to_owned(),
         "gre" | "ospf" | "eigrp" | "l2tp" | "rsvp" | "ipencap" => return format!("write `proto {word}`"),
         _ => "",
     };
@@ -105,7 +105,7 @@ pub fn suggestion(word: &str) -> String {
         return format!("it is the name of a port; write `port {word}`");
     }
     if crate::names::value(word).is_some() {
-        return format!("it stands for a number; write it behind a comparison, as `icmp[icmptype] == {word}`");
+        return format!("it stands for a number; write it after a comparison, as `icmp[icmptype] == {word}`");
     }
     let name = word.replace('-', "_");
     if crate::flow::TCP_STATES.contains(&&*name) {
@@ -116,6 +116,6 @@ pub fn suggestion(word: &str) -> String {
     }
     match near(word) {
         Some(near) => format!("did you mean `{near}`?"),
-        None => "it begins no test; write one such as `tcp`, `host 10.0.0.1` or `port 80`".to_owned(),
+        None => "no test begins with this word; write a test such as `tcp`, `host 10.0.0.1` or `port 80`".to_owned(),
     }
 }

@@ -17,7 +17,7 @@ impl Parser<'_> {
         low: u16,
         high: u16,
     ) -> Result<Primitive, FilterError> {
-        let said = match words.protocol {
+        let named = match words.protocol {
             None => None,
             Some("tcp") => Some(6),
             Some("udp") => Some(17),
@@ -26,14 +26,14 @@ impl Parser<'_> {
                 return Err(t.error(format!("`{other}` has no ports; write `{other} and port {}`", t.text)));
             }
         };
-        let of = match (said, of) {
-            (Some(said), Some(of)) if said != of => {
+        let of = match (named, of) {
+            (Some(named), Some(of)) if named != of => {
                 let name = if of == 6 { "tcp" } else { "udp" };
                 return Err(
                     t.error(format!("it is a service of {name}; write `{name} port {}`, or its number", t.text))
                 );
             }
-            (said, of) => said.or(of),
+            (named, of) => named.or(of),
         };
         Ok(Primitive::Ports { of, dir: words.dir, low, high })
     }
@@ -42,7 +42,7 @@ impl Parser<'_> {
         if words.dir != Dir::Either {
             return Err(t.error("a protocol has no direction; leave out `src` or `dst`"));
         }
-        let above = || names::protocol(t.text).ok_or_else(|| t.error("it is no protocol; write its number"));
+        let above = || names::protocol(t.text).ok_or_else(|| t.error("unknown protocol; write its number"));
         Ok(match words.protocol {
             None => Primitive::IpProto(None, above()?),
             Some("ip") => Primitive::IpProto(Some(Version::V4), above()?),
@@ -50,19 +50,19 @@ impl Parser<'_> {
             Some("iso") => Primitive::IsoProto(names::iso(t.text).map_or_else(above, Ok)?),
             Some("isis" | "is-is") => match names::number(t.text).map(u8::try_from) {
                 Some(Ok(kind)) => Primitive::IsIs(vec![kind]),
-                _ => return Err(t.error("it is no kind of IS-IS; write a number up to 255")),
+                _ => return Err(t.error("not an IS-IS PDU type; write a number up to 255")),
             },
             Some("ether") => {
                 let ethertype = names::ethertype(t.text)
-                    .ok_or_else(|| t.error("it is no ethertype; write a number such as `0x0806`"))?;
+                    .ok_or_else(|| t.error("not an ethertype; write a number such as `0x0806`"))?;
                 Primitive::EtherProto(ethertype)
             }
-            Some(other) => return Err(t.error(format!("`{other}` carries no protocols that a filter knows"))),
+            Some(other) => return Err(t.error(format!("`{other}` has no protocol field that a filter can test"))),
         })
     }
 
     pub(super) fn chain(&self, words: Qualifiers, t: Token<'_>) -> Result<Primitive, FilterError> {
-        let p = names::protocol(t.text).ok_or_else(|| t.error("it is no protocol; write its number"))?;
+        let p = names::protocol(t.text).ok_or_else(|| t.error("unknown protocol; write its number"))?;
         match words.protocol {
             None => Ok(Primitive::Chain(None, p)),
             Some("ip") => Ok(Primitive::Chain(Some(Version::V4), p)),
@@ -73,13 +73,13 @@ impl Parser<'_> {
 
     pub(super) fn address(&mut self, words: Qualifiers, t: Token<'_>) -> Result<Primitive, FilterError> {
         if words.protocol == Some("ether") {
-            let mac = names::mac(t.text).ok_or_else(|| t.error("it is no link address; write `00:1b:21:0a:0b:0c`"))?;
+            let mac = names::mac(t.text).ok_or_else(|| t.error("not a link address; write `00:1b:21:0a:0b:0c`"))?;
             return Ok(Primitive::Mac(words.dir, mac));
         }
         if words.protocol == Some("decnet") {
             let (area, node) = names::decnet(t.text)
                 .filter(|_| words.kind == Kind::Host)
-                .ok_or_else(|| t.error("it is no address of DECnet; write `decnet host AREA.NODE`"))?;
+                .ok_or_else(|| t.error("not a DECnet address; write `decnet host AREA.NODE`"))?;
             return Ok(Primitive::Decnet(words.dir, area, node));
         }
         let length = if self.peek().text == "/" && !self.peek().escaped {
@@ -90,7 +90,7 @@ impl Parser<'_> {
                     l.error(format!("write `net {0}/{1}` or `net {0} mask {2}`", t.text, mask.leading_ones(), l.text))
                 }
                 Some(_) => l.error(format!("write `net {} mask {}`", t.text, l.text)),
-                None => l.error("it is no prefix length; write `/8`"),
+                None => l.error("not a prefix length; write `/8`"),
             })?)
         } else {
             None
@@ -99,7 +99,7 @@ impl Parser<'_> {
             return self.address6(words, t, address.to_bits(), length);
         }
         if let (Kind::Host, Some(length)) = (words.kind, length) {
-            return Err(t.error(format!("a host has no prefix; write `net {}/{length}`", t.text)));
+            return Err(t.error(format!("a host has no prefix length; write `net {}/{length}`", t.text)));
         }
         self.address4(words, t, length)
     }
@@ -113,7 +113,7 @@ impl Parser<'_> {
     ) -> Result<Primitive, FilterError> {
         let length = length.unwrap_or(128);
         if length > 128 {
-            return Err(t.error("an address of IPv6 has 128 bits"));
+            return Err(t.error("an IPv6 address has 128 bits"));
         }
         let mask = if length == 0 { 0 } else { u128::MAX << (128 - length) };
         if address & !mask != 0 {
@@ -123,7 +123,7 @@ impl Parser<'_> {
         match words.protocol {
             None | Some("ip6") => Ok(Primitive::Host6 { dir: words.dir, address, mask }),
             Some(other) => {
-                Err(t.error(format!("`{other}` has no addresses of IPv6; write `{other} and host {}`", t.text)))
+                Err(t.error(format!("`{other}` has no IPv6 addresses; write `{other} and host {}`", t.text)))
             }
         }
     }
@@ -135,11 +135,11 @@ impl Parser<'_> {
                 let hint = if names::mac(t.text).is_some() {
                     format!("write `ether host {}`", t.text)
                 } else if services::find(t.text).is_some() {
-                    format!("it is no address; for a port write `port {}`", t.text)
+                    format!("not an address; for a port write `port {}`", t.text)
                 } else if let Some(near) = crate::unsupported::near(t.text) {
                     format!("did you mean `{near}`?")
                 } else {
-                    "it is no address; names of hosts are not looked up".to_owned()
+                    "not an address; host names are not resolved".to_owned()
                 };
                 return Err(t.error(hint));
             }
@@ -147,12 +147,12 @@ impl Parser<'_> {
         let mut mask = high_bits(written);
         if let Some(length) = length {
             if length > 32 {
-                return Err(t.error("an address of IPv4 has 32 bits"));
+                return Err(t.error("an IPv4 address has 32 bits"));
             }
             mask = high_bits(length);
         } else if self.takes(&["mask"]) {
             let m = self.take();
-            let (m, bits) = dotted(m.text).ok_or_else(|| m.error("it is no mask; write `255.255.0.0`"))?;
+            let (m, bits) = dotted(m.text).ok_or_else(|| m.error("not a mask; write `255.255.0.0`"))?;
             mask = m & high_bits(bits);
         }
         if address & !mask != 0 {
@@ -166,7 +166,7 @@ impl Parser<'_> {
             Some("arp") => host(Some(AddressProtocol::Arp)),
             Some("rarp") => host(Some(AddressProtocol::Rarp)),
             Some(other) => {
-                Err(t.error(format!("`{other}` has no addresses of IPv4; write `{other} and host {}`", t.text)))
+                Err(t.error(format!("`{other}` has no IPv4 addresses; write `{other} and host {}`", t.text)))
             }
         }
     }

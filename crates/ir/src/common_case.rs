@@ -5,7 +5,7 @@
 //!
 //! A packet belongs to a common case only if [`Facts::look`](crate::Facts::look) would yield exactly the facts that are
 //! constants here: the network header is complete, has no options and is not a fragment; the packet ends inside the
-//! frame and contains the minimal transport header; for programs that look into tunnels, no UDP port is a tunnel port.
+//! frame and contains the minimal transport header; for programs that inspect tunnels, no UDP port is a tunnel port.
 //! Each back end generates these comparisons itself.
 
 use super::{Fact, Inst, Meta, Operand};

@@ -26,7 +26,8 @@ pub struct LayerFacts {
     pub fragment: u8,
 }
 
-/// The facts of a packet. The capture source fills in the fields that it knows; [`Facts::of`] leaves these fields 0.
+/// The facts of a packet. The capture source fills in the fields for which it has values; [`Facts::of`] leaves these
+/// fields 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Facts {
@@ -225,13 +226,13 @@ mod tests {
     use wire::build::Frame;
 
     #[test]
-    fn what_the_walk_would_look_into_is_looked_into() {
-        let looked_into = |src, dst| {
+    fn udp_with_a_tunnel_port_may_be_a_tunnel() {
+        let may_be = |src, dst| {
             let mut bytes = [0; 60];
             let frame = Frame::udp4([10, 0, 0, 1], src, [10, 0, 0, 2], dst).fill(&mut bytes);
             may_be_tunnel(frame, &Facts::of(frame, 60, wire::link::ETHERNET).outer)
         };
-        let ports = (1..=u16::MAX).filter(|p| looked_into(*p, 1) || looked_into(1, *p));
+        let ports = (1..=u16::MAX).filter(|p| may_be(*p, 1) || may_be(1, *p));
         assert_eq!(ports.collect::<Vec<_>>(), TUNNEL_PORTS);
     }
 }

@@ -261,7 +261,7 @@ mod tests {
     use base::Prng;
 
     #[test]
-    fn what_was_remembered_is_held_or_was_forgotten_for_a_reason_that_is_counted() {
+    fn stored_datagrams_are_held_or_counted_as_removed() {
         let mut prng = Prng::new(7);
         let datagrams = FragmentTracker::new(1);
         let mut now = 0;
@@ -275,7 +275,7 @@ mod tests {
         let counts = datagrams.counts();
         let held = |shard: &Mutex<Shard>| lock(shard).buckets.as_flattened().iter().filter(|e| e.number != 0).count();
         assert_eq!(counts.held(), datagrams.shards.iter().map(held).sum::<usize>() as u64, "{counts:?}");
-        let Counts { datagrams: all, matched: followed, orphaned, evicted: displaced, expired, replaced } = counts;
-        assert!([all, followed, orphaned, displaced, expired, replaced].iter().all(|n| *n > 1000), "{counts:?}");
+        let Counts { datagrams: all, matched, orphaned, evicted, expired, replaced } = counts;
+        assert!([all, matched, orphaned, evicted, expired, replaced].iter().all(|n| *n > 1000), "{counts:?}");
     }
 }

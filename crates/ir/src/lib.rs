@@ -432,8 +432,8 @@ impl std::fmt::Display for LinkMismatch {
         let (made_for, link) = (link(self.made_for), link(self.link_type));
         write!(
             f,
-            "the filter {:?} looks where {made_for} has its headers, and these frames are {link}; \
-                   write it in words of the language, such as `tcp` and `port 80`, which know all links",
+            "the filter {:?} was compiled for frames of type {made_for}, and these frames are {link}; \
+                   use functions of the language, such as `tcp` and `port 80`, which apply to every link type",
             self.filter
         )
     }

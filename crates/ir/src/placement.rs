@@ -54,7 +54,7 @@ pub fn placement(program: &Program) -> Vec<Placement> {
                 Placement::Kernel { undecided: study.undecided(program, stage) }
             }
             (_, Some(why)) => Placement::User(why),
-            (_, None) => Placement::User("behind a stage in user space".into()),
+            (_, None) => Placement::User("after a stage in user space".into()),
         })
         .collect()
 }
@@ -101,9 +101,9 @@ impl Obstacle {
     /// The reason to report for a stage that always reaches the operation.
     const fn why(self) -> &'static str {
         match self {
-            Self::Copy => "copies the packet, and the kernel gives each packet one fate",
+            Self::Copy => "copies the packet, and in the kernel each packet has one outcome",
             Self::Log => "writes a log",
-            Self::Local => "asks what only the worker in user space knows",
+            Self::Local => "reads a value that only the worker in user space has",
         }
     }
 
@@ -112,7 +112,7 @@ impl Obstacle {
         match self {
             Self::Copy => "packets that are copied",
             Self::Log => "packets that are logged",
-            Self::Local => "packets that are asked for what only the worker knows",
+            Self::Local => "packets for which a value of the worker is read",
         }
     }
 }
@@ -139,7 +139,7 @@ impl KernelPrefix {
     pub fn of(program: &Program, stages: usize) -> Result<Self, String> {
         let study = Self::of_some(program, stages)?;
         for stage in 0..stages {
-            study.lets_some_through(program, stage)?;
+            study.decides_some_packets(program, stage)?;
         }
         let cut = study.reached.len();
         let both = program.maps_of(0..cut) & program.maps_of(cut..program.blocks.len());
@@ -167,7 +167,7 @@ impl KernelPrefix {
             let len = stops[at].map_or(block.code.len(), |s| s.0);
             let acts = acted[at] || block.code[..len].iter().any(|i| program.acts(i));
             match stops[at] {
-                Some((_, what)) if acts => return Err(format!("{} after something was counted or kept", what.why())),
+                Some((_, what)) if acts => return Err(format!("{} after a counter or a map was changed", what.why())),
                 Some(_) => (),
                 None => block.end.targets().map(|t| t.0 as usize).filter(|t| *t < cut).for_each(|t| {
                     reached[t] = true;
@@ -178,7 +178,7 @@ impl KernelPrefix {
         Ok(Self { stops, reached })
     }
 
-    fn lets_some_through(&self, program: &Program, stage: usize) -> Result<(), String> {
+    fn decides_some_packets(&self, program: &Program, stage: usize) -> Result<(), String> {
         let blocks = program.blocks_of(stage);
         let end = blocks.end;
         let mut why = None;
@@ -200,7 +200,7 @@ impl KernelPrefix {
             all.push("packets that may be tunnels");
         }
         if program.effects_of(stage).has(Effect::Datagram) {
-            all.push("fragments, whose datagrams are remembered there");
+            all.push("fragments, which user space tracks");
         }
         for at in program.blocks_of(stage).filter(|b| self.reached[*b]) {
             if let Some((_, what)) = self.stops[at]

@@ -145,7 +145,7 @@ type Comparison = (u8, Value, Value);
 struct KnownValues {
     registers: Vec<Value>,
     record: [Value; 6],
-    answers: BTreeMap<Comparison, bool>,
+    results: BTreeMap<Comparison, bool>,
     numbers: BTreeMap<Value, u64>,
     proven: BTreeMap<Option<Value>, u32>,
 }
@@ -168,12 +168,12 @@ impl Pass {
             record = record.map(|_| self.unknown());
         }
         let registers = vec![zero; registers.into()];
-        let (answers, numbers, mut promised): (_, _, BTreeMap<_, _>) = Default::default();
+        let (results, numbers, mut proven): (_, _, BTreeMap<_, _>) = Default::default();
         if let Some(plain) = plain {
-            promised.insert(None, plain.captured());
+            proven.insert(None, plain.captured());
             self.protocol = Some(self.values.of(Expr::Load(None, plain.protocol(), 1)));
         }
-        KnownValues { registers, record, answers, numbers, proven: promised }
+        KnownValues { registers, record, results, numbers, proven }
     }
 
     fn unknown(&mut self) -> Value {
@@ -191,7 +191,7 @@ impl Pass {
                 *a = *joined.entry((*a, *b)).or_insert_with(|| self.unknown());
             }
         }
-        known.answers.retain(|q, answer| other.answers.get(q) == Some(answer));
+        known.results.retain(|q, result| other.results.get(q) == Some(result));
         known.numbers.retain(|v, n| other.numbers.get(v) == Some(n));
         known.proven.retain(|base, end| match other.proven.get(base) {
             Some(theirs) => {
@@ -235,8 +235,8 @@ impl Pass {
             Inst::Is { cmp, a, b, .. } => {
                 let (x, y) = (of(a), self.operand(*b, known));
                 *b = self.plain(*b, known);
-                match self.answer(*cmp, x, y, known) {
-                    Some(answer) => self.values.of(Expr::Const(answer.into())),
+                match self.result(*cmp, x, y, known) {
+                    Some(result) => self.values.of(Expr::Const(result.into())),
                     None => self.values.of(Expr::Is(*cmp, x, y)),
                 }
             }
@@ -310,8 +310,8 @@ impl Pass {
             End::Jump(to) => (end, vec![(to.0 as usize, known)]),
             End::If { cmp, a, b, yes, no } => {
                 let (x, y) = (known.registers[usize::from(a.0)], self.operand(b, &known));
-                if let Some(answer) = self.answer(cmp, x, y, &known) {
-                    let to = if answer { yes } else { no };
+                if let Some(result) = self.result(cmp, x, y, &known) {
+                    let to = if result { yes } else { no };
                     return (End::Jump(to), vec![(to.0 as usize, known)]);
                 }
                 let b = self.plain(b, &known);
@@ -340,12 +340,12 @@ impl Pass {
 
     /// The comparison in normal form, and true if its result is negated. A comparison of a truth value with 0 or 1
     /// reduces to the comparison that produced the truth value.
-    fn question(&self, cmp: Cmp, a: Value, b: Value) -> (Comparison, bool) {
+    fn normal_form(&self, cmp: Cmp, a: Value, b: Value) -> (Comparison, bool) {
         if let (Expr::Is(inner, x, y), Some(n @ (0 | 1)), Cmp::Eq | Cmp::Ne) =
             (self.values.exprs[a as usize], self.values.constant(b), cmp)
         {
-            let (question, turned) = self.question(inner, x, y);
-            return (question, turned ^ ((n == 0) == (cmp == Cmp::Eq)));
+            let (comparison, turned) = self.normal_form(inner, x, y);
+            return (comparison, turned ^ ((n == 0) == (cmp == Cmp::Eq)));
         }
         match cmp {
             Cmp::Eq => ((0, a.min(b), a.max(b)), false),
@@ -359,7 +359,7 @@ impl Pass {
         }
     }
 
-    fn answer(&self, cmp: Cmp, a: Value, b: Value, known: &KnownValues) -> Option<bool> {
+    fn result(&self, cmp: Cmp, a: Value, b: Value, known: &KnownValues) -> Option<bool> {
         let number = |v: Value| self.values.constant(v).or_else(|| known.numbers.get(&v).copied());
         if let (Some(a), Some(b)) = (number(a), number(b)) {
             return Some(cmp.holds(a, b));
@@ -370,23 +370,23 @@ impl Pass {
                 return Some(one);
             }
         }
-        let (question, turned) = self.question(cmp, a, b);
-        known.answers.get(&question).map(|answer| answer ^ turned)
+        let (comparison, turned) = self.normal_form(cmp, a, b);
+        known.results.get(&comparison).map(|result| result ^ turned)
     }
 
     fn learn(&self, cmp: Cmp, a: Value, b: Value, holds: bool, known: &mut KnownValues) {
-        let (question, turned) = self.question(cmp, a, b);
-        let answer = holds ^ turned;
-        known.answers.insert(question, answer);
-        let (kind, x, y) = question;
-        if kind == 0 && answer {
+        let (comparison, turned) = self.normal_form(cmp, a, b);
+        let result = holds ^ turned;
+        known.results.insert(comparison, result);
+        let (kind, x, y) = comparison;
+        if kind == 0 && result {
             for (value, other) in [(x, y), (y, x)] {
                 if let Some(n) = self.values.constant(other) {
                     known.numbers.insert(value, n);
                 }
             }
         }
-        if let (0, false, Some(protocol)) = (kind, answer, self.protocol) {
+        if let (0, false, Some(protocol)) = (kind, result, self.protocol) {
             let other = if x == protocol { y } else { x };
             let is_not = self.values.constant(other).filter(|_| x == protocol || y == protocol);
             let [one, another] = CommonCase::PROTOCOLS;
@@ -408,7 +408,7 @@ mod tests {
         program.blocks.iter().filter(|b| matches!(b.end, End::If { .. } | End::Fits { .. })).count()
     }
 
-    fn ask(b: &mut Builder, fact: Fact, value: u64) {
+    fn require_fact(b: &mut Builder, fact: Fact, value: u64) {
         let (end, no) = (b.label(), b.label());
         let r = b.fact(Layer::Outer, fact);
         b.require(r, Cmp::Eq, value, no);
@@ -423,20 +423,20 @@ mod tests {
     }
 
     #[test]
-    fn what_a_stage_proved_the_next_one_need_not_ask() {
+    fn a_test_proved_by_an_earlier_stage_is_removed() {
         let mut b = Builder::default();
         for _ in 0..3 {
             b.stage("family");
-            ask(&mut b, Fact::Family, 4);
+            require_fact(&mut b, Fact::Family, 4);
         }
         b.stage("another");
-        ask(&mut b, Fact::Family, 6);
+        require_fact(&mut b, Fact::Family, 6);
         let program = b.finish();
         assert_eq!((branches(&program), branches(&program.simplified(Start::Fresh))), (8, 2));
     }
 
     #[test]
-    fn what_only_one_way_proved_is_asked_again() {
+    fn a_test_proved_on_only_one_path_is_kept() {
         let mut b = Builder::default();
         let (no, both) = (b.label(), b.label());
         let r = b.fact(Layer::Outer, Fact::Protocol);
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn a_test_that_was_kept_as_a_number_is_the_same_test() {
+    fn a_stored_truth_value_is_the_same_comparison() {
         let mut b = Builder::default();
         let (r, no) = (b.fact(Layer::Outer, Fact::Protocol), b.label());
         b.require(r, Cmp::Lt, 17, no);

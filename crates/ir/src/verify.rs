@@ -340,24 +340,24 @@ impl fmt::Display for VerifyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Empty => f.write_str("the program has no block"),
-            Self::TooMany { what, have, most } => write!(f, "{have} {what}, at most {most} are possible"),
+            Self::TooMany { what, have, most } => write!(f, "{have} {what}; at most {most} are possible"),
             Self::Jump { block, to } => write!(f, "b{block} leads to b{to}, which is not a later block"),
             Self::Undefined { block, reg } => {
-                write!(f, "b{block} reads r{}, which is not written on every way there", reg.0)
+                write!(f, "b{block} reads r{}, which is not written on every path to it", reg.0)
             }
             Self::Register { block, reg } => {
-                write!(f, "b{block} names r{}, which the program does not announce", reg.0)
+                write!(f, "b{block} uses r{}, which is not among the declared registers", reg.0)
             }
             Self::Unguarded { block, base, need, have } => {
                 let base = base.map_or_else(|| "the frame's start".to_owned(), |r| format!("r{}", r.0));
-                write!(f, "b{block} loads up to byte {need} behind {base}, of which {have} are promised")
+                write!(f, "b{block} loads up to byte {need} after {base}, but only {have} bytes were tested")
             }
-            Self::Width { block, width } => write!(f, "b{block} loads {width} bytes at once, 1 to 8 are possible"),
+            Self::Width { block, width } => write!(f, "b{block} loads {width} bytes at once; 1 to 8 are possible"),
             Self::Missing { block, table, index } => {
-                write!(f, "b{block} names entry {index} of {table}, which is not there")
+                write!(f, "b{block} refers to entry {index} of {table}, which does not exist")
             }
             Self::KeyWords { block, map, have, need } => {
-                write!(f, "b{block} asks map {map} with a key of {have} words, it has {need}")
+                write!(f, "b{block} uses a key of {have} words for map {map}, which declares {need}")
             }
             Self::Map { map, why } => write!(f, "map {map}: {why}"),
             Self::Value { block, var, value } => write!(f, "b{block} sets {var:?} to {value}"),

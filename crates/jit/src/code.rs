@@ -68,12 +68,12 @@ impl Code {
     /// Announces to the tables the keys that the evaluation of these packets will look up.
     ///
     /// # Safety
-    /// As for [`Code::judge`], except that nothing is written.
+    /// As for [`Code::evaluate`], except that nothing is written.
     pub unsafe fn prefetch(&self, context: &mut Context, packets: &mut [Packet<'_>], first: usize) {
-        if let Some(scout) = self.functions[Task::Prefetch as usize] {
+        if let Some(prefetch) = self.functions[Task::Prefetch as usize] {
             let (count, first) = (packets.len() as u64, first as u64);
             // SAFETY: guaranteed by the caller; this function writes no verdict.
-            unsafe { scout(context, packets.as_mut_ptr().cast(), std::ptr::null_mut(), count, first) };
+            unsafe { prefetch(context, packets.as_mut_ptr().cast(), std::ptr::null_mut(), count, first) };
         }
     }
 
@@ -84,7 +84,7 @@ impl Code {
     /// The context has one table for each map of the program, in the order of the maps and made for them; its counters
     /// number [`::ir::COUNTERS`]; its lists of actions and traces and its fragment tracking exist. Nothing else
     /// uses any of them during the call, except that other workers may share the fragment tracking.
-    pub unsafe fn judge(
+    pub unsafe fn evaluate(
         &self,
         task: Task,
         context: &mut Context,
@@ -93,9 +93,11 @@ impl Code {
         first: usize,
     ) {
         let count = packets.len().min(verdicts.len()) as u64;
-        if let Some(judge) = self.functions[task as usize] {
+        if let Some(evaluate) = self.functions[task as usize] {
             // SAFETY: the code reads `count` packets and writes as many verdicts; the caller guarantees the rest.
-            unsafe { judge(context, packets.as_mut_ptr().cast(), verdicts.as_mut_ptr().cast(), count, first as u64) };
+            unsafe {
+                evaluate(context, packets.as_mut_ptr().cast(), verdicts.as_mut_ptr().cast(), count, first as u64)
+            };
         }
     }
 

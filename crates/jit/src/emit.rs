@@ -4,9 +4,9 @@
 //! ```text
 //! entry:  end = packets + count · size
 //! head:   packet == end → return, else a fresh record              registers and record are SSA variables
-//! tests:  is it plain? → b0 of the program for such packets        `emit/common_case.rs`
-//! look:   are its headers known? else find them → b0 of the whole program
-//! b0 … bn a program's, one for one                                 once for each form
+//! tests:  common case? → b0 of the program for this case           `emit/common_case.rs`
+//! look:   parse the headers, unless they are parsed → b0 of the whole program
+//! b0 … bn the blocks of the program                                once for each form
 //! exit:   record → verdict; next packet → head                     once for each form
 //! ```
 //! The *tests* recognise packets of a common case, for which a smaller program runs; *b0 … bn* are the blocks of a
@@ -243,14 +243,14 @@ impl Emitter<'_> {
     }
 
     /// Emits a call of the header parser, for packets that are not yet parsed to this depth.
-    fn look(&mut self, sight: ParseDepth) -> Result<(), Refusal> {
+    fn look(&mut self, depth: ParseDepth) -> Result<(), Refusal> {
         let [look, known] = [(); 2].map(|()| self.b.create_block());
         let far = self.b.ins().load(I16, FOUND, self.here, at::KNOWN as i32);
-        let enough = self.b.ins().icmp_imm_s(IntCC::UnsignedGreaterThanOrEqual, far, sight as i64);
+        let enough = self.b.ins().icmp_imm_s(IntCC::UnsignedGreaterThanOrEqual, far, depth as i64);
         self.b.ins().brif(enough, known, &[], look, &[]);
         self.on_in(look);
-        let sight = self.number(sight as u64);
-        self.call(HostCall::ParseDepth, 0, &[self.here, sight])?;
+        let depth = self.number(depth as u64);
+        self.call(HostCall::ParseDepth, 0, &[self.here, depth])?;
         self.b.ins().jump(known, &[]);
         self.on_in(known);
         Ok(())
@@ -504,7 +504,7 @@ impl Emitter<'_> {
         };
         let call = self.b.ins().call(function, arguments);
         match self.b.inst_results(call).first() {
-            Some(answer) => Ok(*answer),
+            Some(value) => Ok(*value),
             None => Ok(self.number(0)),
         }
     }
@@ -543,9 +543,9 @@ impl Emitter<'_> {
 
 fn signature(module: &dyn Module, host: HostCall) -> ir::Signature {
     let mut signature = module.make_signature();
-    let (arguments, answers) = host.shape();
+    let (arguments, returns_value) = host.shape();
     signature.params.extend(arguments.iter().map(|bits| ir::AbiParam::new(if *bits == 32 { I32 } else { I64 })));
-    if answers {
+    if returns_value {
         signature.returns.push(ir::AbiParam::new(I64));
     }
     signature

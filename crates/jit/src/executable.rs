@@ -51,7 +51,7 @@ impl Native {
     /// delivers the next chunk, and the displaced slots of that next chunk are prefetched.
     ///
     /// # Safety
-    /// As for [`Code::judge`]; `tables` are those of the context.
+    /// As for [`Code::evaluate`]; `tables` are those of the context.
     unsafe fn evaluate_far(
         &self,
         context: &mut Context,
@@ -62,22 +62,22 @@ impl Native {
         let count = packets.len();
         // SAFETY: guaranteed by the caller; no code that uses the tables runs now.
         let all = |what: fn(&mut Table)| tables.iter().for_each(|t| what(unsafe { &mut **t }));
-        let scout = |context: &mut Context, packets: &mut [Packet<'_>], from: usize| {
+        let prefetch_chunk = |context: &mut Context, packets: &mut [Packet<'_>], from: usize| {
             let chunk = from.min(count)..(from + CHUNK).min(count);
             // SAFETY: guaranteed by the caller.
             unsafe { self.code.prefetch(context, &mut packets[chunk], from) };
             all(Table::fetch);
         };
-        scout(context, packets, 0);
+        prefetch_chunk(context, packets, 0);
         all(Table::follow);
-        scout(context, packets, CHUNK);
+        prefetch_chunk(context, packets, CHUNK);
         for from in (0..count).step_by(CHUNK) {
             all(Table::follow);
-            scout(context, packets, from + 2 * CHUNK);
+            prefetch_chunk(context, packets, from + 2 * CHUNK);
             let chunk = from..(from + CHUNK).min(count);
             let (packets, verdicts) = (&mut packets[chunk.clone()], &mut verdicts[chunk]);
             // SAFETY: guaranteed by the caller.
-            unsafe { self.code.judge(Task::Evaluate, context, packets, verdicts, from) };
+            unsafe { self.code.evaluate(Task::Evaluate, context, packets, verdicts, from) };
         }
     }
 }
@@ -100,7 +100,7 @@ impl Executable {
     /// compile time.
     ///
     /// # Errors
-    /// The reason why the program cannot run natively, as a text that tells the user what to do. Unless the program is
+    /// The reason why the program cannot run natively, as a text with advice for the user. Unless the program is
     /// invalid, it can run [`interpreted`](Self::interpreted).
     pub fn native(program: Program, clock: impl Fn() -> Duration) -> Result<Self, Refusal> {
         Self::compiled(program, None, clock)
@@ -152,11 +152,11 @@ impl Executable {
 
     fn new(program: Program, rest: Option<Program>, native: Option<Native>) -> Self {
         // Specialisations may need less parsing than the original program.
-        let sight = match &native {
+        let depth = match &native {
             Some(native) => native.forms.iter().map(|form| form.parse_depth).max(),
             None => std::iter::once(&program).chain(&rest).map(ParseDepth::of).max(),
         };
-        Self { shared: Arc::new(Shared { program, rest, parse_depth: sight.unwrap_or_default(), native }) }
+        Self { shared: Arc::new(Shared { program, rest, parse_depth: depth.unwrap_or_default(), native }) }
     }
 
     /// The program in the IR.
@@ -209,7 +209,7 @@ impl Executable {
                 ..ProgramState::of(program, hash_key)
             }))
         };
-        Ok(Worker { judge: self.clone(), state, datagrams, acts: Vec::new(), traces: Vec::new(), sequence: 0 })
+        Ok(Worker { executable: self.clone(), state, datagrams, acts: Vec::new(), traces: Vec::new(), sequence: 0 })
     }
 }
 
@@ -224,7 +224,7 @@ fn rest(program: &Program, stages: Option<usize>) -> Result<Option<Program>, Ref
 /// The worker of one core: evaluates batches of packets and keeps the program's state.
 #[derive(Debug)]
 pub struct Worker {
-    judge: Executable,
+    executable: Executable,
     state: State,
     /// The state of an interpreted worker contains the same reference.
     datagrams: Arc<FragmentTracker>,
@@ -236,10 +236,7 @@ pub struct Worker {
 #[derive(Debug)]
 enum State {
     Native {
-        #[expect(
-            clippy::vec_box,
-            reason = "the code is given their addresses, and a swap moves them from list to list"
-        )]
+        #[expect(clippy::vec_box, reason = "the code holds their addresses, and a swap moves the boxes between lists")]
         tables: Vec<Box<Table>>,
         counters: Box<[u64; COUNTERS as usize]>,
         hash_key: u64,
@@ -265,7 +262,7 @@ impl Worker {
     /// If `packets` and `verdicts` differ in length, or if the executable was compiled without stages that run
     /// elsewhere.
     pub fn resume(&mut self, packets: &mut [Packet<'_>], verdicts: &mut [Verdict]) {
-        assert!(self.judge.shared.rest.is_some(), "a judge that goes on");
+        assert!(self.executable.shared.rest.is_some(), "the executable was not compiled for `resume`");
         self.run(Task::Resume, packets, verdicts);
     }
 
@@ -273,7 +270,7 @@ impl Worker {
         assert_eq!(packets.len(), verdicts.len(), "one verdict for each packet");
         self.acts.clear();
         self.traces.clear();
-        let shared = &*self.judge.shared;
+        let shared = &*self.executable.shared;
         let sequence = self.sequence;
         self.sequence += packets.len() as u64;
         match (&mut self.state, &shared.native) {
@@ -302,7 +299,7 @@ impl Worker {
                     if far && task == Task::Evaluate && native.code.has_prefetch() {
                         native.evaluate_far(&mut context, &tables, packets, verdicts);
                     } else {
-                        native.code.judge(task, &mut context, packets, verdicts, 0);
+                        native.code.evaluate(task, &mut context, packets, verdicts, 0);
                     }
                 }
             }
@@ -319,7 +316,7 @@ impl Worker {
                     self.traces.extend(outcome.traces);
                 }
             }
-            (State::Native { .. }, None) => unreachable!("a worker's state is that of its judge"),
+            (State::Native { .. }, None) => unreachable!("a worker's state matches its executable"),
         }
     }
 
@@ -365,7 +362,7 @@ impl Worker {
             State::Native { tables, .. } => tables.iter().map(|t| t.len()).collect(),
             State::Interpreted(memory) => memory.tables.iter().map(|t| t.len()).collect(),
         };
-        let maps = self.judge.shared.program.maps.iter();
+        let maps = self.executable.shared.program.maps.iter();
         maps.zip(used).zip(self.refused()).map(|((map, used), refused)| (map, used as u64, refused))
     }
 
@@ -384,7 +381,7 @@ impl Worker {
 
     /// The executable of this worker.
     pub const fn of(&self) -> &Executable {
-        &self.judge
+        &self.executable
     }
 
     /// Takes over the state of the previous program's worker: the counters, the packet sequence number, the fragment
@@ -395,7 +392,7 @@ impl Worker {
     pub fn transfer_state(&mut self, before: &mut Self) {
         self.sequence = before.sequence;
         self.follow(Arc::clone(&before.datagrams));
-        let (ours, theirs) = (&self.judge.shared.program.maps, &before.judge.shared.program.maps);
+        let (ours, theirs) = (&self.executable.shared.program.maps, &before.executable.shared.program.maps);
         let same = |a: &Map, b: &Map| {
             (&a.name, a.key, a.words, a.capacity, a.expiry) == (&b.name, b.key, b.words, b.capacity, b.expiry)
         };

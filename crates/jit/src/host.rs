@@ -82,10 +82,10 @@ pub(crate) unsafe extern "C" fn member(set: *const Set, hi: u64, lo: u64) -> u64
 }
 
 /// Parses the headers of a packet.
-pub(crate) unsafe extern "C" fn look(packet: *mut Packet<'_>, sight: u64) {
+pub(crate) unsafe extern "C" fn look(packet: *mut Packet<'_>, depth: u64) {
     // SAFETY: one of the packets that the code was called with, which no other code uses meanwhile.
     let packet = unsafe { &mut *packet };
-    packet.look(if sight == ParseDepth::Inner as u64 { ParseDepth::Inner } else { ParseDepth::Outer });
+    packet.look(if depth == ParseDepth::Inner as u64 { ParseDepth::Inner } else { ParseDepth::Outer });
 }
 
 /// The value that is stored for the datagram of a packet: for steering, or the ports.
@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_action_survives_as_a_number() {
+    fn actions_round_trip_through_their_code() {
         let logs = [Log::Message(7), Log::Message(u16::MAX), Log::Packet, Log::Buffer, Log::Trace].map(Action::Log);
         for a in logs.into_iter().chain([0, 9, u16::MAX].map(Action::Forward)) {
             assert_eq!(action(code(a)), a);

@@ -77,7 +77,7 @@ impl Matcher {
     /// # Panics
     /// If `matched` and `frames` differ in length.
     pub fn matches(&self, frames: &[Frame<'_>], matched: &mut [u8]) {
-        assert_eq!(frames.len(), matched.len(), "one answer for each frame");
+        assert_eq!(frames.len(), matched.len(), "one result for each frame");
         self.code.matches(frames, matched);
     }
 }
@@ -86,14 +86,14 @@ impl Matcher {
 /// if the instruction is allowed.
 fn more_than_bytes(inst: &Inst) -> Option<&'static str> {
     match inst {
-        _ if ParseDepth::of_inst(inst) != ParseDepth::Bytes => Some("asks for headers that were found"),
+        _ if ParseDepth::of_inst(inst) != ParseDepth::Bytes => Some("reads results of the header parser"),
         Inst::Meta { meta: Meta::WireLen | Meta::CapLen, .. } => None,
-        Inst::Meta { .. } => Some("asks what the source knows"),
+        Inst::Meta { .. } => Some("reads facts from the capture source"),
         Inst::Has { .. } | Inst::MapGet { .. } | Inst::MapPut { .. } | Inst::MapAdd { .. } | Inst::MapDelete { .. } => {
-            Some("remembers")
+            Some("uses flow maps")
         }
         Inst::Count { .. } | Inst::Forward { .. } | Inst::Kernel | Inst::Log(_) => Some("has effects"),
-        Inst::Get { var: ::ir::Var::Mark, .. } => Some("asks for the mark"),
+        Inst::Get { var: ::ir::Var::Mark, .. } => Some("reads the mark"),
         _ => None,
     }
 }

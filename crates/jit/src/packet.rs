@@ -75,7 +75,7 @@ impl<'a> Packet<'a> {
 
     /// A packet with complete facts.
     #[inline]
-    pub fn seen(bytes: &'a [u8], facts: Facts) -> Self {
+    pub fn with_facts(bytes: &'a [u8], facts: Facts) -> Self {
         Self { known: ParseDepth::Inner, ..Self::new(bytes, 0, facts) }
     }
 
@@ -88,16 +88,16 @@ impl<'a> Packet<'a> {
 
     /// Parses the headers to this depth, unless that was done before.
     #[inline]
-    pub(crate) fn look(&mut self, sight: ParseDepth) {
-        if self.known < sight {
-            self.find(sight);
+    pub(crate) fn look(&mut self, depth: ParseDepth) {
+        if self.known < depth {
+            self.find(depth);
         }
     }
 
     #[inline]
-    fn find(&mut self, sight: ParseDepth) {
-        self.facts.look(self.bytes(), self.link_type, sight == ParseDepth::Inner);
-        self.known = sight;
+    fn find(&mut self, depth: ParseDepth) {
+        self.facts.look(self.bytes(), self.link_type, depth == ParseDepth::Inner);
+        self.known = depth;
     }
 }
 

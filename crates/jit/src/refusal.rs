@@ -57,12 +57,14 @@ impl From<ModuleError> for Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unfit(e) => write!(f, "the program is not fit to run: {e}"),
+            Self::Unfit(e) => write!(f, "the program failed verification: {e}"),
             Self::Host(why) => write!(f, "no native code for this processor ({why}); the program can be interpreted"),
             Self::Memory(why) => {
                 write!(f, "no executable memory ({why}); the program can be interpreted")
             }
-            Self::NoFilter(what) => write!(f, "the program {what}, so it is no filter over bytes; make it a judge"),
+            Self::NoFilter(what) => {
+                write!(f, "the program {what}, so it is not a filter over packet bytes; compile it as an executable")
+            }
             Self::TooLarge => f.write_str("the program is too large for native code; it can be interpreted"),
             Self::Map { name, capacity, error } => {
                 write!(f, "map {name:?}: no memory for {capacity} entries ({error}); make it smaller")

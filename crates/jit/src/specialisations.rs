@@ -25,13 +25,13 @@ impl Specialisations {
     /// The specialisations of a verified program.
     pub fn of(program: &Program, start: Start) -> Self {
         let whole = program.simplified(start);
-        let sight = ParseDepth::of(&whole);
+        let depth = ParseDepth::of(&whole);
         let size = whole.blocks.iter().map(|b| b.code.len() + 1).sum::<usize>();
-        let shapes = if sight == ParseDepth::Bytes || size > MAX_INSTRUCTIONS { &[][..] } else { &CommonCase::ALL };
+        let shapes = if depth == ParseDepth::Bytes || size > MAX_INSTRUCTIONS { &[][..] } else { &CommonCase::ALL };
         // The specialisations use the sets and maps of the whole program.
         let of = |shape: CommonCase| Program { sets: vec![], maps: vec![], ..program.simplified_for(shape, start) };
         let plain = shapes.iter().map(|shape| (*shape, of(*shape))).collect();
-        Self { whole, common_case: plain, parse_depth: sight }
+        Self { whole, common_case: plain, parse_depth: depth }
     }
 }
 
@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn where_all_is_known_nothing_is_asked() {
+    fn a_program_of_known_facts_has_no_branches() {
         let program = lang::compile("main = ip >-> steer_flow").expect("a program").program;
         let form = Specialisations::of(&program, Start::Fresh);
         assert_eq!(branches(&form.common_case[0].1, 0), 0, "{}", form.common_case[0].1);
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_tcp_is_udp() {
+    fn in_a_common_case_a_protocol_other_than_tcp_is_udp() {
         let mut b = Builder::default();
         let (protocol, tcp) = (b.fact(Layer::Inner, Fact::Protocol), b.label());
         b.require(protocol, Cmp::Ne, 6, tcp);
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_looks_at_bytes_alone_has_one_form() {
+    fn a_program_without_facts_has_no_common_case() {
         let program = lang::packet_filter::program(&filter::LinkFilter::parse("tcp port 80", 1).expect("a filter"))
             .expect("no loop");
         assert!(Specialisations::of(&program, Start::Fresh).common_case.is_empty());

@@ -422,8 +422,8 @@ mod tests {
     }
 
     #[test]
-    fn a_random_walk_holds_what_the_reference_holds() {
-        let seed = testkit::seed("a_random_walk_holds_what_the_reference_holds");
+    fn a_random_walk_agrees_with_the_reference() {
+        let seed = testkit::seed("a_random_walk_agrees_with_the_reference");
         for expiry in [Expiry::Never, Expiry::Idle(50), Expiry::Lifetime(50), Expiry::Idle(0)] {
             walk::<1>(seed, 1, expiry, 4);
             walk::<1>(seed, 7, expiry, 40);
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_under_a_flood_looks_at_each_entry_once_per_timeout() {
+    fn a_full_table_visits_each_entry_once_per_timeout() {
         let capacity = 1000;
         let mut table = Table::new(&map(1, capacity, Expiry::Idle(1_000_000)), 1).expect("a small table");
         (0..u64::from(capacity)).for_each(|k| table.put(&[k], k, k));
@@ -443,13 +443,13 @@ mod tests {
             table.put(&[1_000_000 + k], 0, 2000);
         }
         assert_eq!((table.len(), table.refused()), (1000, 100_000));
-        assert_eq!(table.oldest.len(), 1000, "nothing was old enough to be looked at");
+        assert_eq!(table.oldest.len(), 1000, "no note had expired, so no entry was visited");
         table.put(&[7_000_000], 0, 1_000_500);
-        assert_eq!(table.len(), 1001 - 500, "those of the first 500 ns are gone");
+        assert_eq!(table.len(), 1001 - 500, "the entries of the first 500 ns have expired");
     }
 
     #[test]
-    fn keys_that_share_a_home_are_told_apart_and_move_back() {
+    fn keys_with_the_same_home_slot_are_distinguished_and_move_back() {
         let mut table = Table::new(&map(1, 64, Expiry::Never), 3).expect("a small table");
         let home = table.home(table.tag(&[0]));
         let same: Vec<u64> = (0..100_000).filter(|k| table.home(table.tag(&[*k])) == home).take(20).collect();

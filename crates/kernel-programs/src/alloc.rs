@@ -53,7 +53,7 @@ const BETWEEN_CALLS: [R; 3] = [R::R3, R::R4, R::R5];
 impl Allocation {
     /// Allocates the values of the reachable blocks, each up to its stop. `calls` is true for instructions that call a
     /// kernel helper.
-    pub fn of(program: &Program, study: &KernelPrefix, calls: impl Fn(&Inst) -> bool) -> Self {
+    pub fn of(program: &Program, prefix: &KernelPrefix, calls: impl Fn(&Inst) -> bool) -> Self {
         let registers = usize::from(program.registers);
         let constants = constants(program);
         let mut intervals: Vec<Option<Interval>> = vec![None; 2 * registers];
@@ -63,8 +63,8 @@ impl Allocation {
             let i = intervals[what].get_or_insert(Interval { what, from: place, to: place, over_call: false });
             i.to = place;
         };
-        for (at, block) in program.blocks.iter().enumerate().filter(|b| study.reached[b.0]) {
-            for inst in reached_code(block, study.stops[at].map(|s| s.0)) {
+        for (at, block) in program.blocks.iter().enumerate().filter(|b| prefix.reached[b.0]) {
+            for inst in reached_code(block, prefix.stops[at].map(|s| s.0)) {
                 place += 1;
                 inst.sources(|r| see(r.0.into(), place));
                 if let Inst::Load { base: Some(base), .. } = inst {
@@ -78,7 +78,7 @@ impl Allocation {
                 }
             }
             place += 1;
-            if study.stops[at].is_some() {
+            if prefix.stops[at].is_some() {
                 continue;
             }
             match block.end {

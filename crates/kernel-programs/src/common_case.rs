@@ -78,10 +78,10 @@ pub fn without_record(head: &Program) -> Program {
 fn drop_unread(program: &mut Program) -> bool {
     let mut any = false;
     // For each block, the variables that it or a later block reads, as a bit mask. Control flow is forward only.
-    let mut asked = vec![0_u8; program.blocks.len()];
+    let mut reads = vec![0_u8; program.blocks.len()];
     for at in (0..program.blocks.len()).rev() {
         let block = &mut program.blocks[at];
-        let mut now = block.end.targets().fold(0, |all, to| all | asked[to.0 as usize]);
+        let mut now = block.end.targets().fold(0, |all, to| all | reads[to.0 as usize]);
         let mut kept: Vec<Inst> = Vec::with_capacity(block.code.len());
         for inst in block.code.drain(..).rev() {
             match inst {
@@ -96,7 +96,7 @@ fn drop_unread(program: &mut Program) -> bool {
             kept.push(inst);
         }
         kept.reverse();
-        (block.code, asked[at]) = (kept, now);
+        (block.code, reads[at]) = (kept, now);
     }
     any
 }

@@ -61,12 +61,12 @@ pub(super) struct Specialisation {
     pub allocation: Allocation,
     /// For each register, true if it holds only header offsets, which are at most 255.
     short: Vec<bool>,
-    study: KernelPrefix,
+    prefix: KernelPrefix,
 }
 
 /// The specialisations for the common cases, and the program for all other packets.
 struct Specialisations {
-    ways: Vec<(CommonCase, Specialisation)>,
+    common_cases: Vec<(CommonCase, Specialisation)>,
     any: Specialisation,
 }
 
@@ -137,8 +137,8 @@ fn first_stages(program: &Program, stages: usize, request: &EmitOptions) -> Resu
     let stage = program.stages.first().map_or(String::new(), |s| s.text.clone());
     let refuse = |why| Refusal::Nothing { stage: stage.clone(), why };
     KernelPrefix::of(program, stages).map_err(refuse)?;
-    let study = KernelPrefix::of(&head, stages).map_err(refuse)?;
-    if request.metadata == Metadata::None && decided(&head, &study).any(acts) {
+    let prefix = KernelPrefix::of(&head, stages).map_err(refuse)?;
+    if request.metadata == Metadata::None && decided(&head, &prefix).any(acts) {
         return Err(Refusal::NoMetadata);
     }
     // Instructions behind an operation that the kernel cannot do count too: if that operation serves only the record,
@@ -151,25 +151,25 @@ fn first_stages(program: &Program, stages: usize, request: &EmitOptions) -> Resu
     };
     // If the kernel does not pass on the record, user space computes it from the first stage, so no stage counts as
     // done.
-    let made = metadata == Metadata::Full || !sets;
-    let done = if made { stages.min(u8::MAX.into()) as u8 } else { 0 };
+    let reports_stages = metadata == Metadata::Full || !sets;
+    let done = if reports_stages { stages.min(u8::MAX.into()) as u8 } else { 0 };
     if metadata != Metadata::Full && !acts {
         head = without_record(&head);
     }
     let (looks_inside, whole) = (reads_inner(&head), uses_fragments(&head));
     let head = plain(&head, request, whole)?;
-    let study = KernelPrefix::of(&head, stages).map_err(refuse)?;
-    let any = Specialisation::of(head, study);
+    let prefix = KernelPrefix::of(&head, stages).map_err(refuse)?;
+    let any = Specialisation::of(head, prefix);
     let needs = Requirements { inner: looks_inside, whole, ..Requirements::default() }.and_of(&any);
-    let ways = if needs.beyond_link() && any.size() <= MAX_INSTRUCTIONS { &CommonCase::ALL[..] } else { &[] };
-    let ways = ways.iter().map(|sort| Ok((*sort, any.of_plain(*sort, stages)?)));
-    let ways = ways.collect::<Result<_, _>>().map_err(refuse)?;
-    let (mut forms, travels) = (Specialisations { ways, any }, MetadataPlan { metadata, done });
-    match write(&forms, needs, travels, stages, request) {
+    let common_cases = if needs.beyond_link() && any.size() <= MAX_INSTRUCTIONS { &CommonCase::ALL[..] } else { &[] };
+    let common_cases = common_cases.iter().map(|case| Ok((*case, any.of_plain(*case, stages)?)));
+    let common_cases = common_cases.collect::<Result<_, _>>().map_err(refuse)?;
+    let (mut forms, plan) = (Specialisations { common_cases, any }, MetadataPlan { metadata, done });
+    match write(&forms, needs, plan, stages, request) {
         // Give up the fast paths before any stage.
-        Err(Refusal::TooLong { .. } | Refusal::Stack { .. }) if !forms.ways.is_empty() => {
-            forms.ways.clear();
-            write(&forms, needs, travels, stages, request)
+        Err(Refusal::TooLong { .. } | Refusal::Stack { .. }) if !forms.common_cases.is_empty() => {
+            forms.common_cases.clear();
+            write(&forms, needs, plan, stages, request)
         }
         done => done,
     }
@@ -180,33 +180,33 @@ pub(super) fn announce(request: &EmitOptions) -> Object {
     let mut nothing = Builder::default();
     nothing.pass();
     let program = nothing.finish();
-    let study = KernelPrefix { stops: vec![None], reached: vec![true] };
-    let forms = Specialisations { ways: vec![], any: Specialisation::of(program, study) };
-    let travels = MetadataPlan { metadata: request.metadata, done: 0 };
-    write(&forms, Requirements::default(), travels, 0, request).expect("two dozen instructions and three maps")
+    let prefix = KernelPrefix { stops: vec![None], reached: vec![true] };
+    let forms = Specialisations { common_cases: vec![], any: Specialisation::of(program, prefix) };
+    let plan = MetadataPlan { metadata: request.metadata, done: 0 };
+    write(&forms, Requirements::default(), plan, 0, request).expect("two dozen instructions and three maps")
 }
 
 /// Generates the code of all specialisations, and the code around them.
 fn write(
     forms: &Specialisations,
     needs: Requirements,
-    travels: MetadataPlan,
+    plan: MetadataPlan,
     stages: usize,
     request: &EmitOptions,
 ) -> Result<Object, Refusal> {
-    let Specialisations { ways, any } = forms;
-    let all = || ways.iter().map(|(_, form)| form).chain([any]);
+    let Specialisations { common_cases, any } = forms;
+    let all = || common_cases.iter().map(|(_, form)| form).chain([any]);
     all().try_for_each(|form| frame::fits(form.allocation.slots))?;
     let needs = all().fold(needs, Requirements::and_of);
     let mut asm = Asm::new();
     let exits = Exits { user: asm.label(), undecided: asm.label(), silent: asm.label(), drop: asm.label() };
-    let MetadataPlan { metadata, done } = travels;
+    let MetadataPlan { metadata, done } = plan;
     let (maps, blocks, pointers) = (vec![], vec![], vec![]);
     let tries = BTreeSet::new();
     let mut e =
         Emitter { asm, options: request, metadata, done, needs, maps, tries, exits, form: any, blocks, pointers };
     e.enter();
-    e.fast_paths(ways);
+    e.fast_paths(common_cases);
     e.parse_headers();
     e.body(any);
     e.leave();
@@ -223,18 +223,18 @@ fn write(
 }
 
 impl Specialisation {
-    fn of(program: Program, study: KernelPrefix) -> Self {
-        let homes = Allocation::of(&program, &study, |inst| super::tables::calls(inst, &program));
+    fn of(program: Program, prefix: KernelPrefix) -> Self {
+        let allocation = Allocation::of(&program, &prefix, |inst| super::tables::calls(inst, &program));
         let short = short(&program);
-        Self { program, study, allocation: homes, short }
+        Self { program, prefix, allocation, short }
     }
 
     /// The specialisation for packets of this common case.
-    fn of_plain(&self, sort: CommonCase, stages: usize) -> Result<Self, String> {
-        let mut program = self.program.simplified_for(sort, Start::Fresh);
+    fn of_plain(&self, case: CommonCase, stages: usize) -> Result<Self, String> {
+        let mut program = self.program.simplified_for(case, Start::Fresh);
         while drop_unused(&mut program) {}
-        let study = KernelPrefix::of_some(&program, stages)?;
-        Ok(Self::of(program, study))
+        let prefix = KernelPrefix::of_some(&program, stages)?;
+        Ok(Self::of(program, prefix))
     }
 
     fn size(&self) -> usize {
@@ -256,9 +256,9 @@ fn short(program: &Program) -> Vec<bool> {
 }
 
 /// The instructions that packets reach that the kernel decides.
-fn decided<'a>(head: &'a Program, study: &'a KernelPrefix) -> impl Iterator<Item = &'a Inst> {
-    let blocks = head.blocks.iter().enumerate().filter(|b| study.reached[b.0]);
-    blocks.flat_map(|(at, b)| reached_code(b, study.stops[at].map(|s| s.0)))
+fn decided<'a>(head: &'a Program, prefix: &'a KernelPrefix) -> impl Iterator<Item = &'a Inst> {
+    let blocks = head.blocks.iter().enumerate().filter(|b| prefix.reached[b.0]);
+    blocks.flat_map(|(at, b)| reached_code(b, prefix.stops[at].map(|s| s.0)))
 }
 
 /// True if the instruction may change state that outlives the packet; `MapGet` may touch the entry.
@@ -270,7 +270,7 @@ fn acts(inst: &Inst) -> bool {
 }
 
 fn reads_inner(program: &Program) -> bool {
-    let asks = |inst: &Inst| {
+    let reads = |inst: &Inst| {
         matches!(
             inst,
             Inst::Fact { layer: Layer::Inner, .. }
@@ -278,7 +278,7 @@ fn reads_inner(program: &Program) -> bool {
                 | Inst::Meta { meta: Meta::Depth | Meta::Part, .. }
         )
     };
-    program.blocks.iter().flat_map(|b| &b.code).any(asks)
+    program.blocks.iter().flat_map(|b| &b.code).any(reads)
 }
 
 /// True if the program uses fragment tracking. Only user space has the tracker, so fragments are undecided from the
@@ -300,9 +300,9 @@ impl Requirements {
 
     /// Adds the requirements of a specialisation.
     fn and_of(mut self, form: &Specialisation) -> Self {
-        let (n, Specialisation { program, study, short, .. }) = (&mut self, form);
-        for (at, block) in program.blocks.iter().enumerate().filter(|b| study.reached[b.0]) {
-            for inst in reached_code(block, study.stops[at].map(|s| s.0)) {
+        let (n, Specialisation { program, prefix, short, .. }) = (&mut self, form);
+        for (at, block) in program.blocks.iter().enumerate().filter(|b| prefix.reached[b.0]) {
+            for inst in reached_code(block, prefix.stops[at].map(|s| s.0)) {
                 match inst {
                     Inst::Fact { fact: Fact::Ethertype | Fact::L3, .. } => n.link = true,
                     Inst::Meta { meta: Meta::Vlan, .. } => n.vlan = true,
@@ -342,8 +342,8 @@ impl<'a> Emitter<'a> {
         let a = &mut self.asm;
         a.store(Size::Dw, R::R10, frame::CONTEXT, R::R1);
         a.mov_reg(R::R6, R::R1);
-        let travels = self.metadata == Metadata::Full;
-        if travels {
+        let carries_record = self.metadata == Metadata::Full;
+        if carries_record {
             // Reserve the space before any effect: without space the packet is undecided, so it must have had no
             // effect.
             a.mov(R::R2, -(meta::METADATA_BYTES as i32));
@@ -367,7 +367,7 @@ impl<'a> Emitter<'a> {
         if self.needs.sink {
             a.store_imm(Size::H, R::R10, frame::fact::SINK, 0);
         }
-        if !travels && !self.needs.record {
+        if !carries_record && !self.needs.record {
             return;
         }
         let record = |at: usize| frame::RECORD + at as i16;
@@ -382,24 +382,24 @@ impl<'a> Emitter<'a> {
 
     /// Generates the blocks of a specialisation.
     pub fn body(&mut self, form: &'a Specialisation) {
-        let Specialisation { program, study, .. } = form;
+        let Specialisation { program, prefix, .. } = form;
         self.form = form;
         self.blocks = program.blocks.iter().map(|_| self.asm.label()).collect();
         self.pointers = vec![None; program.blocks.len()];
-        let reached: Vec<usize> = (0..program.blocks.len()).filter(|b| study.reached[*b]).collect();
+        let reached: Vec<usize> = (0..program.blocks.len()).filter(|b| prefix.reached[*b]).collect();
         let registers = usize::from(program.registers);
         for (i, at) in reached.iter().enumerate() {
             let next = reached.get(i + 1).copied();
             self.asm.place(self.blocks[*at]);
             let mut pointers = self.pointers[*at].take().unwrap_or_else(|| vec![false; registers]);
             let block = &program.blocks[*at];
-            for inst in reached_code(block, study.stops[*at].map(|s| s.0)) {
+            for inst in reached_code(block, prefix.stops[*at].map(|s| s.0)) {
                 self.inst(inst, &pointers);
                 if let Some(to) = inst.target() {
                     pointers[usize::from(to.0)] = false;
                 }
             }
-            if study.stops[*at].is_some() {
+            if prefix.stops[*at].is_some() {
                 self.asm.jump(self.exits.undecided);
                 continue;
             }
@@ -581,7 +581,7 @@ impl<'a> Emitter<'a> {
                     Some(base) if pointers[usize::from(base.0)] => self.pointer(*base),
                     Some(base) => {
                         // The bounds were tested for another register with the same value, but the kernel's verifier
-                        // does not know that both are equal.
+                        // does not recognise that both are equal.
                         self.point(*base, self.exits.drop);
                         self.captured(R::R1, (*offset + u32::from(*width)) as i32, self.exits.drop);
                         R::R1

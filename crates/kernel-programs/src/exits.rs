@@ -9,8 +9,8 @@ const VERDICT: R = R::R6;
 const OUTCOME: R = R::R7;
 const QUEUE: R = R::R8;
 
-const fn offset_of(fate: PacketOutcome) -> i32 {
-    8 * fate as i32
+const fn offset_of(outcome: PacketOutcome) -> i32 {
+    8 * outcome as i32
 }
 
 impl Emitter<'_> {
@@ -106,11 +106,11 @@ impl Emitter<'_> {
     /// Jumps to `over` if user space has seen a packet of this program in the queue, because later packets need no
     /// metadata.
     fn unless_generation_known(&mut self, over: Label) {
-        let say = self.asm.label();
-        self.known_of_queue(say);
+        let unseen = self.asm.label();
+        self.known_of_queue(unseen);
         self.asm.load(Size::W, R::R1, R::R1, QueueGenerations::BY_USER as i16);
         self.asm.jump_if(Condition::Eq, R::R1, self.options.generation as i32, over);
-        self.asm.place(say);
+        self.asm.place(unseen);
     }
 
     /// Records for the queue that packets of this program arrive without metadata.

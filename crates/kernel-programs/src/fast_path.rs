@@ -18,21 +18,21 @@ const UDP: i16 = 8;
 
 impl<'a> Emitter<'a> {
     /// Emits the fast paths. Packets without a fast path continue after them, with FRAME unchanged.
-    pub(super) fn fast_paths(&mut self, ways: &'a [(CommonCase, Specialisation)]) {
-        let Some((shortest, _)) = ways.first() else { return };
+    pub(super) fn fast_paths(&mut self, common_cases: &'a [(CommonCase, Specialisation)]) {
+        let Some((shortest, _)) = common_cases.first() else { return };
         let other = self.asm.label();
         let a = &mut self.asm;
         a.mov_reg(R::R2, FRAME);
         a.alu(Alu::Add, R::R2, shortest.captured() as i32);
         a.jump_if_reg(Condition::Gt, R::R2, R::R0, other);
         a.load(Size::H, HEADER, FRAME, ETHERNET - 2);
-        for (sort, form) in ways {
+        for (case, form) in common_cases {
             let next = self.asm.label();
-            self.asm.jump_if(Condition::Ne, HEADER, raw(sort.ethertype()), next);
-            if sort != shortest {
-                self.captured(FRAME, sort.captured() as i32, other);
+            self.asm.jump_if(Condition::Ne, HEADER, raw(case.ethertype()), next);
+            if case != shortest {
+                self.captured(FRAME, case.captured() as i32, other);
             }
-            self.is_plain(*sort, other);
+            self.is_plain(*case, other);
             self.body(form);
             self.asm.place(next);
         }
@@ -41,17 +41,17 @@ impl<'a> Emitter<'a> {
 
     /// Continues if a packet with this ethertype is of this common case. The caller has tested that the bytes up to the
     /// end of a UDP header were captured; r0 is the end of the frame.
-    fn is_plain(&mut self, sort: CommonCase, other: Label) {
+    fn is_plain(&mut self, case: CommonCase, other: Label) {
         let [tcp, known] = [(); 2].map(|()| self.asm.label());
         // The field with the packet length, and the number of header bytes that the field includes.
-        let (length, includes) = match sort {
+        let (length, includes) = match case {
             CommonCase::V4 => (ETHERNET + 2, 20),
             CommonCase::V6 => (ETHERNET + 4, 0),
         };
-        let transport = sort.l4() as i16;
+        let transport = case.l4() as i16;
         let a = &mut self.asm;
         a.load(Size::B, R::R1, FRAME, ETHERNET);
-        match sort {
+        match case {
             CommonCase::V4 => {
                 a.jump_if(Condition::Ne, R::R1, 0x45, other);
                 a.load(Size::H, R::R1, FRAME, ETHERNET + 6);
@@ -67,7 +67,7 @@ impl<'a> Emitter<'a> {
         a.alu_reg(Alu::Sub, R::R0, FRAME);
         a.alu(Alu::Sub, R::R0, i32::from(transport - includes));
         a.jump_if_reg(Condition::Gt, R::R1, R::R0, other);
-        a.load(Size::B, R::R2, FRAME, sort.protocol() as i16);
+        a.load(Size::B, R::R2, FRAME, case.protocol() as i16);
         a.jump_if(Condition::Eq, R::R2, IpProtocol::TCP.0.into(), tcp);
         a.jump_if(Condition::Ne, R::R2, IpProtocol::UDP.0.into(), other);
         a.jump_if(Condition::Lt, R::R1, (includes + UDP).into(), other);

@@ -1,11 +1,11 @@
 //! The stack of the kernel part: 512 bytes below r10.
 //!
 //! ```text
-//!    -8  the context          -16  the packet's first byte       -24  the byte behind its last one
-//!   -56  the record, as it stands before the packet later (`super::meta`)
-//!   -72  facts of the headers and where the packet goes, each within a slot rather than at its start
-//!   -80  the time            -152  a map's key, an addend       -168  a map's value       -176  an array's index
-//!        then a slot for each number that has no register
+//!    -8  context              -16  address of the packet         -24  address of the end of the packet
+//!   -56  record, in the layout of the metadata (`super::meta`)
+//!   -72  facts of the headers and the sink of the packet, unaligned within their slots
+//!   -80  time                -152  key of a map, addend         -168  value of a map      -176  index of an array
+//!        then a slot for each value that has no register
 //! ```
 //! Facts are unaligned on purpose: for an unaligned value the kernel's verifier records only the width. Hence it does
 //! not verify the program once for each number of tags and options.

@@ -5,13 +5,13 @@
 //! creates its maps in order, binds them to their slots and attaches the program. The other stages run in user space:
 //!
 //! ```text
-//!            ┌─ plain ───► first stages here ─┬─► dropped · out of a device · to the stack
-//! packet ────┤                                └─► user space: the record and how many stages were done ([`Metadata`])
-//!            └─ other ───► user space, undecided: nothing was done
+//!            ┌─ decided ──► first stages here ─┬─► dropped · out of a device · to the stack
+//! packet ────┤                                 └─► user space: the record and the number of stages run ([`Metadata`])
+//!            └─ other ────► user space, undecided: no effects in the kernel
 //! ```
 //! **The kernel decides only packets that it can decide alone.** A packet goes to user space *undecided* in three
 //! cases. First, the packet exceeds the kernel's header parser: more than two VLAN tags or [`EXTENSIONS`] extension
-//! headers, MPLS labels, PPPoE, lengths that contradict each other; for programs that look into tunnels, any packet
+//! headers, MPLS labels, PPPoE, lengths that contradict each other; for programs that inspect tunnels, any packet
 //! that may be a tunnel; for programs with fragment tracking, any fragment; for programs that compute offsets, any
 //! frame of more than 32,767 bytes. Second, the program reaches an operation that the kernel cannot do (a copy, a log,
 //! the worker's own sequence number). Third, the driver leaves no space for metadata that user space needs
@@ -23,8 +23,8 @@
 //! kernel map atomically ([`Object::flow_maps`]). So a flow with decided and undecided packets has an entry in both
 //! maps. An expired entry counts as absent, but occupies its slot until its key is seen again or until user space
 //! removes it ([`MapValue::expired`]). The engine removes expired entries periodically, so a full map may refuse new
-//! entries for one period longer than the contract of [`ir`] says; the refusals are counted. The counters of the group
-//! are the sums over kernel and user space.
+//! entries for one period longer than the contract of [`ir`] states; the refusals are counted. The counters of the
+//! group are the sums over kernel and user space.
 #![forbid(unsafe_code)]
 
 mod alloc;

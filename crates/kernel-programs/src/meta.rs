@@ -2,8 +2,8 @@
 //! share.
 //!
 //! ```text
-//! the record   generation 4 · mark 4 · hash 4 · hash2 4 · classes 8 · state 4 · kind 1 · stages 1 · 4e 47
-//! the least                                                          generation 2 · stages 1 · 6e
+//! full record  generation 4 · mark 4 · hash 4 · hash2 4 · classes 8 · state 4 · kind 1 · stages 1 · 4e 47
+//! compact                                                            generation 2 · stages 1 · 6e
 //! ```
 //! The last byte distinguishes the full record, the compact form and unwritten bytes. The compact form fits into the
 //! cache line of a 60-byte frame. If all packets would carry the same compact form, it is written only until user space

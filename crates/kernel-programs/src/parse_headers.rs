@@ -3,9 +3,9 @@
 //! unused.
 //!
 //! ```text
-//! Ethernet ─ up to two tags ─┬─ IPv4 ─────────────────────────────┬─ transport, if all of its least header is there
+//! Ethernet ─ up to two tags ─┬─ IPv4 ─────────────────────────────┬─ transport, if its minimal header is complete
 //!                            ├─ IPv6 ─ up to three extensions ────┘
-//!                            └─ other: its type, and where it begins
+//!                            └─ other: ethertype and offset
 //! ```
 
 use super::compile::Emitter;
@@ -124,7 +124,7 @@ impl Emitter<'_> {
         self.asm.mov_reg(R::R5, HEADER);
         self.asm.big_endian(R::R5, 16);
         self.asm.store(Size::H, R::R10, fact::ETHERTYPE, R::R5);
-        // Store and load the offset again: the kernel's verifier then knows only that it is at most 255, so the code
+        // Store and load the offset again: the kernel's verifier then records only that it is at most 255, so the code
         // behind is not verified once for each path to this point.
         self.asm.load(Size::B, LEFT, R::R10, fact::L3);
         self.asm.load(Size::H, R::R5, R::R10, fact::ETHERTYPE);

@@ -43,28 +43,28 @@ pub enum Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unfit(e) => write!(f, "the program cannot run: {e}"),
+            Self::Unfit(e) => write!(f, "the program failed verification: {e}"),
             Self::Nothing { stage, why } => {
-                write!(f, "nothing to do in the kernel: `{stage}` {why}; the program runs in user space as a whole")
+                write!(f, "no stage can run in the kernel: `{stage}` {why}; the whole program runs in user space")
             }
             Self::LinkType(link_type) => {
-                write!(f, "frames of link type {link_type} are not for XDP, which takes Ethernet (1)")
+                write!(f, "XDP programs accept Ethernet frames (link type 1), not frames of link type {link_type}")
             }
             Self::NoMetadata => f.write_str(
-                "the program counts or remembers, and this driver lets no record go along with a packet; \
+                "the program uses counters or maps, and this driver leaves no space for metadata before a packet; \
                  run it in user space",
             ),
             Self::Stack { need, have } => write!(
                 f,
-                "the program needs {need} bytes of stack in the kernel, where there are {have}; make shorter stages of the longest"
+                "the program needs {need} bytes of stack in the kernel, which has {have}; split the longest stage"
             ),
             Self::Maps { need } => write!(
                 f,
-                "the program needs {need} maps in the kernel, where {MAPS_MAX} are possible; use fewer flow maps in its first stage"
+                "the program needs {need} maps in the kernel, which permits {MAPS_MAX}; use fewer flow maps in its first stage"
             ),
             Self::TooLong { distance } => write!(
                 f,
-                "the program is too long for the kernel: a jump over {distance} instructions, at most 32767 are possible"
+                "the program is too long for the kernel: a jump spans {distance} instructions; at most 32767 are possible"
             ),
         }
     }

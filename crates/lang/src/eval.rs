@@ -61,8 +61,8 @@ pub fn evaluate(text: &str, bindings: &[Binding], link_type: u16) -> Result<Acti
         let end = text.trim_end().len();
         let error = Error::new(end..end, "there is no `main`");
         return Err(match bindings.iter().find(|b| b.name.eq_ignore_ascii_case("main")) {
-            Some(b) => Error { span: b.span.clone(), ..error.help("it is written small: `main = …`") },
-            None => error.help("write `main = …`, which is where a packet begins"),
+            Some(b) => Error { span: b.span.clone(), ..error.help("write it in lower case: `main = …`") },
+            None => error.help("define `main = …`, the action that receives each packet"),
         });
     };
     let mut eval = Eval { text, bindings, link_type, steps: 0, levels: 0 };
@@ -142,11 +142,13 @@ impl<'a> Eval<'a> {
                 let (Value::Net(a), Value::Int(bits)) =
                     (converted(self.expr(address, scope)?, &Type::Net, address)?, self.expr(bits, scope)?)
                 else {
-                    return Err(Error::new(e.span.clone(), "a network is an address and its length"));
+                    return Err(Error::new(e.span.clone(), "a network is an address and a prefix length"));
                 };
                 let net = u8::try_from(bits).ok().and_then(|bits| Prefix::new(a.address(), bits));
                 Value::Net(
-                    net.ok_or_else(|| Error::new(e.span.clone(), format!("{} has no {bits} bits", a.address())))?,
+                    net.ok_or_else(|| {
+                        Error::new(e.span.clone(), format!("{} has fewer than {bits} bits", a.address()))
+                    })?,
                 )
             }
             Node::Apply(f, args) => {
@@ -157,7 +159,7 @@ impl<'a> Eval<'a> {
             Node::Operator(op, _, a, b) => self.operator(op, a, b, e, scope)?,
             Node::Section(op, by) => match self.expr(by, scope)? {
                 Value::Int(n) => Value::Change(if op == "-" { n.wrapping_neg() } else { n }),
-                _ => return Err(Error::new(e.span.clone(), "a change is by a number")),
+                _ => return Err(Error::new(e.span.clone(), "a change requires a number, as in `(+ 1)`")),
             },
             Node::Lambda(params, body) => {
                 self.copies(scope.iter().map(|(_, value)| value.words()).sum(), e)?;
@@ -188,8 +190,8 @@ impl<'a> Eval<'a> {
                 for (pattern, act) in arms {
                     let span = pattern.as_ref().map_or(act.span.clone(), |p| p.span.clone());
                     if other.is_some() {
-                        return Err(Error::new(span, "this arm is never reached, `_` stands before it")
-                            .help("put the arm of `_` last, and only one"));
+                        return Err(Error::new(span, "this arm is never reached: `_` comes before it")
+                            .help("write one arm `_`, and write it last"));
                     }
                     let act = self.act(act, scope)?;
                     let Some(pattern) = pattern else {
@@ -198,16 +200,16 @@ impl<'a> Eval<'a> {
                     };
                     match converted(self.expr(pattern, scope)?, &Type::Int, pattern)? {
                         Value::Int(n) if n < 0 => {
-                            return Err(Error::new(span, "this arm is never reached, no property is negative"));
+                            return Err(Error::new(span, "this arm is never reached: no property is negative"));
                         }
                         Value::Int(n) if taken.iter().any(|arm| arm.0 == n as u64) => {
                             return Err(Error::new(
                                 span,
-                                format!("this arm is never reached, there is one for {n} before it"),
+                                format!("this arm is never reached: an arm for {n} comes before it"),
                             ));
                         }
                         Value::Int(n) => taken.push((n as u64, act)),
-                        _ => return Err(Error::new(span, "an arm is for a number")),
+                        _ => return Err(Error::new(span, "the pattern of an arm must be a number")),
                     }
                 }
                 self.checked(ActionTerm::Case(of, taken, Box::new(other.unwrap_or(ActionTerm::Unit))), e)?
@@ -219,7 +221,7 @@ impl<'a> Eval<'a> {
         let value = self.expr(e, scope)?;
         match self.fitted(value, &Type::Act, e)? {
             Value::Act(act) => Ok(act),
-            _ => Err(Error::new(e.span.clone(), "an action must stand here")),
+            _ => Err(Error::new(e.span.clone(), "an action is required here")),
         }
     }
 
@@ -247,7 +249,7 @@ impl<'a> Eval<'a> {
                 let value = |v, e: &'a Expr| converted(v, &Type::Int, e);
                 let (Value::Int(x), Value::Int(y)) = (value(self.expr(a, scope)?, a)?, value(self.expr(b, scope)?, b)?)
                 else {
-                    return Err(Error::new(e.span.clone(), "arithmetic is done with numbers"));
+                    return Err(Error::new(e.span.clone(), "arithmetic requires numbers"));
                 };
                 let result = match op {
                     "+" => x.checked_add(y),
@@ -257,8 +259,8 @@ impl<'a> Eval<'a> {
                 result.map(Value::Int).ok_or_else(|| Error::new(e.span.clone(), "the result is too large"))
             }
             _ => {
-                let f =
-                    table::operator(op).ok_or_else(|| Error::new(e.span.clone(), format!("`{op}` is no operator")))?;
+                let f = table::operator(op)
+                    .ok_or_else(|| Error::new(e.span.clone(), format!("`{op}` is not an operator")))?;
                 let turned = op.ends_with('.') && !op.starts_with('.');
                 let (first, second) = if turned { (b, a) } else { (a, b) };
                 let args = vec![(self.expr(first, scope)?, first), (self.expr(second, scope)?, second)];
@@ -268,11 +270,11 @@ impl<'a> Eval<'a> {
     }
 
     /// Converts the value to the wanted type. If the value lacks only the packet as an argument, the packet is applied.
-    fn fitted(&mut self, mut value: Value<'a>, want: &Type, at: &'a Expr) -> Result<Value<'a>, Error> {
-        while want.is_of_packet() && matches!(value, Value::Closure(..)) {
+    fn fitted(&mut self, mut value: Value<'a>, expected: &Type, at: &'a Expr) -> Result<Value<'a>, Error> {
+        while expected.is_of_packet() && matches!(value, Value::Closure(..)) {
             value = self.apply(value, vec![(Value::Packet, at)], at)?;
         }
-        converted(value, want, at)
+        converted(value, expected, at)
     }
 
     fn apply(&mut self, f: Value<'a>, args: Vec<(Value<'a>, &'a Expr)>, e: &'a Expr) -> Result<Value<'a>, Error> {
@@ -317,18 +319,18 @@ impl<'a> Eval<'a> {
                         None => return Ok(value),
                         // The type check applies a packet only to values of packet types.
                         Some((Value::Packet, _)) => value,
-                        Some((_, at)) => return Err(Error::new(at.span.clone(), "nothing takes this")),
+                        Some((_, at)) => return Err(Error::new(at.span.clone(), "no function takes this argument")),
                     }
                 }
             };
             // A function that lacks arguments is returned as it is; a function without missing arguments is applied in
             // the next round.
-            let wants = match &f {
+            let takes_more = match &f {
                 Value::Function(function, given) => given.len() < function.of().parts().0.len(),
                 Value::Closure(params, _, given, _) => given.len() < params.len(),
                 _ => true,
             };
-            if args.len() == 0 && wants {
+            if args.len() == 0 && takes_more {
                 return Ok(f);
             }
         }
@@ -336,24 +338,27 @@ impl<'a> Eval<'a> {
 }
 
 fn too_large(e: &Expr) -> Error {
-    Error::new(e.span.clone(), "the program grows too large here")
-        .help("bindings that use one another twice double each time, and a filter counts with each of its tests")
+    Error::new(e.span.clone(), "the program becomes too large here")
+        .help("a binding that uses another binding twice doubles its size, and a filter counts with each of its tests")
 }
 
 /// A probability that is written as an integer counts millionths.
 pub const MILLION: f64 = 1e6;
 
 /// Converts the value to the wanted type where the language has an implicit conversion.
-fn converted<'a>(value: Value<'a>, want: &Type, at: &Expr) -> Result<Value<'a>, Error> {
-    Ok(match (value, want) {
+fn converted<'a>(value: Value<'a>, expected: &Type, at: &Expr) -> Result<Value<'a>, Error> {
+    Ok(match (value, expected) {
         (Value::Text(text), Type::Net) => Value::Net(Prefix::parse(&text).ok_or_else(|| {
-            Error::new(at.span.clone(), format!("{text:?} is no address or network"))
+            Error::new(at.span.clone(), format!("{text:?} is not an address or a network"))
                 .help("write `10.0.0.0/8` or `2001:db8::/32`")
         })?),
         (Value::Prop(p), Type::Pred) => Value::Pred(Pred::Compare(p, ir::Cmp::Ne, 0)),
         (Value::Act(act), Type::Pred) => Value::Pred(act.as_filter().ok_or_else(|| {
-            Error::new(at.span.clone(), "a predicate or a filter is wanted here, this action does more than that")
-                .help("predicates begin with `is_` or `has_`")
+            Error::new(
+                at.span.clone(),
+                "a predicate or a filter is required here, and this action does more than filter",
+            )
+            .help("predicates begin with `is_` or `has_`")
         })?),
         (Value::Int(n), Type::Chance) => Value::Chance(n as f64 / MILLION),
         (Value::Counter(n), Type::Int) => Value::Int(n.into()),
@@ -380,9 +385,9 @@ fn measure(act: &ActionTerm, level: usize, words: &mut usize) -> bool {
         ActionTerm::Inv(inner) | ActionTerm::Within(_, inner) => vec![inner],
         _ => vec![],
     };
-    let question =
+    let fits =
         if let ActionTerm::Filter(p) | ActionTerm::If(p, ..) = act { measure_pred(p, level + 1, words) } else { true };
-    question && below.into_iter().all(|a| measure(a, level + 1, words))
+    fits && below.into_iter().all(|a| measure(a, level + 1, words))
 }
 
 fn measure_pred(p: &Pred, level: usize, words: &mut usize) -> bool {

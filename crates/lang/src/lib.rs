@@ -60,14 +60,14 @@ pub fn compile(text: &str) -> Result<Compiled, Error> {
 pub fn compile_for(text: &str, link_type: u16) -> Result<Compiled, Error> {
     compiled(text, link_type).map_err(|e| {
         if let (Some(module), true) = (syntax::imported(text), e.what.ends_with("is not known")) {
-            let else_ = e.help.map(|help| format!("; else: {help}")).unwrap_or_default();
-            let help = format!("modules are not read: what `{module}` has must stand in the program{else_}");
+            let else_ = e.help.map(|help| format!("; otherwise: {help}")).unwrap_or_default();
+            let help = format!("modules are not imported: copy the definitions of `{module}` into the program{else_}");
             return Error { help: Some(help), ..e };
         }
         // Users of tcpdump may pass a filter in place of a program.
         match filter::LinkFilter::parse(text, link_type) {
             Ok(filter) if !filter.text().is_empty() => {
-                let help = format!("a filter of tcpdump stands in quotes: `main = bpf {:?}`", filter.text());
+                let help = format!("put a tcpdump filter in quotes: `main = bpf {:?}`", filter.text());
                 Error { help: Some(help), ..e }
             }
             _ => e,
@@ -87,12 +87,14 @@ fn compiled(text: &str, link_type: u16) -> Result<Compiled, Error> {
         let map = &program.maps[i];
         let both = |m: &ir::Map| m.name == map.name && m.key.is_outside() != map.key.is_outside();
         return Err(if program.maps[..i].iter().any(both) {
-            let what =
-                format!("`{}` is asked about the outermost packet and, elsewhere, about the innermost", map.name);
-            Error::new(main, what).help("entries of tunnels and of what is in them would mix: make a map for each")
+            let what = format!(
+                "`{}` is used for the outermost packet in one place and for the innermost in another",
+                map.name
+            );
+            Error::new(main, what).help("entries of outer and inner packets would mix: define a map for each")
         } else {
-            let what = format!("two different maps are called `{}`", map.name);
-            Error::new(main, what).help("give each a binding of its own: `flows = flow_map 0 key_5tuple`")
+            let what = format!("two different maps have the name `{}`", map.name);
+            Error::new(main, what).help("bind each map to its own name: `flows = flow_map 0 key_5tuple`")
         });
     }
     program.verify().map_err(|e| Error::new(main, format!("the program cannot run: {e}")))?;
@@ -102,26 +104,29 @@ fn compiled(text: &str, link_type: u16) -> Result<Compiled, Error> {
 /// Lowers the term in two passes: steering by the common key of the maps needs the list of maps, which the first pass
 /// yields.
 fn lowered(text: &str, act: &term::ActionTerm) -> Result<Program, Error> {
-    const WORD: &str = "steer_common";
+    const NAME: &str = "steer_common";
     let program = lower::lower(act);
     if !act.any(&|act| *act == term::ActionTerm::Steer(term::Steering::Common)) {
         return Ok(program);
     }
     let clusters = clusters(&[&program]);
     let [(common, _)] = clusters[..] else {
-        let at = text.find(WORD).unwrap_or(0);
-        let span = at..(at + WORD.len()).min(text.len());
+        let at = text.find(NAME).unwrap_or(0);
+        let span = at..(at + NAME.len()).min(text.len());
         return Err(if clusters.is_empty() {
-            Error::new(span, format!("`{WORD}` goes by the keys of the program's flow maps, and there is none"))
-                .help("name the key: `steer_key key_5tuple`")
+            Error::new(
+                span,
+                format!("`{NAME}` uses the keys of the program's flow maps, and the program has no flow map"),
+            )
+            .help("write the key: `steer_key key_5tuple`")
         } else {
             let name = |i: &usize| program.maps[*i].name.as_str();
             let line = |(key, maps): &(Key, Vec<usize>)| {
                 format!("{key} for {}", maps.iter().map(name).collect::<Vec<_>>().join(", "))
             };
             let lines = clusters.iter().map(line).collect::<Vec<_>>().join("; ");
-            Error::new(span, format!("the flow maps have nothing in common: {lines}"))
-                .help("give each of these a program, and members, of its own")
+            Error::new(span, format!("the keys of the flow maps have no field in common: {lines}"))
+                .help("write a separate program, with its own members, for each")
         });
     };
     Ok(lower::lower_by(act, Some(common)))

@@ -8,8 +8,9 @@ use filter::{BRIDGED, Base, LinkFilter, Number};
 use ir::{self, Builder, Cmp, Fact, Inst, Label, Layer, Meta, Op, Program, Reg};
 
 /// The reason why a filter cannot be translated: it follows headers or tags, which requires a loop.
-pub const LOOPS: &str = "`protochain N` and `anylink vlan N` follow headers in a loop, which a program has not; `is_l4_proto` and `is_tcp` of the \
-    language, and `anylink proto 6`, look behind all extension headers, `vlan N` at the first tag";
+pub const LOOPS: &str = "`protochain N` and `anylink vlan N` follow headers in a loop, and a program has no loops; use `is_l4_proto` or \
+    `is_tcp` of the language or `anylink proto 6`, which skip all extension headers, or `vlan N`, which tests the \
+    first tag";
 
 /// A program that passes the packets that the filter matches and drops the others.
 ///

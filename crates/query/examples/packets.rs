@@ -70,7 +70,7 @@ pub fn count(args: &[String]) -> Result<Counts, Box<dyn Error>> {
     let packets = packets.iter().sum();
     lines.push(format!("packets {packets} bytes {bytes} lost {lost} sum {sum}"));
     let cost = answer.cost();
-    eprintln!("{} of {} bytes read, {} packets looked at", cost.bytes_read, cost.bytes, cost.packets);
+    eprintln!("{} of {} bytes read, {} packets scanned", cost.bytes_read, cost.bytes, cost.packets);
     answer.warnings().iter().for_each(|remark| eprintln!("{remark}"));
     Ok(Counts { lines, packets, whole: answer.is_complete() })
 }

@@ -56,7 +56,7 @@ impl SumColumns {
                 | Measure::Duration => return None,
             });
         }
-        let looks = filter.looks();
+        let looks = filter.required_fields();
         if looks.needs_tags || looks.needs_macs || looks.needs_other {
             return None;
         }

@@ -1,5 +1,5 @@
-//! What the verifier has to go through for a program, held by a golden file: it takes a million instructions at most,
-//! and the time that it takes is the time that a swap takes.
+//! The number of instructions that the kernel's verifier processes for a program, compared with a golden file. The
+//! verifier rejects a program after a million processed instructions, and its time is part of the time of a swap.
 
 use crate::kernel;
 
@@ -7,7 +7,7 @@ use kernel::{Kernel, OPTIONS};
 use kernel_programs::{EmitOptions, Metadata, emit};
 use std::fmt::Write;
 
-/// Three maps and 32 predicates, each of which looks at something.
+/// A program with three maps and 32 predicates.
 fn largest() -> String {
     let ports: Vec<_> = (1..=26).map(|n| format!("has_port {}", n * 100)).collect();
     let (first, second) = ports.split_at(13);
@@ -32,42 +32,44 @@ fn programs() -> Vec<(&'static str, Metadata, String)> {
         ("three maps, 32 predicates", largest()),
     ];
     let mut all: Vec<_> = with_record.into_iter().map(|(name, text)| (name, Metadata::Full, text)).collect();
-    all.push(("ip and flow, the least", Metadata::Compact, flow));
+    all.push(("ip and flow, compact metadata", Metadata::Compact, flow));
     all
 }
 
-/// The series of the running kernel, of which the numbers of the golden file are.
+/// The series of the running kernel, such as `6.18`; the numbers in the golden file are for one series.
 fn series() -> String {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     release.split('.').take(2).collect::<Vec<_>>().join(".")
 }
 
 #[test]
-fn the_verifier_is_not_asked_for_more_than_before() {
+fn the_verifier_processes_no_more_instructions_than_before() {
     const LIMIT: u32 = 50_000;
-    let test = "the_verifier_is_not_asked_for_more_than_before";
+    let test = "the_verifier_processes_no_more_instructions_than_before";
     let golden = include_str!("budget.txt");
     let of_series = golden.lines().next().and_then(|l| l.rsplit(' ').next()).unwrap_or_default();
-    let mut now = format!("Instructions, and how many the verifier went through, kernel {}\n", series());
+    let mut now =
+        format!("Instructions of each program, and instructions that the verifier processed, kernel {}\n", series());
     let mut worse = Vec::new();
     for (name, metadata, text) in programs() {
         let ir = lang::compile(&text).unwrap_or_else(|e| panic!("{}", e.show(&text, name))).program;
         let object = emit(&ir, &EmitOptions { metadata, ..OPTIONS }).unwrap_or_else(|e| panic!("{name}: {e}"));
-        assert_eq!(object.stages, ir.stages.len(), "{name}: all of it is for the kernel");
+        assert_eq!(object.stages, ir.stages.len(), "{name}: all stages run in the kernel");
         let instructions = object.code.insns().len();
         let Some(kernel) = Kernel::load(test, object) else { return };
-        let verified = kernel.program.info().expect("what was loaded is known").verified_insns;
-        assert!(verified < LIMIT, "{name}: the verifier went through {verified} instructions");
+        let verified = kernel.program.info().expect("information about the loaded program").verified_insns;
+        assert!(verified < LIMIT, "{name}: the verifier processed {verified} instructions");
         let _ = writeln!(now, "{name}: {instructions} {verified}");
         let before = golden.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(": ")?.split_once(' '));
-        let (before, went) = before.and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?))).unwrap_or((0, 0));
-        if instructions > before || of_series == series() && verified > went + went / 10 {
+        let (before, processed) = before.and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?))).unwrap_or((0, 0));
+        if instructions > before || of_series == series() && verified > processed + processed / 10 {
             worse.push(name);
         }
     }
     eprintln!("{now}");
     assert!(
         worse.is_empty(),
-        "more than crates/bpf/tests/budget.txt has for {worse:?}; if that is meant, it is to say:\n{now}"
+        "more instructions than in crates/bpf/tests/it/budget.txt for {worse:?}; if this is intended, replace the file \
+         by:\n{now}"
     );
 }

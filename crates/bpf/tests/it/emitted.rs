@@ -1,5 +1,5 @@
-//! What the language's interpreter makes of a packet, and what the kernel makes of it, and what a machine of our own
-//! makes of the same instructions: the same, or they leave it undecided.
+//! Compiled kernel programs have the results of the reference interpreter, or leave the packet undecided, in the kernel
+//! and in a strict eBPF interpreter ([`Vm`]).
 
 use crate::frames;
 use crate::kernel;
@@ -10,7 +10,7 @@ use base::Prng;
 use ir::Facts;
 use ir::interp::{Action, Execution, Interpreter, ProgramState};
 use ir::{Builder, Cmp, Effect, Expiry, Inst, Map, Operand, Program as Ir, Set, Var, VerdictKind};
-use kernel::{Answer, Kernel, Machine, OPTIONS, USER};
+use kernel::{Kernel, Machine, OPTIONS, RunResult, USER};
 use kernel_programs::{
     EmitOptions, KernelVerdict, Metadata, Object, PacketOutcome, QueueGenerations, Refusal, announce, emit,
 };
@@ -20,86 +20,87 @@ const DROP: u32 = 1;
 const PASS: u32 = 2;
 const REDIRECT: u32 = 4;
 
-/// A program in a machine beside its first stages in the interpreter.
+/// The kernel part of a program in a machine, and the same stages in the reference interpreter.
 struct Both<M> {
     head: Ir,
     kernel: M,
     memory: ProgramState,
     last: u64,
-    /// Whether expired entries are taken out before each packet, as user space does from time to time.
+    /// True if expired entries are removed before each packet, as user space does periodically.
     sweeps: bool,
 }
 
 impl<M: Machine> Both<M> {
-    /// `None` where `load` could not.
+    /// `None` if `load` returns `None`.
     fn new(ir: &Ir, metadata: Metadata, load: impl Fn(Object) -> Option<M>) -> Result<Option<Self>, Refusal> {
         let object = emit(ir, &EmitOptions { metadata, ..OPTIONS })?;
         let head = ir.split(object.stages).0;
-        // What is judged once more must not have been counted or kept before.
-        let acts = head.effects().has(Effect::Count) || head.effects().has(Effect::MapWrite);
-        assert!(object.metadata == Metadata::Full || !acts, "{head}");
+        // User space evaluates such packets again, so the kernel must not have changed a counter or a map.
+        let has_effects = head.effects().has(Effect::Count) || head.effects().has(Effect::MapWrite);
+        assert!(object.metadata == Metadata::Full || !has_effects, "{head}");
         let memory = ProgramState::of(&head, OPTIONS.hash_key);
         Ok(load(object).map(|kernel| Self { head, kernel, memory, last: 0, sweeps: true }))
     }
 
-    /// Whether the kernel decided.
+    /// Runs one packet on both and compares the results; true if the kernel decided the packet.
     fn run(&mut self, frame: &[u8], time: u64, context: &dyn Fn() -> String) -> bool {
         if self.sweeps && self.head.maps.iter().any(|m| m.expiry != Expiry::Never) {
             (0..self.head.maps.len()).for_each(|m| drop(self.kernel.entries(&self.head, m, time)));
         }
-        let mut answer = self.kernel.run(frame, time);
-        // Whoever has seen this program need not be told again where that is all that there is to tell.
-        let need_not = self.kernel.object().is_evaluated_again && self.kernel.seen().by_user == OPTIONS.generation;
-        if need_not && answer.verdict == USER {
-            let said = KernelVerdict { generation: OPTIONS.generation, stages: 0, record: Execution::start(0) };
-            assert_eq!(answer.handed.replace(said), None, "{}", context());
+        let mut result = self.kernel.run(frame, time);
+        // Packets that carry only the generation carry no metadata after user space has seen the generation.
+        let needs_no_metadata =
+            self.kernel.object().is_evaluated_again && self.kernel.seen().by_user == OPTIONS.generation;
+        if needs_no_metadata && result.verdict == USER {
+            let implied = KernelVerdict { generation: OPTIONS.generation, stages: 0, record: Execution::start(0) };
+            assert_eq!(result.metadata.replace(implied), None, "{}", context());
         }
         let (head, code) = (&self.head, &self.kernel.object().code);
-        let say = || format!("{}\n{frame:02x?}\n{answer:?}\n{head}\n{code:?}", context());
+        let describe = || format!("{}\n{frame:02x?}\n{result:?}\n{head}\n{code:?}", context());
         self.last = time;
-        if answer.fate == Some(PacketOutcome::Undecided) {
-            assert_eq!(answer.verdict, USER, "{}", say());
+        if result.outcome == Some(PacketOutcome::Undecided) {
+            assert_eq!(result.verdict, USER, "{}", describe());
             assert_eq!(
-                answer.handed.as_ref().map(|h| (h.generation, h.stages)),
+                result.metadata.as_ref().map(|h| (h.generation, h.stages)),
                 Some((OPTIONS.generation, 0)),
                 "{}",
-                say()
+                describe()
             );
             return false;
         }
         let facts =
             Facts { time, port: OPTIONS.port, ingress: OPTIONS.ingress, ..Facts::of(frame, 0, OPTIONS.link_type) };
         let out = Interpreter::new(&self.head).run(frame, &facts, &mut self.memory);
-        let Answer { verdict, fate, handed } = &answer;
-        let expected = match (&out.actions[..], out.kernel, handed) {
-            ([], false, Some(handed)) => {
+        let RunResult { verdict, outcome, metadata } = &result;
+        let expected = match (&out.actions[..], out.kernel, metadata) {
+            ([], false, Some(metadata)) => {
                 let object = self.kernel.object();
                 let mut sets = head.blocks.iter().flat_map(|b| &b.code).filter_map(|inst| match inst {
                     Inst::Set { var, .. } => Some(*var),
                     _ => None,
                 });
-                if object.metadata == Metadata::Compact && handed.stages == 0 {
-                    // The record is left to user space. All that can be seen here is that the packet passes.
+                if object.metadata == Metadata::Compact && metadata.stages == 0 {
+                    // User space computes the record. The metadata show only that the packet passes.
                     let kind_is_set = sets.clone().any(|var| var == Var::Kind);
-                    assert!(sets.next().is_some() && (kind_is_set || out.kind != VerdictKind::Drop), "{}", say());
+                    assert!(sets.next().is_some() && (kind_is_set || out.kind != VerdictKind::Drop), "{}", describe());
                 } else {
-                    assert_eq!((&handed.record, handed.stages), (&out, object.stages as u8), "{}", say());
+                    assert_eq!((&metadata.record, metadata.stages), (&out, object.stages as u8), "{}", describe());
                 }
-                assert_eq!(handed.generation, OPTIONS.generation, "{}", say());
+                assert_eq!(metadata.generation, OPTIONS.generation, "{}", describe());
                 (USER, PacketOutcome::User)
             }
             ([], false, None) => (DROP, PacketOutcome::Dropped),
             ([Action::Forward(device)], false, None) => {
                 let out_of = self.kernel.device();
-                assert!(out_of.is_none_or(|n| n == u32::from(*device)), "out of {out_of:?}, {}", say());
+                assert!(out_of.is_none_or(|n| n == u32::from(*device)), "through device {out_of:?}, {}", describe());
                 (REDIRECT, PacketOutcome::Forwarded)
             }
             ([], true, None) => (PASS, PacketOutcome::Kernel),
-            _ => panic!("{out:?} is not for the kernel: {}", say()),
+            _ => panic!("the kernel cannot produce {out:?}: {}", describe()),
         };
-        assert_eq!((*verdict, *fate), (expected.0, Some(expected.1)), "{out:?} {}", say());
+        assert_eq!((*verdict, *outcome), (expected.0, Some(expected.1)), "{out:?} {}", describe());
         if *verdict != USER {
-            assert_eq!(out.kind, VerdictKind::Drop, "{}", say());
+            assert_eq!(out.kind, VerdictKind::Drop, "{}", describe());
         }
         true
     }
@@ -107,20 +108,20 @@ impl<M: Machine> Both<M> {
     fn compare_memory(&mut self, context: &str) {
         let (counters, refused) = self.kernel.counters();
         let listing = format!("{context}\n{}\n{:?}", self.head, self.kernel.object().code);
-        let say = || &listing;
-        assert_eq!(counters, self.memory.counters, "{}", say());
+        let describe = || &listing;
+        assert_eq!(counters, self.memory.counters, "{}", describe());
         for (map, table) in self.memory.tables.iter().enumerate() {
             let ours = self.kernel.entries(&self.head, map, self.last);
-            assert_eq!(ours, table.entries(self.last), "map {map}, {}", say());
-            assert_eq!(refused[map], table.refused(), "map {map}, {}", say());
+            assert_eq!(ours, table.entries(self.last), "map {map}, {}", describe());
+            assert_eq!(refused[map], table.refused(), "map {map}, {}", describe());
         }
     }
 }
 
-/// What may go along with a packet.
+/// The kinds of metadata to test.
 const METADATA: [Metadata; 2] = [Metadata::Full, Metadata::Compact];
 
-/// Random programs over random packets, until `load` cannot.
+/// Runs random programs on random packets; returns early if `load` returns `None`.
 fn random_walk<M: Machine>(test: &str, rounds: u64, load: impl Fn(Object) -> Option<M>) {
     let seed = testkit::seed(test);
     let rounds = std::env::var("NETGRAIN_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(rounds);
@@ -128,8 +129,8 @@ fn random_walk<M: Machine>(test: &str, rounds: u64, load: impl Fn(Object) -> Opt
     for round in 0..rounds {
         let mut prng = Prng::new(seed.wrapping_add(round));
         let mut ir = random::program(&mut prng, 4);
-        // What is taken out of a map does not come back when time goes back a little, so one of the two is tried at a
-        // time.
+        // A removed entry stays removed if the time goes back, so a round either has timestamps that go back or removes
+        // expired entries.
         let back = round % 2 == 0;
         if back {
             ir.maps.iter_mut().for_each(|m| m.capacity = 4096);
@@ -161,13 +162,13 @@ fn random_walk<M: Machine>(test: &str, rounds: u64, load: impl Fn(Object) -> Opt
         }
         both.compare_memory(&format!("seed {seed}, round {round}"));
         entries += both.memory.tables.iter().map(|t| t.entries(time).len()).sum::<usize>();
-        dropped += both.kernel.fates()[PacketOutcome::Dropped as usize];
+        dropped += both.kernel.outcomes()[PacketOutcome::Dropped as usize];
     }
     eprintln!(
         "{placed} of {rounds} programs, {decided} of {packets} packets decided, {dropped} dropped, {entries} entries"
     );
     let enough = placed > rounds / 8 && decided > packets / 4 && entries > 20 && dropped > 50;
-    assert!(rounds < 100 || enough, "hardly anything was done");
+    assert!(rounds < 100 || enough, "the programs have too few effects");
 }
 
 #[test]
@@ -177,15 +178,15 @@ fn random_programs_in_the_kernel() {
 }
 
 #[test]
-fn random_programs_in_a_machine_that_forgives_nothing() {
-    random_walk("random_programs_in_a_machine_that_forgives_nothing", 3000, |object| Some(Vm::load(object)));
+fn random_programs_in_the_ebpf_interpreter() {
+    random_walk("random_programs_in_the_ebpf_interpreter", 3000, |object| Some(Vm::load(object)));
 }
 
 fn compiled(text: &str) -> Ir {
     lang::compile(text).unwrap_or_else(|e| panic!("{}", e.show(text, "program"))).program
 }
 
-/// Programs as people write them, each with what of it is for the kernel.
+/// Typical programs, each with the number of stages that run in the kernel.
 const PROGRAMS: [(&str, usize); 17] = [
     ("main = ip >-> steer_flow", 2),
     ("main = when is_tcp (mark 42) >-> steer_p2p", 2),
@@ -214,8 +215,8 @@ const PROGRAMS: [(&str, usize); 17] = [
     ("main = icmp >-> when (icmp_type .== 8) drop >-> kernel >-> drop", 4),
 ];
 
-/// Those programs over frames with everything in them.
-fn written<M: Machine>(test: &str, load: impl Fn(Object) -> Option<M>) {
+/// Runs the typical programs on frames of all kinds.
+fn typical<M: Machine>(test: &str, load: impl Fn(Object) -> Option<M>) {
     let seed = testkit::seed(test);
     let mut prng = Prng::new(seed);
     for ((text, stages), metadata) in PROGRAMS.into_iter().flat_map(|p| METADATA.map(|m| (p, m))) {
@@ -233,15 +234,16 @@ fn written<M: Machine>(test: &str, load: impl Fn(Object) -> Option<M>) {
     }
 }
 
-/// More sets than a program of the kernel may have maps.
+/// The program has more sets than a kernel program may have maps.
 #[test]
-fn a_rule_with_nets_for_each_of_seventy_customers_runs_in_the_kernel() {
-    let test = "a_rule_with_nets_for_each_of_seventy_customers_runs_in_the_kernel";
+fn seventy_stages_with_address_sets_run_in_the_kernel() {
+    let test = "seventy_stages_with_address_sets_run_in_the_kernel";
     let nets = |i| (1..9).map(|k| format!("10.{i}.{}.0/28", 2 * k)).collect::<Vec<_>>().join(", ");
     let stage = |i| format!("when (has_addr_in [10.0.0.{}, {}]) (inc {})", i % 9, nets(i), i % 64);
     let stages: Vec<_> = (0..70).map(stage).collect();
     let ir = compiled(&format!("main = {}", stages.join(" >-> ")));
-    let Some(mut both) = Both::new(&ir, Metadata::Full, |object| Kernel::load(test, object)).expect("for the kernel")
+    let Some(mut both) =
+        Both::new(&ir, Metadata::Full, |object| Kernel::load(test, object)).expect("the stages run in the kernel")
     else {
         return;
     };
@@ -255,19 +257,19 @@ fn a_rule_with_nets_for_each_of_seventy_customers_runs_in_the_kernel() {
 }
 
 #[test]
-fn programs_as_people_write_them_in_the_kernel() {
-    let test = "programs_as_people_write_them_in_the_kernel";
-    written(test, |object| Kernel::load(test, object));
+fn typical_programs_in_the_kernel() {
+    let test = "typical_programs_in_the_kernel";
+    typical(test, |object| Kernel::load(test, object));
 }
 
 #[test]
-fn programs_as_people_write_them_in_a_machine_that_forgives_nothing() {
-    written("programs_as_people_write_them_in_a_machine_that_forgives_nothing", |object| Some(Vm::load(object)));
+fn typical_programs_in_the_ebpf_interpreter() {
+    typical("typical_programs_in_the_ebpf_interpreter", |object| Some(Vm::load(object)));
 }
 
 #[test]
-fn real_packets_in_the_kernel() {
-    let test = "real_packets_in_the_kernel";
+fn captured_packets_in_the_kernel() {
+    let test = "captured_packets_in_the_kernel";
     let Some(traces) = testkit::traces(test) else { return };
     let mut prng = Prng::new(testkit::seed(test));
     let mut files = Vec::new();
@@ -294,8 +296,8 @@ fn real_packets_in_the_kernel() {
                 frames.push((packet.data.to_vec(), packet.ts.map_or(0, base::Timestamp::nanos)));
             }
         }
-        let written = compiled(PROGRAMS[n % PROGRAMS.len()].0);
-        for mut ir in [written, random::program(&mut prng, 3)] {
+        let typical = compiled(PROGRAMS[n % PROGRAMS.len()].0);
+        for mut ir in [typical, random::program(&mut prng, 3)] {
             ir.maps.iter_mut().for_each(|m| m.capacity = 4096);
             let metadata = METADATA[n / PROGRAMS.len() % 2];
             let mut both = match Both::new(&ir, metadata, |object| Kernel::load(test, object)) {
@@ -304,7 +306,7 @@ fn real_packets_in_the_kernel() {
                 Err(Refusal::Nothing { .. }) => continue,
                 Err(other) => panic!("{}: {other}\n{ir}", path.display()),
             };
-            // As above: time goes back in some of them.
+            // Timestamps go back in some captures, so expired entries are not removed.
             both.sweeps = false;
             for (at, (frame, time)) in frames.iter().enumerate() {
                 packets += 1;
@@ -316,7 +318,7 @@ fn real_packets_in_the_kernel() {
     assert!(packets > 1000 && decided > packets / 4, "only {decided} of {packets} packets were decided");
 }
 
-/// A program that does with one map what the frame's first byte says, for the key in its second.
+/// A program with one map: the first byte of the frame selects the operation, the second byte is the key.
 fn one_map(expiry: Expiry) -> Ir {
     let mut b = Builder::default();
     let map = Map { name: "m".into(), key: ir::Key::default(), words: 1, capacity: 64, expiry };
@@ -350,13 +352,13 @@ fn one_map(expiry: Expiry) -> Ir {
     b.finish()
 }
 
-/// Few keys and short times, so that entries are met in the very moment in which they expire.
-fn moments<M: Machine>(test: &str, load: impl Fn(Object) -> Option<M>) {
+/// Few keys and short timeouts, so that packets arrive exactly when an entry expires.
+fn check_expiry<M: Machine>(test: &str, load: impl Fn(Object) -> Option<M>) {
     let seed = testkit::seed(test);
     let mut prng = Prng::new(seed);
     for expiry in [Expiry::Never, Expiry::Idle(3), Expiry::Lifetime(3), Expiry::Idle(0), Expiry::Lifetime(1 << 40)] {
         let Some(mut both) =
-            Both::new(&one_map(expiry), Metadata::Compact, &load).expect("all of it is for the kernel")
+            Both::new(&one_map(expiry), Metadata::Compact, &load).expect("all stages run in the kernel")
         else {
             return;
         };
@@ -378,14 +380,14 @@ fn moments<M: Machine>(test: &str, load: impl Fn(Object) -> Option<M>) {
 }
 
 #[test]
-fn entries_expire_at_the_same_moment() {
-    let test = "entries_expire_at_the_same_moment";
-    moments(test, |object| Some(Vm::load(object)));
-    moments(test, |object| Kernel::load(test, object));
+fn entries_expire_at_the_same_time_as_in_the_interpreter() {
+    let test = "entries_expire_at_the_same_time_as_in_the_interpreter";
+    check_expiry(test, |object| Some(Vm::load(object)));
+    check_expiry(test, |object| Kernel::load(test, object));
 }
 
-/// Asked for each address beside an end of a range.
-fn ends<M: Machine>(load: impl Fn(Object) -> Option<M>) {
+/// Tests the addresses at and next to both check_sets of each range.
+fn check_sets<M: Machine>(load: impl Fn(Object) -> Option<M>) {
     let few = vec![(0, 3), (5 << 64, (9 << 64) - 1), (10 << 64 | 7, 10 << 64 | 7), (12 << 64 | 1, 12 << 64 | 9)];
     let many: Vec<(u128, u128)> = (0..30).map(|n| (n << 120 | 5, n << 120 | 1 << 70 | 1)).collect();
     let last = vec![(u128::MAX - 6, u128::MAX)];
@@ -399,7 +401,8 @@ fn ends<M: Machine>(load: impl Fn(Object) -> Option<M>) {
         b.push(Inst::Member { to, set, hi, lo });
         b.set(Var::State, to);
         b.place(end);
-        let Some(mut both) = Both::new(&b.finish(), Metadata::Full, &load).expect("all of it is for the kernel") else {
+        let Some(mut both) = Both::new(&b.finish(), Metadata::Full, &load).expect("all stages run in the kernel")
+        else {
             return;
         };
         for address in ranges.iter().flat_map(|r| [r.0, r.1]).chain([0, 1 << 64, u128::MAX]) {
@@ -413,70 +416,79 @@ fn ends<M: Machine>(load: impl Fn(Object) -> Option<M>) {
 }
 
 #[test]
-fn sets_end_at_the_same_address() {
-    ends(|object| Some(Vm::load(object)));
-    ends(|object| Kernel::load("sets_end_at_the_same_address", object));
+fn sets_contain_the_same_addresses_as_in_the_interpreter() {
+    check_sets(|object| Some(Vm::load(object)));
+    check_sets(|object| Kernel::load("sets_contain_the_same_addresses_as_in_the_interpreter", object));
 }
 
 #[test]
-fn without_room_for_the_record_nothing_is_done() {
+fn without_space_for_metadata_packets_are_undecided() {
     let ir = compiled("flows = flow_map 0 key_5tuple\nmain = inc 1 >-> incr_fstate flows >-> drop");
-    let mut vm = Vm::load(emit(&ir, &OPTIONS).expect("all of it is for the kernel"));
-    vm.has_room = false;
+    let mut vm = Vm::load(emit(&ir, &OPTIONS).expect("all stages run in the kernel"));
+    vm.has_metadata_space = false;
     let mut bytes = [0; 60];
     let frame = wire::build::Frame::udp4([10, 0, 0, 1], 5353, [10, 0, 0, 2], 53).fill(&mut bytes);
-    assert_eq!(vm.run(frame, 0), Answer { verdict: USER, fate: Some(PacketOutcome::Undecided), handed: None });
+    assert_eq!(vm.run(frame, 0), RunResult { verdict: USER, outcome: Some(PacketOutcome::Undecided), metadata: None });
     assert_eq!((vm.counters().0[1], vm.entries(&ir, 0, 0)), (0, vec![]));
-    assert_eq!(vm.seen(), QueueGenerations { by_user: 0, last_untagged: OPTIONS.generation }, "it is told why");
-    vm.has_room = true;
-    assert_eq!(vm.run(frame, 0), Answer { verdict: DROP, fate: Some(PacketOutcome::Dropped), handed: None });
+    assert_eq!(
+        vm.seen(),
+        QueueGenerations { by_user: 0, last_untagged: OPTIONS.generation },
+        "the queue's generations record the missing metadata"
+    );
+    vm.has_metadata_space = true;
+    assert_eq!(vm.run(frame, 0), RunResult { verdict: DROP, outcome: Some(PacketOutcome::Dropped), metadata: None });
     assert_eq!((vm.counters().0[1], vm.entries(&ir, 0, 0).len()), (1, 1));
 }
 
 #[test]
-fn what_was_seen_is_not_said_again() {
-    let test = "what_was_seen_is_not_said_again";
-    let least = EmitOptions { metadata: Metadata::Compact, ..OPTIONS };
-    let flow = emit(&compiled("main = ip >-> steer_flow"), &least).expect("all of it is for the kernel");
-    let says_more = emit(&compiled("main = ip"), &least).expect("all of it is for the kernel");
-    said_until_seen(&mut Vm::load(flow.clone()), &mut Vm::load(says_more.clone()), &mut Vm::load(announce(&least)));
-    let [flow, says_more, nothing] = [flow, says_more, announce(&least)].map(|object| Kernel::load(test, object));
-    if let (Some(mut flow), Some(mut says_more), Some(mut nothing)) = (flow, says_more, nothing) {
-        said_until_seen(&mut flow, &mut says_more, &mut nothing);
+fn a_seen_generation_is_not_sent_again() {
+    let test = "a_seen_generation_is_not_sent_again";
+    let compact = EmitOptions { metadata: Metadata::Compact, ..OPTIONS };
+    let flow = emit(&compiled("main = ip >-> steer_flow"), &compact).expect("all stages run in the kernel");
+    let full_verdict = emit(&compiled("main = ip"), &compact).expect("all stages run in the kernel");
+    check_until_seen(
+        &mut Vm::load(flow.clone()),
+        &mut Vm::load(full_verdict.clone()),
+        &mut Vm::load(announce(&compact)),
+    );
+    let [flow, full_verdict, nothing] =
+        [flow, full_verdict, announce(&compact)].map(|object| Kernel::load(test, object));
+    if let (Some(mut flow), Some(mut full_verdict), Some(mut nothing)) = (flow, full_verdict, nothing) {
+        check_until_seen(&mut flow, &mut full_verdict, &mut nothing);
     }
 }
 
-fn said_until_seen<M: Machine>(flow: &mut M, says_more: &mut M, nothing: &mut M) {
+fn check_until_seen<M: Machine>(flow: &mut M, full_verdict: &mut M, nothing: &mut M) {
     let mut bytes = [0; 60];
     let udp = wire::build::Frame::udp4([10, 0, 0, 1], 5353, [10, 0, 0, 2], 53).fill(&mut bytes).to_vec();
-    // An IPv4 header that contradicts the frame is left undecided.
-    let mut odd = udp.clone();
-    odd[14] = 0x41;
+    // A packet with a malformed IPv4 header is undecided.
+    let mut malformed = udp.clone();
+    malformed[14] = 0x41;
     for (seen, silent) in [(0, false), (OPTIONS.generation - 1, false), (OPTIONS.generation, true), (0, false)] {
-        let announces = [(&mut *flow, &udp, PacketOutcome::User), (&mut *nothing, &odd, PacketOutcome::User)];
-        for (machine, frame, fate) in announces {
+        let announces = [(&mut *flow, &udp, PacketOutcome::User), (&mut *nothing, &malformed, PacketOutcome::User)];
+        for (machine, frame, outcome) in announces {
             machine.see(seen);
-            let Answer { verdict, fate: became, handed } = machine.run(frame, 0);
-            assert_eq!((verdict, became), (USER, Some(fate)));
-            let said = handed.map(|h| (h.generation, h.stages));
-            assert_eq!(said, (!silent).then_some((OPTIONS.generation, 0)), "{seen}");
+            let result = machine.run(frame, 0);
+            assert_eq!((result.verdict, result.outcome), (USER, Some(outcome)));
+            let generation = result.metadata.map(|h| (h.generation, h.stages));
+            assert_eq!(generation, (!silent).then_some((OPTIONS.generation, 0)), "{seen}");
         }
         flow.see(seen);
-        let answer = flow.run(&odd, 0);
+        let result = flow.run(&malformed, 0);
         assert_eq!(
-            (answer.verdict, answer.fate, answer.handed.is_none()),
+            (result.verdict, result.outcome, result.metadata.is_none()),
             (USER, Some(PacketOutcome::Undecided), silent)
         );
-        // Here it has to be said what was done.
-        says_more.see(seen);
-        let handed = says_more.run(&udp, 0).handed.expect("a word");
-        assert_eq!((handed.generation, handed.stages), (OPTIONS.generation, 1));
+        // The packets of this program carry the number of stages, so they always carry metadata.
+        full_verdict.see(seen);
+        let metadata = full_verdict.run(&udp, 0).metadata.expect("metadata");
+        assert_eq!((metadata.generation, metadata.stages), (OPTIONS.generation, 1));
     }
 }
 
-/// How long the way of a plain packet is: what a packet costs, where no clock can be trusted.
+/// The number of executed instructions for common packets: a measure of cost that does not depend on a clock.
 #[test]
-fn a_plain_packet_takes_a_short_way() {
+fn common_packets_take_few_instructions() {
     use wire::build::Frame;
     let udp = Frame::udp4([10, 0, 0, 1], 5353, [10, 0, 0, 2], 53);
     let tcp = Frame::tcp4([10, 0, 0, 1], 5353, [10, 0, 0, 2], 80);
@@ -492,10 +504,10 @@ fn a_plain_packet_takes_a_short_way() {
         let frame = frame.fill(&mut bytes);
         let options = EmitOptions { metadata, ..OPTIONS };
         let mut vm = Vm::load(emit(&compiled(text), &options).unwrap_or_else(|e| panic!("{text}: {e}")));
-        let answer = vm.run(frame, 0);
-        assert_eq!(answer.fate, Some(PacketOutcome::User), "{text}");
+        let result = vm.run(frame, 0);
+        assert_eq!(result.outcome, Some(PacketOutcome::User), "{text}");
         vm.see(OPTIONS.generation);
-        assert_eq!(vm.run(frame, 0).fate, Some(PacketOutcome::User), "{text}");
+        assert_eq!(vm.run(frame, 0).outcome, Some(PacketOutcome::User), "{text}");
         assert!(vm.steps <= most, "{text}, {metadata:?}: {} instructions\n{:?}", vm.steps, vm.object.code);
     }
 }

@@ -1,4 +1,4 @@
-//! What the kernel makes of our code, maps and links. Each test is skipped by name where it cannot run.
+//! Programs, maps and links in the kernel. A test that cannot run on this host reports that it is skipped.
 
 use base::Prng;
 use netgrain_bpf::{
@@ -15,7 +15,7 @@ fn code(write: impl FnOnce(&mut Asm)) -> Code {
     asm.finish().expect("every label is placed")
 }
 
-/// Loads, or skips where programs cannot be loaded at all.
+/// Loads the program; `None` and a report that `test` is skipped if this process may not load programs.
 fn load(test: &str, code: &Code) -> Option<Program> {
     match Program::load("test", code, Frames::Linear) {
         Ok(program) => Some(program),
@@ -35,8 +35,8 @@ fn always(verdict: XdpAction) -> Code {
 }
 
 #[test]
-fn refused_code_comes_back_with_the_verifiers_words() {
-    let test = "refused_code_comes_back_with_the_verifiers_words";
+fn a_refused_program_returns_the_verifier_log() {
+    let test = "a_refused_program_returns_the_verifier_log";
     if load(test, &always(XdpAction::Pass)).is_none() {
         return;
     }
@@ -51,13 +51,13 @@ fn refused_code_comes_back_with_the_verifiers_words() {
 }
 
 #[test]
-fn a_frame_that_is_too_short_cannot_be_tried() {
-    let Some(program) = load("a_frame_that_is_too_short_cannot_be_tried", &always(XdpAction::Pass)) else { return };
+fn a_test_run_rejects_a_frame_below_14_bytes() {
+    let Some(program) = load("a_test_run_rejects_a_frame_below_14_bytes", &always(XdpAction::Pass)) else { return };
     let error = program.run(&[0; 13], &mut [0; 64], 0, 0).expect_err("13 bytes");
     assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
 }
 
-/// Swaps the addresses of a frame if it is of one EtherType; says the verdict, and leaves the frame as written.
+/// The program swaps the first bytes of both addresses in frames with one ethertype and passes other frames unchanged.
 #[test]
 fn a_program_reads_writes_and_decides() {
     let swap = code(|asm| {
@@ -92,10 +92,10 @@ fn a_program_reads_writes_and_decides() {
     assert_eq!(out[..60], frame);
 }
 
-/// Random arithmetic and comparisons, done by the kernel and by Rust.
+/// Random arithmetic and comparisons, evaluated in the kernel and in Rust.
 #[test]
-fn arithmetic_and_jumps_mean_what_they_say() {
-    let test = "arithmetic_and_jumps_mean_what_they_say";
+fn arithmetic_and_jumps_agree_with_rust() {
+    let test = "arithmetic_and_jumps_agree_with_rust";
     type Op = (Alu, fn(u64, u64) -> u64);
     const OPS: [Op; 10] = [
         (Alu::Add, u64::wrapping_add),
@@ -131,7 +131,7 @@ fn arithmetic_and_jumps_mean_what_they_say() {
         let (condition, holds) = TESTS[random.below(TESTS.len() as u64) as usize];
         let program = code(|asm| {
             let no = asm.label();
-            // Through memory, so that the verifier does not know the values and cannot decide the jump beforehand.
+            // The values go through memory, so the verifier cannot compute them and decide the jump.
             for (slot, value) in [(-8, a), (-16, b), (-24, c)] {
                 asm.wide(Reg::R1, value);
                 asm.store(Size::Dw, Reg::R10, slot, Reg::R1);
@@ -140,13 +140,13 @@ fn arithmetic_and_jumps_mean_what_they_say() {
             asm.load(Size::Dw, Reg::R1, Reg::R10, -8);
             asm.load(Size::Dw, Reg::R2, Reg::R10, -16);
             asm.load(Size::Dw, Reg::R3, Reg::R10, -24);
-            // Shift amounts that the verifier knows must be below 64.
+            // The verifier rejects constant shift amounts above 63.
             if matches!(op, Alu::Shl | Alu::Sar) {
                 asm.alu(Alu::And, Reg::R2, 63);
             }
             asm.alu_reg(op, Reg::R1, Reg::R2);
             asm.jump_if_reg(condition, Reg::R1, Reg::R3, no);
-            // The answer is folded to 32 bits, as much as a verdict has.
+            // The result is folded to the 32 bits of a verdict.
             asm.mov_reg(Reg::R0, Reg::R1);
             asm.alu(Alu::Shr, Reg::R0, 32);
             asm.alu_reg(Alu::Xor, Reg::R0, Reg::R1);
@@ -156,21 +156,21 @@ fn arithmetic_and_jumps_mean_what_they_say() {
             asm.exit();
         });
         let Some(loaded) = load(test, &program) else { return };
-        let answer = model(a, b);
-        let expected = if holds(answer, c) { 77 } else { (answer >> 32 ^ answer) as u32 };
+        let result = model(a, b);
+        let expected = if holds(result, c) { 77 } else { (result >> 32 ^ result) as u32 };
         let got = loaded.run(&[0; 60], &mut [0; 64], 0, 0).expect("run").verdict;
         assert_eq!(got, expected, "{a:#x} {op:?} {b:#x}, {condition:?} {c:#x}\n{program:?}");
     }
 }
 
 #[test]
-fn a_map_agrees_with_a_plain_one_over_a_random_walk() {
-    let test = "a_map_agrees_with_a_plain_one_over_a_random_walk";
+fn a_kernel_map_agrees_with_a_hash_map_on_a_random_walk() {
+    let test = "a_kernel_map_agrees_with_a_hash_map_on_a_random_walk";
     if load(test, &always(XdpAction::Pass)).is_none() {
         return;
     }
-    const ROOM: u32 = 16;
-    let map = Map::<u32, [u64; 2]>::create(MapKind::Hash, "walk", ROOM).expect("map");
+    const CAPACITY: u32 = 16;
+    let map = Map::<u32, [u64; 2]>::create(MapKind::Hash, "walk", CAPACITY).expect("map");
     let mut model = HashMap::new();
     let mut random = Prng::new(testkit::seed(test));
     for step in 0..2000 {
@@ -181,7 +181,7 @@ fn a_map_agrees_with_a_plain_one_over_a_random_walk() {
             _ => match map.set(key, value) {
                 Ok(()) => drop(model.insert(key, value)),
                 Err(e) => {
-                    assert_eq!((e.raw_os_error(), model.len()), (Some(7), ROOM as usize), "E2BIG when full");
+                    assert_eq!((e.raw_os_error(), model.len()), (Some(7), CAPACITY as usize), "E2BIG when full");
                     assert!(!model.contains_key(&key));
                 }
             },
@@ -190,8 +190,8 @@ fn a_map_agrees_with_a_plain_one_over_a_random_walk() {
 }
 
 #[test]
-fn counts_per_processor_add_up() {
-    let test = "counts_per_processor_add_up";
+fn per_cpu_counters_add_up() {
+    let test = "per_cpu_counters_add_up";
     if load(test, &always(XdpAction::Pass)).is_none() {
         return;
     }
@@ -219,8 +219,8 @@ fn counts_per_processor_add_up() {
 }
 
 #[test]
-fn a_link_is_exclusive_replaceable_and_gone_with_its_port() {
-    let test = "a_link_is_exclusive_replaceable_and_gone_with_its_port";
+fn a_link_is_exclusive_and_replaceable_and_ends_with_its_interface() {
+    let test = "a_link_is_exclusive_and_replaceable_and_ends_with_its_interface";
     let Some(sandbox) = Sandbox::new(test) else { return };
     let (a, _) = sandbox.veth("a", "b");
     let Some(first) = load(test, &always(XdpAction::Pass)) else { return };
@@ -244,13 +244,13 @@ fn a_link_is_exclusive_replaceable_and_gone_with_its_port() {
     sandbox.netlink().delete_link(a.index).expect("delete");
     assert_eq!(link.info().expect("info").ifindex, 0);
     let fourth = load(test, &always(XdpAction::Pass)).expect("loads");
-    assert_eq!(link.replace(fourth).expect_err("no port").raw_os_error(), Some(67), "ENOLINK");
+    assert_eq!(link.replace(fourth).expect_err("the interface is gone").raw_os_error(), Some(67), "ENOLINK");
     assert_eq!(link.program().info().expect("info").id, third_id, "the old program stays");
 }
 
 #[test]
-fn a_dropped_link_is_gone_although_somebody_else_has_it_open() {
-    let test = "a_dropped_link_is_gone_although_somebody_else_has_it_open";
+fn a_dropped_link_detaches_although_another_descriptor_is_open() {
+    let test = "a_dropped_link_detaches_although_another_descriptor_is_open";
     let Some(sandbox) = Sandbox::new(test) else { return };
     let (a, _) = sandbox.veth("a", "b");
     let Some(first) = load(test, &always(XdpAction::Pass)) else { return };
@@ -263,8 +263,8 @@ fn a_dropped_link_is_gone_although_somebody_else_has_it_open() {
 }
 
 #[test]
-fn a_mode_that_the_port_does_not_have_is_refused() {
-    let test = "a_mode_that_the_port_does_not_have_is_refused";
+fn a_mode_that_the_interface_does_not_support_is_refused() {
+    let test = "a_mode_that_the_interface_does_not_support_is_refused";
     let Some(_sandbox) = Sandbox::new(test) else { return };
     const LOOPBACK: u32 = 1;
     let Some(program) = load(test, &always(XdpAction::Pass)) else { return };
@@ -275,6 +275,6 @@ fn a_mode_that_the_port_does_not_have_is_refused() {
         other => panic!("{other:?}"),
     }
     let program = load(test, &always(XdpAction::Pass)).expect("loads");
-    let link = Link::attach(program, LOOPBACK, AttachMode::Best).expect("generic is always to be had");
+    let link = Link::attach(program, LOOPBACK, AttachMode::Best).expect("every interface supports generic mode");
     assert_eq!(link.mode(), XdpMode::Generic);
 }

@@ -1,4 +1,4 @@
-//! All integration tests of this crate in one program, which is linked once; each module is a subject.
+//! All integration tests of this crate in one executable, which links faster than several.
 
 mod budget;
 mod emitted;
@@ -9,7 +9,7 @@ mod kernel;
 mod loading;
 mod proof;
 #[path = "../../../jit/tests/it/random/mod.rs"]
-#[allow(dead_code, reason = "the kernel itself says what it says of a packet")]
+#[allow(dead_code, reason = "these tests do not use the facts of a capture source")]
 mod random;
 #[path = "both/vm.rs"]
 mod vm;

@@ -1,6 +1,6 @@
-//! The kernel's half of a program and the half in user space together do what the program means: random programs, of
-//! everything that the table of functions has, over made and over real packets, in the kernel and in a machine of our
-//! own.
+//! Differential tests of the kernel part together with the user part: random programs that use all functions of the
+//! table, on generated packets and on packets of captures, in the kernel and in a strict eBPF interpreter ([`Vm`]),
+//! compared with the model of crate `difftest`.
 
 use crate::kernel;
 use crate::vm;
@@ -12,39 +12,39 @@ use difftest::{
 use ir::Facts;
 use ir::interp::{self, Interpreter, ProgramState};
 use ir::{Expiry, Program, VerdictKind};
-use kernel::{Answer, Kernel, Machine, OPTIONS, USER};
+use kernel::{Kernel, Machine, OPTIONS, RunResult, USER};
 use kernel_programs::{EmitOptions, KernelVerdict, Metadata, Object, PacketOutcome as End, Refusal, emit};
 use vm::Vm;
 
-/// A kernel, and an interpreter behind it.
-struct Halves<M> {
+/// The kernel part in a machine, and the user part in the interpreter.
+struct SplitBackEnd<M> {
     name: &'static str,
     metadata: Metadata,
     load: fn(Object) -> Option<M>,
-    /// Whether nothing can go along with a packet, as the driver has it.
+    /// True if the driver leaves no space for metadata.
     silent: bool,
 }
 
-/// The type of a refusal. That a program is unfit is not for a back end to say of what was verified.
+/// The type of a refusal. Other refusals are bugs, because the program was verified.
 fn refused(refusal: &Refusal) -> String {
     match refusal {
-        Refusal::Nothing { .. } => "nothing to do in the kernel",
+        Refusal::Nothing { .. } => "no stage for the kernel",
         Refusal::LinkType(_) => "not Ethernet",
-        Refusal::Stack { .. } => "too much at once for the stack",
+        Refusal::Stack { .. } => "stack too small",
         Refusal::TooLong { .. } => "too long",
-        Refusal::NoMetadata => "no record can go along",
+        Refusal::NoMetadata => "no space for metadata",
         other => panic!("{other}"),
     }
     .to_owned()
 }
 
-impl<M: Machine> BackEnd for Halves<M> {
+impl<M: Machine> BackEnd for SplitBackEnd<M> {
     fn name(&self) -> &'static str {
         self.name
     }
 
-    fn takes(&self, packet: &Packet) -> bool {
-        // What a test run in the kernel takes: an Ethernet header, and not more than a page.
+    fn accepts(&self, packet: &Packet) -> bool {
+        // A test run in the kernel requires an Ethernet header and a frame that fits into a page.
         (14..3000).contains(&packet.bytes.len())
     }
 
@@ -53,32 +53,34 @@ impl<M: Machine> BackEnd for Halves<M> {
         Facts { time: packet.facts.time, wire_len, port: OPTIONS.port, ingress: OPTIONS.ingress, ..Facts::default() }
     }
 
-    fn load<'a>(&'a self, ready: &'a CompiledCase) -> Result<Box<dyn Execution + 'a>, String> {
-        let (hash_key, link_type) = (ready.world.hash_key, ready.world.link_type);
+    fn load<'a>(&'a self, compiled: &'a CompiledCase) -> Result<Box<dyn Execution + 'a>, String> {
+        let (hash_key, link_type) = (compiled.world.hash_key, compiled.world.link_type);
         let request = EmitOptions { hash_key, link_type, metadata: self.metadata, ..OPTIONS };
-        let object = emit(&ready.program, &request).map_err(|e| refused(&e))?;
-        let (_, rest) = ready.program.split(object.stages);
-        // Half of those that would say no more than which program they are need not say that either.
+        let object = emit(&compiled.program, &request).map_err(|e| refused(&e))?;
+        let (_, rest) = compiled.program.split(object.stages);
+        // For half of the programs whose packets carry only the generation, user space has seen the generation, so
+        // the packets carry no metadata.
         let seen = object.is_evaluated_again && hash_key.is_multiple_of(2);
-        let mut machine = (self.load)(object).expect("it was loaded before");
+        let mut machine = (self.load)(object).expect("`can_load` has loaded a program");
         if seen {
             machine.see(OPTIONS.generation);
         }
         let silent = self.silent || seen;
-        let memory = ProgramState::of(&ready.program, hash_key);
-        // What is taken out of a map does not come back when time does: only maps that refuse are swept.
-        let sweeps = ready.program.maps.iter().any(|m| m.expiry != Expiry::Never && m.capacity < 100);
-        Ok(Box::new(Running { ready, machine, rest, memory, sweeps, silent, number: 0 }))
+        let memory = ProgramState::of(&compiled.program, hash_key);
+        // A removed entry stays removed if the time goes back, so expired entries are removed only from small maps,
+        // which are full at times.
+        let sweeps = compiled.program.maps.iter().any(|m| m.expiry != Expiry::Never && m.capacity < 100);
+        Ok(Box::new(Running { compiled, machine, rest, memory, sweeps, silent, number: 0 }))
     }
 }
 
 struct Running<'a, M> {
-    ready: &'a CompiledCase,
+    compiled: &'a CompiledCase,
     machine: M,
     rest: Program,
     memory: ProgramState,
     sweeps: bool,
-    /// Whether nothing need or can go along with a packet.
+    /// True if packets may arrive without metadata.
     silent: bool,
     number: u64,
 }
@@ -87,16 +89,17 @@ impl<M: Machine> Running<'_, M> {
     fn one(&mut self, packet: &Packet) -> ExecutionResult {
         let time = packet.facts.time;
         if self.sweeps {
-            (0..self.ready.program.maps.len()).for_each(|m| drop(self.machine.entries(&self.ready.program, m, time)));
+            (0..self.compiled.program.maps.len())
+                .for_each(|m| drop(self.machine.entries(&self.compiled.program, m, time)));
         }
-        let Answer { verdict, fate, handed } = self.machine.run(&packet.bytes, time);
-        let (end, number) = (fate.expect("a fate"), self.number);
+        let RunResult { verdict, outcome, metadata } = self.machine.run(&packet.bytes, time);
+        let (end, number) = (outcome.expect("an outcome"), self.number);
         let gone = |kernel, done| PacketOutcome { kind: VerdictKind::Drop, record: None, kernel, done };
-        let fate = match end {
+        let outcome = match end {
             End::Dropped => gone(false, vec![]),
             End::Kernel => gone(true, vec![]),
             End::Forwarded => {
-                let name = |index: u32| self.ready.program.devices[index as usize].clone();
+                let name = |index: u32| self.compiled.program.devices[index as usize].clone();
                 gone(
                     false,
                     vec![ObservedAction::Forward(self.machine.device().map_or(ObservedAction::SOME.to_owned(), name))],
@@ -104,39 +107,39 @@ impl<M: Machine> Running<'_, M> {
             }
             End::User | End::Undecided => {
                 assert_eq!(verdict, USER, "{end:?}");
-                // Where the kernel can say nothing of a packet, it is undecided.
-                assert!(handed.is_some() || self.silent, "{end:?} without a word");
-                let handed = handed.unwrap_or(KernelVerdict {
+                // A packet without metadata is undecided.
+                assert!(metadata.is_some() || self.silent, "{end:?} without metadata");
+                let metadata = metadata.unwrap_or(KernelVerdict {
                     generation: OPTIONS.generation,
                     stages: 0,
                     record: interp::Execution::start(0),
                 });
-                assert_eq!(handed.generation, OPTIONS.generation);
-                assert!(end == End::User || handed.stages == 0, "undecided after {} stages", handed.stages);
-                let facts = facts(packet, self.ready.world.link_type, number);
-                let (program, start) = match handed.stages {
-                    0 => (&self.ready.program, interp::Execution::start(0)),
-                    _ => (&self.rest, handed.record),
+                assert_eq!(metadata.generation, OPTIONS.generation);
+                assert!(end == End::User || metadata.stages == 0, "undecided after {} stages", metadata.stages);
+                let facts = facts(packet, self.compiled.world.link_type, number);
+                let (program, start) = match metadata.stages {
+                    0 => (&self.compiled.program, interp::Execution::start(0)),
+                    _ => (&self.rest, metadata.record),
                 };
                 let out = Interpreter::new(program).run_from(start, &packet.bytes, &facts, &mut self.memory);
                 self.number += 1;
-                let fate = PacketOutcome::of(&out, &self.ready.program);
-                return ExecutionResult { outcome: fate, first_half: handed.stages > 0, number };
+                let outcome = PacketOutcome::of(&out, &self.compiled.program);
+                return ExecutionResult { outcome, first_half: metadata.stages > 0, number };
             }
             End::Unclaimed | End::Unsent => panic!("{end:?}"),
         };
-        ExecutionResult { outcome: fate, first_half: true, number }
+        ExecutionResult { outcome, first_half: true, number }
     }
 }
 
 impl<M: Machine> Execution for Running<'_, M> {
-    fn judge(&mut self, packets: &[Packet]) -> Vec<ExecutionResult> {
+    fn evaluate(&mut self, packets: &[Packet]) -> Vec<ExecutionResult> {
         packets.iter().map(|p| self.one(p)).collect()
     }
 
-    fn remembered(&mut self, now: u64) -> Vec<StateSnapshot> {
+    fn state(&mut self, now: u64) -> Vec<StateSnapshot> {
         let (counters, refused) = self.machine.counters();
-        let program = &self.ready.program;
+        let program = &self.compiled.program;
         let held = |m: usize| MapContents { entries: self.machine.entries(program, m, now), refused: refused[m] };
         let maps = (0..program.maps.len()).map(held).collect();
         vec![StateSnapshot { counters, maps }, StateSnapshot::of(&self.memory, now)]
@@ -147,7 +150,7 @@ impl<M: Machine> Execution for Running<'_, M> {
     }
 }
 
-/// What has no place in the kernel: it asks for what only a worker knows, or writes a log.
+/// Functions that cannot run in the kernel: they read values of the worker, or write a log.
 const USER_SPACE: [&str; 10] = [
     "log_msg",
     "log_buff",
@@ -161,7 +164,7 @@ const USER_SPACE: [&str; 10] = [
     "is_incoming_host",
 ];
 
-fn is_worth_it(report: &Report) {
+fn assert_coverage(report: &Report) {
     eprintln!("{report:?}");
     let Report { cases, ran, packets, first_half, .. } = report;
     if *cases < 300 {
@@ -169,8 +172,7 @@ fn is_worth_it(report: &Report) {
     }
     assert!(*ran > cases / 2, "{ran} of {cases} programs ran, refused: {:?}", report.refused);
     assert!(*first_half > packets / 4, "{first_half} of {packets} packets were decided in the kernel");
-    // Few programs are enough for what is the same in both machines; which functions there are is held where there are
-    // more.
+    // The trials in the kernel are short; the longer trials in the eBPF interpreter check the coverage of functions.
     let least = cases / 750;
     let missing = Report::missing(&report.functions_first, least, &USER_SPACE);
     assert!(missing.is_empty(), "in the kernel in fewer than {least} of {cases} programs: {missing:?}");
@@ -178,16 +180,16 @@ fn is_worth_it(report: &Report) {
 
 const METADATA: [Metadata; 2] = [Metadata::Full, Metadata::Compact];
 
-fn both_ways<M: Machine>(name: &'static str, trial: &Trial, load: fn(Object) -> Option<M>) {
+fn run_with_both_metadata<M: Machine>(name: &'static str, trial: &Trial, load: fn(Object) -> Option<M>) {
     for metadata in METADATA {
-        is_worth_it(&trial.run(&Halves { name, metadata, load, silent: false }));
+        assert_coverage(&trial.run(&SplitBackEnd { name, metadata, load, silent: false }));
     }
 }
 
-/// Whether programs can be loaded at all; says so if not.
+/// True if this process can load eBPF programs; otherwise reports that `test` is skipped.
 fn can_load(test: &str) -> bool {
     let filter = lang::compile("main = ip").expect("a program").program;
-    Kernel::load(test, emit(&filter, &OPTIONS).expect("all of it is for the kernel")).is_some()
+    Kernel::load(test, emit(&filter, &OPTIONS).expect("all stages run in the kernel")).is_some()
 }
 
 fn load_vm(object: Object) -> Option<Vm> {
@@ -199,68 +201,68 @@ fn load_kernel(object: Object) -> Option<Kernel> {
 }
 
 #[test]
-fn a_machine_that_forgives_nothing_does_what_programs_mean() {
-    let seed = testkit::seed("a_machine_that_forgives_nothing_does_what_programs_mean");
-    both_ways("a machine of our own", &Trial::new(seed, 1500), load_vm);
+fn the_ebpf_interpreter_agrees_with_the_model() {
+    let seed = testkit::seed("the_ebpf_interpreter_agrees_with_the_model");
+    run_with_both_metadata("the eBPF interpreter", &Trial::new(seed, 1500), load_vm);
 }
 
-/// A driver that does not let a program write before a frame: what was made for it, and what was not and finds out
-/// packet by packet.
+/// A driver that leaves no space before a frame, with programs that were compiled without metadata and programs that
+/// find out for each packet.
 #[test]
-fn a_driver_without_room_before_frames_makes_no_difference() {
+fn without_space_for_metadata_the_results_agree_with_the_model() {
     fn load(object: Object) -> Option<Vm> {
         let mut vm = Vm::load(object);
-        vm.has_room = false;
+        vm.has_metadata_space = false;
         Some(vm)
     }
-    let seed = testkit::seed("a_driver_without_room_before_frames_makes_no_difference");
+    let seed = testkit::seed("without_space_for_metadata_the_results_agree_with_the_model");
     let trial = Trial::new(seed, 600);
     for metadata in [Metadata::None, Metadata::Full, Metadata::Compact] {
-        let report = trial.run(&Halves { name: "a driver without room", metadata, load, silent: true });
+        let report = trial.run(&SplitBackEnd { name: "a driver without metadata space", metadata, load, silent: true });
         eprintln!("{metadata:?}: {report:?}");
         let Report { cases, ran, packets, first_half, .. } = report;
-        // Where the record was to go along, nothing is done for a packet of which nothing can be told.
+        // With full metadata, the kernel decides no packet that cannot carry its record.
         let enough = if metadata == Metadata::Full { first_half == 0 } else { first_half > packets / 10 };
         assert!(ran > cases / 4 && enough, "{ran} of {cases} ran, {first_half} of {packets} packets decided");
     }
 }
 
 #[test]
-fn the_kernel_does_what_programs_mean() {
-    let test = "the_kernel_does_what_programs_mean";
+fn the_kernel_agrees_with_the_model() {
+    let test = "the_kernel_agrees_with_the_model";
     if can_load(test) {
-        both_ways("the kernel", &Trial::new(testkit::seed(test), 400), load_kernel);
+        run_with_both_metadata("the kernel", &Trial::new(testkit::seed(test), 400), load_kernel);
     }
 }
 
 #[test]
-fn real_packets_come_to_the_same_in_the_kernel() {
-    let test = "real_packets_come_to_the_same_in_the_kernel";
+fn the_kernel_agrees_with_the_model_on_captured_packets() {
+    let test = "the_kernel_agrees_with_the_model_on_captured_packets";
     let Some(traces) = testkit::traces(test) else { return };
     if can_load(test) {
         let trial = Trial::new(testkit::seed(test), 400).over(frames::real(&traces, 200));
-        let halves = Halves { name: "the kernel", metadata: Metadata::Full, load: load_kernel, silent: false };
-        let report = trial.run(&halves);
+        let back_end = SplitBackEnd { name: "the kernel", metadata: Metadata::Full, load: load_kernel, silent: false };
+        let report = trial.run(&back_end);
         eprintln!("{report:?}");
         assert!(
             report.first_half > report.packets / 5 && report.ran > report.cases / 4,
-            "hardly anything was decided in the kernel"
+            "too few packets were decided in the kernel"
         );
     }
 }
 
-/// UDP behind long options of IPv6: where its ports are not looked at, a tunnel may be behind them. Found by the
-/// programs above.
+/// Bug, found by the random programs: UDP behind long IPv6 options, whose ports the kernel does not test, may be a
+/// tunnel.
 #[test]
-fn what_may_be_a_tunnel_far_inside_is_left_to_user_space() {
+fn a_possible_tunnel_behind_long_options_is_undecided() {
     let options = [(wire::IpProtocol::DEST_OPTIONS, &[0; 126][..]); 2];
     let frame = wire::build::Frame::udp6([0x20; 16], 5, [0x21; 16], 4789).extensions(&options);
     let mut room = [0; 400];
-    let fate = |text: &str, frame: &[u8]| {
+    let outcome = |text: &str, frame: &[u8]| {
         let program = lang::compile(text).expect("a program").program;
-        Vm::load(emit(&program, &OPTIONS).expect("all of it is for the kernel")).run(frame, 0).fate
+        Vm::load(emit(&program, &OPTIONS).expect("all stages run in the kernel")).run(frame, 0).outcome
     };
     let far = frame.write(&mut room).expect("room").to_vec();
-    assert_eq!(fate("main = steer_flow", &far), Some(End::Undecided));
-    assert_eq!(fate("main = ip >-> mark 1", &far), Some(End::User), "who does not look into tunnels need not care");
+    assert_eq!(outcome("main = steer_flow", &far), Some(End::Undecided));
+    assert_eq!(outcome("main = ip >-> mark 1", &far), Some(End::User), "this program does not inspect tunnels");
 }

@@ -1,4 +1,4 @@
-//! Capture files as a source: damage, compression, speed, pipes, and Wireshark's count of the same files.
+//! Capture files as a source: damage, compression, speed, pipes, and comparison with capinfos.
 
 #[allow(dead_code, reason = "part of it is for live sources")]
 use crate::common;
@@ -29,7 +29,7 @@ fn open(bytes: Vec<u8>, options: Options) -> Result<File, SourceError> {
     File::from_reader("trace", Cursor::new(bytes), options)
 }
 
-/// What a source gave until its end.
+/// The frames of a source until its end.
 #[derive(Debug, Default)]
 struct Drained {
     frames: Vec<Vec<u8>>,
@@ -38,7 +38,7 @@ struct Drained {
     lost: u64,
 }
 
-/// Reads to the end, and checks what holds of every file: one error at most, and books that balance.
+/// Reads to the end, and asserts for every file that there is at most one error and that the accounting balances.
 fn drain(file: &mut File) -> Drained {
     let mut out = Drained::default();
     loop {
@@ -50,18 +50,18 @@ fn drain(file: &mut File) -> Drained {
         match polled {
             Ok(Polled::Frames(_) | Polled::Idle) => {}
             Ok(Polled::End) => break,
-            Err(e) => assert!(out.error.replace(e).is_none(), "an error comes once"),
+            Err(e) => assert!(out.error.replace(e).is_none(), "an error is returned once"),
         }
     }
     let counts = file.counts().unwrap();
     out.lost = counts.lost[Cause::Source as usize];
-    assert_eq!(counts.seen, Some(out.frames.len() as u64 + out.lost), "the books");
+    assert_eq!(counts.seen, Some(out.frames.len() as u64 + out.lost), "the accounting");
     assert_eq!(counts.lost.iter().sum::<u64>(), out.lost);
     out
 }
 
 #[test]
-fn what_cannot_be_opened_is_named_with_what_to_do() {
+fn files_that_cannot_be_opened_are_reported_by_name() {
     let missing = File::open(Path::new("no/such/file.pcap"), Options::default()).err().unwrap();
     assert!(missing.to_string().starts_with("no/such/file.pcap: cannot open: "), "{missing}");
     let junk = open(b"this is no capture at all".to_vec(), Options::default()).err().unwrap();
@@ -71,20 +71,20 @@ fn what_cannot_be_opened_is_named_with_what_to_do() {
     let speed = Options { speed: Speed::Scaled(0.0), ..Options::default() };
     let still = open(capture(&[]), speed).err().unwrap();
     assert!(matches!(&still, SourceError::Unsupported { reason, .. } if reason.contains("above 0")), "{still}");
-    let folder = testkit::TempDir::new("what_cannot_be_opened");
+    let folder = testkit::TempDir::new("files_that_cannot_be_opened");
     let e = File::open(folder.path(), Options::default()).err().unwrap();
     assert!(matches!(e, SourceError::System { .. }), "{e}");
 }
 
 #[test]
-fn a_damaged_tail_comes_after_all_that_is_whole_once_and_with_file_and_offset() {
+fn a_damaged_tail_is_one_error_with_offset_after_all_complete_packets() {
     let frames = common::numbered(0..200, |n| 60 + n as usize);
     let whole = capture(&frames);
     let cut = whole[..whole.len() - 1].to_vec();
-    let mut absurd = whole.clone();
+    let mut invalid_length = whole.clone();
     let last = whole.len() - 16 - frames[199].len();
-    absurd[last + 8..last + 12].copy_from_slice(&u32::MAX.to_le_bytes());
-    for damaged in [cut, absurd] {
+    invalid_length[last + 8..last + 12].copy_from_slice(&u32::MAX.to_le_bytes());
+    for damaged in [cut, invalid_length] {
         let mut file = open(damaged, Options::default()).unwrap();
         let out = drain(&mut file);
         assert_eq!(out.frames, frames[..199]);
@@ -94,7 +94,7 @@ fn a_damaged_tail_comes_after_all_that_is_whole_once_and_with_file_and_offset() 
             "{:?}",
             out.error
         );
-        assert_eq!(out.lost, 1, "the record in which the file breaks off");
+        assert_eq!(out.lost, 1, "the truncated record is lost");
         assert!(matches!(file.poll(1, Duration::ZERO, |_| ()), Ok(Polled::End)));
     }
 }
@@ -107,7 +107,7 @@ fn frames_carry_the_time_direction_and_lengths_of_the_file() {
     w.packet(eth, START, 1500, &[1; 60], sent).unwrap();
     w.packet(eth, START.after(Duration::from_nanos(1)), 60, &[2; 60], ng::PacketOptions::default()).unwrap();
     let mut bytes = w.finish().unwrap();
-    // A simple packet block, which has no time: it takes that of the packet before.
+    // A simple packet block has no timestamp and gets that of the packet before it.
     for word in [3u32, 20, 4, u32::from_le_bytes([3; 4]), 20] {
         bytes.extend(word.to_le_bytes());
     }
@@ -125,7 +125,7 @@ fn frames_carry_the_time_direction_and_lengths_of_the_file() {
 }
 
 #[test]
-fn a_check_sequence_is_not_part_of_the_frame() {
+fn the_frame_check_sequence_is_removed_from_the_frame() {
     let mut bytes = capture(&[vec![7; 64]]);
     bytes[23] = 2 << 4 | 4;
     let mut file = open(bytes, Options::default()).unwrap();
@@ -133,7 +133,7 @@ fn a_check_sequence_is_not_part_of_the_frame() {
 }
 
 #[test]
-fn packets_of_another_link_type_are_counted_and_told_of() {
+fn packets_of_another_link_type_are_counted_and_reported() {
     let mut w = ng::Writer::new(Vec::new(), "", "").unwrap();
     let (cooked, eth) = (w.interface("any", 113).unwrap(), w.interface("eth0", pcap::ETHERNET).unwrap());
     for i in 0..100u8 {
@@ -141,7 +141,7 @@ fn packets_of_another_link_type_are_counted_and_told_of() {
         w.packet(interface, START, 60, &[i; 60], ng::PacketOptions::default()).unwrap();
     }
     let mut file = open(w.finish().unwrap(), Options::default()).unwrap();
-    assert_eq!(file.info().link_type, pcap::ETHERNET, "that of the first packet, not of the first interface");
+    assert_eq!(file.info().link_type, pcap::ETHERNET, "the link type of the first packet, not of the first interface");
     let out = drain(&mut file);
     assert_eq!((out.frames.len(), out.lost), (75, 25));
     assert!(out.frames.iter().all(|f| f[0] % 4 != 1));
@@ -149,25 +149,25 @@ fn packets_of_another_link_type_are_counted_and_told_of() {
 }
 
 #[test]
-fn several_interfaces_are_one_port_and_that_is_told() {
+fn a_file_of_several_interfaces_is_one_source_with_a_warning() {
     let mut w = ng::Writer::new(Vec::new(), "", "").unwrap();
     let both = [w.interface("eth0", pcap::ETHERNET).unwrap(), w.interface("eth1", pcap::ETHERNET).unwrap()];
     for i in 0..90u8 {
         w.packet(both[usize::from(i % 3 == 0)], START, 60, &[i; 60], ng::PacketOptions::default()).unwrap();
     }
     let mut file = open(w.finish().unwrap(), Options::default()).unwrap();
-    assert_eq!(file.warnings(), Vec::<String>::new(), "of nothing that was not met");
+    assert_eq!(file.warnings(), Vec::<String>::new(), "no warning before the first such packet");
     assert_eq!(drain(&mut file).frames.len(), 90);
-    let remarks = file.warnings();
+    let warnings = file.warnings();
     assert!(
-        remarks.len() == 1 && remarks[0].contains("60 packets are of another interface than the first"),
-        "{remarks:?}"
+        warnings.len() == 1 && warnings[0].contains("60 packets are of another interface than the first"),
+        "{warnings:?}"
     );
 }
 
-/// Two sections: the first numbers its interfaces left, right; the second right, left, and one more right, a queue of
-/// the same port.
-fn of_two_ports(dir: &TempDir) -> PathBuf {
+/// A pcapng file of two sections. The first has the interfaces left, right; the second has right, left, and right
+/// again, a second queue of the same interface.
+fn file_of_two_interfaces(dir: &TempDir) -> PathBuf {
     let mut w = ng::Writer::new(Vec::new(), "", "").unwrap();
     let numbers = [w.interface("left", pcap::ETHERNET).unwrap(), w.interface("in/right", pcap::ETHERNET).unwrap()];
     w.interface("never", pcap::ETHERNET).unwrap();
@@ -189,41 +189,41 @@ fn of_two_ports(dir: &TempDir) -> PathBuf {
 }
 
 #[test]
-fn each_port_of_a_file_can_be_had_by_itself_whatever_its_number_in_a_section() {
+fn each_interface_of_a_file_can_be_opened_by_name_in_every_section() {
     let dir = TempDir::new("capture-ports");
-    let path = of_two_ports(&dir);
+    let path = file_of_two_interfaces(&dir);
     let plain = dir.join("plain.pcap");
     std::fs::write(&plain, capture(&[vec![7; 60]])).unwrap();
-    let go_on = AtomicBool::new(false);
-    let found = ports(&[&path, &plain], &go_on);
-    let reported = |name: &str, paths: &[&PathBuf]| Port {
+    let stop = AtomicBool::new(false);
+    let found = ports(&[&path, &plain], &stop);
+    let port = |name: &str, paths: &[&PathBuf]| Port {
         link_type: pcap::ETHERNET,
         name: name.into(),
         paths: paths.iter().map(|p| (*p).clone()).collect(),
     };
     assert_eq!(
         found,
-        [reported("left", &[&path]), reported("in_right", &[&path]), reported("0", &[&plain])],
-        "none without packets"
+        [port("left", &[&path]), port("in_right", &[&path]), port("0", &[&plain])],
+        "no interface without packets"
     );
     let is_left = |i: u8| if i < 30 { i % 3 != 1 } else { i % 3 == 1 };
-    for (port, is) in [("left", true), ("in_right", false)] {
-        let options = Options { port: Some((port.into(), pcap::ETHERNET)), ..Options::default() };
+    for (name, is) in [("left", true), ("in_right", false)] {
+        let options = Options { port: Some((name.into(), pcap::ETHERNET)), ..Options::default() };
         let mut file = File::open(&path, options).unwrap();
         let out = drain(&mut file);
         let expected: Vec<u8> = (0..60).filter(|i| is_left(*i) == is).collect();
-        assert_eq!(out.frames.iter().map(|f| f[0]).collect::<Vec<_>>(), expected, "{port}");
+        assert_eq!(out.frames.iter().map(|f| f[0]).collect::<Vec<_>>(), expected, "{name}");
         let drops =
             if is { vec![] } else { vec![format!("{}: the capturing program had lost 10 packets", path.display())] };
         assert_eq!((out.lost, file.warnings()), (0, drops));
     }
-    assert_eq!(ports(&[&plain, &plain], &go_on), [], "nothing to tell apart");
-    // One that cannot be read twice, or at all, is left to whoever replays it.
+    assert_eq!(ports(&[&plain, &plain], &stop), [], "one interface only");
+    // A file that cannot be read, or not twice, is not searched; its replay reports the error.
     for other in [dir.join("none"), "-".into(), dir.path().to_owned()] {
-        assert_eq!(ports(&[path.clone(), other], &go_on), []);
+        assert_eq!(ports(&[path.clone(), other], &stop), []);
     }
-    assert_eq!(ports(&[&path], &AtomicBool::new(true)), [], "nobody wants to know any more");
-    // Of the second file, a port is described behind its first packet.
+    assert_eq!(ports(&[&path], &AtomicBool::new(true)), [], "the search is stopped");
+    // The second file describes an interface after its first packet.
     let mut w = ng::Writer::new(Vec::new(), "", "").unwrap();
     for name in ["left", "late"] {
         let port = w.interface(name, pcap::ETHERNET).unwrap();
@@ -231,15 +231,12 @@ fn each_port_of_a_file_can_be_had_by_itself_whatever_its_number_in_a_section() {
     }
     let second = dir.join("second.pcapng");
     std::fs::write(&second, w.finish().unwrap()).unwrap();
-    let found = ports(&[&path, &second], &go_on);
-    assert_eq!(
-        found,
-        [reported("left", &[&path, &second]), reported("in_right", &[&path]), reported("late", &[&second])]
-    );
+    let found = ports(&[&path, &second], &stop);
+    assert_eq!(found, [port("left", &[&path, &second]), port("in_right", &[&path]), port("late", &[&second])]);
 }
 
 #[test]
-fn link_types_without_end_are_counted_together_and_none_is_missed() {
+fn packets_of_many_link_types_are_counted_together() {
     let mut w = ng::Writer::new(Vec::new(), "", "").unwrap();
     for link_type in 0..100 {
         let interface = w.interface("", link_type).unwrap();
@@ -248,12 +245,12 @@ fn link_types_without_end_are_counted_together_and_none_is_missed() {
     let mut file = open(w.finish().unwrap(), Options::default()).unwrap();
     let out = drain(&mut file);
     assert_eq!((out.frames.len(), out.lost), (1, 99));
-    let remarks = file.warnings();
-    assert!(remarks.len() < 20 && remarks.last().unwrap().contains("83 packets of yet other"), "{remarks:?}");
+    let warnings = file.warnings();
+    assert!(warnings.len() < 20 && warnings.last().unwrap().contains("83 packets of yet other"), "{warnings:?}");
 }
 
 #[test]
-fn raw_files_of_the_thesis_are_read_to_their_padding() {
+fn hpcap_raw_files_are_read_up_to_their_padding() {
     let frames = common::numbered(0..500, |n| 60 + n as usize % 1000);
     let mut w = raw::Writer::new(Vec::new(), 1 << 20).unwrap();
     for frame in &frames {
@@ -277,23 +274,23 @@ fn zstd(bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn compressed_captures_give_the_same_frames_in_one_piece_or_several() {
+fn compressed_captures_of_one_or_several_members_give_equal_frames() {
     let frames = common::numbered(0..3000, |n| 60 + n as usize % 1400);
     let whole = capture(&frames);
     let (a, b) = whole.split_at(whole.len() / 3);
-    for packed in [gzip(&whole), zstd(&whole), [gzip(a), gzip(b)].concat(), [zstd(a), zstd(b)].concat()] {
-        let mut file = open(packed, Options::default()).unwrap();
+    for compressed in [gzip(&whole), zstd(&whole), [gzip(a), gzip(b)].concat(), [zstd(a), zstd(b)].concat()] {
+        let mut file = open(compressed, Options::default()).unwrap();
         let out = drain(&mut file);
         assert!(out.error.is_none() && out.frames == frames, "{:?}", out.error);
     }
 }
 
 #[test]
-fn a_compressed_file_that_breaks_off_is_damage_and_not_the_end() {
+fn a_truncated_compressed_file_is_an_error() {
     let frames = common::numbered(0..3000, |n| 60 + n as usize % 1400);
-    for packed in [gzip(&capture(&frames)), zstd(&capture(&frames))] {
-        for missing in [1, 4, 9, packed.len() / 2] {
-            let mut file = open(packed[..packed.len() - missing].to_vec(), Options::default()).unwrap();
+    for compressed in [gzip(&capture(&frames)), zstd(&capture(&frames))] {
+        for missing in [1, 4, 9, compressed.len() / 2] {
+            let mut file = open(compressed[..compressed.len() - missing].to_vec(), Options::default()).unwrap();
             let out = drain(&mut file);
             assert!(frames.starts_with(&out.frames));
             let Some(SourceError::Corrupt { name, .. }) = out.error else { panic!("{missing}: {:?}", out.error) };
@@ -303,20 +300,20 @@ fn a_compressed_file_that_breaks_off_is_damage_and_not_the_end() {
 }
 
 #[test]
-fn files_of_the_zstd_tool_are_read_and_their_check_sum_is_compared() {
-    let test = "files_of_the_zstd_tool_are_read_and_their_check_sum_is_compared";
+fn files_of_the_zstd_tool_are_read_and_their_checksum_is_verified() {
+    let test = "files_of_the_zstd_tool_are_read_and_their_checksum_is_verified";
     let folder = testkit::TempDir::new(test);
     let frames = common::numbered(0..5000, |n| 60 + n as usize % 1400);
     let plain = folder.join("trace.pcap");
     std::fs::write(&plain, capture(&frames)).unwrap();
     for level in ["-1", "-19", "--long=27"] {
         let Some(mut zstd) = testkit::tool(test, "zstd") else { return };
-        let packed = folder.join("trace.pcap.zst");
-        let out = zstd.args(["-q", "-f", level, "-o"]).arg(&packed).arg(&plain).output().unwrap();
+        let compressed = folder.join("trace.pcap.zst");
+        let out = zstd.args(["-q", "-f", level, "-o"]).arg(&compressed).arg(&plain).output().unwrap();
         assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-        let out = drain(&mut File::open(&packed, Options::default()).unwrap());
+        let out = drain(&mut File::open(&compressed, Options::default()).unwrap());
         assert!(out.error.is_none() && out.frames == frames, "{level}: {:?}", out.error);
-        let mut bytes = std::fs::read(&packed).unwrap();
+        let mut bytes = std::fs::read(&compressed).unwrap();
         *bytes.last_mut().unwrap() ^= 1;
         let out = drain(&mut open(bytes, Options::default()).unwrap());
         assert_eq!(out.frames, frames);
@@ -324,7 +321,7 @@ fn files_of_the_zstd_tool_are_read_and_their_check_sum_is_compared() {
     }
 }
 
-/// Damages one of `files` in each round and reads what is left of it.
+/// Damages one of `files` in each round and reads it to its end.
 fn damage(test: &str, files: &[Vec<u8>]) {
     let times: u64 = std::env::var("NETGRAIN_FUZZ_ITERS").ok().and_then(|v| v.parse().ok()).unwrap_or(1);
     let seed = testkit::seed(test);
@@ -346,7 +343,7 @@ fn damage(test: &str, files: &[Vec<u8>]) {
     }
 }
 
-/// Frames that compress well but not to nothing, so that the decoders' tables are in use.
+/// Frames that compress to a part of their size, so that the decoders use their tables.
 fn compressible() -> Vec<u8> {
     let mut frames = common::numbered(0..60, |n| 60 + n as usize);
     for (i, frame) in frames.iter_mut().enumerate() {
@@ -356,14 +353,14 @@ fn compressible() -> Vec<u8> {
 }
 
 #[test]
-fn damaged_compressed_files_do_no_harm() {
+fn damaged_compressed_files_cause_no_panic() {
     let whole = compressible();
-    damage("damaged_compressed_files_do_no_harm", &[gzip(&whole), zstd(&whole), whole]);
+    damage("damaged_compressed_files_cause_no_panic", &[gzip(&whole), zstd(&whole), whole]);
 }
 
 #[test]
-fn damaged_files_of_the_zstd_tool_do_no_harm() {
-    let test = "damaged_files_of_the_zstd_tool_do_no_harm";
+fn damaged_files_of_the_zstd_tool_cause_no_panic() {
+    let test = "damaged_files_of_the_zstd_tool_cause_no_panic";
     let folder = testkit::TempDir::new(test);
     let plain = folder.join("trace.pcap");
     std::fs::write(&plain, compressible()).unwrap();
@@ -378,7 +375,7 @@ fn damaged_files_of_the_zstd_tool_do_no_harm() {
 }
 
 #[test]
-fn at_original_speed_the_next_packet_is_not_given_before_its_time() {
+fn at_original_speed_no_packet_is_delivered_before_its_time() {
     let mut w = classic::Writer::new(Vec::new(), classic::Resolution::Nanos, pcap::ETHERNET).unwrap();
     for hours in 0..3 {
         w.write(START.after(Duration::from_secs(hours * 3600)), 60, &[hours as u8; 60]).unwrap();
@@ -391,43 +388,50 @@ fn at_original_speed_the_next_packet_is_not_given_before_its_time() {
     for wait in [Duration::ZERO, Duration::from_millis(2)] {
         assert!(matches!(original.poll(64, wait, |_| panic!("an hour early")), Ok(Polled::Idle)));
     }
-    // The packet that was read already is handed over when the source is stopped; the one behind it was not taken.
+    // A stopped source delivers the packet that it has read already, and does not read the next one.
     original.stop();
     assert!(matches!(original.poll(64, Duration::ZERO, |f| assert_eq!(f.bytes[0], 1)), Ok(Polled::Frames(1))));
     assert!(matches!(original.poll(64, Duration::ZERO, |_| panic!("stopped")), Ok(Polled::End)));
     assert_eq!(original.counts().unwrap().seen, Some(2));
 
     let out = drain(&mut at(Speed::Scaled(1e6)));
-    assert_eq!(out.stamps.last(), Some(&START.after(Duration::from_secs(7200))), "the file's own time at any speed");
+    assert_eq!(
+        out.stamps.last(),
+        Some(&START.after(Duration::from_secs(7200))),
+        "timestamps do not depend on the speed"
+    );
 }
 
 #[test]
-fn a_pipe_keeps_the_wait_and_ends_with_its_writer() {
-    let test = "a_pipe_keeps_the_wait_and_ends_with_its_writer";
+fn a_read_of_a_pipe_waits_at_most_the_timeout_and_ends_with_its_writer() {
+    let test = "a_read_of_a_pipe_waits_at_most_the_timeout_and_ends_with_its_writer";
     let folder = testkit::TempDir::new(test);
     let path = folder.join("pipe");
     let Some(mut mkfifo) = testkit::tool(test, "mkfifo") else { return };
     assert!(mkfifo.arg(&path).status().unwrap().success());
     let frames = common::numbered(0..300, |n| 60 + n as usize);
     let bytes = capture(&frames);
-    // The header and the first packet; then nothing until the reader has said that it is idle; then the rest.
-    let (go, wait_for_go) = std::sync::mpsc::channel();
+    // The writer sends the header and the first packet, and the rest when the reader has returned Idle.
+    let (resume, wait_for_resume) = std::sync::mpsc::channel();
     let writer = std::thread::spawn({
         let path = path.clone();
         move || {
             let mut pipe = std::fs::OpenOptions::new().write(true).open(path).unwrap();
             pipe.write_all(&bytes[..24 + 16 + 60]).unwrap();
-            wait_for_go.recv().unwrap();
+            wait_for_resume.recv().unwrap();
             pipe.write_all(&bytes[24 + 16 + 60..]).unwrap();
         }
     });
     let mut file = File::open(&path, Options::default()).unwrap();
-    let mut taken = common::read(&mut file, 1);
-    assert!(matches!(file.poll(64, Duration::ZERO, |_| panic!("nobody sent it")), Ok(Polled::Idle)));
-    assert!(matches!(file.poll(64, Duration::from_millis(2), |_| panic!("nobody sent it")), Ok(Polled::Idle)));
-    go.send(()).unwrap();
-    taken.extend(common::read(&mut file, usize::MAX));
-    assert_eq!(taken.iter().map(|t| t.bytes.clone()).collect::<Vec<_>>(), frames);
+    let mut delivered = common::read(&mut file, 1);
+    assert!(matches!(file.poll(64, Duration::ZERO, |_| panic!("a frame that was not sent")), Ok(Polled::Idle)));
+    assert!(matches!(
+        file.poll(64, Duration::from_millis(2), |_| panic!("a frame that was not sent")),
+        Ok(Polled::Idle)
+    ));
+    resume.send(()).unwrap();
+    delivered.extend(common::read(&mut file, usize::MAX));
+    assert_eq!(delivered.iter().map(|t| t.bytes.clone()).collect::<Vec<_>>(), frames);
     assert!(matches!(file.poll(64, Duration::ZERO, |_| ()), Ok(Polled::End)));
     writer.join().unwrap();
 }
@@ -456,8 +460,8 @@ fn a_pipe_with_a_silent_writer_can_be_stopped() {
 }
 
 #[test]
-fn capinfos_counts_the_same_packets_in_every_capture_packed_or_not() {
-    let test = "capinfos_counts_the_same_packets_in_every_capture_packed_or_not";
+fn capinfos_counts_the_same_packets_in_every_capture() {
+    let test = "capinfos_counts_the_same_packets_in_every_capture";
     let (Some(traces), Some(capinfos)) = (testkit::traces(test), testkit::tool(test, "capinfos")) else { return };
     let mut files = Vec::new();
     captures(&traces, &mut files);
@@ -490,15 +494,15 @@ fn packet_counts(mut capinfos: Command, files: &[PathBuf]) -> Vec<u64> {
 }
 
 #[test]
-fn a_failing_disk_is_the_machines_fault_and_not_the_files() {
-    struct Dying;
-    impl Read for Dying {
+fn a_read_error_is_a_system_error_and_not_a_damaged_file() {
+    struct FailingReader;
+    impl Read for FailingReader {
         fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
             Err(std::io::Error::from_raw_os_error(5))
         }
     }
     let frames = common::numbered(0..10, |_| 60);
-    let source = Cursor::new(capture(&frames)).chain(Dying);
+    let source = Cursor::new(capture(&frames)).chain(FailingReader);
     let mut file = File::from_reader("trace", source, Options::default()).unwrap();
     let out = drain(&mut file);
     assert_eq!((out.frames, out.lost), (frames, 0));

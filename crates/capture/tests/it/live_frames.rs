@@ -1,5 +1,5 @@
-//! Live frames on veth pairs in a network namespace of the test's own, judged by the checker, which shares no code with
-//! the generator. Each test is skipped by name where it cannot run.
+//! Live frames on veth pairs in a network namespace of the test, verified by the checker, which shares no code with the
+//! generator. A test that cannot run reports that it is skipped.
 
 use netgrain_capture as capture;
 
@@ -18,9 +18,9 @@ use sys::ethtool::Offload;
 use testkit::{Port, RawReader, Sandbox, TempDir, VethOptions};
 
 const QUIET: Duration = Duration::from_millis(50);
-/// Long enough for a loaded machine; a test that waits so long has failed.
-const PATIENCE: Duration = Duration::from_secs(120);
-/// An MTU for every frame that can be made.
+/// The time after which a wait has failed; long enough for a loaded machine.
+const WAIT_MAX: Duration = Duration::from_secs(120);
+/// An MTU for the longest frame that the generator makes.
 const ROOMY: VethOptions = VethOptions { queues: 1, mtu: 4000, offloads: false };
 
 fn parts(spec: &str) -> Parts {
@@ -36,11 +36,11 @@ fn open(port: &Port, parts: &Parts) -> Result<LiveFrames, SourceError> {
     LiveFrames::open(&LiveFramesConfig::new(&port.name), parts)
 }
 
-fn refusal(result: Result<LiveFrames, SourceError>) -> String {
-    result.err().expect("a refusal").to_string()
+fn open_error(result: Result<LiveFrames, SourceError>) -> String {
+    result.err().expect("an error").to_string()
 }
 
-/// Sends `count` frames while reading what arrives into a file; answers the counts and what the checker says of the
+/// Sends `count` frames and writes the frames that arrive to a file. Returns the counts and the checker's report of the
 /// file.
 fn send_and_check(
     test: &str,
@@ -54,13 +54,13 @@ fn send_and_check(
         Writer::new(BufWriter::new(File::create(&path).expect("a file")), Resolution::Nanos, 1).expect("a header");
     let mut made = 0;
     while made < count {
-        // No more at a time than the receiver can hold.
+        // At most as many frames at a time as the receiver can buffer.
         made += out.send((count - made).min(4096)).expect("send");
         while matches!(store(source, &mut file, Duration::ZERO), Polled::Frames(_)) {}
     }
     assert!(out.flush().expect("flush"), "all frames are accounted for: {:?}", out.counts());
     source.stop();
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + WAIT_MAX;
     while store(source, &mut file, QUIET) != Polled::End {
         assert!(Instant::now() < until, "a stopped source ends");
     }
@@ -74,8 +74,8 @@ fn store(source: &mut impl Source, file: &mut Writer<BufWriter<File>>, wait: Dur
     source.poll(8192, wait, |f| each(f.bytes)).expect("poll")
 }
 
-/// Everything sent has arrived, whole, in order, once, and left after `begun`. The other end of a pair takes 256 frames
-/// ahead; where its turn is put off, because the host has other things to do, the rest is dropped, and counted.
+/// Asserts that each sent frame arrived once, complete and in order, and departed after `begun`. The peer queues at
+/// most 256 frames; on a busy host it may drop more, which are counted.
 fn assert_complete(what: &str, counts: LiveCounts, report: &checker::Report, first: u64, count: u64, begun: Timestamp) {
     let LiveCounts { sent, dropped, .. } = counts;
     assert_eq!(counts, LiveCounts { made: count, sent: count - dropped, dropped, under_way: 0 }, "{what}");
@@ -90,32 +90,32 @@ fn assert_complete(what: &str, counts: LiveCounts, report: &checker::Report, fir
 }
 
 #[test]
-fn ports_and_frames_that_need_another_way_are_refused_with_one() {
-    let test = "ports_and_frames_that_need_another_way_are_refused_with_one";
+fn unsuitable_interfaces_and_frames_are_rejected_with_advice() {
+    let test = "unsuitable_interfaces_and_frames_are_rejected_with_advice";
     let Some(sandbox) = Sandbox::new(test) else { return };
     let port = |name: &str| Port { name: name.to_owned(), index: 0 };
-    let text = refusal(open(&port("nowhere"), &parts("60")));
+    let text = open_error(open(&port("nowhere"), &parts("60")));
     assert!(text.starts_with("nowhere: cannot find the interface"), "{text}");
-    let text = refusal(open(&port("lo"), &parts("60")));
+    let text = open_error(open(&port("lo"), &parts("60")));
     assert_eq!(text, "lo: live frames can be counted on veth interfaces only; send through AF_XDP");
     let (a, b) = sandbox.veth_with("a", "b", ROOMY);
-    let text = refusal(open(&a, &parts("60")));
+    let text = open_error(open(&a, &parts("60")));
     assert!(text.starts_with("a: the other end takes no XDP frames; switch on its GRO"), "{text}");
-    let text = refusal(open(&a, &parts(&(MAX_LEN + 1).to_string())));
+    let text = open_error(open(&a, &parts(&(MAX_LEN + 1).to_string())));
     assert!(text.starts_with(&format!("a: live frames have at most {MAX_LEN} bytes, not {}", MAX_LEN + 1)), "{text}");
-    let text = refusal(open(&a, &parts(&format!("60,flows={}", MAX_FLOWS + 1))));
+    let text = open_error(open(&a, &parts(&format!("60,flows={}", MAX_FLOWS + 1))));
     assert!(text.starts_with(&format!("a: live frames have at most {MAX_FLOWS} flows")), "{text}");
     let batch = LiveFramesConfig { batch: 257, ..LiveFramesConfig::new("a") };
-    assert_eq!(refusal(LiveFrames::open(&batch, &parts("60"))), "a: a batch has 1 to 256 frames, not 257");
+    assert_eq!(open_error(LiveFrames::open(&batch, &parts("60"))), "a: a batch has 1 to 256 frames, not 257");
     sandbox.netlink().set_mtu(a.index, 1000).expect("an MTU");
-    assert_eq!(refusal(open(&a, &parts("1015"))), "a: frames of 1015 bytes need an MTU of 1001, it is 1000");
+    assert_eq!(open_error(open(&a, &parts("1015"))), "a: frames of 1015 bytes need an MTU of 1001, it is 1000");
     sandbox.set_up(&b, false);
-    assert!(refusal(open(&a, &parts("60"))).starts_with("a: the interface or its other end is down"));
+    assert!(open_error(open(&a, &parts("60"))).starts_with("a: the interface or its other end is down"));
 }
 
 #[test]
-fn the_frames_are_those_of_the_traffic_but_for_their_departure() {
-    let test = "the_frames_are_those_of_the_traffic_but_for_their_departure";
+fn live_frames_equal_the_traffic_except_for_the_departure_time() {
+    let test = "live_frames_equal_the_traffic_except_for_the_departure_time";
     let Some(sandbox) = Sandbox::new(test) else { return };
     let (a, b) = sandbox.veth("a", "b");
     let mut source = receiver(&b);
@@ -135,8 +135,8 @@ fn the_frames_are_those_of_the_traffic_but_for_their_departure() {
 }
 
 #[test]
-fn frames_of_all_sizes_and_many_flows_arrive_complete_through_af_xdp() {
-    let test = "frames_of_all_sizes_and_many_flows_arrive_complete_through_af_xdp";
+fn frames_of_all_sizes_and_many_flows_arrive_through_af_xdp() {
+    let test = "frames_of_all_sizes_and_many_flows_arrive_through_af_xdp";
     let Some(sandbox) = Sandbox::new(test) else { return };
     let (a, b) = sandbox.veth_with("a", "b", ROOMY);
     for spec in [
@@ -155,10 +155,10 @@ fn frames_of_all_sizes_and_many_flows_arrive_complete_through_af_xdp() {
     }
 }
 
-/// With GRO, and no XDP program, frames become socket buffers at the other end. GRO is there to merge; it must not.
+/// With GRO and without an XDP program, frames become socket buffers at the peer; GRO must not merge them.
 #[test]
-fn frames_arrive_complete_and_unmerged_through_tpacket_where_gro_is_on() {
-    let test = "frames_arrive_complete_and_unmerged_through_tpacket_where_gro_is_on";
+fn with_gro_frames_arrive_complete_and_unmerged_through_tpacket() {
+    let test = "with_gro_frames_arrive_complete_and_unmerged_through_tpacket";
     let Some(sandbox) = Sandbox::new(test) else { return };
     let (a, b) = sandbox.veth_with("a", "b", ROOMY);
     Offload::Gro.set(&b.name, true).expect("GRO on");
@@ -185,23 +185,23 @@ fn sequence_numbers_carry_over_16_and_32_bits() {
     }
 }
 
-/// The other end's receive loop gets a thread of its own, and nobody waits for it: its 256 places do not suffice. Each
-/// frame is either counted as dropped or arrives.
+/// The receive loop of the peer runs in a kernel thread for which the sender does not wait, so its ring of 256 entries
+/// overflows. Each frame is either counted as dropped or arrives.
 #[test]
-fn frames_for_which_there_is_no_room_are_counted_one_by_one() {
+fn each_frame_that_a_full_peer_drops_is_counted() {
     const COUNT: u64 = 100_000;
-    let test = "frames_for_which_there_is_no_room_are_counted_one_by_one";
+    let test = "each_frame_that_a_full_peer_drops_is_counted";
     let Some(sandbox) = Sandbox::new(test) else { return };
     let (a, b) = sandbox.veth("a", "b");
-    // With GRO the loop is there before a receiver is.
+    // With GRO the receive loop exists before a receiver opens the interface.
     Offload::Gro.set(&b.name, true).expect("GRO on");
-    if !give_thread(test, &b) {
+    if !enable_napi_thread(test, &b) {
         return;
     }
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + WAIT_MAX;
     let mut dropped = 0;
     while dropped == 0 {
-        assert!(Instant::now() < until, "nothing was ever too much: this test shows nothing");
+        assert!(Instant::now() < until, "no frame was dropped, so this test proves nothing");
         let mut source = receiver(&b);
         let config = LiveFramesConfig { batch: 256, ..LiveFramesConfig::new(&a.name) };
         let mut out = LiveFrames::open(&config, &parts("60,flows=10")).unwrap_or_else(|e| panic!("{e}"));
@@ -215,25 +215,25 @@ fn frames_for_which_there_is_no_room_are_counted_one_by_one() {
     }
 }
 
-/// Gives the port's receive loop a thread. `/sys` shows the ports of the namespace in which it was mounted, so it is
-/// mounted once more, where nobody else sees it.
-fn give_thread(test: &str, port: &Port) -> bool {
+/// Runs the receive loop (NAPI) of the interface in a kernel thread. A mount of `/sys` shows the interfaces of the
+/// namespace that mounted it, so the command mounts it again in a mount namespace of its own.
+fn enable_napi_thread(test: &str, port: &Port) -> bool {
     let Some(mut unshare) = testkit::tool(test, "unshare") else { return false };
     let script = format!("mount -t sysfs none /sys && echo 1 > /sys/class/net/{}/threaded", port.name);
     let done = unshare.args(["--mount", "sh", "-c", &script]).output().expect("unshare runs");
     if !done.status.success() {
         testkit::skip(
             test,
-            &format!("no thread for the receive loop: {}", String::from_utf8_lossy(&done.stderr).trim()),
+            &format!("NAPI threads cannot be enabled: {}", String::from_utf8_lossy(&done.stderr).trim()),
         );
     }
     done.status.success()
 }
 
-/// The kernel then refuses the frames before the driver sees them, without a word.
+/// Without a receiver the kernel discards the frames before the driver, without a counter.
 #[test]
-fn frames_that_vanish_because_the_receiver_has_left_do_not_count_as_sent() {
-    let test = "frames_that_vanish_because_the_receiver_has_left_do_not_count_as_sent";
+fn frames_lost_after_the_receiver_closed_are_not_counted_as_sent() {
+    let test = "frames_lost_after_the_receiver_closed_are_not_counted_as_sent";
     let Some(sandbox) = Sandbox::new(test) else { return };
     let (a, b) = sandbox.veth("a", "b");
     let source = receiver(&b);
@@ -246,11 +246,11 @@ fn frames_that_vanish_because_the_receiver_has_left_do_not_count_as_sent() {
     assert!(!out.flush().expect("flush"));
     assert_eq!(out.counts().expect("counts"), LiveCounts { made: 114, sent: 64, dropped: 0, under_way: 50 });
     assert_eq!(reader.all(QUIET).len(), 0);
-    sandbox.netlink().delete_link(a.index).expect("the port goes");
+    sandbox.netlink().delete_link(a.index).expect("the interface is deleted");
     assert!(matches!(out.counts(), Err(SourceError::Gone { .. })));
 }
 
-/// A receiver in generic mode is a program too, but not one that the driver runs.
+/// A receiver in generic mode attaches an XDP program that the driver does not run.
 #[test]
 fn a_receiver_in_generic_mode_takes_live_frames_only_with_gro() {
     let test = "a_receiver_in_generic_mode_takes_live_frames_only_with_gro";
@@ -259,7 +259,7 @@ fn a_receiver_in_generic_mode_takes_live_frames_only_with_gro() {
     let generic = AttachMode::Only(afxdp::XdpMode::Generic);
     let config = AfXdpConfig { xdp: generic, receive_ring: 8192, chunks: 16_384, ..AfXdpConfig::new(&b.name) };
     let mut source = afxdp::open(&config).unwrap_or_else(|e| panic!("{e}")).remove(0);
-    assert!(refusal(open(&a, &parts("60"))).contains("takes no XDP frames"));
+    assert!(open_error(open(&a, &parts("60"))).contains("takes no XDP frames"));
     Offload::Gro.set(&b.name, true).expect("GRO on");
     let begun = realtime();
     let mut out = open(&a, &parts("60")).unwrap_or_else(|e| panic!("{e}"));

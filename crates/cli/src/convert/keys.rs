@@ -1,4 +1,4 @@
-//! Key files: created for the owner alone, and refused if other users can read them.
+//! Key files: created with access for the owner only, and rejected if other users have access to them.
 
 use crate::outcome::Failure;
 use convert::anonymise::Key;
@@ -20,7 +20,7 @@ pub fn create(path: &Path) -> Result<(), Failure> {
     };
     let mut bytes = [0; 32];
     let random = File::open("/dev/urandom").and_then(|mut random| random.read_exact(&mut bytes));
-    random.map_err(|e| Failure::Said(format!("/dev/urandom: {e}; without it there is no key")))?;
+    random.map_err(|e| Failure::Said(format!("/dev/urandom: {e}; a key needs random bytes from this device")))?;
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(fail)?;
     file.write_all(Key::new(bytes).to_file().as_bytes()).and_then(|()| file.sync_all()).map_err(fail)
 }
@@ -36,12 +36,13 @@ pub fn read(path: &Path) -> Result<Key, Failure> {
     if mode & OTHERS != 0 {
         let mode = mode & 0o777;
         return Err(Failure::Said(format!(
-            "{}: others can use this key (mode {mode:o}): chmod 600 it, and make a new one if they may have",
+            "{}: other users have access to this key (mode {mode:o}): run chmod 600 on it, and make a new key if they \
+             may have read it",
             path.display()
         )));
     }
     let mut content = Vec::new();
-    // Longer than any key, so that a wrong file is neither read completely nor mistaken for a key.
+    // The limit is longer than any key: a wrong file is neither read completely nor mistaken for a key.
     file.take(4096).read_to_end(&mut content).map_err(fail)?;
     Key::from_file(&content).map_err(|e| Failure::Said(format!("{}: {e}", path.display())))
 }

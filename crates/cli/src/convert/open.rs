@@ -87,7 +87,7 @@ impl<S: BufRead> Read for Zstd<S> {
             }
             let reported = self.decoder.get_checksum_from_data();
             if reported.is_some() && reported != self.decoder.get_calculated_checksum() {
-                return Err(damaged("the check sum of a zstd frame does not match its content"));
+                return Err(damaged("the checksum of a zstd frame does not match its content"));
             }
             self.within = false;
         }

@@ -14,7 +14,7 @@ use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-/// How the files of a split are told apart.
+/// How the files of a split are named.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Naming {
     /// OUT-00001, OUT-00002, ...
@@ -38,10 +38,10 @@ impl Targets {
         let targets = Self { out: out.to_owned(), split, naming, force, used: HashSet::new(), published: Vec::new() };
         if targets.is_stdout() {
             if split {
-                return Err(Failure::Said("standard output is one file: name a file with -w to split".into()));
+                return Err(Failure::Said("standard output cannot be split: name a file with -w".into()));
             }
         } else if out.file_name().is_none() || out.is_dir() {
-            return Err(Failure::Said(format!("{}: names a folder: name a file in it", out.display())));
+            return Err(Failure::Said(format!("{}: is a folder: name a file in it", out.display())));
         } else if !split {
             // Checked now rather than after a conversion of hours.
             overwrite::check(out, force).map_err(Failure::say)?;
@@ -64,7 +64,7 @@ impl Targets {
         &self.published
     }
 
-    /// An error text that begins with the output's path, unless the error names an input.
+    /// The text of an error; that of an output error begins with the path of the output.
     pub fn with_path(&self, error: &convert::Error) -> String {
         match error {
             convert::Error::Output(e) => format!("{}: {e}", self.name()),
@@ -171,14 +171,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_of_the_hidden_name_that_another_user_laid_is_not_written_into() {
+    fn a_symlink_planted_at_the_hidden_name_is_not_followed() {
         let dir = testkit::TempDir::new("targets-link");
         let victim = dir.join("victim");
         std::fs::write(&victim, "precious").expect("a file");
         let hidden = dir.join(format!(".out.pcap.{}.partial", std::process::id()));
         std::os::unix::fs::symlink(&victim, &hidden).expect("a link");
         let targets = Targets::new(&dir.join("out.pcap"), false, Naming::Number, false);
-        let Ok(mut targets) = targets else { panic!("nothing is there") };
+        let Ok(mut targets) = targets else { panic!("the target is refused") };
         let mut target = targets.begin(1, Timestamp::ZERO).expect("a file");
         target.file.write_all(b"packets").expect("room");
         targets.end(target).expect("a name");

@@ -9,7 +9,7 @@ use wire::build::Frame;
 use wire::tcp_flags as flags;
 
 /// The scanning host: a documentation address (RFC 5737) that the background traffic does not use.
-pub const CULPRIT: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 66);
+pub const SCANNER: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 66);
 
 /// The scanned port: SSH.
 const PORT: u16 = 22;
@@ -62,7 +62,7 @@ impl Scan {
         let port = (FROM_PORT + number / HOSTS % PORTS) as u16;
         let sequence = base::hash::mix64(number) as u32;
         let mut frame = [0; FRAME];
-        Frame::tcp4(CULPRIT, port, target, PORT).tcp(flags::SYN, sequence, 0).tcp_options(&OPTIONS).fill(&mut frame);
+        Frame::tcp4(SCANNER, port, target, PORT).tcp(flags::SYN, sequence, 0).tcp_options(&OPTIONS).fill(&mut frame);
         frame
     }
 }
@@ -94,25 +94,25 @@ mod tests {
         let quiet = |second| Second { second, packets: 7, tcp_syn: 0 };
         assert_eq!(seconds(&[quiet(10), quiet(11)]), None);
         let loud = |second| Second { tcp_syn: 1, ..quiet(second) };
-        let found = seconds(&[quiet(10), loud(11), quiet(12), loud(13), quiet(14)]).expect("it is there");
+        let found = seconds(&[quiet(10), loud(11), quiet(12), loud(13), quiet(14)]).expect("an incident");
         assert_eq!((found.0.secs(), found.1.secs()), (11, 14));
         assert_eq!(seconds(&[loud(5)]).map(|(from, to)| to.secs() - from.secs()), Some(1));
     }
 
     #[test]
-    fn every_frame_is_a_flow_of_the_culprit_and_whole() {
+    fn every_frame_is_a_new_flow_of_the_scanning_host() {
         let mut flows = HashSet::new();
         for number in (0..3000).chain(HOSTS - 2..HOSTS + 2000) {
             let frame = Scan::frame(number);
             let headers = Headers::of(&frame, FRAME as u32, link::ETHERNET);
             let key = FlowKey::of(&frame, &headers).expect("a flow");
-            assert_eq!((key.src, key.dst_port), (CULPRIT.into(), wire::Port(PORT)), "frame {number}");
-            assert!(flows.insert(key), "frame {number} is of a flow that was there");
+            assert_eq!((key.src, key.dst_port), (SCANNER.into(), wire::Port(PORT)), "frame {number}");
+            assert!(flows.insert(key), "frame {number} belongs to the flow of an earlier frame");
         }
     }
 
     #[test]
-    fn nothing_is_due_before_it_begins_and_all_is_when_the_time_is_over() {
+    fn no_frame_is_due_before_the_scan_and_all_are_at_its_end() {
         for duration in [Duration::from_millis(300), Duration::from_secs(8), Duration::from_secs(3600)] {
             let scan = Scan::during(duration);
             assert_eq!((scan.due(duration.mul_f64(0.39)), scan.due(duration)), (0, scan.total()), "{duration:?}");

@@ -1,6 +1,6 @@
 //! The demo with root privileges: in a network namespace of its own, `netgrain gen` sends the background traffic from a
 //! child process and a thread sends the scan, both into one end of a veth pair; the pipeline captures at the other end.
-//! The namespace belongs to this process and its children alone, so it vanishes with them in every case.
+//! The namespace belongs to this process and its children only, so it disappears with them in every case.
 
 use super::incident::Scan;
 use super::queries::LiveQuery;
@@ -41,7 +41,8 @@ pub fn enter(as_json: bool) -> bool {
         Err(e) => {
             if !as_json {
                 sys::say!(
-                    "netgrain: no network of its own for the demo ({e}); simulating the traffic instead (run as root for the real path)"
+                    "netgrain: no private network namespace for the demo ({e}); simulating the traffic instead (run \
+                     as root to capture real frames)"
                 );
             }
             false
@@ -55,7 +56,7 @@ pub fn run(
     spec: &Spec,
     scan: Scan,
     store: &Path,
-    question: &mut LiveQuery,
+    live_query: &mut LiveQuery,
     stop: &Arc<AtomicBool>,
 ) -> Result<DemoResult, Failure> {
     let cpus = sys::cpu::allowed();
@@ -63,7 +64,7 @@ pub fn run(
     let start = |kind| begin(SourcePlan::Interface(InterfacePlan::new(TO, kind)), store, &last);
     let mut capture = match start(SourceKind::AfXdp) {
         Err(EngineError::Source(e)) => {
-            sys::say!("netgrain: no AF_XDP here ({e}); taking TPACKET");
+            sys::say!("netgrain: AF_XDP is not available ({e}); using TPACKET");
             start(SourceKind::Tpacket)?
         }
         other => other?,
@@ -75,13 +76,13 @@ pub fn run(
     }
     let mut generator = Generator::start(args, spec, cpus.first().copied())?;
     let scanner = scanner(scan, Arc::clone(stop))?;
-    watch(args, &capture, question, || {
+    watch(args, &capture, live_query, || {
         Ok(!stop.load(Ordering::Relaxed) && (!generator.ended()? || !scanner.is_finished()))
     })?;
     let sent = generator.finish()?;
     let scanned = match scanner.join() {
         Ok(scanned) => scanned.map_err(|e| Failure::Said(format!("{FROM}: the scan cannot be sent: {e}")))?,
-        Err(_) => return Err(Failure::Said("the thread that scans panicked".into())),
+        Err(_) => return Err(Failure::Said("the scan thread panicked".into())),
     };
     let until = Instant::now() + ARRIVAL_MAX;
     while Instant::now() < until && capture.report().counts.offered < sent.sent + scanned {
@@ -113,7 +114,7 @@ fn scanner(scan: Scan, stop: Arc<AtomicBool>) -> Result<JoinHandle<io::Result<u6
     std::thread::Builder::new()
         .name("scan".into())
         .spawn(work)
-        .map_err(|e| Failure::Said(format!("no thread for the scan: {e}")))
+        .map_err(|e| Failure::Said(format!("cannot start the scan thread: {e}")))
 }
 
 /// `netgrain gen` in a child process in our namespace.
@@ -138,7 +139,7 @@ impl Generator {
             command.args(["--cpu", &cpu.to_string()]);
         }
         command.stdout(Stdio::piped());
-        Ok(Self(command.spawn().map_err(|e| Failure::Said(format!("the generator does not start: {e}")))?))
+        Ok(Self(command.spawn().map_err(|e| Failure::Said(format!("cannot start the generator: {e}")))?))
     }
 
     fn ended(&mut self) -> Result<bool, Failure> {
@@ -148,9 +149,8 @@ impl Generator {
     fn finish(mut self) -> Result<Sent, Failure> {
         let _ = self.0.wait();
         let last = self.0.stdout.take().and_then(|out| BufReader::new(out).lines().map_while(Result::ok).last());
-        last.and_then(|line| serde_json::from_str(&line).ok()).ok_or_else(|| {
-            Failure::Said("the generator ended without saying what it sent; see its message above".into())
-        })
+        last.and_then(|line| serde_json::from_str(&line).ok())
+            .ok_or_else(|| Failure::Said("the generator ended without a report; see its message above".into()))
     }
 }
 

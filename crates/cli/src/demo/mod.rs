@@ -22,7 +22,7 @@ use engine::{
     StoreSink,
 };
 use r#gen::Spec;
-use incident::{CULPRIT, Scan};
+use incident::{SCANNER, Scan};
 use queries::{LiveQuery, QueryRun};
 use scratch::Scratch;
 use std::io::Write;
@@ -33,22 +33,22 @@ use walkthrough::Walkthrough;
 
 #[derive(Args)]
 pub struct DemoArgs {
-    /// How long to send
+    /// Duration of the traffic
     #[arg(long, value_name = "SPAN", value_parser = parse_span, default_value = "9s")]
     pub duration: Duration,
     /// Background traffic to send
     #[arg(long, value_name = "SPEC", default_value = "1000,flows=1k")]
     pub traffic: String,
-    /// How fast; flat shows the limit of this machine
+    /// Rate of the traffic; flat is as fast as this machine can
     #[arg(long, value_name = "RATE", value_parser = parse_rate, default_value = "50kpps")]
     pub rate: Rate,
-    /// Keep the store in this folder, a new or empty one, instead of removing it
+    /// Keep the store in this folder, which must be new or empty, instead of removing it
     #[arg(long, value_name = "DIR")]
     pub keep: Option<PathBuf>,
-    /// The same from the simulation, without privileges and network
+    /// Use simulated traffic, which needs no privileges and no network
     #[arg(long)]
     pub sim: bool,
-    /// The report as JSON
+    /// Print the report as JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -84,9 +84,9 @@ pub fn run(args: &DemoArgs) -> Result<Outcome, Failure> {
     let scan = Scan::during(args.duration);
     let scratch = Scratch::new(args.keep.as_deref())?;
     let stop = signals::stop_flag();
-    let mut question = LiveQuery::new(scratch.path(), CULPRIT, args.duration.mul_f64(QUERIED_AT));
+    let mut live_query = LiveQuery::new(scratch.path(), SCANNER, args.duration.mul_f64(QUERIED_AT));
     let run = if !args.sim && live::enter(args.json) { live::run } else { simulated::run };
-    let done = run(args, &spec, scan, scratch.path(), &mut question, &stop)?;
+    let done = run(args, &spec, scan, scratch.path(), &mut live_query, &stop)?;
     // An interrupted demo sent only a part of the traffic, so the incident is not analysed; this is not an error.
     let whole = !stop.load(Ordering::Relaxed);
     let options = Options { sent: whole.then_some(done.sent.sent), ..Default::default() };
@@ -97,11 +97,15 @@ pub fn run(args: &DemoArgs) -> Result<Outcome, Failure> {
         walk = Walkthrough::through(scratch.path(), &meter, done.scanned);
         let counts = &done.report.counts;
         walk.same("packets offered, and sent", counts.offered, done.sent.sent + done.scanned);
-        walk.same("frames that the checker does not know, and the scan", verdict.foreign, done.scanned);
-        walk.same("packets stored, and in the rows", counts.stored, meter.in_rows);
-        walk.same("packets stored, and in flows or in none", counts.stored, meter.in_records + meter.without_flow);
-        if question.answer.as_ref().is_none_or(|answer| !answer.found) {
-            walk.disagreements.push("the question that was asked while recording had no answer".into());
+        walk.same("frames that are not of the generator, and frames of the scan", verdict.foreign, done.scanned);
+        walk.same("packets stored, and packets in the rows", counts.stored, meter.in_rows);
+        walk.same(
+            "packets stored, and packets in flow records or without flow",
+            counts.stored,
+            meter.in_records + meter.without_flow,
+        );
+        if live_query.result.as_ref().is_none_or(|result| !result.found) {
+            walk.disagreements.push("the query during the recording had no result".into());
         }
     }
     let good = done.report.is_healthy() && verdict.is_complete() && walk.disagreements.is_empty();
@@ -109,12 +113,12 @@ pub fn run(args: &DemoArgs) -> Result<Outcome, Failure> {
         let verdict: serde_json::Value = serde_json::from_str(&verdict.to_json()).map_err(Failure::say)?;
         json(&serde_json::json!({
             "report": done.report, "sent": done.sent, "scanned": done.scanned, "verdict": verdict,
-            "query": question.answer, "steps": walk.steps, "disagreements": walk.disagreements,
+            "query": live_query.result, "steps": walk.steps, "disagreements": walk.disagreements,
         }))?;
     } else {
         let mut out = std::io::stdout().lock();
-        if let Some(answer) = &question.answer {
-            asked(answer, &mut out)?;
+        if let Some(result) = &live_query.result {
+            print_live_query(result, &mut out)?;
         }
         walk.print(&mut out)?;
         writeln!(out, "\n{}", summary(&done.report))?;
@@ -122,8 +126,8 @@ pub fn run(args: &DemoArgs) -> Result<Outcome, Failure> {
         writeln!(out, "\nthe checker, which shares no code with the recorder:\n{verdict}")?;
         walk.disagreements.iter().try_for_each(|text| writeln!(out, "DISAGREEMENT: {text}"))?;
         let kept = match &args.keep {
-            Some(dir) => format!("the store is in {}: type any of these commands again", dir.display()),
-            None => "the store is gone; with --keep DIR it stays, and the commands can be typed again".to_owned(),
+            Some(dir) => format!("the store is in {}: any of these commands can be repeated", dir.display()),
+            None => "the store was removed; with --keep DIR it is kept, and the commands can be repeated".to_owned(),
         };
         writeln!(out, "{kept}")?;
         let (sent, stored) = (done.sent.sent + done.scanned, done.report.counts.stored);
@@ -137,14 +141,14 @@ pub fn run(args: &DemoArgs) -> Result<Outcome, Failure> {
 fn watch(
     args: &DemoArgs,
     capture: &Capture,
-    question: &mut LiveQuery,
-    mut goes_on: impl FnMut() -> Result<bool, Failure>,
+    live_query: &mut LiveQuery,
+    mut is_running: impl FnMut() -> Result<bool, Failure>,
 ) -> Result<(), Failure> {
     let (mut line, mut warnings) = (StatusLine::new(), Warnings::default());
     let mut due = Instant::now() + PERIOD;
-    while goes_on()? {
+    while is_running()? {
         std::thread::sleep(CHECK_INTERVAL);
-        question.query_when_due();
+        live_query.query_when_due();
         if due <= Instant::now() {
             due += PERIOD;
             if !args.json {
@@ -187,9 +191,9 @@ fn begin(source: SourcePlan, store: &Path, cpus: &[usize]) -> Result<Capture, En
     Capture::claimed(&plan, &Some(store.to_owned()), sinks)
 }
 
-fn asked(answer: &QueryRun, out: &mut impl Write) -> Result<(), Failure> {
-    writeln!(out, "\nasked while recording, answered {:.0} ms later:", answer.ms)?;
-    Ok(answer.describe(out)?)
+fn print_live_query(result: &QueryRun, out: &mut impl Write) -> Result<(), Failure> {
+    writeln!(out, "\nquery during the recording, result after {:.0} ms:", result.ms)?;
+    Ok(result.describe(out)?)
 }
 
 /// Checks that all data types count the same packets.

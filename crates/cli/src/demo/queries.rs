@@ -30,7 +30,7 @@ impl QueryRun {
 
 /// Runs `netgrain VERB --store STORE WORDS`.
 pub fn query(verb: &str, store: &Path, words: &[&str]) -> QueryRun {
-    let command = typed(verb, store, words);
+    let command = command_line(verb, store, words);
     let begun = Instant::now();
     let program = std::env::current_exe();
     let output = program.and_then(|p| Command::new(p).args([verb, "--store"]).arg(store).args(words).output());
@@ -39,18 +39,18 @@ pub fn query(verb: &str, store: &Path, words: &[&str]) -> QueryRun {
     match output {
         Ok(o) => QueryRun { command, ms, found: o.status.success(), text: text(&o.stdout), stderr: text(&o.stderr) },
         Err(e) => {
-            let stderr = format!("the question could not be asked: {e}");
+            let stderr = format!("the query could not be run: {e}");
             QueryRun { command, ms, found: false, text: String::new(), stderr }
         }
     }
 }
 
 /// The JSON objects of the output that have the expected form.
-pub fn objects<T: serde::de::DeserializeOwned>(answer: &QueryRun) -> Vec<T> {
-    answer.text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+pub fn objects<T: serde::de::DeserializeOwned>(result: &QueryRun) -> Vec<T> {
+    result.text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
-fn typed(verb: &str, store: &Path, words: &[&str]) -> String {
+fn command_line(verb: &str, store: &Path, words: &[&str]) -> String {
     let mut command = format!("netgrain {verb} --store {}", quoted(&store.display().to_string()));
     for word in words {
         command += " ";
@@ -77,22 +77,22 @@ pub struct LiveQuery {
     after: Duration,
     /// Known once the capture runs.
     due: Option<Instant>,
-    pub answer: Option<QueryRun>,
+    pub result: Option<QueryRun>,
 }
 
 impl LiveQuery {
     /// A query for this host, to be run `after` the first call of [`Self::query_when_due`].
     pub fn new(store: &Path, host: impl std::fmt::Display, after: Duration) -> Self {
-        Self { store: store.to_owned(), filter: format!("host {host}"), after, due: None, answer: None }
+        Self { store: store.to_owned(), filter: format!("host {host}"), after, due: None, result: None }
     }
 
     /// Runs the query when it is due.
     pub fn query_when_due(&mut self) {
         let due = *self.due.get_or_insert_with(|| Instant::now() + self.after);
-        let is_found = self.answer.as_ref().is_some_and(|answer| answer.found);
+        let is_found = self.result.as_ref().is_some_and(|result| result.found);
         if !is_found && Instant::now() >= due {
             let words = ["--from", "-2s", &self.filter, "--count", "--explain"];
-            self.answer = Some(query("packets", &self.store, &words));
+            self.result = Some(query("packets", &self.store, &words));
         }
     }
 }
@@ -102,19 +102,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_can_be_typed_again() {
+    fn a_printed_command_can_be_repeated_in_a_shell() {
         let words = ["--from", "2026-11-21T10:42:00Z", "src host 10.0.0.1", "it's"];
         assert_eq!(
-            typed("flows", Path::new("/a b/c"), &words),
+            command_line("flows", Path::new("/a b/c"), &words),
             r"netgrain flows --store '/a b/c' --from 2026-11-21T10:42:00Z 'src host 10.0.0.1' 'it'\''s'"
         );
     }
 
     #[test]
-    fn an_answer_that_is_no_object_says_nothing() {
+    fn lines_that_are_not_objects_are_ignored() {
         let text = "{\"second\":5,\"packets\":1,\"tcp_syn\":0}\nnonsense\n{\"gap\":{}}".to_owned();
-        let answer = QueryRun { command: String::new(), ms: 0.0, found: true, text, stderr: String::new() };
-        let rows: Vec<super::super::incident::Second> = objects(&answer);
+        let result = QueryRun { command: String::new(), ms: 0.0, found: true, text, stderr: String::new() };
+        let rows: Vec<super::super::incident::Second> = objects(&result);
         assert_eq!(rows.len(), 1);
     }
 }

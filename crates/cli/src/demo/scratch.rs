@@ -20,9 +20,9 @@ impl Scratch {
             Some(path) => path.to_owned(),
             None => std::env::temp_dir().join(format!("netgrain-demo-{}", std::process::id())),
         };
-        let say = |e: std::io::Error| Failure::Said(format!("{}: {e}", path.display()));
-        std::fs::create_dir_all(&path).map_err(say)?;
-        if std::fs::read_dir(&path).map_err(say)?.next().is_some() {
+        let failure = |e: std::io::Error| Failure::Said(format!("{}: {e}", path.display()));
+        std::fs::create_dir_all(&path).map_err(failure)?;
+        if std::fs::read_dir(&path).map_err(failure)?.next().is_some() {
             return Err(Failure::Said(format!("{}: not empty; name a folder of its own", path.display())));
         }
         Ok(Self { path, keep: keep.is_some() })

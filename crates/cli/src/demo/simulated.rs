@@ -35,7 +35,7 @@ pub fn run(
     spec: &Spec,
     scan: Scan,
     store: &Path,
-    question: &mut LiveQuery,
+    live_query: &mut LiveQuery,
     stop: &Arc<AtomicBool>,
 ) -> Result<DemoResult, Failure> {
     let (reader, writer) = io::pipe().map_err(|e| Failure::Said(format!("pipe: {e}")))?;
@@ -45,7 +45,7 @@ pub fn run(
         std::thread::Builder::new()
             .name("traffic".into())
             .spawn(move || make(&spec, scan, writer, &begun, &stop))
-            .map_err(|e| Failure::Said(format!("no thread for the traffic: {e}")))?
+            .map_err(|e| Failure::Said(format!("cannot start the traffic thread: {e}")))?
     };
     let source = SourcePlan::Files {
         paths: vec![format!("/proc/self/fd/{}", reader.as_raw_fd()).into()],
@@ -56,15 +56,15 @@ pub fn run(
     // The capture has its own handle; without another reader, the writer gets an error when the capture ends.
     drop(reader);
     let _ = ready.send(());
-    watch(args, &capture, question, || Ok(!capture.finished() && !stop.load(Ordering::Relaxed)))?;
+    watch(args, &capture, live_query, || Ok(!capture.finished() && !stop.load(Ordering::Relaxed)))?;
     capture.stop();
     capture.wait()?;
     let (background, scanned) = match made.join() {
         Ok(Ok(made)) => made,
         // After a stop request the pipe may be closed; this is not an error.
         Ok(Err(_)) if stop.load(Ordering::Relaxed) => (0, 0),
-        Ok(Err(e)) => return Err(Failure::Said(format!("the traffic broke off: {e}"))),
-        Err(_) => return Err(Failure::Said("the thread that makes the traffic panicked".into())),
+        Ok(Err(e)) => return Err(Failure::Said(format!("the traffic ended early: {e}"))),
+        Err(_) => return Err(Failure::Said("the traffic thread panicked".into())),
     };
     let sent = Sent { made: background, sent: background, ..Sent::default() };
     Ok(DemoResult { report: capture.report(), sent, scanned })
@@ -100,13 +100,13 @@ fn make(spec: &Spec, scan: Scan, pipe: impl Write, ready: &Receiver<()>, stop: &
             record(&mut out, now, &frame[..len])?;
             pacer.sent(1, len as u64);
         }
-        let asked = (scan.due(elapsed) - scanned).min(BATCH);
-        for number in scanned..scanned + asked {
+        let due_scan = (scan.due(elapsed) - scanned).min(BATCH);
+        for number in scanned..scanned + due_scan {
             let frame: [u8; FRAME] = Scan::frame(number);
             record(&mut out, now, &frame)?;
         }
-        (made, scanned) = (made + due, scanned + asked);
-        if due + asked == 0 {
+        (made, scanned) = (made + due, scanned + due_scan);
+        if due + due_scan == 0 {
             if elapsed == duration {
                 break;
             }
@@ -132,21 +132,21 @@ mod tests {
     /// A receiver that is ready at once.
     fn ready() -> Receiver<()> {
         let (ready, begun) = sync_channel(1);
-        ready.send(()).expect("there is room");
+        ready.send(()).expect("the channel has room");
         begun
     }
 
     #[test]
-    fn nothing_comes_before_all_is_ready() {
+    fn no_traffic_is_written_before_the_pipeline_is_ready() {
         let (spec, scan) = ("60,rate=1kpps".parse().expect("traffic"), Scan::during(Duration::from_secs(1)));
         let mut bytes = Vec::new();
-        let (_, nobody) = sync_channel(1);
-        assert_eq!(make(&spec, scan, &mut bytes, &nobody, &AtomicBool::new(false)).ok(), Some((0, 0)));
+        let (_, no_signal) = sync_channel(1);
+        assert_eq!(make(&spec, scan, &mut bytes, &no_signal, &AtomicBool::new(false)).ok(), Some((0, 0)));
         assert_eq!(bytes, classic::FILE_HEADER_NS);
     }
 
     #[test]
-    fn what_nobody_reads_is_an_error_and_no_endless_loop() {
+    fn a_closed_pipe_ends_the_traffic_with_an_error() {
         struct Shut;
         impl Write for Shut {
             fn write(&mut self, _: &[u8]) -> io::Result<usize> {
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_is_due_is_written_in_the_order_of_time() {
+    fn all_due_frames_are_written_in_the_order_of_time() {
         let duration = Duration::from_millis(60);
         let mut spec: Spec = "100,flows=3,rate=10kpps,truth".parse().expect("traffic");
         spec.duration = Some(duration);
@@ -175,7 +175,7 @@ mod tests {
         let mut reader = Reader::open(&bytes[..]).expect("a capture");
         let (mut lengths, mut last) = ([0, 0], Timestamp::ZERO);
         while reader.advance().expect("whole") {
-            let packet = reader.current().expect("it stands on one");
+            let packet = reader.current().expect("a current packet");
             let at = packet.ts.expect("stamped");
             assert!(at >= last);
             last = at;

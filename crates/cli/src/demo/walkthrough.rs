@@ -2,7 +2,7 @@
 //! the host, packets show the details. Each step is a command on the store; its result is compared with the sent
 //! packets, exactly.
 
-use super::incident::{CULPRIT, Second, seconds};
+use super::incident::{SCANNER, Second, seconds};
 use super::queries::{QueryRun, objects, query};
 use base::units::show_count;
 use engine::MeterReport;
@@ -31,7 +31,7 @@ pub struct Walkthrough {
 
 /// The needed fields of a group of `netgrain flows --group src`.
 #[derive(serde::Deserialize)]
-struct Talker {
+struct SourceHost {
     src: String,
     flows: u64,
     packets: u64,
@@ -63,11 +63,11 @@ impl Walkthrough {
 
     /// Finds the time of the incident: the seconds with SYNs.
     fn series(&mut self, store: &Path, meter: &MeterReport, scanned: u64) -> Option<(String, String)> {
-        self.step("series", "something happened: when?".into(), query("series", store, &[]));
+        self.step("series", "when did the incident happen?".into(), query("series", store, &[]));
         let fields = ["--json", "--fields", "second,packets,tcp_syn"];
         let rows: Vec<Second> = objects(&query("series", store, &fields));
-        self.same("packets in the rows, and metered", rows.iter().map(|r| r.packets).sum(), meter.packets);
-        self.same("SYN in the rows, and sent", rows.iter().map(|r| r.tcp_syn).sum(), scanned);
+        self.same("packets in the rows, and packets metered", rows.iter().map(|r| r.packets).sum(), meter.packets);
+        self.same("SYNs in the rows, and SYNs sent", rows.iter().map(|r| r.tcp_syn).sum(), scanned);
         let (from, to) = seconds(&rows)?;
         let moment = |at: base::Timestamp| format!("{}Z", at.to_string().split('.').next().unwrap_or_default());
         Some((moment(from), moment(to)))
@@ -75,53 +75,61 @@ impl Walkthrough {
 
     /// Finds the scanning host, by the numbers of flows and of packets.
     fn flows(&mut self, store: &Path, [f, from, t, to]: [&str; 4], scanned: u64) {
-        let why = format!("who talks to so many, from {from} to {to}?");
+        let purpose = format!("which hosts began the most flows, from {from} to {to}?");
         let top = |by| [f, from, t, to, "--group", "src", "--by", by, "--top", "3"];
-        self.step("flows", why, query("flows", store, &top("flows")));
-        self.step("flows", "and who sends most packets?".into(), query("flows", store, &top("packets")));
-        let talkers: Vec<Talker> = objects(&query("flows", store, &[&top("flows")[..], &["--json"]].concat()));
-        self.culprit(&talkers, scanned);
+        self.step("flows", purpose, query("flows", store, &top("flows")));
+        self.step("flows", "which hosts sent the most packets?".into(), query("flows", store, &top("packets")));
+        let hosts: Vec<SourceHost> = objects(&query("flows", store, &[&top("flows")[..], &["--json"]].concat()));
+        self.check_scanner(&hosts, scanned);
     }
 
-    /// Compares the greatest source with the senders.
-    fn culprit(&mut self, talkers: &[Talker], scanned: u64) {
-        match talkers.first() {
-            Some(first) if first.src == CULPRIT.to_string() => {
-                self.same("flows of the culprit, and asked hosts", first.flows, scanned);
-                self.same("packets in the flows of the culprit, and sent", first.packets, scanned);
+    /// Compares the source with the most flows with the senders.
+    fn check_scanner(&mut self, hosts: &[SourceHost], scanned: u64) {
+        match hosts.first() {
+            Some(first) if first.src == SCANNER.to_string() => {
+                self.same("flows of the scanning host, and hosts that it contacted", first.flows, scanned);
+                self.same("packets in the flows of the scanning host, and packets sent", first.packets, scanned);
             }
             other => {
-                let named = other.map_or("nobody", |talker| talker.src.as_str());
-                self.disagreements.push(format!("the flow records name {named}, but it was {CULPRIT}"));
+                let named = other.map_or("no host", |host| host.src.as_str());
+                self.disagreements.push(format!("the flow records name {named}, but {SCANNER} scanned"));
             }
         }
     }
 
     /// Finds the first flow of the scanning host and its packets, then all its packets.
     fn packets(&mut self, store: &Path, [f, from, t, to]: [&str; 4], scanned: u64) {
-        let culprit = format!("src host {CULPRIT}");
-        let first = [f, from, t, to, culprit.as_str(), "--limit", "3"];
-        self.step("flows", format!("what does {CULPRIT} do?"), query("flows", store, &first));
+        let filter = format!("src host {SCANNER}");
+        let first = [f, from, t, to, filter.as_str(), "--limit", "3"];
+        self.step("flows", format!("which flows did {SCANNER} begin?"), query("flows", store, &first));
         let flows: Vec<Flow> =
             objects(&query("flows", store, &[&first[..], &["--json", "--fields", "id,first"]].concat()));
         if let Some(Flow { id, first }) = flows.first() {
             let words = ["--flow", id, "--from", first, "--to", "+1s", "--explain"];
             self.step("packets", "the packets of the first of these flows".into(), query("packets", store, &words));
             let counted: Vec<Counted> = objects(&query("packets", store, &["--flow", id, "--count", "--json"]));
-            self.same("packets of that flow, and its record", counted.iter().map(|c| c.packets).sum(), 1);
+            self.same(
+                "packets of the first flow, and packets in its record",
+                counted.iter().map(|c| c.packets).sum(),
+                1,
+            );
         }
-        let all = [f, from, t, to, culprit.as_str(), "--count"];
-        let why = format!("and all that {CULPRIT} sent");
-        self.step("packets", why, query("packets", store, &[&all[..], &["--explain"]].concat()));
+        let all = [f, from, t, to, filter.as_str(), "--count"];
+        let purpose = format!("all packets that {SCANNER} sent");
+        self.step("packets", purpose, query("packets", store, &[&all[..], &["--explain"]].concat()));
         let counted: Vec<Counted> = objects(&query("packets", store, &[&all[..], &["--json"]].concat()));
-        self.same("packets of the culprit in the store, and sent", counted.iter().map(|c| c.packets).sum(), scanned);
+        self.same(
+            "packets of the scanning host in the store, and packets sent",
+            counted.iter().map(|c| c.packets).sum(),
+            scanned,
+        );
     }
 
-    fn step(&mut self, kind: &'static str, why: String, answer: QueryRun) {
-        if !answer.found {
-            self.disagreements.push(format!("no answer to: {}", answer.command));
+    fn step(&mut self, data_type: &'static str, purpose: String, result: QueryRun) {
+        if !result.found {
+            self.disagreements.push(format!("no result of: {}", result.command));
         }
-        self.steps.push(Step { data_type: kind, purpose: why, result: answer });
+        self.steps.push(Step { data_type, purpose, result });
     }
 
     /// Compares two numbers and notes a difference.
@@ -133,11 +141,11 @@ impl Walkthrough {
 
     /// Prints the analysis as text.
     pub fn print(&self, out: &mut impl Write) -> io::Result<()> {
-        let mut kind = "";
+        let mut data_type = "";
         for (number, step) in self.steps.iter().enumerate() {
-            if step.data_type != kind {
+            if step.data_type != data_type {
                 writeln!(out)?;
-                kind = step.data_type;
+                data_type = step.data_type;
             }
             writeln!(out, "{}. {}: {}", number + 1, step.data_type, step.purpose)?;
             step.result.describe(out)?;
@@ -151,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_that_differ_and_questions_without_an_answer_are_disagreements() {
+    fn different_numbers_and_queries_without_result_are_disagreements() {
         let mut walk = Walkthrough::default();
         walk.same("packets", 7, 7);
         assert!(walk.disagreements.is_empty());
@@ -163,16 +171,16 @@ mod tests {
     }
 
     #[test]
-    fn flow_records_that_name_somebody_else_or_count_otherwise_are_disagreements() {
-        let talker = |src: &str, flows| Talker { src: src.into(), flows, packets: 60 };
-        let held = |talkers: &[Talker]| {
+    fn flow_records_of_another_host_or_count_are_disagreements() {
+        let host = |src: &str, flows| SourceHost { src: src.into(), flows, packets: 60 };
+        let disagreements_of = |hosts: &[SourceHost]| {
             let mut walk = Walkthrough::default();
-            walk.culprit(talkers, 60);
+            walk.check_scanner(hosts, 60);
             walk.disagreements
         };
-        assert!(held(&[])[0].contains("name nobody"));
-        assert!(held(&[talker("10.0.0.1", 60), talker("203.0.113.66", 60)])[0].contains("name 10.0.0.1"));
-        assert_eq!(held(&[talker("203.0.113.66", 59)]).len(), 1);
-        assert!(held(&[talker("203.0.113.66", 60)]).is_empty());
+        assert!(disagreements_of(&[])[0].contains("name no host"));
+        assert!(disagreements_of(&[host("10.0.0.1", 60), host("203.0.113.66", 60)])[0].contains("name 10.0.0.1"));
+        assert_eq!(disagreements_of(&[host("203.0.113.66", 59)]).len(), 1);
+        assert!(disagreements_of(&[host("203.0.113.66", 60)]).is_empty());
     }
 }

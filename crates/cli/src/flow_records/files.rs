@@ -34,9 +34,9 @@ pub fn format(path: &Path) -> Result<Format, Failure> {
     if path == Path::new("-") {
         return Ok(Format::Capture);
     }
-    let say = |e: io::Error| Failure::unreadable(path, &e);
-    let mut file = BufReader::new(File::open(path).map_err(say)?);
-    let begin = file.fill_buf().map_err(say)?;
+    let failure = |e: io::Error| Failure::unreadable(path, &e);
+    let mut file = BufReader::new(File::open(path).map_err(failure)?);
+    let begin = file.fill_buf().map_err(failure)?;
     if begin.starts_with(b"PAR1") {
         return Ok(Format::Parquet);
     }
@@ -44,7 +44,7 @@ pub fn format(path: &Path) -> Result<Format, Failure> {
         if is_capture(path) {
             return Ok(Format::Capture);
         }
-        let text = "neither a capture, nor IPFIX messages, nor Parquet; name a file of one of these";
+        let text = "neither a capture, nor IPFIX messages, nor Parquet; name a file in one of these formats";
         return Err(Failure::Said(format!("{}: {text}", path.display())));
     }
     Ok(Format::Messages)
@@ -64,12 +64,12 @@ pub fn with_captures(first: PathBuf, more: &mut std::vec::IntoIter<PathBuf>) -> 
     Ok(all)
 }
 
-/// An open file of flow records. Each exporter numbers its interfaces itself, so the numbers are mapped: one number
+/// An open file of flow records. Each exporter has its own interface numbers, so the numbers are mapped: one number
 /// stands for one interface name in all files.
 pub struct Opened {
     content: Content,
     /// The interface names of the file.
-    said: Names,
+    file_names: Names,
     /// Our interface numbers by those of the file.
     numbers: HashMap<u16, u16>,
 }
@@ -84,11 +84,11 @@ impl Opened {
     /// Opens a file by its format. If it is a capture, the captures that follow it in `more` are taken out and continue
     /// its stream.
     pub fn open(path: PathBuf, more: &mut std::vec::IntoIter<PathBuf>) -> Result<Self, Failure> {
-        let mut said = Names::default();
+        let mut file_names = Names::default();
         let content = match format(&path)? {
             Format::Parquet => {
                 let records = columns::read_flows(&path).map_err(Failure::say)?;
-                records.names().iter().for_each(|(number, name)| said.set(*number, name));
+                records.names().iter().for_each(|(number, name)| file_names.set(*number, name));
                 Content::Parquet(Box::new(records))
             }
             Format::Messages => {
@@ -97,24 +97,26 @@ impl Opened {
             }
             Format::Capture => {
                 let captures = Captures::open(&with_captures(path, more)?, MeteredKind::Flows)?;
-                captures.name(&mut said);
+                captures.name(&mut file_names);
                 Content::Captures(Box::new(captures))
             }
         };
-        Ok(Self { content, said, numbers: HashMap::new() })
+        Ok(Self { content, file_names, numbers: HashMap::new() })
     }
 
     /// The next record, with our interface number; adds the interface name to `names`. A truncated file is an error.
     pub fn next(&mut self, names: &mut Names) -> Result<Option<Record>, String> {
         let Some(mut record) = self.record()? else { return Ok(None) };
-        let said = &self.said;
-        record.interface =
-            *self.numbers.entry(record.interface).or_insert_with_key(|number| names.number(&said.interface(*number)));
+        let file_names = &self.file_names;
+        record.interface = *self
+            .numbers
+            .entry(record.interface)
+            .or_insert_with_key(|number| names.number(&file_names.interface(*number)));
         Ok(Some(record))
     }
 
     /// True if records may follow after an error.
-    pub fn goes_on(&self) -> bool {
+    pub fn continues_after_error(&self) -> bool {
         matches!(self.content, Content::Parquet(_))
     }
 
@@ -132,7 +134,7 @@ impl Opened {
                 match reader.next_item().map_err(|e| format!("{}: {e}", path.display()))? {
                     Some(Item::Flow(record)) => return Ok(Some(record)),
                     Some(Item::Interface { number, name }) => {
-                        self.said.set(number, &name);
+                        self.file_names.set(number, &name);
                         self.numbers.remove(&number);
                     }
                     Some(_) => {}

@@ -50,12 +50,12 @@ impl Captures {
         let ports = sources::captures(paths, &capture::file::Options::default(), None, &stop)?;
         let labels = ports.iter().map(SourcePlan::label).collect();
         let mut this = Self { ports: ports.into_iter(), wanted, open, number: 0, labels, broken: None, stop };
-        this.turn().map_err(Failure::Said)?;
+        this.open_next().map_err(Failure::Said)?;
         Ok(this)
     }
 
     /// Opens the next port, if any.
-    fn turn(&mut self) -> Result<(), String> {
+    fn open_next(&mut self) -> Result<(), String> {
         let Some(source) = self.ports.next() else { return Ok(()) };
         let MeterKey(key) = engine::key_of_files(&source).map_err(|e| e.to_string())?;
         let filter = match &self.wanted {
@@ -75,7 +75,7 @@ impl Captures {
         Ok(())
     }
 
-    /// Adds the names of the interfaces by their numbers.
+    /// Adds the names of the interfaces with their numbers.
     pub fn name(&self, names: &mut Names) {
         self.labels.iter().enumerate().for_each(|(number, label)| names.set(number as u16, label));
     }
@@ -101,7 +101,7 @@ impl Captures {
             open.read().remarks.iter().for_each(|remark| sys::say!("netgrain: {remark}"));
             self.broken = self.broken.take().or(open.read().broken.clone());
             self.open = None;
-            self.turn()?;
+            self.open_next()?;
         }
     }
 }

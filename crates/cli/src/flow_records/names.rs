@@ -26,8 +26,8 @@ impl Names {
         number
     }
 
-    /// Adds the new names of a list that only grows, as a store's reader keeps it.
-    pub fn learn(&mut self, all: &[String]) {
+    /// Adds the new names of a list that only grows. The position of a name in the list is its number.
+    pub fn extend(&mut self, all: &[String]) {
         for (number, name) in all.iter().enumerate().skip(self.0.len()) {
             self.set(number as u16, name);
         }

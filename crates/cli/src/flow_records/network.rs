@@ -1,5 +1,5 @@
 //! Flow records and series rows received by multicast or unicast. Exporters number their interfaces independently, so
-//! the numbers are mapped to numbers of our own.
+//! the numbers are mapped to numbers of this process.
 
 use super::names::Names;
 use crate::outcome::Failure;
@@ -15,7 +15,7 @@ use sys::netlink::Netlink;
 /// The longest wait for a message before the stop flag is checked.
 const TIMEOUT: Duration = Duration::from_millis(100);
 
-/// The most exporter interfaces that are numbered at a time; beyond, all numbers are assigned anew.
+/// The maximum number of exporter interfaces with a number; with more, all numbers are assigned again from 0.
 const INTERFACES_MAX: usize = 4096;
 
 /// errno-base.h: the error of joining a group to which no interface has a route.
@@ -25,7 +25,7 @@ const ENODEV: i32 = 19;
 pub struct NetworkRecords {
     subscriber: Subscriber,
     group: SocketAddr,
-    /// Our interface number by the exporter's address and interface number.
+    /// The interface number in this process, by the exporter's address and interface number.
     numbers: HashMap<(IpAddr, u16), u16>,
 }
 
@@ -41,7 +41,7 @@ impl NetworkRecords {
             }),
             _ if via.is_some() => {
                 return Err(Failure::Said(format!(
-                    "--multicast-interface: {group} is no multicast group; leave --multicast-interface out"
+                    "--multicast-interface: {group} is not a multicast group; leave --multicast-interface out"
                 )));
             }
             _ => UdpSocket::bind(group),
@@ -50,13 +50,13 @@ impl NetworkRecords {
         Ok(Self { subscriber: Subscriber::on(socket, element::PEN), group, numbers: HashMap::new() })
     }
 
-    /// The next record or row, with our interface number; `None` if there is none at the moment. Adds interface names
-    /// to `names`.
+    /// The next record or row, with the interface number of this process; `None` if there is none at the moment. Adds
+    /// interface names to `names`.
     pub fn next(&mut self, names: &mut Names) -> Result<Option<Item>, Failure> {
         loop {
-            let said = self.subscriber.next_item(TIMEOUT);
-            let said = said.map_err(|e| Failure::Said(format!("--from-multicast {}: {e}", self.group)))?;
-            let Some((from, mut item)) = said else { return Ok(None) };
+            let received = self.subscriber.next_item(TIMEOUT);
+            let received = received.map_err(|e| Failure::Said(format!("--from-multicast {}: {e}", self.group)))?;
+            let Some((from, mut item)) = received else { return Ok(None) };
             match &mut item {
                 Item::Flow(record) => record.interface = self.number(from, record.interface, names),
                 Item::Row(row) => row.interface = self.number(from, row.interface, names),
@@ -71,15 +71,15 @@ impl NetworkRecords {
         }
     }
 
-    /// Our number for an exporter's interface. Only the address identifies an exporter: it has one socket for each data
-    /// type.
-    fn number(&mut self, from: SocketAddr, theirs: u16, names: &mut Names) -> u16 {
+    /// The number of an exporter's interface in this process. Only the address identifies an exporter, because an
+    /// exporter has one socket for each data type.
+    fn number(&mut self, from: SocketAddr, exporter_number: u16, names: &mut Names) -> u16 {
         if self.numbers.len() >= INTERFACES_MAX {
             self.numbers.clear();
             names.clear();
         }
         let next = self.numbers.len() as u16;
-        *self.numbers.entry((from.ip(), theirs)).or_insert(next)
+        *self.numbers.entry((from.ip(), exporter_number)).or_insert(next)
     }
 
     /// True if the sequence numbers show no lost message. Messages before the first templates do not count as lost,
@@ -91,12 +91,12 @@ impl NetworkRecords {
     /// Warnings about lost and unreadable messages.
     pub fn warnings(&self) -> Vec<String> {
         let (arrived, unread) = self.subscriber.arrived();
-        let reported = [
+        let counts = [
             (arrived.missed, "records were sent and did not arrive: the network or this machine lost them"),
-            (arrived.without_template, "sets of records came before the template that tells how to read them"),
-            (unread, "messages were no IPFIX"),
+            (arrived.without_template, "sets of records arrived before their template and could not be decoded"),
+            (unread, "messages were not IPFIX"),
         ];
-        let some = reported.into_iter().filter(|(count, _)| *count > 0);
+        let some = counts.into_iter().filter(|(count, _)| *count > 0);
         some.map(|(count, what)| format!("{}: {} {what}", self.group, show_count(count))).collect()
     }
 }
@@ -113,14 +113,15 @@ fn ifindex(name: &str) -> Result<u32, Failure> {
 fn refused(group: SocketAddr, via: Option<&str>, e: &io::Error) -> Failure {
     let advice = match (e.raw_os_error(), e.kind(), via) {
         (Some(ENODEV), _, None) => {
-            "no interface leads there: name one with --multicast-interface eth1, or give it a route: ip route add 224.0.0.0/4 dev eth1"
+            "no interface has a route to this group: name one with --multicast-interface eth1, or add a route: ip \
+             route add 224.0.0.0/4 dev eth1"
         }
         (_, io::ErrorKind::AddrInUse, _) => {
-            "another program listens there and shares it with nobody: stop it, or choose another port"
+            "another program uses this port and does not share it: stop that program, or choose another port"
         }
         (_, io::ErrorKind::AddrNotAvailable, _) => "neither a multicast group nor an address of this machine",
         (_, io::ErrorKind::PermissionDenied, _) => "ports below 1024 need CAP_NET_BIND_SERVICE; 4739 is the usual one",
-        _ => "it cannot be listened to",
+        _ => "this address cannot be received from",
     };
     Failure::Said(format!("--from-multicast {group}: {e}; {advice}"))
 }
@@ -130,30 +131,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_heard_is_said_with_what_to_do() {
+    fn an_address_that_cannot_be_received_is_an_error_with_advice() {
         let group: SocketAddr = "239.128.0.0:0".parse().expect("a group");
-        let said = |group: SocketAddr, via: Option<&str>| match NetworkRecords::on(group, via) {
+        let message = |group: SocketAddr, via: Option<&str>| match NetworkRecords::on(group, via) {
             Err(Failure::Said(text)) => text,
-            _ => panic!("{group} was heard by {via:?}"),
+            _ => panic!("{group} was received by {via:?}"),
         };
-        assert!(said(group, Some("none0")).contains("`ip link`"));
+        assert!(message(group, Some("none0")).contains("`ip link`"));
         assert!(
-            said("127.0.0.1:0".parse().expect("an address"), Some("lo")).contains("leave --multicast-interface out")
+            message("127.0.0.1:0".parse().expect("an address"), Some("lo")).contains("leave --multicast-interface out")
         );
-        assert!(said("192.0.2.1:0".parse().expect("an address"), None).contains("nor an address of this machine"));
+        assert!(message("192.0.2.1:0".parse().expect("an address"), None).contains("nor an address of this machine"));
     }
 
     #[test]
-    fn interfaces_of_several_exporters_have_numbers_of_their_own() {
-        let mut heard =
+    fn interfaces_of_different_exporters_have_different_numbers() {
+        let mut network =
             NetworkRecords::on("127.0.0.1:0".parse().expect("an address"), None).unwrap_or_else(|e| panic!("{e:?}"));
         let mut names = Names::default();
         let from = |text: &str| text.parse::<SocketAddr>().expect("an address");
         let (a, b) = (from("192.0.2.1:1000"), from("192.0.2.2:1000"));
-        assert_eq!((heard.number(a, 0, &mut names), heard.number(b, 0, &mut names)), (0, 1));
-        assert_eq!(heard.number(from("192.0.2.1:2000"), 0, &mut names), 0, "the socket of another kind");
-        for theirs in 0..INTERFACES_MAX as u16 * 2 {
-            assert!(usize::from(heard.number(a, theirs, &mut names)) < INTERFACES_MAX);
+        assert_eq!((network.number(a, 0, &mut names), network.number(b, 0, &mut names)), (0, 1));
+        assert_eq!(network.number(from("192.0.2.1:2000"), 0, &mut names), 0, "another socket of the same exporter");
+        for exporter_number in 0..INTERFACES_MAX as u16 * 2 {
+            assert!(usize::from(network.number(a, exporter_number, &mut names)) < INTERFACES_MAX);
         }
     }
 }

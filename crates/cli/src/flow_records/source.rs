@@ -19,11 +19,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use store::catalogue;
 
-/// The longest sleep, so that interrupts are noticed and buffered output is flushed in time.
+/// The longest sleep, so that an interrupt ends the query and buffered output is flushed in time.
 const IDLE_SLEEP: Duration = Duration::from_millis(100);
 
 /// The result of one step.
-#[allow(clippy::large_enum_variant, reason = "nearly all are records, and each is looked at and dropped")]
+#[allow(clippy::large_enum_variant, reason = "nearly all steps are records, and each is used once and dropped")]
 pub enum Step {
     /// A record that matches the query.
     Record(Record),
@@ -39,9 +39,9 @@ pub struct Records<'a> {
     feed: Feed,
     names: Names,
     examined: u64,
-    /// The most records to examine.
-    most: u64,
-    remarks: Vec<String>,
+    /// The maximum number of records to examine.
+    examined_max: u64,
+    warnings: Vec<String>,
     stop: Arc<AtomicBool>,
 }
 
@@ -53,31 +53,31 @@ enum Feed {
 
 impl<'a> Records<'a> {
     /// Opens the source; only interface names are read yet.
-    pub fn open(asked: &'a FlowQuery, stop: Arc<AtomicBool>) -> Result<Self, Failure> {
+    pub fn open(flow_query: &'a FlowQuery, stop: Arc<AtomicBool>) -> Result<Self, Failure> {
         let mut names = Names::default();
-        let feed = match &asked.place {
+        let feed = match &flow_query.source {
             RecordSource::Store(_) => {
-                let flows = FlowLoop::new(query(asked, asked.from, &asked.interfaces));
-                let mut flows = if asked.follow { flows.live(late(asked)) } else { flows };
+                let flows = FlowLoop::new(query(flow_query, flow_query.from, &flow_query.interfaces));
+                let mut flows = if flow_query.follow { flows.live(late(flow_query)) } else { flows };
                 flows.poll(interval::now()).map_err(Failure::say)?;
-                names.learn(flows.interfaces());
+                names.extend(flows.interfaces());
                 Feed::Store(Box::new(flows))
             }
             RecordSource::Files(files) => Feed::Files(files.clone().into_iter(), None),
             RecordSource::Network(group, via) => Feed::Network(Box::new(NetworkRecords::on(*group, via.as_deref())?)),
         };
-        Ok(Self { query: asked, feed, names, examined: 0, most: u64::MAX, remarks: Vec::new(), stop })
+        Ok(Self { query: flow_query, feed, names, examined: 0, examined_max: u64::MAX, warnings: Vec::new(), stop })
     }
 
-    /// Ends after `most` examined records, matching or not.
-    pub fn within(mut self, most: u64) -> Self {
-        self.most = most;
+    /// Ends after `examined_max` examined records, matching or not.
+    pub fn within(mut self, examined_max: u64) -> Self {
+        self.examined_max = examined_max;
         self
     }
 
     /// The next matching record. Those of a store come in order of their start, those of files in file order.
     pub fn next(&mut self) -> Result<Step, Failure> {
-        while !self.is_stopped() && self.examined < self.most {
+        while !self.is_stopped() && self.examined < self.examined_max {
             let record = match self.step()? {
                 Step::Record(record) => record,
                 other => return Ok(other),
@@ -99,7 +99,7 @@ impl<'a> Records<'a> {
         Ok(Step::End)
     }
 
-    /// The sums of all records, from columns alone where they suffice.
+    /// The sums of all records; only the columns of the sums are read where they suffice.
     pub fn grouped(&mut self, plan: &Plan) -> Result<Aggregation, Failure> {
         let mut groups = Aggregator::new(plan.clone());
         if let Feed::Store(flows) = &self.feed
@@ -107,22 +107,22 @@ impl<'a> Records<'a> {
             && let Some(wanted) = SumColumns::of(plan, &self.query.of_flows)
         {
             for (number, name) in flows.interfaces().iter().enumerate() {
-                let of_one = query(self.query, self.query.from, std::slice::from_ref(name));
-                let sum = wanted.add(&of_one, number as u16, &self.query.of_flows, plan, &mut groups);
+                let of_interface = query(self.query, self.query.from, std::slice::from_ref(name));
+                let sum = wanted.add(&of_interface, number as u16, &self.query.of_flows, plan, &mut groups);
                 let (examined, warnings) = sum.map_err(|e| match e {
-                    SumError::Groups(e) => too_much(e),
+                    SumError::Groups(e) => aggregation_failure(e),
                     SumError::Rows(e) => Failure::say(e),
                 })?;
                 self.examined += examined;
-                self.remarks.extend(warnings);
+                self.warnings.extend(warnings);
             }
-            return groups.finish().map_err(too_much);
+            return groups.finish().map_err(aggregation_failure);
         }
         loop {
             match self.next()? {
-                Step::Record(record) => groups.add(&record).map_err(too_much)?,
+                Step::Record(record) => groups.add(&record).map_err(aggregation_failure)?,
                 Step::Idle => {}
-                Step::End => return groups.finish().map_err(too_much),
+                Step::End => return groups.finish().map_err(aggregation_failure),
             }
         }
     }
@@ -142,13 +142,13 @@ impl<'a> Records<'a> {
         let more = match &self.feed {
             Feed::Store(flows) => flows.warnings(),
             Feed::Files(..) => Vec::new(),
-            Feed::Network(heard) => heard.warnings(),
+            Feed::Network(network) => network.warnings(),
         };
         // A file that was opened for two queries reports its error twice.
         let mut reported = Vec::new();
-        for remark in self.remarks.iter().cloned().chain(more) {
-            if !reported.contains(&remark) {
-                reported.push(remark);
+        for warning in self.warnings.iter().cloned().chain(more) {
+            if !reported.contains(&warning) {
+                reported.push(warning);
             }
         }
         reported
@@ -157,7 +157,7 @@ impl<'a> Records<'a> {
     /// True if all records could be read; otherwise there is a warning.
     pub fn is_complete(&self) -> bool {
         match &self.feed {
-            Feed::Network(heard) => heard.is_complete(),
+            Feed::Network(network) => network.is_complete(),
             _ => self.warnings().is_empty(),
         }
     }
@@ -180,12 +180,12 @@ impl<'a> Records<'a> {
         match &mut self.feed {
             Feed::Store(flows) => {
                 let step = flows.next(interval::now()).map_err(Failure::say)?;
-                self.names.learn(flows.interfaces());
+                self.names.extend(flows.interfaces());
                 Ok(match step {
                     columns::Step::One(record) => Step::Record(record),
                     columns::Step::End => Step::End,
                     columns::Step::Idle => {
-                        rest(flows.pause(), &self.stop);
+                        sleep_unless_stopped(flows.pause(), &self.stop);
                         Step::Idle
                     }
                 })
@@ -194,9 +194,9 @@ impl<'a> Records<'a> {
                 match opened.as_mut().map(|open| open.next(&mut self.names)) {
                     Some(Ok(Some(record))) => return Ok(Step::Record(record)),
                     Some(Ok(None)) | None => {}
-                    Some(Err(what)) => {
-                        self.remarks.push(what);
-                        if opened.as_ref().is_some_and(Opened::goes_on) {
+                    Some(Err(error)) => {
+                        self.warnings.push(error);
+                        if opened.as_ref().is_some_and(Opened::continues_after_error) {
                             continue;
                         }
                     }
@@ -207,7 +207,7 @@ impl<'a> Records<'a> {
                 };
                 *opened = Some(Opened::open(path, files)?);
             },
-            Feed::Network(heard) => match heard.next(&mut self.names)? {
+            Feed::Network(network) => match network.next(&mut self.names)? {
                 Some(Item::Flow(record)) => Ok(Step::Record(record)),
                 _ if has_passed(self.query.to, late(self.query)) => Ok(Step::End),
                 _ => Ok(Step::Idle),
@@ -216,19 +216,19 @@ impl<'a> Records<'a> {
     }
 }
 
-/// The most that records may be late: as given, or as noted by the run that makes them.
-fn late(asked: &FlowQuery) -> Duration {
-    asked.late.unwrap_or_else(|| match asked.store() {
-        Some(store) if asked.interfaces.is_empty() => {
+/// The maximum delay of records: as given, or as stored by the run that makes them.
+fn late(flow_query: &FlowQuery) -> Duration {
+    flow_query.late.unwrap_or_else(|| match flow_query.store() {
+        Some(store) if flow_query.interfaces.is_empty() => {
             columns::kept_flow_lateness(store, &catalogue::interfaces(store).unwrap_or_default())
         }
-        Some(store) => columns::kept_flow_lateness(store, &asked.interfaces),
+        Some(store) => columns::kept_flow_lateness(store, &flow_query.interfaces),
         None => FLOW_LATE,
     })
 }
 
 /// Sleeps for the pause, or until the stop flag is set.
-pub fn rest(mut pause: Duration, stop: &AtomicBool) {
+pub fn sleep_unless_stopped(mut pause: Duration, stop: &AtomicBool) {
     while !pause.is_zero() && !stop.load(Ordering::Relaxed) {
         let nap = pause.min(IDLE_SLEEP);
         std::thread::sleep(nap);
@@ -242,20 +242,20 @@ pub fn has_passed(to: Timestamp, late: Duration) -> bool {
 }
 
 /// A store query for these interfaces; an empty list means all.
-pub fn query(asked: &FlowQuery, from: Timestamp, interfaces: &[String]) -> Query {
-    let store = asked.store().map(PathBuf::from).unwrap_or_default();
+pub fn query(flow_query: &FlowQuery, from: Timestamp, interfaces: &[String]) -> Query {
+    let store = flow_query.store().map(PathBuf::from).unwrap_or_default();
     Query {
         interfaces: interfaces.to_vec(),
         from,
-        to: asked.to,
-        need: asked.of_flows.need(),
-        id: asked.id,
-        fields: asked.fields.clone(),
+        to: flow_query.to,
+        need: flow_query.of_flows.need(),
+        id: flow_query.id,
+        fields: flow_query.fields.clone(),
         ..Query::new(store)
     }
 }
 
-/// The failure of a report that cannot be computed.
-pub fn too_much(e: ReportError) -> Failure {
+/// The failure of an aggregation that cannot be computed.
+pub fn aggregation_failure(e: ReportError) -> Failure {
     Failure::Said(format!("flows: {e}"))
 }

@@ -9,7 +9,7 @@ use base::Timestamp;
 use filter::{Filter, FlowFilter};
 use std::path::Path;
 
-/// The most records examined, so that the hint does not slow down a fast query.
+/// The maximum number of records examined, so that the hint does not slow down a fast query.
 const SAMPLE_SIZE: u64 = 100_000;
 
 /// The hint, if the store has flows in tunnels that match this filter.
@@ -22,8 +22,8 @@ pub fn remark(
     if filter.is_empty() {
         return None;
     }
-    let asked = FlowQuery {
-        place: RecordSource::Store(store.to_owned()),
+    let flow_query = FlowQuery {
+        source: RecordSource::Store(store.to_owned()),
         from,
         to,
         zone: Zone::Utc,
@@ -36,21 +36,21 @@ pub fn remark(
         id: None,
         fields: None,
     };
-    let mut records = Records::open(&asked, signals::stop_flag()).ok()?.within(SAMPLE_SIZE);
+    let mut records = Records::open(&flow_query, signals::stop_flag()).ok()?.within(SAMPLE_SIZE);
     loop {
         match records.next().ok()? {
             Step::Record(record) if record.encapsulation.tunnel.is_some() => {
                 return Some(format!(
-                    "there are flows of `{filter}` in tunnels ({} is the first), and the filter of packets is about what is \
-                     outside: netgrain flows --store {} '{filter}' --packets gives theirs",
+                    "flows inside of tunnels match `{filter}` (the first is {}), but a packet filter applies to the \
+                     outer packet: netgrain flows --store {} '{filter}' --packets finds their packets",
                     record.id,
                     store.display()
                 ));
             }
             Step::Record(record) if record.encapsulation.vlans[0].is_some() || record.encapsulation.mpls.is_some() => {
                 return Some(format!(
-                    "there are flows of `{filter}` under VLAN tags or MPLS labels ({} is the first), which a filter of packets \
-                     looks through at the word: `anylink ({filter})`",
+                    "flows with VLAN tags or MPLS labels match `{filter}` (the first is {}), but a packet filter \
+                     looks behind them only after the word anylink: `anylink ({filter})`",
                     record.id
                 ));
             }

@@ -20,26 +20,26 @@ const fn narrow(title: &'static str, width: usize, align: Align, narrow: (&'stat
 
 const FIRST: usize = 0;
 const INTERFACE: usize = 1;
-const FOR: usize = 2;
+const DURATION: usize = 2;
 const PROTO: usize = 3;
 const SRC: usize = 4;
 const DST: usize = 5;
 const PACKETS: usize = 6;
 const BYTES: usize = 7;
 const ID: usize = 8;
-const HOW: usize = 9;
+const DETAILS: usize = 9;
 
 const COLUMNS: [Column; 10] = [
     narrow("first packet", 30, Align::Left, ("first packet", 12)),
     column("interface", 9, Align::Left),
-    column("for", 9, Align::Right),
+    column("duration", 9, Align::Right),
     column("proto", 5, Align::Left),
     narrow("source", 24, Align::Middle, ("source", 21)),
     narrow("destination", 24, Align::Middle, ("destination", 21)),
-    narrow("packets there/back", 18, Align::Right, ("packets", 9)),
-    narrow("bytes there/back", 19, Align::Right, ("bytes", 9)),
+    narrow("packets fwd/rev", 18, Align::Right, ("packets", 9)),
+    narrow("bytes fwd/rev", 19, Align::Right, ("bytes", 9)),
     column("id", 20, Align::Left),
-    column("how it went", 0, Align::Rest),
+    column("details", 0, Align::Rest),
 ];
 
 /// The steps by which lines become shorter on a narrow terminal, least important columns first.
@@ -48,8 +48,8 @@ const STEPS: [Step; 13] = [
     Step::Narrow(PACKETS),
     Step::Narrow(BYTES),
     Step::Drop(INTERFACE),
-    Step::Drop(HOW),
-    Step::Drop(FOR),
+    Step::Drop(DETAILS),
+    Step::Drop(DURATION),
     Step::Narrow(SRC),
     Step::Narrow(DST),
     Step::Drop(PACKETS),
@@ -130,12 +130,13 @@ impl Listing {
             true => SocketAddr::new(address, port).to_string(),
             false => address.to_string(),
         };
-        let [there, back] = &r.directions;
-        let pair = |place: usize, show: fn(u64) -> String, there: u64, back: u64| match self.layout.is_narrow(place) {
-            true => show(there.saturating_add(back)),
-            false => format!("{}/{}", show(there), show(back)),
-        };
-        let (how, is_bad) = how(r, has_ports);
+        let [forward, reverse] = &r.directions;
+        let pair =
+            |place: usize, show: fn(u64) -> String, forward: u64, reverse: u64| match self.layout.is_narrow(place) {
+                true => show(forward.saturating_add(reverse)),
+                false => format!("{}/{}", show(forward), show(reverse)),
+            };
+        let (details, is_bad) = details(r, has_ports);
         vec![
             (first, Some(StylePart::Faint)),
             (names.interface(r.interface), None),
@@ -143,43 +144,43 @@ impl Listing {
             (k.protocol.to_string(), None),
             (end(k.src, k.src_port), None),
             (end(k.dst, k.dst_port), None),
-            (pair(PACKETS, show_count, there.packets, back.packets), None),
-            (pair(BYTES, show_bytes, there.bytes, back.bytes), None),
+            (pair(PACKETS, show_count, forward.packets, reverse.packets), None),
+            (pair(BYTES, show_bytes, forward.bytes, reverse.bytes), None),
             (r.id.to_string(), Some(StylePart::Faint)),
-            (how, is_bad.then_some(StylePart::Bad)),
+            (details, is_bad.then_some(StylePart::Bad)),
         ]
     }
 }
 
 /// TCP state, end reason, loss and encapsulation of a flow as text; true if it had a reset, retransmissions or lost
 /// packets.
-fn how(r: &Record, has_ports: bool) -> (String, bool) {
-    let mut how = Vec::new();
+fn details(r: &Record, has_ports: bool) -> (String, bool) {
+    let mut details = Vec::new();
     if !has_ports && r.key.dst_port > 0 {
-        how.push(format!("type {} code {}", r.key.dst_port >> 8, r.key.dst_port & 0xff));
+        details.push(format!("type {} code {}", r.key.dst_port >> 8, r.key.dst_port & 0xff));
     }
     if r.tcp_state != TcpState::None {
-        how.push(Value::State(Some(r.tcp_state)).to_string());
+        details.push(Value::State(Some(r.tcp_state)).to_string());
     }
     if r.end_reason != EndReason::EndOfFlow {
-        how.push(Value::End(Some(r.end_reason)).to_string());
+        details.push(Value::End(Some(r.end_reason)).to_string());
     }
     if r.record_index > 0 || r.end_reason == EndReason::ActiveTimeout {
-        how.push(format!("part {}", r.record_index));
+        details.push(format!("part {}", r.record_index));
     }
     if let Some(rtt) = r.syn_rtt {
-        how.push(format!("rtt {}", span(rtt)));
+        details.push(format!("rtt {}", span(rtt)));
     }
     let retransmitted = r.directions[0].retransmitted.saturating_add(r.directions[1].retransmitted);
     if retransmitted > 0 {
-        how.push(format!("{} retransmitted", show_count(retransmitted)));
+        details.push(format!("{} retransmitted", show_count(retransmitted)));
     }
     if r.lost > 0 {
-        how.push(format!("{} lost on the interface", show_count(r.lost)));
+        details.push(format!("{} lost on the interface", show_count(r.lost)));
     }
     let around = Value::encapsulation(&r.encapsulation);
     if !around.is_empty() {
-        how.push(around);
+        details.push(around);
     }
-    (how.join(", "), r.tcp_state == TcpState::Reset || retransmitted > 0 || r.lost > 0)
+    (details.join(", "), r.tcp_state == TcpState::Reset || retransmitted > 0 || r.lost > 0)
 }

@@ -3,7 +3,7 @@
 
 use super::FlowsArgs;
 use super::ranking::{self, Period};
-use crate::flow_records::source::{Records, Step, too_much};
+use crate::flow_records::source::{Records, Step, aggregation_failure};
 use crate::interval;
 use crate::outcome::Failure;
 use crate::style::{StylePart, terminal_height};
@@ -36,14 +36,15 @@ pub fn rank(args: &FlowsArgs, plan: &Plan, records: &mut Records) -> Result<u64,
     loop {
         let is_last = match records.next()? {
             Step::Record(record) => {
-                groups.add(&record).map_err(too_much)?;
+                groups.add(&record).map_err(aggregation_failure)?;
                 false
             }
             Step::Idle => false,
             Step::End => true,
         };
         if is_last || Instant::now() >= due {
-            let report = std::mem::replace(&mut groups, Aggregator::new(plan.clone())).finish().map_err(too_much)?;
+            let report =
+                std::mem::replace(&mut groups, Aggregator::new(plan.clone())).finish().map_err(aggregation_failure)?;
             if !is_last || report.records > 0 {
                 rankings.print(&report, records)?;
             }
@@ -99,7 +100,7 @@ impl Rankings<'_> {
         screen: bool,
         out: &mut impl Write,
     ) -> Result<(), Failure> {
-        let look = self.args.table_style();
+        let style = self.args.table_style();
         let mut shown = report.clone();
         if screen && self.args.top.is_none() {
             shown.lines.truncate(terminal_height().saturating_sub(OTHER_LINES).max(1));
@@ -110,19 +111,19 @@ impl Rankings<'_> {
             (false, 0) => "",
             (false, _) => "\n",
         };
-        let (from, to) = (look.zone.show_second(period.from), look.zone.show_second(period.to));
+        let (from, to) = (style.zone.show_second(period.from), style.zone.show_second(period.to));
         let what = match report.records {
-            0 => "no records of flows".to_owned(),
-            n => format!("{} records, {}", show_count(n), ranking::summary(&shown, &look.zone)),
+            0 => "no flow records".to_owned(),
+            n => format!("{} records, {}", show_count(n), ranking::summary(&shown, &style.zone)),
         };
         let heading = format!("{from} to {to}: {what}");
-        writeln!(out, "{before}{}", look.paint.part(StylePart::Notable, &heading))?;
+        writeln!(out, "{before}{}", style.paint.part(StylePart::Notable, &heading))?;
         if report.records == 0 {
             return Ok(());
         }
-        let dropped = ranking::table(&shown, records.names(), &look, out)?;
+        let dropped = ranking::table(&shown, records.names(), &style, out)?;
         if self.periods == 0 || screen {
-            dropped.iter().try_for_each(|dropped| writeln!(out, "{}", look.paint.part(StylePart::Faint, dropped)))?;
+            dropped.iter().try_for_each(|dropped| writeln!(out, "{}", style.paint.part(StylePart::Faint, dropped)))?;
         }
         Ok(())
     }

@@ -36,89 +36,97 @@ use std::time::Instant;
   netgrain flows --store /data --around 10:42 --top 10 --by bytes
   netgrain flows --store /data --from -1h --group src/24,dport --by flows --top 20
   netgrain flows --store /data --from 10:40 --to +5min --group host --by retransmitted --json
-  netgrain flows --store /data --around 10:42 --top 1 --packets -w culprit.pcapng
+  netgrain flows --store /data --around 10:42 --top 1 --packets -w top.pcapng
   netgrain flows --store /data --live net 10.0.0.0/8
   netgrain flows --store /data --live --group host --top 20 --every 30s
   netgrain flows -r monday.pcap tuesday.pcapng.gz --top 10 'port 443'
   netgrain flows --live --from-multicast 239.128.0.0:4739 --multicast-interface eth0
 
-A filter is asked of a flow as a whole, without the tunnel around it: src is the initiator, the host that began the flow, and
-dst the responder, as for --group. Beside the words of packets it has bytes packets bps pps bpp flags (of both directions; behind
-src or dst of what that end sent), duration rtt state end: 'src host 10.1.2.3 and bytes > 1M and duration > 10s and state reset'.
+A filter applies to the whole flow record, inside of any tunnel: src is the initiator (the sender of the first packet),
+dst is the responder, as for --group. In addition to the primitives for packets there are bytes packets bps pps bpp
+flags (of both directions; after src or dst, of the packets that this host sent) and duration rtt state end of the flow:
+'src host 10.1.2.3 and bytes > 1M and duration > 10s and state reset'.
 
 {}", interval::HELP)
 )]
 pub struct FlowsArgs {
-    /// Which flows: host net port proto vlan tcp udp bytes duration state …, and or not, parentheses [default: all]
+    /// Only flows that match: host net port proto vlan tcp udp bytes duration state …, and or not, parentheses
+    /// [default: all]
     #[arg(value_name = "FILTER")]
     pub words: Vec<String>,
-    /// The same behind --, where no word is taken for a file
+    /// FILTER after --, where no word is taken for a file
     #[arg(value_name = "FILTER", last = true)]
     pub filter: Vec<String>,
     /// Folder of the store
     #[arg(long, value_name = "DIR", required_unless_present_any = ["read", "from_multicast"], conflicts_with_all = ["read", "from_multicast"], value_parser = crate::values::folder)]
     pub store: Option<PathBuf>,
-    /// Files instead: captures (as for run -r; - for standard input), of which the records are made now, or records,
-    /// IPFIX (RFC 5655) or our Parquet; also the words behind it that are files
+    /// Read files instead of a store: captures (as for run -r; - for standard input), from which the records are
+    /// computed, or files of records: IPFIX (RFC 5655) or Parquet of netgrain; words after it that are files are read
+    /// too
     #[arg(short = 'r', long, value_name = "FILE")]
     pub read: Vec<PathBuf>,
     #[command(flatten)]
     pub when: Interval,
-    /// Interface, again for several [default: all that the store has]
+    /// Interface; repeat for several [default: all interfaces of the store]
     #[arg(short = 'i', long, value_name = "IFACE", value_delimiter = ',')]
     pub interface: Vec<String>,
-    /// Only the greatest N: flows, or groups of --group
+    /// Print only the N greatest flows, or groups of --group
     #[arg(long, value_name = "N", value_parser = base::units::whole::<u32>(1..=u64::from(u32::MAX)))]
     pub top: Option<u32>,
-    /// Greatest by what: bytes packets flows records sent received duration retransmitted rtt syn … [default: bytes]
+    /// Measure of the ranking: bytes packets flows records sent received duration retransmitted rtt syn … [default:
+    /// bytes]
     #[arg(long, value_name = "MEASURE", value_parser = Measure::parse)]
     pub by: Option<Measure>,
-    /// Add up by these: src (the initiator) dst host (also src/24, src/24/48) sport dport port proto vlan mpls tunnel
-    /// interface end state flow
+    /// Sum the records by these fields: src (the initiator) dst host (also src/24, src/24/48) sport dport port proto
+    /// vlan mpls tunnel interface end state flow
     #[arg(long, value_name = "FIELDS", value_delimiter = ',', value_parser = Field::parse)]
     pub group: Vec<Field>,
-    /// Which measures of each group, or (with --json or --csv) which fields of each record
+    /// Measures to print for each group, or (with --json or --csv) fields to print of each record
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub fields: Vec<String>,
     /// Stop after this many records
     #[arg(long, value_name = "N", value_parser = crate::values::count, conflicts_with_all = ["top", "group", "by"])]
     pub limit: Option<u64>,
-    /// One JSON object per record or group
+    /// Print one JSON object per record or group
     #[arg(long, conflicts_with_all = ["csv", "parquet"])]
     pub json: bool,
-    /// CSV with a header
+    /// Print CSV with a header
     #[arg(long, conflicts_with = "parquet")]
     pub csv: bool,
-    /// The lines of M3OMon: legacy, one for each direction of a record
+    /// Print lines in the format of M3OMon: legacy, one line per direction of a record
     #[arg(long, value_enum, value_name = "FORMAT", conflicts_with_all = ["json", "csv", "parquet", "top", "group", "by", "fields", "packets"])]
     pub format: Option<LegacyFormat>,
-    /// With --format legacy: the first bytes of flows, which the lines tell the places of
+    /// With --format legacy: write the first payload bytes of the flows to this file; the lines have their offsets in
+    /// it
     #[arg(long, value_name = "FILE", requires = "format")]
     pub payload: Option<PathBuf>,
-    /// Write the records into a Parquet file, with every value that is known; or the groups
+    /// Write the records with all known values, or the groups, to a Parquet file
     #[arg(long, value_name = "FILE")]
     pub parquet: Option<PathBuf>,
-    /// Go on with flows as they end [default of --from: now]; with --top or --group a ranking again and again
+    /// Continue with new records until interrupted [default of --from: now]; with --top or --group print a ranking
+    /// after each period
     #[arg(long, conflicts_with_all = ["read", "parquet", "packets"])]
     pub live: bool,
-    /// With --live and --top or --group: how often, each time of the records that came since the last [default: 10s]
+    /// With --live and --top or --group: period of the rankings; each ranking is of the records that arrived in its
+    /// period [default: 10s]
     #[arg(long, value_name = "SPAN", requires = "live", value_parser = live::every)]
     pub every: Option<std::time::Duration>,
-    /// With --live: how long after its last packet a record may come [default: what the meter's timeouts make of it, as
-    /// the run that writes the store noted them; at least 90s]
+    /// With --live: longest time from the last packet of a flow to its record [default: as computed from the timeouts
+    /// of the run that writes the store; at least 90s]
     #[arg(long, value_name = "SPAN", requires = "live", value_parser = base::units::parse_span)]
     pub max_lateness: Option<std::time::Duration>,
-    /// With --live: those that another machine sends to this group, or to this UDP port of this machine
+    /// With --live: read the records that another machine sends to this multicast group, or to this UDP port of this
+    /// machine
     #[arg(long, value_name = "GROUP:PORT", requires = "live", value_parser = crate::values::group_and_port)]
     pub from_multicast: Option<SocketAddr>,
-    /// With --from-multicast: the interface of this machine by which the group comes in [default: that of the kernel's
-    /// route]
+    /// With --from-multicast: the interface of this machine that receives the group [default: the interface of the
+    /// kernel's route]
     #[arg(long, value_name = "IFACE", requires = "from_multicast")]
     pub multicast_interface: Option<String>,
-    /// The packets of these flows instead of their records: of the store, or of the captures of -r
+    /// Print the packets of these flows instead of the records: from the store, or from the captures of -r
     #[arg(long, conflicts_with_all = ["csv", "parquet", "fields", "limit"])]
     pub packets: bool,
-    /// With --packets: only how many there are
+    /// With --packets: print only the number of packets and bytes
     #[arg(long, requires = "packets", conflicts_with = "write")]
     pub count: bool,
     /// With --packets: write a capture to a file, or to standard output with -
@@ -126,7 +134,7 @@ pub struct FlowsArgs {
     pub write: Option<PathBuf>,
     #[command(flatten)]
     pub overwrite: OverwriteArgs,
-    /// Say what the answer cost
+    /// Print the cost of the query
     #[arg(long)]
     pub explain: bool,
     #[command(flatten)]
@@ -146,7 +154,7 @@ impl FlowsArgs {
     }
 }
 
-/// Text that older tools read.
+/// A text format for tools of M3OMon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum LegacyFormat {
     /// M3OMon's lines (docs/reference/flow-records.md, docs/reference/time-series.md)
@@ -161,47 +169,48 @@ const FLOW: [&str; 7] = ["flow", "interface", "proto", "src", "sport", "dst", "d
 
 /// Runs the verb. `No` if nothing was found, or if a part could not be read.
 pub fn run(args: &FlowsArgs) -> Result<Outcome, Failure> {
-    let asked = query::query(args, interval::now())?;
-    let protected = parquet::protected(&asked, args.overwrite.force);
+    let flow_query = query::query(args, interval::now())?;
+    let protected = parquet::protected(&flow_query, args.overwrite.force);
     if args.payload.as_deref().is_some_and(overwrite::is_stdout) {
         return Err(Failure::Said("--payload: the lines go to standard output; name a file".into()));
     }
     for path in [&args.write, &args.parquet, &args.payload].into_iter().flatten() {
         protected.check(path)?;
     }
-    if let Some(store) = asked.store()
+    if let Some(store) = flow_query.store()
         && let Some(remark) =
             ::query::lower_priority(&::query::QuerySource::Store(store.to_owned()), ::query::Background::Batch)
     {
         sys::say!("netgrain: {remark}");
     }
     if args.packets {
-        return to_packets::packets(args, &asked);
+        return to_packets::packets(args, &flow_query);
     }
     let begun = Instant::now();
-    let mut records = Records::open(&asked, signals::stop_flag())?;
-    let found = match (&asked.plan, &args.parquet) {
+    let mut records = Records::open(&flow_query, signals::stop_flag())?;
+    let found = match (&flow_query.plan, &args.parquet) {
         (Some(plan), _) if args.live => live::rank(args, plan, &mut records)?,
-        (Some(plan), _) => rank(args, &asked, plan, &mut records)?,
-        (None, Some(path)) => parquet::records(path, protected, &asked, &mut records)?,
-        (None, None) => list(args, &asked, &mut records)?,
+        (Some(plan), _) => rank(args, &flow_query, plan, &mut records)?,
+        (None, Some(path)) => parquet::records(path, protected, &flow_query, &mut records)?,
+        (None, None) => list(args, &flow_query, &mut records)?,
     };
-    let remarks = records.warnings();
-    remarks.iter().for_each(|remark| sys::say!("netgrain: {remark}"));
+    let warnings = records.warnings();
+    warnings.iter().for_each(|warning| sys::say!("netgrain: {warning}"));
     if args.explain {
         explain(&records, found, begun.elapsed().as_secs_f64(), args.json);
     }
     if found == 0 && !records.is_stopped() {
-        let among = if records.is_complete() { "nothing found" } else { "nothing found in what could be read" };
-        sys::say!("netgrain: {among}: {}", asked.no_match_advice());
+        let among =
+            if records.is_complete() { "nothing found" } else { "nothing found in the data that could be read" };
+        sys::say!("netgrain: {among}: {}", flow_query.no_match_advice());
     }
     Ok(Outcome::of(found > 0 && records.is_complete()))
 }
 
 /// Prints the records; returns their number.
-fn list(args: &FlowsArgs, asked: &FlowQuery, records: &mut Records) -> Result<u64, Failure> {
+fn list(args: &FlowsArgs, flow_query: &FlowQuery, records: &mut Records) -> Result<u64, Failure> {
     if args.format == Some(LegacyFormat::Legacy) {
-        return legacy(args, asked, records);
+        return legacy(args, flow_query, records);
     }
     let out = BackgroundWriter::new(io::stdout());
     let form = match (args.json, args.csv) {
@@ -209,14 +218,14 @@ fn list(args: &FlowsArgs, asked: &FlowQuery, records: &mut Records) -> Result<u6
         (_, true) => Some(text::Format::Csv),
         _ => None,
     };
-    let Some(form) = form else { return lines(args, asked, records, out) };
+    let Some(form) = form else { return lines(args, flow_query, records, out) };
     let fields = match &args.fields[..] {
         [] => None,
         some => Some(text::choose::<Record>(&some.join(",")).map_err(|e| Failure::Said(format!("--fields: {e}")))?),
     };
     let mut out = text::Writer::new(out, form, fields)?;
     let (mut found, mut named) = (0, 0);
-    while asked.limit.is_none_or(|limit| found < limit) {
+    while flow_query.limit.is_none_or(|limit| found < limit) {
         let record = match records.next()? {
             Step::Idle => continue,
             Step::End => break,
@@ -235,10 +244,10 @@ fn list(args: &FlowsArgs, asked: &FlowQuery, records: &mut Records) -> Result<u6
 }
 
 /// Prints the records in the format of M3OMon.
-fn legacy(args: &FlowsArgs, asked: &FlowQuery, records: &mut Records) -> Result<u64, Failure> {
-    let Some(path) = &args.payload else { return legacy_lines(asked, records, io::sink()) };
-    let (target, payload) = Target::open(path, args.live, parquet::protected(asked, args.overwrite.force))?;
-    let found = legacy_lines(asked, records, io::BufWriter::new(payload));
+fn legacy(args: &FlowsArgs, flow_query: &FlowQuery, records: &mut Records) -> Result<u64, Failure> {
+    let Some(path) = &args.payload else { return legacy_lines(flow_query, records, io::sink()) };
+    let (target, payload) = Target::open(path, args.live, parquet::protected(flow_query, args.overwrite.force))?;
+    let found = legacy_lines(flow_query, records, io::BufWriter::new(payload));
     match found {
         Ok(1..) => target.publish()?,
         _ => _ = target.remove(),
@@ -247,10 +256,10 @@ fn legacy(args: &FlowsArgs, asked: &FlowQuery, records: &mut Records) -> Result<
 }
 
 /// Prints the records in the format of M3OMon, and writes the first bytes of the flows.
-fn legacy_lines(asked: &FlowQuery, records: &mut Records, payload: impl Write) -> Result<u64, Failure> {
+fn legacy_lines(flow_query: &FlowQuery, records: &mut Records, payload: impl Write) -> Result<u64, Failure> {
     let mut out = text::legacy::LegacyFlows::new(BackgroundWriter::new(io::stdout()), payload);
     let mut found = 0;
-    while asked.limit.is_none_or(|limit| found < limit) {
+    while flow_query.limit.is_none_or(|limit| found < limit) {
         match records.next()? {
             Step::Idle => {}
             Step::End => break,
@@ -268,14 +277,14 @@ fn legacy_lines(asked: &FlowQuery, records: &mut Records, payload: impl Write) -
 
 fn lines(
     args: &FlowsArgs,
-    asked: &FlowQuery,
+    flow_query: &FlowQuery,
     records: &mut Records,
     mut out: BackgroundWriter,
 ) -> Result<u64, Failure> {
-    let mut listing = Listing::new(args.width.available_width(), args.color.paint(), &asked.zone);
+    let mut listing = Listing::new(args.width.available_width(), args.color.paint(), &flow_query.zone);
     let (mut found, mut packets, mut bytes) = (0u64, 0u64, 0u64);
     let mut line = Vec::new();
-    while asked.limit.is_none_or(|limit| found < limit) {
+    while flow_query.limit.is_none_or(|limit| found < limit) {
         let record = match records.next()? {
             Step::Idle => continue,
             Step::End => break,
@@ -301,10 +310,10 @@ fn lines(
 }
 
 /// Prints groups and their sums; returns the number of records.
-fn rank(args: &FlowsArgs, asked: &FlowQuery, plan: &Plan, records: &mut Records) -> Result<u64, Failure> {
+fn rank(args: &FlowsArgs, flow_query: &FlowQuery, plan: &Plan, records: &mut Records) -> Result<u64, Failure> {
     let report = records.grouped(plan)?;
     if let Some(path) = &args.parquet {
-        parquet::groups(path, parquet::protected(asked, args.overwrite.force), &report, records.names())?;
+        parquet::groups(path, parquet::protected(flow_query, args.overwrite.force), &report, records.names())?;
         return Ok(report.records);
     }
     let mut out = io::BufWriter::new(io::stdout().lock());
@@ -321,7 +330,7 @@ fn rank(args: &FlowsArgs, asked: &FlowQuery, plan: &Plan, records: &mut Records)
         out.flush()?;
     }
     if report.records > 0 && !args.json && !args.csv {
-        sys::say!("netgrain: {}", ranking::summary(&report, &asked.zone));
+        sys::say!("netgrain: {}", ranking::summary(&report, &flow_query.zone));
         if args.group.is_empty() {
             sys::say!("netgrain: {}", ranking::advice_to_group());
         }
@@ -331,18 +340,18 @@ fn rank(args: &FlowsArgs, asked: &FlowQuery, plan: &Plan, records: &mut Records)
 }
 
 fn explain(records: &Records, found: u64, seconds: f64, json: bool) {
-    let looked = records.examined();
+    let examined = records.examined();
     if json {
         let value = serde_json::json!({ "explain": {
-            "records_looked_at": looked, "records": found, "seconds": seconds,
+            "records_looked_at": examined, "records": found, "seconds": seconds,
         } });
         sys::say!("{}", crate::outcome::versioned(value));
         return;
     }
-    let rate = show_si(looked as f64 / seconds.max(1e-9), "records/s");
+    let rate = show_si(examined as f64 / seconds.max(1e-9), "records/s");
     sys::say!(
         "records  {:>14} looked at   {:>14} found\ntime     {:>14} in all      {rate}",
-        show_count(looked),
+        show_count(examined),
         show_count(found),
         format!("{:.3} ms", seconds * 1e3)
     );

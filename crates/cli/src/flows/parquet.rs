@@ -14,26 +14,26 @@ use std::cell::RefCell;
 use std::path::Path;
 
 /// The paths that the output must not overwrite.
-pub fn protected(asked: &query::FlowQuery, force: bool) -> ProtectedPaths<'_> {
-    let files = match &asked.place {
+pub fn protected(flow_query: &query::FlowQuery, force: bool) -> ProtectedPaths<'_> {
+    let files = match &flow_query.source {
         RecordSource::Files(files) => &files[..],
         _ => &[],
     };
-    ProtectedPaths { store: asked.store(), files, force }
+    ProtectedPaths { store: flow_query.store(), files, force }
 }
 
 /// Writes the records; returns their number.
 pub fn records(
     path: &Path,
     protected: ProtectedPaths<'_>,
-    asked: &query::FlowQuery,
+    flow_query: &query::FlowQuery,
     records: &mut Records<'_>,
 ) -> Result<u64, Failure> {
     parquet::write(path, protected, "records", |out| {
         let (mut failed, mut found) = (None, 0);
         let records = RefCell::new(records);
         let mut next = || loop {
-            if asked.limit.is_some_and(|limit| found >= limit) {
+            if flow_query.limit.is_some_and(|limit| found >= limit) {
                 return None;
             }
             match records.borrow_mut().next() {
@@ -51,7 +51,7 @@ pub fn records(
         };
         // Names are read after the last record, because those of files arrive with the records.
         let names = || records.borrow().names().all().to_vec();
-        let written = match &asked.place {
+        let written = match &flow_query.source {
             // Files may have records in any order; the Parquet file is sorted by flow start.
             RecordSource::Files(_) => {
                 let mut all: Vec<Record> = std::iter::from_fn(&mut next).collect();

@@ -29,7 +29,7 @@ pub fn query(args: &FlowsArgs, now: Timestamp) -> Result<FlowQuery, Failure> {
     let of_flows =
         FlowFilter::parse(&words.join(" ")).map_err(|e| Failure::filter(&e).with(file_hint(&words).as_deref()))?;
     let (from, to) = args.when.interval(now, args.live)?;
-    let place = match (&args.store, args.from_multicast) {
+    let source = match (&args.store, args.from_multicast) {
         (Some(store), _) => {
             inventory::check(store, &inventory::inventories(store)?, &args.interface)?;
             RecordSource::Store(store.clone())
@@ -44,17 +44,17 @@ pub fn query(args: &FlowsArgs, now: Timestamp) -> Result<FlowQuery, Failure> {
         return Err(Failure::Said("--every is for rankings: add --top, --group or --by".into()));
     }
     let fields = fields(args).filter(|_| of_flows.is_empty() && plan.is_none() && !follow);
-    Ok(FlowQuery { place, zone, from, to, of_flows, interfaces, plan, limit, follow, late, id: None, fields })
+    Ok(FlowQuery { source, zone, from, to, of_flows, interfaces, plan, limit, follow, late, id: None, fields })
 }
 
-/// The plan of sums, if groups or totals are wanted.
+/// The plan of the sums, if groups or totals are requested.
 fn plan(args: &FlowsArgs) -> Result<Option<Plan>, Failure> {
     if args.group.is_empty() && args.top.is_none() && args.by.is_none() {
         return Ok(None);
     }
-    let refused = |what: &'static str| move |e| Failure::Said(format!("{what}: {e}"));
+    let failure = |flag: &'static str| move |e| Failure::Said(format!("{flag}: {e}"));
     let fields = match &args.group[..] {
-        [] => FLOW.iter().map(|word| Field::parse(word)).collect::<Result<Vec<_>, _>>().map_err(refused("--top"))?,
+        [] => FLOW.iter().map(|word| Field::parse(word)).collect::<Result<Vec<_>, _>>().map_err(failure("--top"))?,
         some => some.to_vec(),
     };
     let by = args.by.unwrap_or(Measure::Bytes);
@@ -66,11 +66,11 @@ fn plan(args: &FlowsArgs) -> Result<Option<Plan>, Failure> {
             .iter()
             .map(|word| Measure::parse(&word.replace('_', "-")))
             .collect::<Result<Vec<_>, _>>()
-            .map_err(refused("--fields"))?,
+            .map_err(failure("--fields"))?,
     };
-    // The seed of the hash is the current time in nanoseconds, which no sender of packets can know.
+    // The seed of the hash is the current time in nanoseconds, which a sender of packets cannot predict.
     let secret = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
-    let plan = Plan::new(&fields, &shown, by).map_err(refused("--group"))?.seed(base::hash::mix64(secret));
+    let plan = Plan::new(&fields, &shown, by).map_err(failure("--group"))?.seed(base::hash::mix64(secret));
     Ok(Some(match args.top {
         Some(n) => plan.keep(n as usize),
         None => plan,
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn the_fields_groups_and_filters_of_the_examples_exist() {
-        let mut seen = 0;
+        let mut tested = 0;
         for command in crate::verbs::examples::commands() {
             let crate::verbs::Command::Flows(args) = command else { continue };
             let ranked = plan(&args).unwrap_or_else(|e| panic!("{:?}: {e:?}", args.group)).is_some();
@@ -107,8 +107,8 @@ mod tests {
             let words: Vec<&str> = args.words.iter().map(String::as_str).filter(|w| !w.contains(".pcap")).collect();
             let words = words.join(" ");
             FlowFilter::parse(&words).unwrap_or_else(|e| panic!("{words}: {e}"));
-            seen += 1;
+            tested += 1;
         }
-        assert!(seen > 5, "{seen} examples");
+        assert!(tested > 5, "{tested} examples");
     }
 }

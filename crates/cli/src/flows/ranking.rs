@@ -17,7 +17,7 @@ use std::io::Write;
 /// The style of a table.
 #[derive(Clone, Debug)]
 pub struct TableStyle {
-    /// The most characters of a line; `None` for no limit.
+    /// The maximum length of a line in characters; `None` for no limit.
     pub room: Option<usize>,
     pub paint: Paint,
     pub zone: Zone,
@@ -35,14 +35,14 @@ pub struct Period {
 pub fn table(
     report: &Aggregation,
     names: &Names,
-    look: &TableStyle,
+    style: &TableStyle,
     out: &mut impl Write,
 ) -> Result<Option<String>, Failure> {
     let mut rows = vec![header(report)];
     rows.extend(report.lines.iter().map(|line| {
         let values = line.values.iter().map(|v| names.value(v));
         let amounts = line.amounts.iter().zip(&report.measures).map(|(amount, m)| match m {
-            Measure::First | Measure::Last => look.zone.show(Timestamp::from_nanos(*amount)),
+            Measure::First | Measure::Last => style.zone.show(Timestamp::from_nanos(*amount)),
             _ => shown(*m, *amount),
         });
         let share = report.share(line, report.by).map(|share| format!("{:.1} %", share * 100.0));
@@ -55,7 +55,7 @@ pub fn table(
     let (mut is_shown, mut dropped) = (vec![true; columns], Vec::new());
     for column in dispensable(report) {
         let width = |is_shown: &[bool]| (0..columns).filter(|i| is_shown[*i]).map(|i| widths[i] + 2).sum::<usize>();
-        if look.room.is_none_or(|room| width(&is_shown) <= room + 2) {
+        if style.room.is_none_or(|room| width(&is_shown) <= room + 2) {
             break;
         }
         is_shown[column] = false;
@@ -70,12 +70,12 @@ pub fn table(
         }
         let line = line.trim_end();
         match number {
-            0 => writeln!(out, "{}", look.paint.part(StylePart::Header, line))?,
+            0 => writeln!(out, "{}", style.paint.part(StylePart::Header, line))?,
             _ => writeln!(out, "{line}")?,
         }
     }
     let dropped: Vec<&str> = dropped.iter().map(String::as_str).collect();
-    Ok((!dropped.is_empty()).then(|| table_layout::left_out(look.room, &dropped)))
+    Ok((!dropped.is_empty()).then(|| table_layout::left_out(style.room, &dropped)))
 }
 
 /// The indices of columns that a narrow terminal omits, least important first: times, measures that are not the rank,

@@ -12,25 +12,27 @@ use aggregate::Value;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-/// Finds the packets of the flows that match a query; with --top, of the greatest.
-pub fn packets(args: &FlowsArgs, asked: &FlowQuery) -> Result<Outcome, Failure> {
-    let read = match &asked.place {
+/// Finds the packets of the flows that match a query; with --top, of the greatest flows.
+pub fn packets(args: &FlowsArgs, flow_query: &FlowQuery) -> Result<Outcome, Failure> {
+    let read = match &flow_query.source {
         RecordSource::Files(files) => captures(files, args)?,
         RecordSource::Store(_) | RecordSource::Network(..) => Vec::new(),
     };
-    let members = match &asked.plan {
-        None => collect(asked, |_| true)?,
+    let flow_packets = match &flow_query.plan {
+        None => collect(flow_query, |_| true)?,
         Some(plan) if args.group.is_empty() => {
-            let report = Records::open(asked, signals::stop_flag())?.grouped(plan)?;
+            let report = Records::open(flow_query, signals::stop_flag())?.grouped(plan)?;
             let ids: HashSet<u64> = report.lines.iter().flat_map(|line| &line.values).filter_map(flow_id).collect();
-            collect(asked, |id| ids.contains(&id))?
+            collect(flow_query, |id| ids.contains(&id))?
         }
         Some(_) => {
-            return Err(Failure::Said("--packets: of flows, not of groups; leave out --group, or filter by it".into()));
+            return Err(Failure::Said(
+                "--packets selects flows, not groups; leave out --group, or use a filter for the group".into(),
+            ));
         }
     };
-    let Some((from, to)) = members.interval() else {
-        sys::say!("netgrain: nothing found: {}", asked.no_match_advice());
+    let Some((from, to)) = flow_packets.interval() else {
+        sys::say!("netgrain: nothing found: {}", flow_query.no_match_advice());
         return Ok(Outcome::No);
     };
     let args = PacketsArgs {
@@ -38,7 +40,7 @@ pub fn packets(args: &FlowsArgs, asked: &FlowQuery) -> Result<Outcome, Failure> 
         filter: Vec::new(),
         store: args.store.clone(),
         read,
-        when: interval::Interval::between(from, to, asked.zone.clone()),
+        when: interval::Interval::between(from, to, flow_query.zone.clone()),
         // The flows are already selected by interface, and a capture may name its interfaces differently than the meter
         // does.
         interface: if args.store.is_some() { args.interface.clone() } else { Vec::new() },
@@ -54,23 +56,23 @@ pub fn packets(args: &FlowsArgs, asked: &FlowQuery) -> Result<Outcome, Failure> 
         no_live: false,
         color: args.color,
     };
-    packets::run_among(&args, Some(members))
+    packets::run_for_flows(&args, Some(flow_packets))
 }
 
 /// The files of `-r`, if they are captures from which packets can be read.
 fn captures(files: &[PathBuf], args: &FlowsArgs) -> Result<Vec<PathBuf>, Failure> {
     if files.iter().any(|path| path == Path::new("-")) {
-        let text = "--packets reads the capture twice, and standard input can be read once: name a file behind -r";
+        let text = "--packets reads the capture twice, and standard input can be read only once: name a file after -r";
         return Err(Failure::Said(text.into()));
     }
     for path in files {
         if !matches!(format(path)?, Format::Capture) {
-            let text = "no capture: it holds records without their packets; name the capture behind -r, or a --store";
+            let text = "not a capture: the file has records without packets; name the capture after -r, or a --store";
             return Err(Failure::Said(format!("--packets: {}: {text}", path.display())));
         }
     }
     if !args.interface.is_empty() && files.len() > 1 {
-        let text = "--packets with -r and --interface: of one capture; ask each file by itself";
+        let text = "--packets with -r and --interface works with one capture; run one command for each file";
         return Err(Failure::Said(text.into()));
     }
     Ok(files.to_vec())

@@ -18,54 +18,54 @@ use std::time::Duration;
 #[derive(Args)]
 #[command(after_help = "Examples:
   netgrain group create -i eth1 web 'steer tcp port 443'
-  netgrain group join -i eth1 web -w - | suricata -r /dev/stdin     (as often as there are workers)
+  netgrain group join -i eth1 web -w - | suricata -r /dev/stdin     (once for each worker)
   netgrain group stats -i eth1 web
-  netgrain group create -i eth1,eth2 tap 'steer'         (the two directions of a link, by two interfaces of one engine)
+  netgrain group create -i eth1,eth2 tap 'steer'         (both directions of a link, on two interfaces of one engine)
   netgrain group swap -i eth1 web 'copy udp port 53'
-  netgrain group attach -i eth1 web --out-interface eth2 (twice, with eth3: a load balancer)
+  netgrain group attach -i eth1 web --out-interface eth2 (and again with eth3: a load balancer)
   netgrain group attach -i eth1 web -w /data/web.pcap --max-size 10GB
 
-A program is a word (copy, steer, drop) with a capture filter if wanted, or a program of the packet language.
-docs/reference/groups.md has classes, policies, counters and the protocol.")]
+A program is copy, steer or drop, optionally with a capture filter, or a program of the packet language.
+docs/reference/groups.md describes classes, policies, counters and the protocol.")]
 pub struct GroupArgs {
     #[command(subcommand)]
-    what: GroupVerb,
+    verb: GroupVerb,
 }
 
 #[derive(Subcommand)]
 enum GroupVerb {
-    /// Make a group: a program, and who may join
+    /// Create a group with a program and a join policy
     Create(CreateArgs),
-    /// One line for each group
+    /// List the groups, one line each
     List(ControlArgs),
-    /// Become a member: counts, lines, or pcap to a file or pipe, until interrupted
+    /// Join a group as a member: print counts or lines, or write pcap to a file or pipe, until interrupted
     Join(Box<JoinArgs>),
     /// Print a group's program
     Program(NamedArgs),
-    /// Exchange a group's program while packets flow
+    /// Replace the program of a running group
     Swap(SwapArgs),
-    /// What a group, its classes and its members were given and lost
+    /// Print the packet counters of groups, classes and members
     Stats(StatsArgs),
-    /// Change a member's part of what is steered
+    /// Change a member's share of the steered packets
     SetWeight(SetWeightArgs),
-    /// Let the engine itself put a member's part into an interface or a file
+    /// Add a member that the engine serves itself: an interface or a file
     Attach(Box<AttachArgs>),
-    /// Take such a member out again
+    /// Remove a member that was added with attach
     Detach(DetachArgs),
-    /// End a group; its members are told
+    /// Delete a group and end its members
     Delete(NamedArgs),
 }
 
 #[derive(Args)]
 struct ControlArgs {
-    /// Interface of the engine; for a group whose packets come from several, all of them; `list` and `stats` answer for
+    /// Interface of the engine; for a group with packets of several interfaces, all of them; `list` and `stats` report
     /// each
     #[arg(short = 'i', long, value_name = "IFACE", value_delimiter = ',', required_unless_present = "socket")]
     interface: Vec<String>,
-    /// The socket of its groups [default: /run/netgrain/IFACE.groups]
+    /// Control socket of the engine [default: /run/netgrain/IFACE.groups]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// One JSON object for each group
+    /// Print one JSON object per group
     #[arg(long)]
     json: bool,
 }
@@ -74,7 +74,7 @@ struct ControlArgs {
 struct NamedArgs {
     #[command(flatten)]
     control: ControlArgs,
-    /// Which group
+    /// Name of the group
     #[arg(value_name = "GROUP")]
     group: String,
 }
@@ -83,14 +83,14 @@ struct NamedArgs {
 struct StatsArgs {
     #[command(flatten)]
     control: ControlArgs,
-    /// Which group [default: all]
+    /// Name of the group [default: all groups]
     #[arg(value_name = "GROUP")]
     group: Option<String>,
 }
 
 #[derive(Args)]
 struct SourceArgs {
-    /// The program [default: a copy to every member of the default class]
+    /// Program [default: copy to every member of the default class]
     #[arg(value_name = "PROGRAM", conflicts_with = "file")]
     program: Option<String>,
     /// Read the program from a file
@@ -104,22 +104,22 @@ struct CreateArgs {
     named: NamedArgs,
     #[command(flatten)]
     source: SourceArgs,
-    /// Who may join and change it
+    /// Who may join and change the group
     #[arg(long, value_enum, default_value_t = PolicyArg::Restricted)]
     policy: PolicyArg,
     /// Only these queues of the interface [default: all]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = units::whole::<u16>(0..=65535))]
     queues: Option<Vec<u16>>,
-    /// Steer as PFQ did: any change of members moves nearly all flows
+    /// Steer as PFQ did: any change of members moves nearly all flows to other members
     #[arg(long)]
     fold: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum PolicyArg {
-    /// Processes of the user who creates it
+    /// Processes of the user who creates the group
     Restricted,
-    /// Everybody who may use the socket
+    /// Any user who may use the socket
     Shared,
 }
 
@@ -135,21 +135,21 @@ struct SwapArgs {
 struct SetWeightArgs {
     #[command(flatten)]
     named: NamedArgs,
-    /// The member's place, as `group stats` shows it
-    #[arg(value_name = "PLACE", value_parser = units::whole::<u8>(0..=255))]
+    /// Slot of the member, as `group stats` prints it
+    #[arg(value_name = "SLOT", value_parser = units::whole::<u8>(0..=255))]
     slot: u8,
-    /// Its weight from now on
+    /// New weight of the member
     #[arg(value_name = "WEIGHT", value_parser = units::whole::<u8>(1..=u64::from(WEIGHT_MAX)))]
     weight: u8,
 }
 
-/// What a member is to get.
+/// The packets that a member gets.
 #[derive(Args)]
 struct MemberArgs {
-    /// Classes to be in: default, user, control, or numbers
+    /// Classes of the member: default, user, control, or numbers
     #[arg(long = "class", value_name = "LIST", value_delimiter = ',')]
     classes: Vec<String>,
-    /// Part of what is steered, against the others'
+    /// Share of the steered packets, relative to the weights of the other members
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = units::whole::<u8>(1..=u64::from(WEIGHT_MAX)))]
     weight: u8,
     /// Only packets that match this capture filter
@@ -164,13 +164,13 @@ struct AttachArgs {
     named: NamedArgs,
     #[command(flatten)]
     part: MemberArgs,
-    /// Send it out of this interface of the engine's machine
+    /// Send the packets out of this interface of the engine's host
     #[arg(long = "out-interface", value_name = "IFACE")]
     port: Option<String>,
-    /// Write nanosecond pcap to this file there, which must not be there yet
+    /// Write the packets as nanosecond pcap to this file on the engine's host; the file must not exist
     #[arg(short = 'w', long, value_name = "FILE")]
     write: Option<PathBuf>,
-    /// Most bytes of the file; packets that come then are counted as failed
+    /// Maximum size of the file; later packets are counted as failed
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = units::parse_bytes, requires = "write")]
     max_size: u64,
 }
@@ -179,8 +179,8 @@ struct AttachArgs {
 struct DetachArgs {
     #[command(flatten)]
     named: NamedArgs,
-    /// The member's place, as `group stats` shows it
-    #[arg(value_name = "PLACE", value_parser = units::whole::<u8>(0..=255))]
+    /// Slot of the member, as `group stats` prints it
+    #[arg(value_name = "SLOT", value_parser = units::whole::<u8>(0..=255))]
     slot: u8,
 }
 
@@ -190,7 +190,7 @@ struct JoinArgs {
     named: NamedArgs,
     #[command(flatten)]
     part: MemberArgs,
-    /// Descriptors that may wait on each queue [default: 131072]
+    /// Capacity of the member's branch on each queue, in descriptors [default: 131072]
     #[arg(long, value_name = "N", value_parser = units::parse_count)]
     descs: Option<u64>,
     /// Write nanosecond pcap to a file, or to standard output with -
@@ -204,7 +204,7 @@ struct JoinArgs {
     /// Stop after this many packets
     #[arg(short = 'c', long, value_name = "N", value_parser = crate::values::count)]
     packets: Option<u64>,
-    /// Stop after this long
+    /// Stop after this time
     #[arg(long, value_name = "SPAN", value_parser = units::parse_span)]
     duration: Option<Duration>,
     /// Name shown in tables
@@ -214,7 +214,7 @@ struct JoinArgs {
 
 /// Runs the verb.
 pub fn run(args: &GroupArgs) -> Result<Outcome, Failure> {
-    match &args.what {
+    match &args.verb {
         GroupVerb::Create(a) => {
             let policy = if a.policy == PolicyArg::Shared { Policy::Shared } else { Policy::Restricted };
             let request = Request::Create {
@@ -227,24 +227,28 @@ pub fn run(args: &GroupArgs) -> Result<Outcome, Failure> {
                 queues: a.queues.clone(),
                 ephemeral: false,
             };
-            let (answer, _) = a.named.control.request(&request)?;
+            let (response, _) = a.named.control.request(&request)?;
             if a.named.control.json {
-                show::loaded(&a.named.group, &answer)?;
+                show::loaded(&a.named.group, &response)?;
             } else {
-                show::print_notes(&answer);
-                sys::say!("netgrain: group {} is there; netgrain group join {}", a.named.group, a.named.hint());
+                show::print_notes(&response);
+                sys::say!(
+                    "netgrain: group {} created; join it with: netgrain group join {}",
+                    a.named.group,
+                    a.named.hint()
+                );
             }
-            Ok(Outcome::of(answer.unresponsive.is_empty()))
+            Ok(Outcome::of(response.unresponsive.is_empty()))
         }
-        GroupVerb::List(door) => {
-            let groups = door.request_all(&Request::List)?;
-            show::list(&groups, door.json)?;
+        GroupVerb::List(control) => {
+            let groups = control.request_all(&Request::List)?;
+            show::list(&groups, control.json)?;
             Ok(Outcome::of(!groups.is_empty()))
         }
         GroupVerb::Join(a) => join(a),
         GroupVerb::Program(a) => {
-            let (answer, _) = a.request(&Request::Program { group: a.group.clone() })?;
-            let (program, generation) = (answer.program, answer.generation.unwrap_or_default());
+            let (response, _) = a.request(&Request::Program { group: a.group.clone() })?;
+            let (program, generation) = (response.program, response.generation.unwrap_or_default());
             let mut out = std::io::stdout().lock();
             if a.control.json {
                 let document = serde_json::json!({"group": a.group, "program": program, "generation": generation});
@@ -256,19 +260,16 @@ pub fn run(args: &GroupArgs) -> Result<Outcome, Failure> {
         }
         GroupVerb::Swap(a) => {
             let (group, program) = (a.named.group.clone(), a.source.text()?);
-            let (answer, _) = a.named.request(&Request::Swap { group, program })?;
-            let (generation, took) = (answer.generation.unwrap_or_default(), answer.took_us.unwrap_or_default());
+            let (response, _) = a.named.request(&Request::Swap { group, program })?;
+            let (generation, took) = (response.generation.unwrap_or_default(), response.took_us.unwrap_or_default());
             if a.named.control.json {
-                show::loaded(&a.named.group, &answer)?;
+                show::loaded(&a.named.group, &response)?;
             } else {
-                show::print_notes(&answer);
-                let others = if answer.unresponsive.is_empty() { "" } else { " on the other queues" };
-                sys::say!(
-                    "netgrain: generation {generation} runs{others}; the exchange took {:.1} ms",
-                    took as f64 / 1e3
-                );
+                show::print_notes(&response);
+                let others = if response.unresponsive.is_empty() { "" } else { " on the other queues" };
+                sys::say!("netgrain: generation {generation} runs{others}; the swap took {:.1} ms", took as f64 / 1e3);
             }
-            Ok(Outcome::of(answer.unresponsive.is_empty()))
+            Ok(Outcome::of(response.unresponsive.is_empty()))
         }
         GroupVerb::Stats(a) => {
             let groups = a.control.request_all(&Request::Stats { group: a.group.clone() })?;
@@ -292,24 +293,25 @@ pub fn run(args: &GroupArgs) -> Result<Outcome, Failure> {
 }
 
 fn attach(a: &AttachArgs) -> Result<Outcome, Failure> {
-    let said = |path: &PathBuf| std::path::absolute(path).map_err(|e| Failure::say(format!("{}: {e}", path.display())));
+    let absolute =
+        |path: &PathBuf| std::path::absolute(path).map_err(|e| Failure::say(format!("{}: {e}", path.display())));
     let request = Request::Attach {
         group: a.named.group.clone(),
         port: a.port.clone(),
         // Relative paths start at the working directory of the engine, so the path is made absolute here.
-        file: a.write.as_ref().map(said).transpose()?,
+        file: a.write.as_ref().map(absolute).transpose()?,
         max_bytes: a.max_size,
         classes: a.part.classes.clone(),
         weight: a.part.weight,
         filter: a.part.filter.clone(),
     };
-    let (answer, _) = a.named.request(&request)?;
-    let place = answer.slot.unwrap_or_default();
+    let (response, _) = a.named.request(&request)?;
+    let slot = response.slot.unwrap_or_default();
     if a.named.control.json {
-        outcome::json(&serde_json::json!({"group": a.named.group, "slot": place}))?;
+        outcome::json(&serde_json::json!({"group": a.named.group, "slot": slot}))?;
     } else {
         sys::say!(
-            "netgrain: place {place} of group {}; netgrain group detach {} {place}",
+            "netgrain: slot {slot} of group {}; remove it with: netgrain group detach {} {slot}",
             a.named.group,
             a.named.hint()
         );
@@ -318,7 +320,7 @@ fn attach(a: &AttachArgs) -> Result<Outcome, Failure> {
 }
 
 fn join(a: &JoinArgs) -> Result<Outcome, Failure> {
-    let door = &a.named.control;
+    let control = &a.named.control;
     let name = if a.name.is_empty() { default_name() } else { a.name.clone() };
     let request = Request::Join {
         group: a.named.group.clone(),
@@ -328,7 +330,7 @@ fn join(a: &JoinArgs) -> Result<Outcome, Failure> {
         descs: a.descs.unwrap_or(0),
         name: name.clone(),
     };
-    let ears = ListenArgs {
+    let listen_args = ListenArgs {
         interface: None,
         socket: None,
         write: a.write.clone(),
@@ -341,19 +343,21 @@ fn join(a: &JoinArgs) -> Result<Outcome, Failure> {
         packets: a.packets,
         duration: a.duration,
         name,
-        json: door.json,
+        json: control.json,
     };
-    // The file is opened before the member joins: an unwritable file must not cost a join, and a signal must not end
-    // the member unread.
-    let target = listen::Target::open(&ears, &door.path()?)?;
+    // The file is opened and the stop flag installed before the member joins: an unwritable file is an error without a
+    // join, and a signal does not end the process before the packets of the member are read.
+    let target = listen::Target::open(&listen_args, &control.path()?)?;
     let stop = signals::stop_or_hangup_flag();
     a.named.has_ports()?;
-    let path = door.path()?;
-    let seat = connect(&path)?.join(&request).map_err(|e| failed(&e, &path))?;
-    sys::say!("netgrain: place {} of group {}, program {}", seat.slot, a.named.group, seat.generation);
-    seat.unresponsive.iter().for_each(|queue| sys::say!("netgrain: {queue}"));
-    let farewell = seat.leave_handle();
-    listen::listen_to(&ears, seat.listeners, target, &stop, listen::ListenTarget::Group, &|| farewell.leave().is_ok())
+    let path = control.path()?;
+    let session = connect(&path)?.join(&request).map_err(|e| failed(&e, &path))?;
+    sys::say!("netgrain: slot {} of group {}, program generation {}", session.slot, a.named.group, session.generation);
+    session.unresponsive.iter().for_each(|queue| sys::say!("netgrain: {queue}"));
+    let leave_handle = session.leave_handle();
+    listen::listen_to(&listen_args, session.listeners, target, &stop, listen::ListenTarget::Group, &|| {
+        leave_handle.leave().is_ok()
+    })
 }
 
 /// The default name of a member: the verb and its process ID.
@@ -412,7 +416,7 @@ fn failed(e: &ClientError, path: &Path) -> Failure {
     let path = path.display();
     match e {
         ClientError::Unreachable(_) => {
-            Failure::Said(format!("{path}: {e}; is `netgrain run` or `record` running on that interface?"))
+            Failure::Said(format!("{path}: {e}; is `netgrain run` or `netgrain record` running on that interface?"))
         }
         ClientError::NoResponse(_) => Failure::Said(format!("{path}: {e}")),
         _ => Failure::say(e),
@@ -437,8 +441,8 @@ impl NamedArgs {
             groups.iter().flat_map(|g| g["sources"].as_array()).flatten().filter_map(Value::as_str).collect();
         match named.iter().find(|name| !sources.contains(&name.as_str())) {
             None => Ok(()),
-            Some(unknown_client) => Err(Failure::Said(format!(
-                "the packets of group {} come from {}, not from {unknown_client}; name its interfaces alone",
+            Some(unknown) => Err(Failure::Said(format!(
+                "the packets of group {} come from {}, not from {unknown}; name only these interfaces",
                 self.group,
                 sources.join(", ")
             ))),
@@ -447,12 +451,12 @@ impl NamedArgs {
 
     /// The arguments that name this group, for an example command.
     fn hint(&self) -> String {
-        let door = match (self.control.interface.first(), &self.control.socket) {
+        let control = match (self.control.interface.first(), &self.control.socket) {
             (_, Some(path)) => format!("--socket {}", path.display()),
             (Some(interface), None) => format!("-i {interface}"),
             (None, None) => String::new(),
         };
-        format!("{door} {}", self.group)
+        format!("{control} {}", self.group)
     }
 }
 

@@ -30,16 +30,16 @@ pub fn table(compiled: &Compiled, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "\n{:<8} {:>12} {:>8}  {:<28} stage", "runs in", "instructions", "longest", "effects")?;
     let in_kernel = in_kernel(program);
     // A kernel program has a limited number of stages, so fewer may run there than could.
-    let held = in_kernel.as_ref().map_or(0, |object| object.stages);
+    let kernel_stages = in_kernel.as_ref().map_or(0, |object| object.stages);
     let mut named = false;
     for (i, place) in placement(program).iter().enumerate() {
         let cost = program.cost_of(program.blocks_of(i));
         let (place, why) = match place {
-            Placement::Kernel { .. } if i >= held => ("user", format!("   -- {}", beyond(&in_kernel))),
+            Placement::Kernel { .. } if i >= kernel_stages => ("user", format!("   -- {}", user_reason(&in_kernel))),
             Placement::Kernel { undecided } if undecided.is_empty() => ("kernel", String::new()),
             Placement::Kernel { undecided } => {
                 named = true;
-                ("kernel", format!("   -- leaves {}", undecided.join(", ")))
+                ("kernel", format!("   -- undecided: {}", undecided.join(", ")))
             }
             Placement::User(why) => ("user", format!("   -- {why}")),
         };
@@ -51,31 +51,31 @@ pub fn table(compiled: &Compiled, out: &mut impl Write) -> io::Result<()> {
         )?;
     }
     let cost = program.cost();
-    writeln!(out, "{:<8} {:>12} {:>8}  {} at the least", "all", cost.size, cost.longest, cost.shortest)?;
+    writeln!(out, "{:<8} {:>12} {:>8}  shortest path: {}", "all", cost.size, cost.longest, cost.shortest)?;
     match &in_kernel {
         Ok(object) => {
             let (stages, instructions) = (object.stages, object.code.insns().len());
             let rest = program.stages.len() - stages;
             let what = if rest == 0 { "all".to_owned() } else { format!("the first {stages}") };
             writeln!(out, "in the kernel: {what} of {} stages, {instructions} instructions", program.stages.len())?;
-            let left: Vec<_> = [(named, "packets named above"), (object.parses_headers, BEYOND)]
+            let left: Vec<_> = [(named, "the undecided packets named above"), (object.parses_headers, UNPARSED)]
                 .into_iter()
                 .filter_map(|(is_left, what)| is_left.then_some(what))
                 .collect();
             if !left.is_empty() {
-                writeln!(out, "left to user space, before anything is done for them: {}", left.join(", and "))?;
+                writeln!(out, "left to user space before any action: {}", left.join(", and "))?;
             }
             if object.is_evaluated_again {
-                writeln!(out, "made in user space, for what passes: {RECORD}")?;
+                writeln!(out, "computed in user space for packets that pass: {RECORD}")?;
             }
             if object.flow_maps().next().is_some() {
-                writeln!(out, "{APART}")?;
+                writeln!(out, "{SEPARATE_MAPS}")?;
             }
         }
         Err(why) => writeln!(out, "{why}")?,
     }
     if in_kernel.is_ok() {
-        writeln!(out, "{PORT_ONLY}")?;
+        writeln!(out, "{INTERFACE_ONLY}")?;
     }
     for map in &program.maps {
         writeln!(out, "map {map}")?;
@@ -83,31 +83,35 @@ pub fn table(compiled: &Compiled, out: &mut impl Write) -> io::Result<()> {
     let clusters = lang::clusters(&[program]);
     for (key, maps) in &clusters {
         let names: Vec<_> = maps.iter().filter_map(|m| program.maps.get(*m)).map(|m| m.name.as_str()).collect();
-        writeln!(out, "packets can be spread by {key} for {}", names.join(", "))?;
+        writeln!(out, "packets can be distributed by {key} for the maps {}", names.join(", "))?;
     }
     if clusters.len() > 1 {
-        writeln!(out, "no key serves all maps: each line above needs workers, and copies of the packets, of its own")?;
+        writeln!(
+            out,
+            "no key suits all maps: each line above needs its own workers and its own copies of the packets"
+        )?;
     }
     Ok(())
 }
 
 /// The reason why a suitable stage does not run in the kernel.
-fn beyond(in_kernel: &Result<Object, Refusal>) -> String {
-    in_kernel.as_ref().map_or_else(ToString::to_string, |_| "there is no room for more in the kernel".to_owned())
+fn user_reason(in_kernel: &Result<Object, Refusal>) -> String {
+    in_kernel.as_ref().map_or_else(ToString::to_string, |_| "the kernel part cannot hold more stages".to_owned())
 }
 
 /// The stages that always run in user space if the program reads headers.
-const BEYOND: &str = "those with headers beyond the kernel's walk";
+const UNPARSED: &str = "packets whose headers the kernel part does not parse to the end";
 
 /// The programs that have a part in the kernel.
-const PORT_ONLY: &str = "only as an interface's own program (--program, docs/design/kernel-programs.md); one of a group runs wholly in user space";
+const INTERFACE_ONLY: &str = "the kernel part exists only for the program of an interface (--program, \
+    docs/design/kernel-programs.md); the program of a group runs in user space";
 
 /// The output of a program that is always made in user space.
-const RECORD: &str = "the record (marks, hashes, classes), because the kernel's stages leave nothing else behind";
+const RECORD: &str = "marks, hashes and classes, because the kernel part does not pass them on";
 
 /// A note about state, for packets that are passed on to user space.
-const APART: &str = "and what they leave in maps is kept apart from the kernel's: state of one flow is in two places where only some of its \
-    packets are decided there (docs/design/kernel-programs.md)";
+const SEPARATE_MAPS: &str = "user space has its own copy of the flow maps: if the kernel decides only some packets of \
+    a flow, both have state of that flow (docs/design/kernel-programs.md)";
 
 /// The part of the program that runs in the kernel.
 fn in_kernel(program: &Program) -> Result<Object, Refusal> {
@@ -128,14 +132,14 @@ fn in_kernel(program: &Program) -> Result<Object, Refusal> {
 fn object(compiled: &Compiled) -> serde_json::Value {
     let program = &compiled.program;
     let (places, in_kernel) = (placement(program), in_kernel(program));
-    let held = in_kernel.as_ref().map_or(0, |object| object.stages);
+    let kernel_stages = in_kernel.as_ref().map_or(0, |object| object.stages);
     let stages: Vec<_> = places
         .iter()
         .enumerate()
         .map(|(i, place)| {
             let cost = program.cost_of(program.blocks_of(i));
             let (kernel, why, undecided) = match place {
-                Placement::Kernel { .. } if i >= held => (false, Some(beyond(&in_kernel)), &[][..]),
+                Placement::Kernel { .. } if i >= kernel_stages => (false, Some(user_reason(&in_kernel)), &[][..]),
                 Placement::Kernel { undecided } => (true, None, undecided.as_slice()),
                 Placement::User(why) => (false, Some(why.to_string()), &[][..]),
             };

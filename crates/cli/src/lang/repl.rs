@@ -1,45 +1,47 @@
 //! `netgrain lang repl`: keeps bindings and explains actions, line by line.
 //!
-//! Input continues on the next line while it is incomplete ([`goes_on`]). Input of several lines also includes
+//! Input continues on the next line while it is incomplete ([`is_incomplete`]). Input of several lines also includes
 //! following indented lines; an empty line or one without indentation ends it. Errors are shown with the lines as
 //! typed.
 
 use super::explain;
 use crate::outcome::{Failure, Outcome};
-use lang::syntax::{goes_on, parse};
+use lang::syntax::{is_incomplete, parse};
 use lang::{Compiled, Error, compile};
 use std::io::{self, BufRead, IsTerminal, Lines, StdinLock, Write};
 
 /// The help text of the prompt.
-const HOW: &str = "A binding (`web = has_port 80`) is kept, an action is explained; `netgrain lang functions` lists the words. Lines go on behind \
-    `do`, `=`, `(` or an operator; an empty line ends them. `:t NAME` shows a type; `:q` or Ctrl-D ends.";
+const USAGE: &str = "A binding (`web = has_port 80`) is stored, an action is explained; `netgrain lang functions` \
+    lists the functions. Input continues on the next line after `do`, `=`, `(` or an operator; an empty line ends it. \
+    `:t NAME` shows a type; `:q` or Ctrl-D ends.";
 
 /// The binding name under which a type is queried.
-const PROMPT_MORE: &str = "it_is";
+const TYPE_BINDING: &str = "it_is";
 
 /// Runs until the end of the input.
 pub fn run() -> Result<Outcome, Failure> {
-    let mut prompt = Prompt { wants_more: io::stdin().is_terminal(), lines: io::stdin().lock().lines(), next: None };
-    if prompt.wants_more {
-        writeln!(io::stderr(), "{HOW}")?;
+    let mut prompt =
+        Prompt { is_terminal_input: io::stdin().is_terminal(), lines: io::stdin().lock().lines(), next: None };
+    if prompt.is_terminal_input {
+        writeln!(io::stderr(), "{USAGE}")?;
     }
-    let mut known = Known::default();
+    let mut session = Session::default();
     while let Some(text) = prompt.read()? {
         let done = match text.trim() {
             "" => continue,
             ":q" | ":quit" | "quit" | "exit" => break,
             "?" | "help" | ":?" | ":h" | ":help" => {
-                writeln!(io::stderr(), "{HOW}")?;
+                writeln!(io::stderr(), "{USAGE}")?;
                 continue;
             }
             command if command.starts_with(':') => match command.split_once(char::is_whitespace) {
-                Some((":t" | ":type", what)) => known.type_of(what.trim())?,
+                Some((":t" | ":type", what)) => session.type_of(what.trim())?,
                 _ => {
-                    writeln!(io::stderr(), "`{command}` is no command. {HOW}")?;
+                    writeln!(io::stderr(), "`{command}` is not a command. {USAGE}")?;
                     continue;
                 }
             },
-            _ => known.take(&text)?,
+            _ => session.enter(&text)?,
         };
         if let Err(shown) = done {
             write!(io::stderr(), "{shown}")?;
@@ -51,19 +53,19 @@ pub fn run() -> Result<Outcome, Failure> {
 /// The source of input lines.
 struct Prompt {
     /// True if the input is a terminal.
-    wants_more: bool,
+    is_terminal_input: bool,
     lines: Lines<StdinLock<'static>>,
     /// The line that ended the previous input.
     next: Option<String>,
 }
 
 impl Prompt {
-    fn line(&mut self, sign: &str) -> Result<Option<String>, Failure> {
+    fn line(&mut self, mark: &str) -> Result<Option<String>, Failure> {
         if let Some(line) = self.next.take() {
             return Ok(Some(line));
         }
-        if self.wants_more {
-            write!(io::stderr(), "{sign} ")?;
+        if self.is_terminal_input {
+            write!(io::stderr(), "{mark} ")?;
             io::stderr().flush()?;
         }
         Ok(self.lines.next().transpose()?)
@@ -73,9 +75,9 @@ impl Prompt {
     fn read(&mut self) -> Result<Option<String>, Failure> {
         let Some(mut text) = self.line(">")? else { return Ok(None) };
         let mut has_block = false;
-        while has_block || goes_on(&text) {
+        while has_block || is_incomplete(&text) {
             let Some(line) = self.line("|")? else { break };
-            let open = goes_on(&text);
+            let open = is_incomplete(&text);
             if line.trim().is_empty() {
                 break;
             }
@@ -93,7 +95,7 @@ impl Prompt {
 
 /// The bindings so far, each text with its names.
 #[derive(Default)]
-struct Known(Vec<(Vec<String>, String)>);
+struct Session(Vec<(Vec<String>, String)>);
 
 /// A program of the known bindings and the typed text, and the mapping from its positions to the typed text.
 struct Trial {
@@ -104,13 +106,13 @@ struct Trial {
     indent: usize,
 }
 
-impl Known {
+impl Session {
     /// Keeps bindings or explains an expression; returns the error text if the input is wrong.
-    fn take(&mut self, typed: &str) -> Result<Result<(), String>, Failure> {
+    fn enter(&mut self, typed: &str) -> Result<Result<(), String>, Failure> {
         let names: Vec<String> = match parse(typed) {
             Ok(bindings) => bindings.into_iter().map(|b| b.name).collect(),
             // For a wrong binding, the error of the binding is more useful than its error as an expression.
-            Err(e) if typed.split_whitespace().any(|word| word == "=") && parse(&under("it", typed)).is_err() => {
+            Err(e) if typed.split_whitespace().any(|word| word == "=") && parse(&bound_to("it", typed)).is_err() => {
                 return Ok(Err(e.show(typed, "line")));
             }
             Err(_) => return self.explain(Trial::of_expression(&self.texts(&[]), "main", typed), typed),
@@ -123,7 +125,7 @@ impl Known {
         let whole = Trial { text: format!("{}main = unit\n", trial.text), ..trial };
         match compile(&whole.text) {
             Ok(compiled) => {
-                names.iter().try_for_each(|name| described(&compiled, name, name))?;
+                names.iter().try_for_each(|name| print_type(&compiled, name, name))?;
                 self.0.retain(|(old, _)| !old.iter().any(|name| names.contains(name)));
                 self.0.push((names, typed.to_owned()));
                 Ok(Ok(()))
@@ -134,10 +136,10 @@ impl Known {
 
     /// Prints the type of an expression.
     fn type_of(&self, typed: &str) -> Result<Result<(), String>, Failure> {
-        let mut trial = Trial::of_expression(&self.texts(&[]), PROMPT_MORE, typed);
+        let mut trial = Trial::of_expression(&self.texts(&[]), TYPE_BINDING, typed);
         trial.text.push_str("main = unit\n");
         match compile(&trial.text) {
-            Ok(compiled) => described(&compiled, PROMPT_MORE, typed).map(Ok),
+            Ok(compiled) => print_type(&compiled, TYPE_BINDING, typed).map(Ok),
             Err(e) => Ok(Err(trial.shown(e, typed))),
         }
     }
@@ -156,22 +158,22 @@ impl Known {
     }
 }
 
-fn described(compiled: &Compiled, name: &str, shown: &str) -> Result<(), Failure> {
-    if let Some(known) = compiled.bindings.iter().find(|b| b.name == name) {
-        writeln!(io::stdout(), "{shown} : {}", known.of)?;
+fn print_type(compiled: &Compiled, name: &str, shown: &str) -> Result<(), Failure> {
+    if let Some(binding) = compiled.bindings.iter().find(|b| b.name == name) {
+        writeln!(io::stdout(), "{shown} : {}", binding.of)?;
     }
     Ok(())
 }
 
 /// Binds an expression to a name, indented by one column so that none of its lines is parsed as a binding.
-fn under(name: &str, typed: &str) -> String {
+fn bound_to(name: &str, typed: &str) -> String {
     let lines: String = typed.lines().map(|line| format!(" {line}\n")).collect();
     format!("{name} =\n{lines}")
 }
 
 impl Trial {
     fn of_expression(before: &str, name: &str, typed: &str) -> Self {
-        let text = format!("{before}{}", under(name, typed));
+        let text = format!("{before}{}", bound_to(name, typed));
         Self { text, from: before.len() + name.len() + " =\n".len(), indent: 1 }
     }
 

@@ -3,7 +3,7 @@
 use super::RunArgs;
 use crate::outcome::{Failure, Outcome, json, versioned};
 use ir::Facts;
-use ir::interp::{Action, Execution as Fate, Interpreter, ProgramState};
+use ir::interp::{Action, Execution, Interpreter, ProgramState};
 use ir::log::{LogSubject, classes};
 use ir::{Log, Program, VerdictKind};
 use lang::Compiled;
@@ -34,7 +34,7 @@ pub fn run(args: &RunArgs, compile: impl FnOnce(u16) -> Result<Compiled, Failure
     let mut next = reader.next().map_err(|e| fail(&e));
     let link_type = next.as_ref().ok().and_then(Option::as_ref).map_or(wire::link::ETHERNET, |packet| packet.link_type);
     let program = &compile(link_type)?.program;
-    let (mut memory, mut interpreter) = (ProgramState::of(program, args.hash_key), Interpreter::new(program));
+    let (mut state, mut interpreter) = (ProgramState::of(program, args.hash_key), Interpreter::new(program));
     let mut sums = Sums::default();
     let mut time = 0;
     let mut out = BufWriter::new(io::stdout().lock());
@@ -50,23 +50,23 @@ pub fn run(args: &RunArgs, compile: impl FnOnce(u16) -> Result<Compiled, Failure
         time = packet.ts.map_or(time, |ts| ts.nanos());
         (facts.time, facts.sequence) = (time, sums.packets);
         facts.outgoing = (packet.direction == pcap::Direction::Outbound).into();
-        let fate = interpreter.run(packet.data, &facts, &mut memory);
-        sums.add(program, &fate);
+        let execution = interpreter.run(packet.data, &facts, &mut state);
+        sums.add(program, &execution);
         let (bytes, wire_len, link_type) = (packet.data, packet.wire_len, packet.link_type);
         let about = LogSubject { bytes, wire_len, link_type, so_far: None };
         if args.print && args.program.json {
-            writeln!(out, "{}", versioned(line_json(program, sums.packets, &fate, &about)))?;
+            writeln!(out, "{}", versioned(line_json(program, sums.packets, &execution, &about)))?;
         } else if args.print {
-            writeln!(out, "{}", line(program, sums.packets, &fate, &about))?;
+            writeln!(out, "{}", line(program, sums.packets, &execution, &about))?;
         }
         next = reader.next().map_err(|e| fail(&e));
     };
     out.flush()?;
     drop(out);
     if args.program.json {
-        json(&sums.object(program, &memory, time))?
+        json(&sums.object(program, &state, time))?
     } else {
-        sums.show(program, &memory, time)?
+        sums.show(program, &state, time)?
     }
     if sums.wire_raised > 0 {
         sys::say!("netgrain: {name}: {}", pcap::wire_raised(sums.wire_raised));
@@ -79,14 +79,14 @@ const KINDS: [VerdictKind; 5] =
     [VerdictKind::Drop, VerdictKind::Copy, VerdictKind::Steer, VerdictKind::DoubleSteer, VerdictKind::Pick];
 
 impl Sums {
-    fn add(&mut self, program: &Program, fate: &Fate) {
+    fn add(&mut self, program: &Program, execution: &Execution) {
         self.packets += 1;
-        self.kinds[fate.kind as usize] += 1;
-        self.kernel += u64::from(fate.kernel);
-        if fate.kind != VerdictKind::Drop {
-            *self.classes.entry(fate.classes).or_default() += 1;
+        self.kinds[execution.kind as usize] += 1;
+        self.kernel += u64::from(execution.kernel);
+        if execution.kind != VerdictKind::Drop {
+            *self.classes.entry(execution.classes).or_default() += 1;
         }
-        for action in &fate.actions {
+        for action in &execution.actions {
             match action {
                 Action::Forward(device) => *self.forwarded.entry(device_name(program, *device)).or_default() += 1,
                 Action::Log(_) => self.logs += 1,
@@ -94,7 +94,7 @@ impl Sums {
         }
     }
 
-    fn show(&self, program: &Program, memory: &ProgramState, time: u64) -> io::Result<()> {
+    fn show(&self, program: &Program, state: &ProgramState, time: u64) -> io::Result<()> {
         let mut out = io::stdout().lock();
         writeln!(out, "{} packets", self.packets)?;
         for kind in KINDS.into_iter().filter(|k| self.kinds[*k as usize] > 0) {
@@ -104,28 +104,28 @@ impl Sums {
             writeln!(out, "  to {:<5} {n}", classes(*mask))?;
         }
         for (device, n) in &self.forwarded {
-            writeln!(out, "  out of {device} {n}")?;
+            writeln!(out, "  forwarded to {device} {n}")?;
         }
         for (what, n) in [("to the stack", self.kernel), ("logged", self.logs)] {
             if n > 0 {
                 writeln!(out, "  {what} {n}")?;
             }
         }
-        for (i, n) in memory.counters.iter().enumerate().filter(|c| *c.1 != 0) {
+        for (i, n) in state.counters.iter().enumerate().filter(|c| *c.1 != 0) {
             writeln!(out, "  counter {i} {}", *n as i64)?;
         }
-        for (map, table) in program.maps.iter().zip(&memory.tables) {
+        for (map, table) in program.maps.iter().zip(&state.tables) {
             writeln!(out, "  map {} {} flows, {} refused", map.name, table.entries(time).len(), table.refused())?;
         }
         Ok(())
     }
 
-    fn object(&self, program: &Program, memory: &ProgramState, time: u64) -> serde_json::Value {
+    fn object(&self, program: &Program, state: &ProgramState, time: u64) -> serde_json::Value {
         let kinds: BTreeMap<_, _> = KINDS.iter().map(|k| (k.to_string(), self.kinds[*k as usize])).collect();
         let classes: BTreeMap<_, _> = self.classes.iter().map(|(mask, n)| (classes(*mask), n)).collect();
         let counters: BTreeMap<_, _> =
-            memory.counters.iter().enumerate().filter(|c| *c.1 != 0).map(|(i, n)| (i.to_string(), *n as i64)).collect();
-        let maps: Vec<_> = program.maps.iter().zip(&memory.tables).map(|(map, table)| {
+            state.counters.iter().enumerate().filter(|c| *c.1 != 0).map(|(i, n)| (i.to_string(), *n as i64)).collect();
+        let maps: Vec<_> = program.maps.iter().zip(&state.tables).map(|(map, table)| {
             json!({"name": map.name, "flows": table.entries(time).len(), "refused": table.refused()})
         }).collect();
         json!({"packets": self.packets, "wire_raised": self.wire_raised, "kinds": kinds, "classes": classes, "forwarded": self.forwarded,
@@ -138,9 +138,9 @@ fn device_name(program: &Program, device: u16) -> String {
 }
 
 /// The actions on a packet other than its delivery, in order, each log with its text.
-fn actions(program: &Program, fate: &Fate, packet: &LogSubject<'_>) -> Vec<String> {
-    let mut traces = fate.traces.iter();
-    let mut all: Vec<_> = fate
+fn actions(program: &Program, execution: &Execution, packet: &LogSubject<'_>) -> Vec<String> {
+    let mut traces = execution.traces.iter();
+    let mut all: Vec<_> = execution
         .actions
         .iter()
         .map(|action| match action {
@@ -151,27 +151,28 @@ fn actions(program: &Program, fate: &Fate, packet: &LogSubject<'_>) -> Vec<Strin
             }
         })
         .collect();
-    all.extend(fate.kernel.then(|| "kernel".to_owned()));
+    all.extend(execution.kernel.then(|| "kernel".to_owned()));
     all
 }
 
-fn line(program: &Program, number: u64, fate: &Fate, packet: &LogSubject<'_>) -> String {
-    let mut parts = vec![format!("{number} {}", fate.kind)];
-    match fate.kind {
+fn line(program: &Program, number: u64, execution: &Execution, packet: &LogSubject<'_>) -> String {
+    let mut parts = vec![format!("{number} {}", execution.kind)];
+    match execution.kind {
         VerdictKind::Drop => (),
-        VerdictKind::Copy => parts.push(format!("class {}", classes(fate.classes))),
-        VerdictKind::Pick => parts.push(format!("{} class {}", fate.hash, classes(fate.classes))),
-        VerdictKind::Steer => parts.push(format!("{:08x} class {}", fate.hash, classes(fate.classes))),
+        VerdictKind::Copy => parts.push(format!("class {}", classes(execution.classes))),
+        VerdictKind::Pick => parts.push(format!("{} class {}", execution.hash, classes(execution.classes))),
+        VerdictKind::Steer => parts.push(format!("{:08x} class {}", execution.hash, classes(execution.classes))),
         VerdictKind::DoubleSteer => {
-            parts.push(format!("{:08x} {:08x} class {}", fate.hash, fate.hash2, classes(fate.classes)))
+            parts.push(format!("{:08x} {:08x} class {}", execution.hash, execution.hash2, classes(execution.classes)))
         }
     }
-    parts.extend((fate.mark != 0).then(|| format!("mark {}", fate.mark)));
-    parts.extend(actions(program, fate, packet));
+    parts.extend((execution.mark != 0).then(|| format!("mark {}", execution.mark)));
+    parts.extend(actions(program, execution, packet));
     parts.join("  ")
 }
 
-fn line_json(program: &Program, number: u64, fate: &Fate, packet: &LogSubject<'_>) -> serde_json::Value {
-    json!({"packet": number, "kind": fate.kind.to_string(), "classes": classes(fate.classes), "hash": fate.hash,
-           "hash2": fate.hash2, "mark": fate.mark, "state": fate.state, "actions": actions(program, fate, packet)})
+fn line_json(program: &Program, number: u64, execution: &Execution, packet: &LogSubject<'_>) -> serde_json::Value {
+    json!({"packet": number, "kind": execution.kind.to_string(), "classes": classes(execution.classes),
+           "hash": execution.hash, "hash2": execution.hash2, "mark": execution.mark, "state": execution.state,
+           "actions": actions(program, execution, packet)})
 }

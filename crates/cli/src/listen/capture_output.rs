@@ -35,7 +35,7 @@ impl<W: Write> CaptureOutput<W> {
             let shape = ring.shape();
             file.describe(&ng::InterfaceOptions {
                 name: &shape.name,
-                description: &format!("queue {}, heard beside its recorder", shape.queue),
+                description: &format!("queue {}, captured by netgrain listen", shape.queue),
                 link_type: shape.link_type as u16,
                 snaplen: MAX_PACKET,
                 ..ng::InterfaceOptions::default()
@@ -49,12 +49,12 @@ impl<W: Write> CaptureOutput<W> {
     pub fn packet(&mut self, number: usize, ring: &Listener, packet: &RingPacket<'_>, missed: u64) -> io::Result<()> {
         match self {
             Self::Pcap(sink) => sink.write_all(packet.record),
-            Self::Ng(file, reported) => {
-                let reported = &mut reported[number];
-                let drops = missed.saturating_sub(reported.missed);
-                reported.missed = missed;
-                reported.delivered += 1;
-                reported.span = Some((reported.span.map_or(packet.ts, |s| s.0), packet.ts));
+            Self::Ng(file, records) => {
+                let record = &mut records[number];
+                let drops = missed.saturating_sub(record.missed);
+                record.missed = missed;
+                record.delivered += 1;
+                record.span = Some((record.span.map_or(packet.ts, |s| s.0), packet.ts));
                 let options = ng::PacketOptions {
                     drops: (drops > 0).then_some(drops),
                     queue: Some(u32::from(ring.shape().queue)),
@@ -77,19 +77,19 @@ impl<W: Write> CaptureOutput<W> {
     pub fn finish(self, rings: &[Listener]) -> io::Result<()> {
         match self {
             Self::Pcap(mut sink) => sink.flush(),
-            Self::Ng(mut file, reported) => {
-                let end = reported.iter().filter_map(|t| t.span).map(|s| s.1).max().unwrap_or_default();
-                for (number, (reported, ring)) in reported.iter().zip(rings).enumerate() {
-                    let heard = ring.counts();
+            Self::Ng(mut file, records) => {
+                let end = records.iter().filter_map(|t| t.span).map(|s| s.1).max().unwrap_or_default();
+                for (number, (record, ring)) in records.iter().zip(rings).enumerate() {
+                    let counts = ring.counts();
                     file.statistics(
                         number as u32,
                         end,
                         &ng::Statistics {
-                            start: reported.span.map(|s| s.0),
-                            end: reported.span.map(|s| s.1),
-                            received: Some(heard.published),
-                            os_dropped: Some(heard.missed),
-                            delivered: Some(reported.delivered),
+                            start: record.span.map(|s| s.0),
+                            end: record.span.map(|s| s.1),
+                            received: Some(counts.published),
+                            os_dropped: Some(counts.missed),
+                            delivered: Some(record.delivered),
                             ..ng::Statistics::default()
                         },
                     )?;

@@ -60,12 +60,12 @@ impl BackgroundWriter {
     /// Starts a writer into `sink`.
     pub fn new(sink: impl Write + Send + 'static) -> Self {
         let shared = Arc::new(Shared::default());
-        let ours = Arc::clone(&shared);
-        let thread = std::thread::Builder::new().name("writer".into()).spawn(move || drain(&ours, sink));
+        let of_thread = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("writer".into()).spawn(move || drain(&of_thread, sink));
         match thread {
             Ok(thread) => Self { shared, thread: Some(thread) },
             Err(e) => {
-                shared.lock().failed = Some((e.kind(), format!("no thread to write with: {e}")));
+                shared.lock().failed = Some((e.kind(), format!("cannot start the writing thread: {e}")));
                 Self { shared, thread: None }
             }
         }
@@ -106,9 +106,9 @@ impl Write for BackgroundWriter {
         state.check()?;
         let before = state.waiting.len();
         state.waiting.extend_from_slice(bytes);
-        let worth = before == 0 || before < CHUNK && state.waiting.len() >= CHUNK;
+        let wakes_thread = before == 0 || before < CHUNK && state.waiting.len() >= CHUNK;
         drop(state);
-        if worth {
+        if wakes_thread {
             self.shared.changed.notify_all();
         }
         Ok(bytes.len())
@@ -176,18 +176,19 @@ mod tests {
     }
 
     #[test]
-    fn what_the_sink_refuses_reaches_the_giver_and_never_blocks_it() {
+    fn an_error_of_the_sink_reaches_the_caller_and_never_blocks_it() {
         let mut out = BackgroundWriter::new(Full(3 * CHUNK));
-        let reported = (0..100).find_map(|_| out.write_all(&[7; CHUNK]).err()).expect("it is full some time");
+        let reported =
+            (0..100).find_map(|_| out.write_all(&[7; CHUNK]).err()).expect("the sink is full after a few chunks");
         assert_eq!(reported.kind(), io::ErrorKind::StorageFull);
         assert_eq!(out.finish().expect_err("still").kind(), io::ErrorKind::StorageFull);
         let mut out = BackgroundWriter::new(Full(2));
-        out.write_all(b"abc").expect("nobody knows yet");
-        assert!(out.finish().is_err(), "the last bytes are not forgotten");
+        out.write_all(b"abc").expect("the error of the sink is not known yet");
+        assert!(out.finish().is_err(), "finish reports the error of the last bytes");
     }
 
     #[test]
-    fn everything_arrives_in_order_whatever_the_sizes() {
+    fn all_bytes_arrive_in_order_for_any_write_sizes() {
         struct Into(mpsc::Sender<Vec<u8>>);
         impl Write for Into {
             fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -201,22 +202,22 @@ mod tests {
         let mut prng = Prng::new(4);
         let (sender, receiver) = mpsc::channel();
         let mut out = BackgroundWriter::new(Into(sender));
-        let mut given = Vec::new();
+        let mut expected = Vec::new();
         for _ in 0..300 {
             let most = if prng.below(20) == 0 { 3 * CHUNK as u64 } else { 3000 };
             let mut bytes = vec![0; prng.below(most) as usize];
             prng.fill(&mut bytes);
-            out.write_all(&bytes).expect("it takes all");
-            given.extend(bytes);
+            out.write_all(&bytes).expect("the writer accepts all bytes");
+            expected.extend(bytes);
         }
-        assert_eq!(out.finish().expect("all is written"), given.len() as u64);
-        assert!(receiver.iter().flatten().eq(given), "not what was given");
+        assert_eq!(out.finish().expect("all is written"), expected.len() as u64);
+        assert!(receiver.iter().flatten().eq(expected), "the sink received other bytes");
     }
 
     #[test]
-    fn a_few_bytes_come_out_while_nothing_follows_them() {
-        struct Tell(mpsc::Sender<usize>);
-        impl Write for Tell {
+    fn a_small_write_arrives_without_further_writes() {
+        struct Lengths(mpsc::Sender<usize>);
+        impl Write for Lengths {
             fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
                 self.0.send(bytes.len()).map_err(|_| io::ErrorKind::BrokenPipe)?;
                 Ok(bytes.len())
@@ -226,8 +227,8 @@ mod tests {
             }
         }
         let (sender, receiver) = mpsc::channel();
-        let mut out = BackgroundWriter::new(Tell(sender));
-        out.write_all(b"one packet").expect("it takes all");
+        let mut out = BackgroundWriter::new(Lengths(sender));
+        out.write_all(b"one packet").expect("the writer accepts all bytes");
         assert_eq!(receiver.recv(), Ok(10));
         drop(out);
     }

@@ -6,9 +6,9 @@ use std::path::Path;
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum CaptureFormat {
-    /// With interfaces, losses and the question in it
+    /// With interfaces, loss counters and the query
     Pcapng,
-    /// Nanosecond pcap: packets alone, of one link type
+    /// Nanosecond pcap: packets only, of one link type
     Pcap,
 }
 
@@ -21,7 +21,7 @@ impl CaptureFormat {
             (None, convert::Format::Pcap | convert::Format::PcapMicros) => Ok(Self::Pcap),
             (None, convert::Format::PcapNg) => Ok(Self::Pcapng),
             (None, convert::Format::Raw) => Err(Failure::Said(format!(
-                "{}: RAW is written by netgrain convert alone: name a .pcapng or .pcap, or say --format",
+                "{}: only netgrain convert writes RAW: name a .pcapng or .pcap file, or use --format",
                 path.display()
             ))),
         }
@@ -33,7 +33,7 @@ pub fn unpacked(path: &Path) -> Result<(), Failure> {
     match convert::packer_of(path) {
         None => Ok(()),
         Some(packer) => Err(Failure::Said(format!(
-            "{}: what is written is not packed: leave the ending out, or say -w - | {packer} > {}",
+            "{}: the output is not compressed: leave the extension out, or use -w - | {packer} > {}",
             path.display(),
             path.display()
         ))),

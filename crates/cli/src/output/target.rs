@@ -25,24 +25,24 @@ impl ProtectedPaths<'_> {
         if overwrite::is_stdout(path) {
             return Ok(());
         }
-        let say = |what: String| Failure::Said(format!("{}: {what}", path.display()));
+        let failure = |what: String| Failure::Said(format!("{}: {what}", path.display()));
         if path.file_name().is_none() {
-            return Err(say("not the name of a file".into()));
+            return Err(failure("not the name of a file".into()));
         }
         let place = folder(path)
             .canonicalize()
-            .map_err(|e| say(format!("{}; the folder must exist", sys::advice::cause(&e))))?;
+            .map_err(|e| failure(format!("{}; the folder must exist", sys::advice::cause(&e))))?;
         if let Some(store) = self.store.and_then(|s| s.canonicalize().ok())
             && (place.starts_with(&store) || path.canonicalize().is_ok_and(|there| there.starts_with(&store)))
         {
-            return Err(say("it lies in the store; write it anywhere else".into()));
+            return Err(failure("the output is inside of the store; write it elsewhere".into()));
         }
         // Compared by inode, because a hard or symbolic link leads to the same bytes.
         let identity = |path: &Path| std::fs::metadata(path).ok().map(|m| (m.dev(), m.ino()));
         if let Some(there) = identity(path)
             && self.files.iter().any(|f| identity(f) == Some(there))
         {
-            return Err(say("it is being read; write to another file".into()));
+            return Err(failure("the file is an input of this command; write to another file".into()));
         }
         overwrite::check(path, self.force).map_err(Failure::say)
     }
@@ -78,7 +78,7 @@ impl Target {
         if overwrite::is_stdout(path) {
             return Ok((Self::Pipe, Box::new(io::stdout())));
         }
-        let say = |what: String| Failure::Said(format!("{}: {what}", path.display()));
+        let failure = |what: String| Failure::Said(format!("{}: {what}", path.display()));
         let regular = std::fs::metadata(path).map_or(true, |m| m.is_file());
         if follow || !regular {
             let new = path.symlink_metadata().is_err();
@@ -87,14 +87,14 @@ impl Target {
                 .create(true)
                 .truncate(true)
                 .open(path)
-                .map_err(|e| say(sys::advice::uncreatable(&e)))?;
+                .map_err(|e| failure(sys::advice::uncreatable(&e)))?;
             return Ok((Self::InPlace { path: path.to_owned(), new }, Box::new(file)));
         }
         let mut hidden = std::ffi::OsString::from(".");
         hidden.push(path.file_name().unwrap_or_default());
         hidden.push(format!(".{}.partial", std::process::id()));
         let hidden = folder(path).join(hidden);
-        let file = sys::nofollow::create_anew(&hidden).map_err(|e| say(sys::advice::uncreatable(&e)))?;
+        let file = sys::nofollow::create_anew(&hidden).map_err(|e| failure(sys::advice::uncreatable(&e)))?;
         Ok((Self::Renamed(path.to_owned(), hidden), Box::new(file)))
     }
 
@@ -102,7 +102,7 @@ impl Target {
     pub fn publish(&self) -> Result<(), Failure> {
         match self {
             Self::Renamed(path, hidden) => std::fs::rename(hidden, path).map_err(|e| {
-                Failure::Said(format!("{}: {e}; the answer is whole in {}", path.display(), hidden.display()))
+                Failure::Said(format!("{}: {e}; the complete result is in {}", path.display(), hidden.display()))
             }),
             Self::Pipe | Self::InPlace { .. } => Ok(()),
         }
@@ -135,7 +135,7 @@ impl Target {
             Self::Pipe if e.kind() == io::ErrorKind::BrokenPipe => return Failure::ClosedPipe,
             Self::Pipe => return Failure::Said(format!("standard output: {e}")),
             Self::InPlace { path, .. } if e.kind() == io::ErrorKind::BrokenPipe => {
-                return Failure::Said(format!("{}: its reader has gone", path.display()));
+                return Failure::Said(format!("{}: the reader closed it", path.display()));
             }
             Self::InPlace { .. } | Self::Renamed(..) => {}
         }
@@ -143,11 +143,11 @@ impl Target {
             // The error text explains that the packet does not fit the format.
             io::ErrorKind::InvalidInput => return Failure::Said(format!("{}: {e}", self.name())),
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
-                "; make room and ask again"
+                "; free some space and repeat the command"
             }
             _ => "",
         };
-        Failure::Said(format!("{}: {e}; it holds the first of {packets} packets{advice}", self.unpublished()))
+        Failure::Said(format!("{}: {e}; the file has only the first of {packets} packets{advice}", self.unpublished()))
     }
 
     /// The path as text.
@@ -169,14 +169,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_of_the_hidden_name_that_another_user_laid_is_not_written_into() {
+    fn a_symlink_planted_at_the_hidden_name_is_not_followed() {
         let dir = testkit::TempDir::new("target-link");
         let victim = dir.join("victim");
         std::fs::write(&victim, "precious").expect("a file");
         let hidden = dir.join(format!(".out.pcap.{}.partial", std::process::id()));
         std::os::unix::fs::symlink(&victim, &hidden).expect("a link");
         let opened = Target::open(&dir.join("out.pcap"), false, ProtectedPaths::default());
-        let Ok((target, mut file)) = opened else { panic!("it cannot be opened") };
+        let Ok((target, mut file)) = opened else { panic!("the output cannot be opened") };
         file.write_all(b"answer").expect("room");
         drop(file);
         assert!(target.publish().is_ok());

@@ -17,9 +17,9 @@ pub enum CaptureFile {
 
 impl CaptureFile {
     /// Begins a capture for this query. Only packets of a store have a queue.
-    pub fn begin(format: CaptureFormat, out: BackgroundWriter, question: &str, of_store: bool) -> io::Result<Self> {
+    pub fn begin(format: CaptureFormat, out: BackgroundWriter, query: &str, of_store: bool) -> io::Result<Self> {
         Ok(match format {
-            CaptureFormat::Pcapng => Self::Ng(Ng::begin(out, question, of_store)?),
+            CaptureFormat::Pcapng => Self::Ng(Ng::begin(out, query, of_store)?),
             CaptureFormat::Pcap => Self::Classic(Classic {
                 out,
                 link_type: None,
@@ -43,20 +43,20 @@ impl CaptureFile {
     /// Information of the result that the format cannot hold.
     pub fn unreported(&self, origins: &[Origin]) -> Option<String> {
         let Self::Classic(file) = self else { return None };
-        let mut what = Vec::new();
+        let mut missing = Vec::new();
         if file.lost > 0 {
-            what.push(format!("the {} packets lost between them", show_count(file.lost)));
+            missing.push(format!("the {} packets lost between them", show_count(file.lost)));
         }
         if file.many && origins.len() > 1 {
-            what.push(format!("which of the {} interfaces or queues each is of", origins.len()));
+            missing.push(format!("to which of the {} interfaces or queues each packet belongs", origins.len()));
         }
         if file.clamped > 0 {
-            what.push(format!(
-                "the stamps of {} packets after 2106-02-07T06:28:15Z, which became that second",
+            missing.push(format!(
+                "the timestamps of {} packets after 2106-02-07T06:28:15Z, which were lowered to that second",
                 show_count(file.clamped)
             ));
         }
-        (!what.is_empty()).then(|| format!("pcap does not tell {}; pcapng does", what.join(" nor ")))
+        (!missing.is_empty()).then(|| format!("pcap does not record {}; pcapng does", missing.join(" nor ")))
     }
 
     /// The number of packets whose timestamps were lowered to the last second of the format.
@@ -98,7 +98,8 @@ impl Classic {
                 return Err(io::Error::new(
                     io::ErrorKind::InvalidInput,
                     format!(
-                        "packets of link types {other} and {} do not fit one pcap: write pcapng, by name or --format, or choose with -i",
+                        "packets of link types {other} and {} do not fit into one pcap file: write pcapng, by \
+                         extension or --format, or select an interface with -i",
                         found.link_type
                     ),
                 ));
@@ -146,14 +147,14 @@ struct Described {
 }
 
 impl Ng {
-    fn begin(out: BackgroundWriter, question: &str, of_store: bool) -> io::Result<Self> {
+    fn begin(out: BackgroundWriter, query: &str, of_store: bool) -> io::Result<Self> {
         let os = format!("Linux {}", first_line("/proc/sys/kernel/osrelease", ""));
         let application = concat!("netgrain ", env!("CARGO_PKG_VERSION"));
         let section = ng::SectionOptions {
             hardware: &first_line("/proc/cpuinfo", "model name"),
             os: &os,
             application,
-            comment: &format!("asked: {question}"),
+            comment: &format!("query: {query}"),
         };
         Ok(Self { file: ng::Writer::with(out, &section)?, described: Vec::new(), os, of_store })
     }
@@ -163,7 +164,11 @@ impl Ng {
             self.describe(origins)?;
         }
         let Some(described) = self.described.get_mut(found.origin) else {
-            return Err(io::Error::other(format!("a packet of origin {}, of {}", found.origin, origins.len())));
+            return Err(io::Error::other(format!(
+                "a packet of origin {}, but there are {} origins",
+                found.origin,
+                origins.len()
+            )));
         };
         described.first.get_or_insert(found.ts);
         described.last = described.last.max(found.ts);

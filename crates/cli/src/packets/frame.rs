@@ -195,8 +195,8 @@ fn flags(bits: u8) -> String {
         (tcp_flags::ECE, 'E'),
         (tcp_flags::CWR, 'W'),
     ];
-    let reported: String = FLAG_LETTERS.iter().filter(|(bit, _)| bits & bit != 0).map(|(_, letter)| letter).collect();
-    if reported.is_empty() { "none".to_owned() } else { reported }
+    let shown: String = FLAG_LETTERS.iter().filter(|(bit, _)| bits & bit != 0).map(|(_, letter)| letter).collect();
+    if shown.is_empty() { "none".to_owned() } else { shown }
 }
 
 /// A packet as a line of text: see [`Packet::line`].
@@ -267,7 +267,7 @@ impl Packet<'_> {
             None => {}
         }
         if self.captured < self.length as usize {
-            write!(f, " (cut at {} B)", self.captured)?;
+            write!(f, " (truncated to {} B)", self.captured)?;
         }
         if self.malformed {
             write!(f, " {}", paint.part(StylePart::Notable, "(malformed)"))?;
@@ -328,7 +328,7 @@ mod tests {
         }
     }
 
-    fn reported(frame: &[u8], wire_len: u32, lost: u64) -> (String, serde_json::Value) {
+    fn shown(frame: &[u8], wire_len: u32, lost: u64) -> (String, serde_json::Value) {
         let ts = Timestamp::from_secs_nanos(1_795_257_720, 7);
         let found =
             FoundPacket { ts, wire_len, data: frame, link_type: link::ETHERNET, origin: 0, lost, position: None };
@@ -338,30 +338,30 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_what_an_operator_asks_and_the_object_says_the_same() {
+    fn the_line_and_the_json_object_have_the_same_fields() {
         let mut buffer = [0; 90];
         let frame = Frame::tcp4([10, 0, 0, 1], 443, [10, 0, 0, 2], 4000).fill(&mut buffer).to_vec();
-        let (line, object) = reported(&frame, 1514, 12);
+        let (line, object) = shown(&frame, 1514, 12);
         assert!(
             line.starts_with("2026-11-21T10:42:00.000000007Z eth1 q3 1514 B 10.0.0.1:443 > 10.0.0.2:4000 tcp ["),
             "{line}"
         );
-        assert!(line.ends_with("(cut at 90 B) (12 lost before it)"), "{line}");
+        assert!(line.ends_with("(truncated to 90 B) (12 lost before it)"), "{line}");
         assert_eq!((&object["src"], &object["dst_port"]), (&"10.0.0.1".into(), &4000.into()));
         assert_eq!((&object["lost_before"], &object["captured"]), (&12.into(), &90.into()));
         let frame = Frame::udp6(1u128, 53, 2u128, 53).fill(&mut buffer).to_vec();
-        let (line, object) = reported(&frame, 90, 0);
+        let (line, object) = shown(&frame, 90, 0);
         assert!(line.contains("[::1]:53 > [::2]:53 udp, "), "{line}");
         assert_eq!((&object["ethertype"], object.get("lost_before")), (&"ip6".into(), None));
         let frame = Frame::icmp4([10, 0, 0, 1], [10, 0, 0, 2], 8, 0, [0; 4]).fill(&mut buffer).to_vec();
-        assert!(reported(&frame, 90, 0).0.contains("10.0.0.1 > 10.0.0.2 icmp echo request code 0"));
+        assert!(shown(&frame, 90, 0).0.contains("10.0.0.1 > 10.0.0.2 icmp echo request code 0"));
         let mut arp = vec![0xff; 12];
         arp.extend([8, 6, 0, 1, 8, 0, 6, 4, 0, 1, 0, 0, 0, 0, 0, 1, 10, 0, 0, 7, 0, 0, 0, 0, 0, 0, 10, 0, 0, 9]);
-        assert!(reported(&arp, 42, 0).0.contains("arp who has 10.0.0.9? tell 10.0.0.7"), "{}", reported(&arp, 42, 0).0);
+        assert!(shown(&arp, 42, 0).0.contains("arp who has 10.0.0.9? tell 10.0.0.7"), "{}", shown(&arp, 42, 0).0);
     }
 
     #[test]
-    fn any_bytes_have_a_line_and_an_object() {
+    fn any_bytes_give_a_line_and_an_object() {
         let mut prng = Prng::new(12);
         for _ in 0..20_000 {
             let mut bytes = vec![0; prng.below(120) as usize];
@@ -370,7 +370,7 @@ mod tests {
                 let kinds: [[u8; 2]; 4] = [[8, 0], [0x86, 0xdd], [8, 6], [0x81, 0]];
                 bytes[12..14].copy_from_slice(&kinds[prng.below(4) as usize]);
             }
-            let (line, object) = reported(&bytes, bytes.len() as u32, 0);
+            let (line, object) = shown(&bytes, bytes.len() as u32, 0);
             assert!(!line.contains('\n') && object.is_object());
         }
     }

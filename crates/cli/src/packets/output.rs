@@ -41,30 +41,34 @@ struct Lines {
 
 impl PacketOutput {
     /// Opens the output before the query starts.
-    pub fn begin(args: &PacketsArgs, asked: &PacketQuery) -> Result<Self, Failure> {
+    pub fn begin(args: &PacketsArgs, packet_query: &PacketQuery) -> Result<Self, Failure> {
         let form = match &args.write {
             Some(path) => {
                 let mut read = Vec::new();
-                if let QuerySource::Files(files) = &asked.place {
+                if let QuerySource::Files(files) = &packet_query.source {
                     read.extend(files.iter().cloned());
                     for file in files {
                         // An index stands for the capture that it belongs to.
-                        read.extend(query::indexes::named(file).map_err(|e| asked.refused(&e))?);
+                        read.extend(query::indexes::named(file).map_err(|e| packet_query.refused(&e))?);
                     }
                 }
                 let format = CaptureFormat::of(args.format, path)?;
                 let protected =
                     ProtectedPaths { store: args.store.as_deref(), files: &read, force: args.overwrite.force };
                 let (target, sink) = Target::open(path, args.follow, protected)?;
-                let file =
-                    CaptureFile::begin(format, BackgroundWriter::new(sink), &asked.in_words(), args.store.is_some());
+                let file = CaptureFile::begin(
+                    format,
+                    BackgroundWriter::new(sink),
+                    &packet_query.in_words(),
+                    args.store.is_some(),
+                );
                 let file = file.map_err(|e| target.broken(&e, 0))?;
                 Form::Capture(Box::new(file), target)
             }
             None if args.count => Form::Count,
             None if args.json => Form::Objects(BackgroundWriter::new(io::stdout())),
             None => {
-                let lines = Lines { zone: asked.zone.clone(), paint: args.color.paint() };
+                let lines = Lines { zone: packet_query.zone.clone(), paint: args.color.paint() };
                 Form::Lines(BackgroundWriter::new(io::stdout()), lines)
             }
         };
@@ -126,13 +130,13 @@ impl PacketOutput {
         Ok(())
     }
 
-    /// Ends the output and prints a summary. A file is published only if the result is `whole`, so that a partial
+    /// Ends the output and prints a summary. A file is published only if the result is `complete`, so that a partial
     /// result does not replace a complete file.
-    pub fn finish(&mut self, answer: &Results, stopped: bool, whole: bool) -> Result<(), Failure> {
+    pub fn finish(&mut self, results: &Results, stopped: bool, complete: bool) -> Result<(), Failure> {
         let mut tally = Tally::default();
-        (0..answer.origins().len()).for_each(|o| tally += &answer.tally(o));
-        let (mut into, mut unsaid) = (None, None);
-        let wire_raised = answer.wire_raised();
+        (0..results.origins().len()).for_each(|o| tally += &results.tally(o));
+        let (mut into, mut omitted) = (None, None);
+        let wire_raised = results.wire_raised();
         match std::mem::replace(&mut self.form, Form::Count) {
             Form::Lines(out, _) | Form::Objects(out) => {
                 out.finish()?;
@@ -148,20 +152,21 @@ impl PacketOutput {
                 return Ok(());
             }
             Form::Capture(file, target) => {
-                unsaid = file.unreported(answer.origins());
+                omitted = file.unreported(results.origins());
                 let clamped = file.clamped();
-                let written =
-                    file.finish(answer.origins(), |o| answer.tally(o)).map_err(|e| target.broken(&e, self.packets))?;
+                let written = file
+                    .finish(results.origins(), |o| results.tally(o))
+                    .map_err(|e| target.broken(&e, self.packets))?;
                 let mut name = None;
                 if self.packets == 0 && target.remove() {
                     // An empty file is not published, because it might replace a capture.
-                } else if whole {
+                } else if complete {
                     target.publish()?;
                     name = Some(target.name());
                 } else {
                     name = Some(target.unpublished());
                 }
-                if !whole && self.packets == 0 {
+                if !complete && self.packets == 0 {
                     return Ok(());
                 }
                 if self.json {
@@ -182,8 +187,8 @@ impl PacketOutput {
         let into = into.map(|name| format!(" into {name}")).unwrap_or_default();
         let early = if stopped { ", stopped early" } else { "" };
         sys::say!("netgrain: {}{into}{early}", self.in_words());
-        if let Some(unsaid) = unsaid {
-            sys::say!("netgrain: {unsaid}");
+        if let Some(omitted) = omitted {
+            sys::say!("netgrain: {omitted}");
         }
         if tally.lost_total() > 0 {
             sys::say!("netgrain: the interval is not complete: {}", losses(&tally));

@@ -14,7 +14,7 @@ use std::sync::atomic::AtomicBool;
 
 /// A checked packet query.
 pub struct PacketQuery {
-    pub place: QuerySource,
+    pub source: QuerySource,
     pub from: Timestamp,
     pub to: Timestamp,
     /// The zone of printed times.
@@ -28,7 +28,7 @@ pub struct PacketQuery {
     words: bool,
     /// The stream positions of the packets of the flows.
     seek: Option<SeekHint>,
-    /// A hint for a failed query: a word of the filter may have been taken for a file.
+    /// A hint for a failed query: a word of the filter may have been taken as a file.
     hint: String,
 }
 
@@ -45,7 +45,7 @@ impl PacketQuery {
             }
         })?;
         let (from, to) = args.when.interval(now, args.follow)?;
-        let place = match &args.store {
+        let source = match &args.store {
             Some(store) => {
                 inventory::check(store, &inventory::inventories(store)?, &args.interface)?;
                 QuerySource::Store(store.clone())
@@ -53,7 +53,7 @@ impl PacketQuery {
             None => QuerySource::Files(files),
         };
         Ok(Self {
-            place,
+            source,
             from,
             to,
             zone: args.when.tz.zone.clone(),
@@ -74,7 +74,7 @@ impl PacketQuery {
     }
 
     /// The query for the query engine.
-    pub fn question(&self, stop: Arc<AtomicBool>) -> Query {
+    pub fn engine_query(&self, stop: Arc<AtomicBool>) -> Query {
         Query {
             from: self.from,
             to: self.to,
@@ -88,17 +88,17 @@ impl PacketQuery {
     }
 
     /// Narrows the query to the packets that these flows can have.
-    pub fn narrow(&mut self, members: &FlowPackets) -> Result<(), Failure> {
+    pub fn narrow(&mut self, flow_packets: &FlowPackets) -> Result<(), Failure> {
         self.words = !self.filter.is_empty();
-        let mut query = self.question(Arc::default());
-        members.narrow(&mut query).map_err(|e| Failure::filter(&e))?;
+        let mut query = self.engine_query(Arc::default());
+        flow_packets.narrow(&mut query).map_err(|e| Failure::filter(&e))?;
         (self.from, self.to, self.filter, self.seek) = (query.from, query.to, query.filter, query.seek);
         Ok(())
     }
 
     /// True if the query covers every packet of these flows.
-    pub fn is_all_of(&self, members: &FlowPackets) -> bool {
-        !self.words && !self.limited && members.interval() == Some((self.from, self.to))
+    pub fn is_all_of(&self, flow_packets: &FlowPackets) -> bool {
+        !self.words && !self.limited && flow_packets.interval() == Some((self.from, self.to))
     }
 
     /// The query as text, for the comment of the resulting capture.
@@ -116,16 +116,16 @@ impl PacketQuery {
 
     /// Advice for a query without result: the searched interval and the existing data.
     pub fn no_match_advice(&self) -> String {
-        let there = match &self.place {
+        let there = match &self.source {
             QuerySource::Store(store) => match inventory::inventories(store) {
-                Ok(shelves) => {
-                    format!("{} has {}", store.display(), inventory::print(&shelves, &self.interfaces, &self.zone))
+                Ok(interfaces) => {
+                    format!("{} has {}", store.display(), inventory::print(&interfaces, &self.interfaces, &self.zone))
                 }
-                Err(_) => format!("{} is empty by now", store.display()),
+                Err(_) => format!("{} is empty now", store.display()),
             },
             QuerySource::Files(files) => match &files[..] {
-                [one] => format!("looked at {}", one.display()),
-                all => format!("looked at {} files", all.len()),
+                [one] => format!("searched {}", one.display()),
+                all => format!("searched {} files", all.len()),
             },
         };
         format!("no {}; {there}", self.in_words().trim_start_matches("all "))
@@ -142,9 +142,12 @@ fn files_and_words(args: &PacketsArgs) -> (Vec<PathBuf>, Vec<&str>, String) {
     };
     files.extend(args.words[..more].iter().map(PathBuf::from));
     let words: Vec<&str> = args.words.iter().chain(&args.filter).map(String::as_str).collect();
-    let doubtful = (0..more).find(|i| Filter::parse(&words[*i..].join(" ")).is_ok());
-    let hint = doubtful.map(|i| {
-        format!("; `{0}` was taken for a file, since one is named so: for the filter, write -- before `{0}`", words[i])
+    let ambiguous = (0..more).find(|i| Filter::parse(&words[*i..].join(" ")).is_ok());
+    let hint = ambiguous.map(|i| {
+        format!(
+            "; `{0}` was taken as a file, because a file has this name: to use it in the filter, write -- before `{0}`",
+            words[i]
+        )
     });
     (files, words[more..].to_vec(), hint.unwrap_or_default())
 }

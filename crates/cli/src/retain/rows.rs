@@ -1,7 +1,7 @@
 //! `netgrain retain --kind flows|series`: removes flow records and series rows by age and size, for stores without a
 //! running `netgrain run`, which does the same for its own files.
 
-use super::{RetainArgs, interfaces, now, said};
+use super::{RetainArgs, interfaces, now, result_object};
 use crate::outcome::{Failure, Outcome, json};
 use crate::signals;
 use base::units::{show_bytes, show_count};
@@ -19,7 +19,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// A smaller value is probably a mistake in the unit.
 const MIN_SIZE: u64 = 1 << 20;
 
-/// Runs it. `No` if a file stays because a query holds its hour directory.
+/// Runs the verb for one data type. `No` if a file is kept because a query holds its hour directory.
 pub fn run(args: &RetainArgs, kind: DataFileKind) -> Result<Outcome, Failure> {
     let rules = rules(args, kind)?;
     // Retention by hand has the lowest need for the disk.
@@ -29,38 +29,39 @@ pub fn run(args: &RetainArgs, kind: DataFileKind) -> Result<Outcome, Failure> {
         let kept = keep(args, &interface, kind, &rules)?;
         for (path, bytes) in &kept.removed {
             if args.json {
-                json(&said(args, "event", json!({ "kind": "removed", "path": path, "bytes": bytes })))?;
+                json(&result_object(args, "event", json!({ "kind": "removed", "path": path, "bytes": bytes })))?;
             } else {
                 let dry = if args.dry_run { "(dry run) " } else { "" };
                 writeln!(std::io::stdout(), "{dry}removed {} ({})", path.display(), show_bytes(*bytes))?;
             }
         }
-        let gone: u64 = kept.removed.iter().map(|(_, bytes)| bytes).sum();
+        let removed_bytes: u64 = kept.removed.iter().map(|(_, bytes)| bytes).sum();
         if args.json {
             let state = json!({
                 "interface": interface, "of": kind.name(), "files": kept.files, "bytes": kept.bytes,
-                "removed": { "files": kept.removed.len(), "bytes": gone }, "held": kept.held,
+                "removed": { "files": kept.removed.len(), "bytes": removed_bytes }, "held": kept.held,
             });
-            json(&said(args, "retention", state))?;
+            json(&result_object(args, "retention", state))?;
         } else {
             let (files, kept_bytes) = (show_count(kept.files), show_bytes(kept.bytes));
-            let (removed, gone) = (show_count(kept.removed.len() as u64), show_bytes(gone));
+            let (removed, removed_bytes) = (show_count(kept.removed.len() as u64), show_bytes(removed_bytes));
             let name = kind.name();
             writeln!(
                 std::io::stdout(),
-                "{interface}: {files} files of {name} ({kept_bytes}), removed {removed} ({gone})"
+                "{interface}: {files} files of {name} ({kept_bytes}), removed {removed} ({removed_bytes})"
             )?;
         }
         if kept.held > 0 {
             sys::say!(
-                "netgrain: {interface}: {} files stay while {} holds their hours, as a query does",
+                "netgrain: {interface}: {} files are kept while {} holds their hour directories, as a query does",
                 show_count(kept.held),
                 holder_names(&kept.by)
             );
         }
         if kept.overruled > 0 {
             sys::say!(
-                "netgrain: {interface}: {} files went although {} holds their hours: it was waited for, and no others could go",
+                "netgrain: {interface}: {} files were removed although {} holds their hour directories: the wait is \
+                 over, and no other files could be removed",
                 show_count(kept.overruled),
                 holder_names(&kept.by)
             );
@@ -83,10 +84,11 @@ fn keep(
     let (stop, began, mut waiting) = (signals::stop_flag(), Instant::now(), HeldSince::default());
     let mut removed = Vec::new();
     loop {
-        let up = began.elapsed();
-        let mut kept = retain(&args.store, interface, kind, rules, now(), (&mut waiting, up)).map_err(Failure::say)?;
+        let elapsed = began.elapsed();
+        let mut kept =
+            retain(&args.store, interface, kind, rules, now(), (&mut waiting, elapsed)).map_err(Failure::say)?;
         removed.append(&mut kept.removed);
-        if kept.held == 0 || up > rules.wait || stop.load(Ordering::Relaxed) {
+        if kept.held == 0 || elapsed > rules.wait || stop.load(Ordering::Relaxed) {
             return Ok(RetentionResult { removed, ..kept });
         }
         std::thread::sleep(PAUSE);
@@ -94,25 +96,25 @@ fn keep(
 }
 
 fn rules(args: &RetainArgs, kind: DataFileKind) -> Result<RetentionRules, Failure> {
-    let say = |text: String| Err(Failure::Said(text));
+    let refuse = |text: String| Err(Failure::Said(text));
     let given = &args.rules;
     let name = kind.name();
     if given.keep_free.is_some() {
-        return say(format!(
-            "--keep-free: packets give way to a full volume, and {name} do not: say --max-size or --max-age"
-        ));
+        return refuse(format!("--keep-free applies to packets only: use --max-size or --max-age for {name}"));
     }
     if given.archive.is_some() {
-        return say(format!("--archive: of packets only; copy files of {name} before they are removed"));
+        return refuse(format!("--archive applies to packets only: copy files of {name} before they are removed"));
     }
     if given.max_age.is_none() && given.max_size.is_none() {
-        return say("retain: no rule: say --max-size or --max-age".into());
+        return refuse("retain: no rule: add --max-size or --max-age".into());
     }
     if given.max_age.is_some_and(|age| age < MIN_AGE) {
-        return say("--max-age: less than a second would empty the store: write 30d, 12h".into());
+        return refuse("--max-age: less than a second would empty the store: write 30d, 12h".into());
     }
     if given.max_size.is_some_and(|most| most < MIN_SIZE) {
-        return say("--max-size: less than 1MiB would empty the store: write how much, with its unit, as in 2GB".into());
+        return refuse(
+            "--max-size: less than 1MiB would empty the store: write a size with its unit, as in 2GB".into(),
+        );
     }
     Ok(RetentionRules { max_age: given.max_age, max_size: given.max_size, wait: given.wait_for_readers() })
 }

@@ -16,14 +16,14 @@ const RECORDER: &str = "recorder";
 pub fn summary(r: &Report) -> String {
     let mut out = String::new();
     let c = &r.counts;
-    let _ = writeln!(out, "{} for {:.1} s, stamps: {}", r.interface, r.seconds, r.timestamp_source);
+    let _ = writeln!(out, "{} for {:.1} s, timestamps: {}", r.interface, r.seconds, r.timestamp_source);
     for q in &r.queues {
         let _ = writeln!(out, "  {}; ring of {}", q.source, q.ring);
     }
     if let Some(bytes) = r.memory_bytes {
         let _ = writeln!(
             out,
-            "  memory of the process at the end {} (a ring is mapped twice and counted once)",
+            "  memory of the process at the end: {} (a ring is mapped twice and counted once)",
             show_bytes(bytes)
         );
     }
@@ -44,8 +44,8 @@ pub fn summary(r: &Report) -> String {
             row(&format!("  {}", cause.name()), *n, &reported);
         }
     }
-    for (gate, n) in &r.lost_by_reader {
-        row("  because of", *n, gate);
+    for (reader, n) in &r.lost_by_reader {
+        row("  because of", *n, reader);
     }
     for (note, n) in &c.notes {
         row(&format!("({note})"), *n, "");
@@ -73,8 +73,8 @@ pub fn summary(r: &Report) -> String {
     if r.steal_ratio > STEAL_NOTICEABLE && !r.is_healthy() {
         let _ = writeln!(
             out,
-            "note: the hypervisor gave {:.1} % of the processors' time to others meanwhile; what was lost may be for want of it \
-             (netgrain doctor)",
+            "note: the hypervisor gave {:.1} % of the processor time to other guests during the capture, which may \
+             have caused the losses (see netgrain doctor)",
             r.steal_ratio * 100.0
         );
     }
@@ -89,15 +89,17 @@ pub fn summary(r: &Report) -> String {
 
 /// The reason of losses if the recorder was the only lossless reader behind: the general text about readers would
 /// suggest listeners that do not exist.
-fn behind(lost_by_gate: &BTreeMap<String, u64>, refused: Option<&str>) -> Option<String> {
-    if !lost_by_gate.keys().eq([RECORDER]) {
+fn behind(lost_by_reader: &BTreeMap<String, u64>, refused: Option<&str>) -> Option<String> {
+    if !lost_by_reader.keys().eq([RECORDER]) {
         return None;
     }
     Some(match refused {
         Some(why) => format!("the ring was full because the recorder could not write: {why}"),
-        None => "the ring was full because the recorder could not keep up: a larger ring (--ring), or a faster volume \
-                 (netgrain-bench disk)"
-            .into(),
+        None => {
+            "the ring was full because the recorder could not keep up: use a larger ring (--ring) or a faster volume \
+             (netgrain-bench disk measures it)"
+                .into()
+        }
     })
 }
 
@@ -169,15 +171,15 @@ mod tests {
     use engine::SinkReport;
 
     #[test]
-    fn a_ring_that_only_the_recorder_kept_full_is_not_blamed_on_listeners() {
-        let gates = |names: &[&str]| names.iter().map(|name| ((*name).to_owned(), 5)).collect();
+    fn losses_by_the_recorder_alone_are_not_blamed_on_listeners() {
+        let readers = |names: &[&str]| names.iter().map(|name| ((*name).to_owned(), 5)).collect();
         let full =
-            behind(&gates(&["recorder"]), Some("No space left on device (os error 28); free space on the volume"));
+            behind(&readers(&["recorder"]), Some("No space left on device (os error 28); free space on the volume"));
         let full = full.expect("a reason");
         assert!(full.contains("could not write: No space left") && full.contains("free space"), "{full}");
-        assert!(behind(&gates(&["recorder"]), None).is_some_and(|slow| slow.contains("a faster volume")));
-        assert_eq!(behind(&gates(&["recorder", "probe"]), Some("full")), None);
-        assert_eq!(behind(&gates(&[]), None), None);
+        assert!(behind(&readers(&["recorder"]), None).is_some_and(|slow| slow.contains("a faster volume")));
+        assert_eq!(behind(&readers(&["recorder", "probe"]), Some("full")), None);
+        assert_eq!(behind(&readers(&[]), None), None);
     }
 
     #[test]
@@ -187,6 +189,7 @@ mod tests {
         assert!(said.contains("\nnumbers of tunnels: 100 in 2 sessions, 7 missing, 3 of them late\n"), "{said}");
         assert!(!data_types(&MeterReport::default()).contains("tunnels"));
     }
+
     #[test]
     fn records_that_ended_before_their_time_are_shown_with_the_reason() {
         let records = [("forced_end", 3), ("idle_timeout", 4), ("lack_of_resources", 5)].into();

@@ -34,21 +34,22 @@ impl Warnings {
     }
 
     /// Packets lost because of lossless readers since they were last printed.
-    fn costs(&mut self, lost_by_gate: &BTreeMap<String, u64>, seconds: f64) -> Vec<String> {
-        let mut said = Vec::new();
-        for (gate, lost) in lost_by_gate.iter().filter(|(_, lost)| **lost > 0) {
-            let reported = self.cost.get(gate).copied();
+    fn costs(&mut self, lost_by_reader: &BTreeMap<String, u64>, seconds: f64) -> Vec<String> {
+        let mut messages = Vec::new();
+        for (reader, lost) in lost_by_reader.iter().filter(|(_, lost)| **lost > 0) {
+            let reported = self.cost.get(reader).copied();
             let is_due = reported
                 .is_none_or(|(n, at)| *lost > n && (*lost >= n.saturating_mul(10) || seconds - at >= COST_AGAIN));
             if is_due {
-                self.cost.insert(gate.clone(), (*lost, seconds));
+                self.cost.insert(reader.clone(), (*lost, seconds));
                 let all = show_count(*lost);
-                said.push(format!(
-                    "{gate} has cost {all} packets so far: the ring was full because of it (lost: ring_full)"
+                messages.push(format!(
+                    "{reader}: {all} packets lost so far because this lossless reader kept the ring full (lost: \
+                     ring_full)"
                 ));
             }
         }
-        said
+        messages
     }
 
     /// The warnings that the last report did not have. They are compared by text and not by position, because the lists
@@ -66,33 +67,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_remark_is_told_once_also_where_others_came_before_it_or_are_forgotten() {
-        let mut remarks = Warnings::default();
-        let mut hear = |all: &[&str]| {
+    fn each_warning_is_printed_once_although_the_list_changes() {
+        let mut warnings = Warnings::default();
+        let mut fresh_of = |all: &[&str]| {
             let all: Vec<String> = all.iter().map(|text| (*text).to_owned()).collect();
-            remarks.fresh(all.iter()).iter().map(|text| (*text).to_owned()).collect::<Vec<_>>()
+            warnings.fresh(all.iter()).iter().map(|text| (*text).to_owned()).collect::<Vec<_>>()
         };
-        assert_eq!(hear(&[]), [""; 0]);
-        assert_eq!(hear(&["full"]), ["full"]);
-        assert_eq!(hear(&["mended", "full"]), ["mended"], "an earlier thread has begun to speak");
-        assert_eq!(hear(&["full", "free"]), ["free"], "as many as before, and one is forgotten");
-        assert_eq!(hear(&["full", "free"]), [""; 0]);
-        assert_eq!(hear(&["free", "full"]), [""; 0]);
+        assert_eq!(fresh_of(&[]), [""; 0]);
+        assert_eq!(fresh_of(&["full"]), ["full"]);
+        assert_eq!(fresh_of(&["mended", "full"]), ["mended"], "a thread earlier in the list reports a warning");
+        assert_eq!(fresh_of(&["full", "free"]), ["free"], "as many warnings as before, but the oldest was dropped");
+        assert_eq!(fresh_of(&["full", "free"]), [""; 0]);
+        assert_eq!(fresh_of(&["free", "full"]), [""; 0]);
     }
 
     #[test]
-    fn what_a_gate_costs_is_said_at_once_then_tenfold_or_each_minute() {
-        let mut remarks = Warnings::default();
-        let mut said = |lost: u64, seconds: f64| {
-            let gates = BTreeMap::from([("slow".to_owned(), lost), ("quick".to_owned(), 0)]);
-            remarks.costs(&gates, seconds).join("; ")
+    fn losses_by_a_reader_are_printed_at_once_then_tenfold_or_each_minute() {
+        let mut warnings = Warnings::default();
+        let mut messages = |lost: u64, seconds: f64| {
+            let readers = BTreeMap::from([("slow".to_owned(), lost), ("quick".to_owned(), 0)]);
+            warnings.costs(&readers, seconds).join("; ")
         };
-        assert_eq!(said(0, 1.0), "");
-        assert!(said(7, 2.0).starts_with("slow has cost 7 packets so far"));
-        assert_eq!(said(60, 3.0), "");
-        assert!(said(1_000_000, 4.0).contains("1 000 000"));
-        assert_eq!(said(2_000_000, 63.0), "");
-        assert!(said(2_000_000, 64.0).contains("2 000 000"));
-        assert_eq!(said(2_000_000, 1000.0), "", "nothing was lost since");
+        assert_eq!(messages(0, 1.0), "");
+        assert!(messages(7, 2.0).starts_with("slow: 7 packets lost so far"));
+        assert_eq!(messages(60, 3.0), "");
+        assert!(messages(1_000_000, 4.0).contains("1 000 000"));
+        assert_eq!(messages(2_000_000, 63.0), "");
+        assert!(messages(2_000_000, 64.0).contains("2 000 000"));
+        assert_eq!(messages(2_000_000, 1000.0), "", "nothing was lost since");
     }
 }

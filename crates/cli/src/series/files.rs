@@ -1,5 +1,5 @@
 //! Series rows of files: IPFIX messages as `--export file:` writes them, with or without flow records, Parquet files of
-//! netgrain, or captures. Each exporter numbers its interfaces itself, so the numbers are mapped: one number stands for
+//! netgrain, or captures. Each exporter has its own interface numbers, so the numbers are mapped: one number stands for
 //! one name.
 
 use crate::flow_records::files::{Format, format, with_captures};
@@ -22,7 +22,7 @@ pub struct SeriesFromFiles {
     rows: std::vec::IntoIter<Row>,
     pub names: Names,
     /// The errors that ended files early.
-    pub remarks: Vec<String>,
+    pub warnings: Vec<String>,
 }
 
 impl SeriesFromFiles {
@@ -31,28 +31,30 @@ impl SeriesFromFiles {
     /// # Errors
     /// A file cannot be read or has no rows.
     pub fn read(files: Vec<PathBuf>, filter: &Filter) -> Result<Self, Failure> {
-        let (mut all, mut names, mut remarks) = (Vec::new(), Names::default(), Vec::new());
+        let (mut all, mut names, mut warnings) = (Vec::new(), Names::default(), Vec::new());
         let mut files = files.into_iter();
         while let Some(path) = files.next() {
-            let (mut rows, said) = match format(&path)? {
-                Format::Capture => captures(&with_captures(path, &mut files)?, filter, &mut remarks)?,
+            let (mut rows, file_names) = match format(&path)? {
+                Format::Capture => captures(&with_captures(path, &mut files)?, filter, &mut warnings)?,
                 _ if !filter.is_empty() => {
-                    let text = "rows know no packets: FILTER is asked of captures (-r FILE.pcap) or of a --store";
+                    let text = "the file has rows, and FILTER applies to packets: use it with captures (-r FILE.pcap) \
+                        or with a --store";
                     return Err(Failure::Said(format!("{}: {text}", path.display())));
                 }
-                Format::Parquet => parquet(&path, &mut remarks)?,
-                Format::Messages => messages(&path, &mut remarks)?,
+                Format::Parquet => parquet(&path, &mut warnings)?,
+                Format::Messages => messages(&path, &mut warnings)?,
             };
             let mut numbers = HashMap::new();
             for row in &mut rows {
-                row.interface =
-                    *numbers.entry(row.interface).or_insert_with_key(|number| names.number(&said.interface(*number)));
+                row.interface = *numbers
+                    .entry(row.interface)
+                    .or_insert_with_key(|number| names.number(&file_names.interface(*number)));
             }
             all.append(&mut rows);
         }
         all.sort_by_key(|row| (row.second, row.interface, row.direction == Direction::Out));
         let rows: Vec<Row> = series::merge_rows(all).collect();
-        Ok(Self { rows: rows.into_iter(), names, remarks })
+        Ok(Self { rows: rows.into_iter(), names, warnings })
     }
 
     /// The next row.
@@ -61,7 +63,7 @@ impl SeriesFromFiles {
     }
 }
 
-fn captures(paths: &[PathBuf], filter: &Filter, remarks: &mut Vec<String>) -> Result<(Vec<Row>, Names), Failure> {
+fn captures(paths: &[PathBuf], filter: &Filter, warnings: &mut Vec<String>) -> Result<(Vec<Row>, Names), Failure> {
     let mut captures = Captures::open(paths, MeteredKind::Rows(filter.clone()))?;
     let (mut rows, mut names) = (Vec::new(), Names::default());
     captures.name(&mut names);
@@ -70,20 +72,20 @@ fn captures(paths: &[PathBuf], filter: &Filter, remarks: &mut Vec<String>) -> Re
             Ok(Some(MadeOffline::Row(row))) => rows.push(row),
             Ok(Some(MadeOffline::Record(_))) => {}
             Ok(None) => return Ok((rows, names)),
-            Err(what) => remarks.push(what),
+            Err(error) => warnings.push(error),
         }
     }
 }
 
-fn parquet(path: &Path, remarks: &mut Vec<String>) -> Result<(Vec<Row>, Names), Failure> {
+fn parquet(path: &Path, warnings: &mut Vec<String>) -> Result<(Vec<Row>, Names), Failure> {
     let file = columns::read_series(path).map_err(Failure::say)?;
     let mut names = Names::default();
     file.names().iter().for_each(|(number, name)| names.set(*number, name));
-    let say = |outcome: Result<Row, columns::ColumnsError>| outcome.map_err(|e| remarks.push(e.to_string())).ok();
-    Ok((file.filter_map(say).collect(), names))
+    let or_warn = |outcome: Result<Row, columns::ColumnsError>| outcome.map_err(|e| warnings.push(e.to_string())).ok();
+    Ok((file.filter_map(or_warn).collect(), names))
 }
 
-fn messages(path: &Path, remarks: &mut Vec<String>) -> Result<(Vec<Row>, Names), Failure> {
+fn messages(path: &Path, warnings: &mut Vec<String>) -> Result<(Vec<Row>, Names), Failure> {
     let file = File::open(path).map_err(|e| Failure::unreadable(path, &e))?;
     let mut reader = Reader::new(BufReader::new(file), PEN);
     let (mut rows, mut names) = (Vec::new(), Names::default());
@@ -94,7 +96,7 @@ fn messages(path: &Path, remarks: &mut Vec<String>) -> Result<(Vec<Row>, Names),
             Ok(Some(_)) => {}
             Ok(None) => return Ok((rows, names)),
             Err(e) => {
-                remarks.push(format!("{}: {e}", path.display()));
+                warnings.push(format!("{}: {e}", path.display()));
                 return Ok((rows, names));
             }
         }

@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_is_told_once_for_both_directions_and_not_before_the_first_row() {
+    fn a_gap_between_rows_is_reported_once_for_both_directions() {
         let mut gaps = Gaps::default();
         let mut before = |second, interface, direction| gaps.before(&row(second, interface, direction), 1);
         assert_eq!(before(10, 1, Direction::In), None);
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_follow_each_other_by_their_length() {
+    fn consecutive_steps_have_no_gap_between_them() {
         let mut gaps = Gaps::default();
         assert_eq!(gaps.before(&row(60, 1, Direction::In), 60), None);
         assert_eq!(gaps.before(&row(120, 1, Direction::In), 60), None);

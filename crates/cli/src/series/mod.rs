@@ -42,9 +42,9 @@ use std::path::{Path, PathBuf};
   netgrain series -r monday.pcap 'port 53'
   netgrain series --live --from-multicast 239.129.0.0:4739 --multicast-interface eth0
 
-A second without packets is a row of zeros. Seconds of which nothing is known have none: a line says so (in JSON an
-object with `gap`). The series of a filter is made of the stored packets that match; how many flows there were it does not
-know, and which way they went neither: packet files keep no direction, and all of it is told as `in`.
+A second without packets is a row of zeros. A second without data has no row: a line reports the gap (in JSON an object
+with `gap`). With a filter, the series is computed from the stored packets that match; the number of flows is then
+unknown, and all rows have the direction `in`, because packet files do not store the direction.
 
 {}", interval::HELP)
 )]
@@ -55,46 +55,48 @@ pub struct SeriesArgs {
     /// Folder of the store
     #[arg(long, value_name = "DIR", required_unless_present_any = ["read", "from_multicast"], conflicts_with_all = ["read", "from_multicast"], value_parser = crate::values::folder)]
     pub store: Option<PathBuf>,
-    /// Files instead: captures (as for run -r; - for standard input), of which the rows are made now, or rows, IPFIX
-    /// (RFC 5655) or our Parquet; words behind them that are no files are FILTER, for captures
+    /// Read files instead of a store: captures (as for run -r; - for standard input), from which the rows are computed,
+    /// or files of rows: IPFIX (RFC 5655) or Parquet of netgrain. For captures, words after the files that are not
+    /// files form FILTER
     #[arg(short = 'r', long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["live", "from_multicast"])]
     pub read: Vec<PathBuf>,
     #[command(flatten)]
     pub when: Interval,
-    /// Interface, again for several [default: all that the store has]
+    /// Interface; repeat for several [default: all interfaces of the store]
     #[arg(short = 'i', long, value_name = "IFACE", value_delimiter = ',')]
     pub interface: Vec<String>,
     /// Only this direction, as the host sees its interface [default: both]
     #[arg(long, value_enum)]
     pub direction: Option<DirectionArg>,
-    /// Seconds as they are, or steps with sum, mean, least, greatest and 95th percentile
+    /// Length of a row: one second, or a step with sum, mean, minimum, maximum and 95th percentile
     #[arg(long, value_enum, default_value_t = Step::Second)]
     pub step: Step,
-    /// With --json or --csv: which fields
+    /// With --json or --csv: the fields to print
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub fields: Vec<String>,
-    /// One JSON object per row
+    /// Print one JSON object per row
     #[arg(long, conflicts_with = "csv")]
     pub json: bool,
-    /// CSV with a header
+    /// Print CSV with a header
     #[arg(long)]
     pub csv: bool,
-    /// Write the seconds into a Parquet file
+    /// Write the rows to a Parquet file
     #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "csv", "format", "fields", "step", "live"])]
     pub parquet: Option<PathBuf>,
     #[command(flatten)]
     pub overwrite: OverwriteArgs,
-    /// The lines of M3OMon: legacy, one for each second, of all interfaces that are asked
+    /// Print lines in the format of M3OMon: legacy, one line per second, summed over the selected interfaces
     #[arg(long, value_enum, value_name = "FORMAT", conflicts_with_all = ["json", "csv", "fields", "step", "words"])]
     pub format: Option<LegacyFormat>,
-    /// Go on with seconds as they pass [default of --from: now]
+    /// Continue with new seconds until interrupted [default of --from: now]
     #[arg(long)]
     pub live: bool,
-    /// With --live: those that another machine sends to this group, or to this UDP port of this machine
+    /// With --live: read the rows that another machine sends to this multicast group, or to this UDP port of this
+    /// machine
     #[arg(long, value_name = "GROUP:PORT", requires = "live", value_parser = crate::values::group_and_port)]
     pub from_multicast: Option<SocketAddr>,
-    /// With --from-multicast: the interface of this machine by which the group comes in [default: that of the kernel's
-    /// route]
+    /// With --from-multicast: the interface of this machine that receives the group [default: the interface of the
+    /// kernel's route]
     #[arg(long, value_name = "IFACE", requires = "from_multicast")]
     pub multicast_interface: Option<String>,
     #[command(flatten)]
@@ -118,9 +120,9 @@ enum RowSource {
 /// A direction, as flags name it.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum DirectionArg {
-    /// What the interface received
+    /// Received by the interface
     In,
-    /// What this host sent
+    /// Sent by this host
     Out,
 }
 
@@ -151,7 +153,7 @@ pub enum Step {
 }
 
 impl Step {
-    fn of_many(self) -> Option<series::Step> {
+    fn rollup_step(self) -> Option<series::Step> {
         match self {
             Self::Second => None,
             Self::Minute => Some(series::Step::Minute),
@@ -167,8 +169,8 @@ pub fn run(args: &SeriesArgs) -> Result<Outcome, Failure> {
         return Err(Failure::Said("--fields needs --json or --csv: the table has fixed columns".into()));
     }
     let (from, to) = args.when.interval(interval::now(), args.live)?;
-    let place = place(args)?;
-    let files = match &place {
+    let source = row_source(args)?;
+    let files = match &source {
         RowSource::Files(files, _) => &files[..],
         _ => &[],
     };
@@ -181,24 +183,24 @@ pub fn run(args: &SeriesArgs) -> Result<Outcome, Failure> {
     {
         sys::say!("netgrain: {remark}");
     }
-    let filtered = match &place {
+    let filtered = match &source {
         RowSource::Packets(..) => true,
         RowSource::Files(_, filter) => !filter.is_empty(),
         _ => false,
     };
-    let mut rows = Rows::open(args, &place, (from, to), signals::stop_flag())?;
+    let mut rows = Rows::open(args, &source, (from, to), signals::stop_flag())?;
     let first = rows.next()?;
-    let found = match (args.step.of_many(), &args.parquet) {
+    let found = match (args.step.rollup_step(), &args.parquet) {
         (_, Some(path)) => parquet::write(path, protected, first, &mut rows)?,
         (None, _) if args.format == Some(LegacyFormat::Legacy) => legacy(first, &mut rows)?,
         (None, _) => seconds(args, filtered, first, &mut rows)?,
         (Some(step), _) => steps(args, filtered, step, first, &mut rows)?,
     };
-    rows.warnings().iter().for_each(|remark| sys::say!("netgrain: {remark}"));
+    rows.warnings().iter().for_each(|warning| sys::say!("netgrain: {warning}"));
     if found == 0 && !rows.is_stopped() {
-        sys::say!("netgrain: nothing found: {}", no_match_advice(args, &place, from, to));
+        sys::say!("netgrain: nothing found: {}", no_match_advice(args, &source, from, to));
     }
-    if let RowSource::Packets(store, filter) = &place
+    if let RowSource::Packets(store, filter) = &source
         && rows.is_empty_series()
         && let Some(remark) = flow_records::tunnel_hint::remark(store, filter, (from, to), &args.interface)
     {
@@ -207,16 +209,16 @@ pub fn run(args: &SeriesArgs) -> Result<Outcome, Failure> {
     Ok(Outcome::of(found > 0 && rows.is_complete()))
 }
 
-fn place(args: &SeriesArgs) -> Result<RowSource, Failure> {
+fn row_source(args: &SeriesArgs) -> Result<RowSource, Failure> {
     if !args.words.is_empty() && (args.live || args.from_multicast.is_some()) {
-        let what = "FILTER with --live: seconds that pass do not know their packets. Ask again and again (--from -1min FILTER), \
-                    follow the records (netgrain flows --live FILTER), or choose by --interface and --direction";
-        return Err(Failure::Said(what.into()));
+        let text = "FILTER with --live: live rows are not computed from packets. Repeat the query (--from -1min \
+            FILTER), follow the flow records (netgrain flows --live FILTER), or select by --interface and --direction";
+        return Err(Failure::Said(text.into()));
     }
     if !args.words.is_empty() && args.direction == Some(DirectionArg::Out) {
-        let what = "--direction out with FILTER: packet files keep no direction, and what matches is all told as `in`; ask \
-                    without --direction, or without a filter";
-        return Err(Failure::Said(what.into()));
+        let text = "--direction out with FILTER: packet files do not store the direction, and all matching packets \
+            count as `in`; leave out --direction or the filter";
+        return Err(Failure::Said(text.into()));
     }
     if !args.read.is_empty() {
         let is_file = |path: &&PathBuf| path.exists() || *path == Path::new("-");
@@ -227,7 +229,8 @@ fn place(args: &SeriesArgs) -> Result<RowSource, Failure> {
         return Ok(RowSource::Files(args.read[..files].to_vec(), filter(&words.join(" "))?));
     }
     let Some(store) = &args.store else {
-        let group = args.from_multicast.ok_or_else(|| Failure::Said("name a --store, or --from-multicast".into()))?;
+        let group =
+            args.from_multicast.ok_or_else(|| Failure::Said("name a source: --store or --from-multicast".into()))?;
         return Ok(RowSource::Network(group, args.multicast_interface.clone()));
     };
     let words: Vec<&str> = args.words.iter().map(String::as_str).collect();
@@ -241,22 +244,24 @@ fn filter(text: &str) -> Result<Filter, Failure> {
 }
 
 /// Advice for a query without result: the searched interval and the existing data.
-fn no_match_advice(args: &SeriesArgs, place: &RowSource, from: Timestamp, to: Timestamp) -> String {
+fn no_match_advice(args: &SeriesArgs, source: &RowSource, from: Timestamp, to: Timestamp) -> String {
     let interval = args.when.tz.zone.interval_in_words(from, to);
-    let there = |store: &PathBuf| {
-        let there = inventory::inventories(store)
-            .map(|shelves| inventory::print(&shelves, &args.interface, &args.when.tz.zone))
+    let contents = |store: &PathBuf| {
+        let data = inventory::inventories(store)
+            .map(|interfaces| inventory::print(&interfaces, &args.interface, &args.when.tz.zone))
             .unwrap_or_default();
-        format!("{} has {there}", store.display())
+        format!("{} has {data}", store.display())
     };
     let missing =
         |store| inventory::missing(store, &inventory::inventories(store).ok()?, DataFileKind::Series, &args.interface);
-    match place {
-        RowSource::Store(store) => missing(store).unwrap_or_else(|| format!("no series {interval}; {}", there(store))),
-        RowSource::Packets(store, filter) => {
-            format!("neither packets of `{filter}` nor series {interval}; {}", there(store))
+    match source {
+        RowSource::Store(store) => {
+            missing(store).unwrap_or_else(|| format!("no series {interval}; {}", contents(store)))
         }
-        RowSource::Files(files, _) => format!("no series {interval}; looked at {} files", files.len()),
+        RowSource::Packets(store, filter) => {
+            format!("neither packets of `{filter}` nor series {interval}; {}", contents(store))
+        }
+        RowSource::Files(files, _) => format!("no series {interval}; searched {} files", files.len()),
         RowSource::Network(group, _) => format!("no series {interval}; listened to {group}"),
     }
 }
@@ -290,15 +295,15 @@ fn steps(
     mut next: Option<Row>,
     rows: &mut Rows,
 ) -> Result<u64, Failure> {
-    let mut roller = RollupBuilder::new(step);
+    let mut rollups = RollupBuilder::new(step);
     let mut out = Output::<Rollup>::begin(args, filtered)?;
     while let Some(row) = next {
-        if let Some(rollup) = roller.push(&row) {
+        if let Some(rollup) = rollups.push(&row) {
             out.write(&rollup, rollup.sum, step.seconds(), rollup.seconds, rows.names())?;
         }
         next = rows.next()?;
     }
-    for rollup in roller.finish() {
+    for rollup in rollups.finish() {
         out.write(&rollup, rollup.sum, step.seconds(), rollup.seconds, rows.names())?;
     }
     out.finish(rows.names())
@@ -310,7 +315,7 @@ mod tests {
 
     #[test]
     fn the_fields_and_filters_of_the_examples_exist() {
-        let mut seen = 0;
+        let mut tested = 0;
         for command in crate::verbs::examples::commands() {
             let crate::verbs::Command::Series(args) = command else { continue };
             let list = args.fields.join(",");
@@ -323,8 +328,8 @@ mod tests {
             if !args.words.is_empty() {
                 filter(&args.words.join(" ")).unwrap_or_else(|e| panic!("{:?}: {e:?}", args.words));
             }
-            seen += usize::from(!list.is_empty());
+            tested += usize::from(!list.is_empty());
         }
-        assert!(seen > 0, "an example shows fields");
+        assert!(tested > 0, "an example shows fields");
     }
 }

@@ -15,21 +15,21 @@ use series::{Direction, Row};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// The most characters of a sparkline on a terminal.
+/// The maximum width of a sparkline on a terminal, in characters.
 const WIDTH: usize = 100;
 
 /// Characters before a sparkline: interface and direction; before its axis: the date with the offset of its zone.
 const NAME: usize = 17;
 
-/// Characters after a sparkline: its greatest value.
+/// Characters after a sparkline: its maximum.
 const MAX: usize = 16;
 
 /// The prefixes of fields that are unknown with a filter: the meter counts flows, and gaps in tunnel sequence numbers,
 /// over all packets.
-const OF_ALL: [&str; 2] = ["flows_", "tunnel_"];
+const UNKNOWN_WITH_FILTER: [&str; 2] = ["flows_", "tunnel_"];
 
-fn is_of_all(name: &str) -> bool {
-    OF_ALL.iter().any(|prefix| name.starts_with(prefix))
+fn is_unknown_with_filter(name: &str) -> bool {
+    UNKNOWN_WITH_FILTER.iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// The output; see the module.
@@ -55,14 +55,14 @@ impl<T: table::LineSubject> Output<T> {
     /// Opens the output; with a filter (`filtered`) some fields are unknown.
     pub fn begin(args: &SeriesArgs, filtered: bool) -> Result<Self, Failure> {
         let fields = match &args.fields[..] {
-            [] if filtered => Some(T::fields().iter().filter(|field| !is_of_all(&field.name)).collect()),
+            [] if filtered => Some(T::fields().iter().filter(|field| !is_unknown_with_filter(&field.name)).collect()),
             [] => None,
             some => Some(text::choose::<T>(&some.join(",")).map_err(|e| Failure::Said(format!("--fields: {e}")))?),
         };
-        if let Some(field) = args.fields.iter().find(|name| filtered && is_of_all(name)) {
-            let text = match field.starts_with(OF_ALL[0]) {
-                true => "packets that match a filter do not tell it; ask `netgrain flows` with the same words",
-                false => "packets that match a filter do not tell it; ask without the filter",
+        if let Some(field) = args.fields.iter().find(|name| filtered && is_unknown_with_filter(name)) {
+            let text = match field.starts_with(UNKNOWN_WITH_FILTER[0]) {
+                true => "unknown for a series with a filter; use `netgrain flows` with the same filter",
+                false => "unknown for a series with a filter; leave the filter out",
             };
             return Err(Failure::Said(format!("--fields: {field}: {text}")));
         }
@@ -87,16 +87,16 @@ impl<T: table::LineSubject> Output<T> {
     }
 
     /// Writes one row or step; `row` has its time, `step` its duration and `known` its known seconds.
-    pub fn write(&mut self, what: &T, row: Row, step: u64, known: u64, names: &Names) -> Result<(), Failure> {
+    pub fn write(&mut self, subject: &T, row: Row, step: u64, known: u64, names: &Names) -> Result<(), Failure> {
         self.step = step;
         let gap = self.gaps.before(&row, step);
         if let Some(gap) = gap {
-            self.unknown(gap, &names.interface(row.interface))?;
+            self.write_gap(gap, &names.interface(row.interface))?;
         }
         match &mut self.form {
             Form::Table(out, lines) => {
                 let header = if self.printed == 0 { format!("{}\n", lines.header()) } else { String::new() };
-                let line = lines.line(what, row.second, names, self.filtered);
+                let line = lines.line(subject, row.second, names, self.filtered);
                 out.write_all(format!("{header}{line}\n").as_bytes())?;
                 let sparkline = self.sparklines.entry((row.interface, row.direction)).or_default();
                 sparkline.push(row.second, bit_rate(&row, known));
@@ -106,14 +106,14 @@ impl<T: table::LineSubject> Output<T> {
                     out.name_interface(*number, name);
                 }
                 self.named = names.all().len();
-                out.write(what)?;
+                out.write(subject)?;
             }
         }
         self.printed += 1;
         Ok(())
     }
 
-    fn unknown(&mut self, gap: Gap, interface: &str) -> Result<(), Failure> {
+    fn write_gap(&mut self, gap: Gap, interface: &str) -> Result<(), Failure> {
         match &mut self.form {
             Form::Table(out, lines) => {
                 out.write_all(format!("{}\n", lines.gap(gap.from, gap.to, interface)).as_bytes())?
@@ -143,11 +143,11 @@ impl<T: table::LineSubject> Output<T> {
                 }
                 out.finish()?;
                 if self.printed > 0 {
-                    let unknown = match self.gaps.seconds() {
+                    let without_data = match self.gaps.seconds() {
                         0 => String::new(),
-                        n => format!(", {} s unknown in between", show_count(n)),
+                        n => format!(", {} s without data in between", show_count(n)),
                     };
-                    sys::say!("netgrain: {} rows{unknown}", show_count(self.printed));
+                    sys::say!("netgrain: {} rows{without_data}", show_count(self.printed));
                     lines.dropped().iter().for_each(|dropped| sys::say!("netgrain: {dropped}"));
                 }
             }
@@ -176,13 +176,13 @@ impl Drawing<'_> {
         let room = width.saturating_sub(NAME + 1 + MAX).clamp(10, WIDTH);
         let Some(axis) = TimeAxis::of(self.sparklines.values(), self.step, room) else { return String::new() };
         let mut text = String::new();
-        for ((interface, direction), series_meter) in self.sparklines {
-            let name = format!("{} {}", names.interface(*interface), table::way(*direction));
-            let (line, most) = (series_meter.line(&axis), show_si(series_meter.greatest(), "b/s"));
+        for ((interface, direction), sparkline) in self.sparklines {
+            let name = format!("{} {}", names.interface(*interface), table::direction_name(*direction));
+            let (line, most) = (sparkline.line(&axis), show_si(sparkline.max(), "b/s"));
             text += &format!("{name:<NAME$} {}  to {most}\n", self.paint.part(StylePart::Sparkline, &line));
         }
         let (rule, labels) = axis.lines(self.zone);
-        let each = format!("{} s each", axis.each());
+        let each = format!("{} s per character", axis.each());
         text += &format!("{:<NAME$} {rule}  {each}\n", "");
         text += &self.paint.part(StylePart::Faint, &format!("{:<NAME$} {labels}", self.zone_in_words()));
         text.push('\n');

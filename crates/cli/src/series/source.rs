@@ -5,7 +5,7 @@ use super::files::SeriesFromFiles;
 use super::{DirectionArg, RowSource, SeriesArgs};
 use crate::flow_records::names::Names;
 use crate::flow_records::network::NetworkRecords;
-use crate::flow_records::source::{has_passed, rest};
+use crate::flow_records::source::{has_passed, sleep_unless_stopped};
 use crate::interval;
 use crate::outcome::Failure;
 use base::Timestamp;
@@ -19,9 +19,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// The longest delay after the end of a second in which another machine may send its row.
-const LATE: Duration = Duration::from_secs(30);
+const LATENESS_MAX: Duration = Duration::from_secs(30);
 
-/// The wanted rows of a source; see the module.
+/// The selected rows of a source; see the module.
 pub struct Rows {
     feed: Feed,
     interfaces: Vec<String>,
@@ -43,11 +43,11 @@ impl Rows {
     /// Opens the source.
     pub fn open(
         args: &SeriesArgs,
-        place: &RowSource,
+        source: &RowSource,
         (from, to): (Timestamp, Timestamp),
         stop: Arc<AtomicBool>,
     ) -> Result<Self, Failure> {
-        let feed = match place {
+        let feed = match source {
             RowSource::Store(store) => {
                 let rows = SeriesLoop::new(query(store, &args.interface, from, to));
                 let mut rows = if args.live { rows.live() } else { rows };
@@ -55,8 +55,8 @@ impl Rows {
                 Feed::Store(Box::new(rows))
             }
             RowSource::Packets(store, filter) => {
-                let of = SeriesOfPackets::open(store, filter, &args.interface, (from, to), Arc::clone(&stop));
-                Feed::Packets(Box::new(of.map_err(Failure::say)?))
+                let rows = SeriesOfPackets::open(store, filter, &args.interface, (from, to), Arc::clone(&stop));
+                Feed::Packets(Box::new(rows.map_err(Failure::say)?))
             }
             RowSource::Files(files, filter) => Feed::Files(SeriesFromFiles::read(files.clone(), filter)?),
             RowSource::Network(group, via) => Feed::Network(Box::new(NetworkRecords::on(*group, via.as_deref())?)),
@@ -70,7 +70,7 @@ impl Rows {
     /// The next row; `None` at the end or after the stop flag is set.
     pub fn next(&mut self) -> Result<Option<Row>, Failure> {
         loop {
-            match self.any()? {
+            match self.next_of_any_direction()? {
                 Some(row) if self.direction.is_some_and(|wanted| wanted != row.direction) => {}
                 other => return Ok(other),
             }
@@ -78,21 +78,21 @@ impl Rows {
     }
 
     /// The next row of either direction.
-    fn any(&mut self) -> Result<Option<Row>, Failure> {
+    fn next_of_any_direction(&mut self) -> Result<Option<Row>, Failure> {
         while !self.is_stopped() {
             match &mut self.feed {
                 Feed::Store(rows) => {
                     let step = rows.next(interval::now()).map_err(Failure::say)?;
-                    self.names.learn(rows.interfaces());
+                    self.names.extend(rows.interfaces());
                     match step {
                         Step::One(row) => return Ok(Some(row)),
                         Step::End => return Ok(None),
-                        Step::Idle => rest(rows.pause(), &self.stop),
+                        Step::Idle => sleep_unless_stopped(rows.pause(), &self.stop),
                     }
                 }
                 Feed::Packets(rows) => {
                     let row = rows.next().transpose().map_err(Failure::say);
-                    self.names.learn(rows.interfaces());
+                    self.names.extend(rows.interfaces());
                     return row;
                 }
                 Feed::Files(files) => match files.next() {
@@ -100,10 +100,10 @@ impl Rows {
                     Some(_) => {}
                     None => return Ok(None),
                 },
-                Feed::Network(heard) => match heard.next(&mut self.names)? {
+                Feed::Network(network) => match network.next(&mut self.names)? {
                     Some(Item::Row(row)) if self.is_wanted(&row) => return Ok(Some(row)),
                     Some(Item::Row(_)) => {}
-                    _ if has_passed(self.to, LATE) => return Ok(None),
+                    _ if has_passed(self.to, LATENESS_MAX) => return Ok(None),
                     _ => {}
                 },
             }
@@ -128,15 +128,15 @@ impl Rows {
         match &self.feed {
             Feed::Store(rows) => rows.warnings(),
             Feed::Packets(rows) => rows.warnings(),
-            Feed::Files(files) => files.remarks.clone(),
-            Feed::Network(heard) => heard.warnings(),
+            Feed::Files(files) => files.warnings.clone(),
+            Feed::Network(network) => network.warnings(),
         }
     }
 
     /// True if all rows could be read and no message was lost.
     pub fn is_complete(&self) -> bool {
         match &self.feed {
-            Feed::Network(heard) => heard.is_complete(),
+            Feed::Network(network) => network.is_complete(),
             _ => self.warnings().is_empty(),
         }
     }

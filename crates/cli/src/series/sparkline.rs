@@ -1,11 +1,11 @@
-//! Sparklines for a terminal: one line per series, scaled to its greatest value, with a dot for zero and a blank for a
+//! Sparklines for a terminal: one line per series, scaled to its maximum, with a dot for zero and a blank for a
 //! gap; a common time axis below.
 
 use crate::zone::Zone;
 use base::Timestamp;
 use std::collections::BTreeMap;
 
-/// The characters from the least nonzero value to the greatest.
+/// The characters from the smallest nonzero value to the maximum.
 const STEPS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 /// Possible distances of axis marks in seconds: the divisions of clocks and calendars.
@@ -33,12 +33,12 @@ impl Sparkline {
         self.values.first_key_value().map(|(second, _)| *second)
     }
 
-    /// The greatest value.
-    pub fn greatest(&self) -> f64 {
+    /// The maximum value.
+    pub fn max(&self) -> f64 {
         self.values.values().copied().fold(0.0, f64::max)
     }
 
-    /// The line over an axis: each character stands for the greatest value of its seconds.
+    /// The line over an axis: each character stands for the maximum of its seconds.
     pub fn line(&self, axis: &TimeAxis) -> String {
         let mut cells: Vec<Option<f64>> = vec![None; axis.cells];
         for (second, value) in &self.values {
@@ -46,11 +46,11 @@ impl Sparkline {
                 *cell = Some(cell.map_or(*value, |v| v.max(*value)));
             }
         }
-        let greatest = self.greatest();
+        let max = self.max();
         let glyph = |cell: Option<f64>| match cell {
             None => ' ',
             Some(value) if value <= 0.0 => '.',
-            Some(value) => STEPS[((value / greatest * STEPS.len() as f64).ceil() as usize).clamp(1, STEPS.len()) - 1],
+            Some(value) => STEPS[((value / max * STEPS.len() as f64).ceil() as usize).clamp(1, STEPS.len()) - 1],
         };
         cells.into_iter().map(glyph).collect()
     }
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_has_no_axis() {
+    fn an_empty_series_has_no_axis() {
         assert_eq!(TimeAxis::of(std::iter::once(&Sparkline::default()), 1, 80), None);
     }
 
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_wide_keeps_its_peaks() {
+    fn a_long_series_keeps_its_peaks_when_it_is_compressed() {
         let series = series(&[(0, 1.0), (1, 8.0), (2, 0.0), (3, 0.0), (300, 2.0), (301, 0.0)]);
         let line = line(&series, 151);
         assert_eq!((line.chars().count(), line.chars().next(), line.chars().nth(1)), (151, Some('█'), Some('.')));
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn sparklines_that_begin_and_end_at_other_times_stand_over_one_axis() {
+    fn sparklines_of_different_intervals_share_one_axis() {
         let (a, b) = (series(&[(100, 1.0), (101, 2.0)]), series(&[(102, 3.0), (105, 3.0)]));
         let axis = TimeAxis::of([&a, &b].into_iter(), 1, 80).expect("values");
         assert_eq!((a.line(&axis).as_str(), b.line(&axis).as_str()), ("▄█    ", "  █  █"));
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn any_axis_has_labels_that_do_not_touch_and_stand_below_their_marks() {
+    fn axis_labels_do_not_overlap_and_stand_below_their_marks() {
         let mut prng = base::Prng::new(3);
         for _ in 0..3000 {
             let (begin, step) = (prng.below(4_000_000_000), [1, 60, 300, 3600][prng.below(4) as usize]);

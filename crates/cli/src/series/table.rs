@@ -30,7 +30,7 @@ const fn time(title: &'static str) -> Column {
 const SECONDS: [Column; 11] = [
     time("second"),
     left("interface", 9),
-    left("way", 3),
+    left("dir", 3),
     column("packets/s", 11),
     column("bits/s", 12),
     column("peak 1 ms", 11),
@@ -57,18 +57,18 @@ const SECONDS_STEPS: [Step; 8] = [
 const STEPS: [Column; 11] = [
     time("from"),
     left("interface", 9),
-    left("way", 3),
+    left("dir", 3),
     column("known", 11),
     column("packets/s", 11),
     column("bits/s: mean", 14),
     column("95 %", 12),
-    column("greatest", 12),
+    column("max", 12),
     column("peak 1 ms", 11),
     column("flows new", 12),
     column("lost", 9),
 ];
 
-/// As [`SECONDS_STEPS`]: new flows, peaks, percentiles, the greatest second, then the columns that distinguish
+/// As [`SECONDS_STEPS`]: new flows, peaks, percentiles, the maximum, then the columns that distinguish
 /// interfaces, then packets/s. The number of known seconds is last, because the rates are over these seconds.
 const STEPS_STEPS: [Step; 9] = [
     Step::Narrow(TIME),
@@ -98,7 +98,7 @@ impl LineSubject for Row {
     fn cells(&self, names: &Names, filtered: bool) -> Vec<Cell> {
         vec![
             (names.interface(self.interface), None),
-            (way(self.direction).to_owned(), None),
+            (direction_name(self.direction).to_owned(), None),
             (show_count(self.total.packets), None),
             (bits(self.total.bytes, 1.0), None),
             (bits(self.peak_1ms.bytes, 1000.0), None),
@@ -122,7 +122,7 @@ impl LineSubject for Rollup {
         let is_whole = self.seconds == self.step.seconds();
         vec![
             (names.interface(row.interface), None),
-            (way(row.direction).to_owned(), None),
+            (direction_name(row.direction).to_owned(), None),
             (format!("{}/{} s", self.seconds, self.step.seconds()), (!is_whole).then_some(StylePart::Notable)),
             (show_si(each(row.total.packets), "pps"), None),
             (show_si(each(row.total.bytes) * 8.0, "b/s"), None),
@@ -168,10 +168,10 @@ impl Lines {
     }
 
     /// The line of one second or step.
-    pub fn line<T: LineSubject>(&mut self, what: &T, second: u64, names: &Names, filtered: bool) -> String {
+    pub fn line<T: LineSubject>(&mut self, subject: &T, second: u64, names: &Names, filtered: bool) -> String {
         let (date, time) = self.time(second);
         let mut cells = vec![(time, Some(StylePart::Faint))];
-        cells.extend(what.cells(names, filtered));
+        cells.extend(subject.cells(names, filtered));
         date + &self.layout.line(cells)
     }
 
@@ -181,8 +181,7 @@ impl Lines {
         // The end may be on another date.
         let end = self.zone.show_second(Timestamp::from_secs_nanos(to, 0));
         let width = if self.layout.is_narrow(TIME) { CLOCK_WIDTH } else { TIME_WIDTH };
-        let text =
-            format!("{begin:<width$}  {interface:<9}  nothing is known of {} s, to {end}", show_count(to - from + 1),);
+        let text = format!("{begin:<width$}  {interface:<9}  no data for {} s, to {end}", show_count(to - from + 1),);
         date + &self.paint.part(StylePart::Notable, &text)
     }
 
@@ -205,7 +204,7 @@ pub fn moment(second: u64) -> String {
 }
 
 /// The direction as text.
-pub fn way(direction: Direction) -> &'static str {
+pub fn direction_name(direction: Direction) -> &'static str {
     match direction {
         Direction::In => "in",
         Direction::Out => "out",

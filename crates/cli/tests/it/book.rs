@@ -1,4 +1,4 @@
-//! The shell blocks of the README and of the book's pages for users, run as they stand there.
+//! Runs the shell blocks of the README and of the pages in `docs/start` and `docs/how-to` as they are printed there.
 //!
 //! Each page is one script: its blocks run in order, in one `bash -eu -o pipefail`, in a temporary folder inside a
 //! network namespace of its own with the veth pairs `feed`–`eth1` and `eth2`–`sink`. `/data/` is replaced by a folder
@@ -10,10 +10,10 @@
 //! | `sh,with-PROGRAM` | runs if PROGRAM is installed, and is skipped by name otherwise |
 //! | `sh,with-python-PACKAGE` | runs if a Python with PACKAGE is installed |
 //! | `sh,hardware` | needs a NIC, a collector or a service manager: it is listed in [`LISTED`] |
-//! | `sh,build` | needs cargo or network: likewise |
-//! | a comment that begins with the line `<!-- sh` | runs likewise, unseen by readers: traffic for the block after it |
+//! | `sh,build` | needs cargo or network access: it is listed in [`LISTED`] |
+//! | a comment that begins with the line `<!-- sh` | runs too, but is not rendered: traffic for the block after it |
 
-use crate::workspace::Ground;
+use crate::workspace::Testbed;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -41,7 +41,7 @@ const LISTED: [(&str, usize); 8] = [
 struct Block {
     /// The line of the fence, from 1.
     line: usize,
-    /// What follows `sh,` in the fence.
+    /// The text after `sh,` in the fence.
     tag: String,
     text: String,
 }
@@ -66,7 +66,7 @@ fn pages() -> Vec<String> {
     let mut all = vec!["README.md".to_owned()];
     for folder in ["docs/start", "docs/how-to"] {
         for entry in fs::read_dir(repository().join(folder)).expect("the folder of the pages") {
-            let name = entry.expect("an entry").file_name().into_string().expect("a name of characters");
+            let name = entry.expect("an entry").file_name().into_string().expect("a name in UTF-8");
             all.push(format!("{folder}/{name}"));
         }
     }
@@ -111,7 +111,7 @@ fn run_page(test: &str, page: &str) {
     if testkit::tool(test, "ip").is_none() || testkit::tool(test, "bash").is_none() {
         return;
     }
-    let Some(ground) = Ground::new(test) else { return };
+    let Some(testbed) = Testbed::new(test) else { return };
     let (mut script, mut folders) = (String::new(), Vec::new());
     for Block { line, tag, text } in &blocks {
         if let Some(package) = tag.strip_prefix("with-python-") {
@@ -122,20 +122,20 @@ fn run_page(test: &str, page: &str) {
                 continue;
             }
         } else {
-            assert!(tag.is_empty(), "{page}:{line}: the fence `sh,{tag}` has no meaning");
+            assert!(tag.is_empty(), "{page}:{line}: the fence `sh,{tag}` is unknown");
         }
         script += &format!("echo '== {page}:{line}' >&2\n{text}");
     }
-    fs::create_dir(ground.dir.join("data")).expect("a folder for stores");
-    std::os::unix::fs::symlink(repository().join("dist"), ground.dir.join("dist")).expect("a link");
+    fs::create_dir(testbed.dir.join("data")).expect("a folder for stores");
+    std::os::unix::fs::symlink(repository().join("dist"), testbed.dir.join("dist")).expect("a link");
     // The mount point is short because the path of a socket in a store has at most 107 bytes. `/run` is the test's own.
     let mount = "mkdir /run/data\nmount --bind data /run/data\n";
     let script = format!("{mount}{}", script.replace("/data/", "/run/data/"));
-    fs::write(ground.dir.join("page.sh"), script).expect("the script");
-    let output = File::create(ground.dir.join("output")).expect("a file for the output");
+    fs::write(testbed.dir.join("page.sh"), script).expect("the script");
+    let output = File::create(testbed.dir.join("output")).expect("a file for the output");
     let path: String = folders.iter().map(|folder| format!("{}:", folder.display())).collect();
     let line = format!("export PATH='{path}'\"$PATH:/usr/sbin:/sbin\" && exec bash -eu -o pipefail page.sh");
-    let mut command = ground.shell(&line);
+    let mut command = testbed.shell(&line);
     command.env("NO_COLOR", "1").stdout(output.try_clone().expect("a second handle")).stderr(output).process_group(0);
     let mut child = command.spawn().expect("a shell");
     let begun = Instant::now();
@@ -146,16 +146,16 @@ fn run_page(test: &str, page: &str) {
             None => std::thread::sleep(Duration::from_millis(50)),
         }
     };
-    // What the page started in the background and did not end.
+    // Ends the processes that the page started in the background and left running.
     let _ = Command::new("kill").args(["-KILL", "--", &format!("-{}", child.id())]).output();
     let _ = child.wait();
-    let output = fs::read(ground.dir.join("output")).expect("the output");
+    let output = fs::read(testbed.dir.join("output")).expect("the output");
     let output = String::from_utf8_lossy(&output);
     let end: Vec<&str> = output.lines().rev().take(60).collect();
     let end: String = end.iter().rev().map(|line| format!("{line}\n")).collect();
     match status {
         Some(status) => assert!(status.success(), "{page}: {status}\n{end}"),
-        None => panic!("{page}: not at its end after {PAGE_MAX:?}\n{end}"),
+        None => panic!("{page}: not finished after {PAGE_MAX:?}\n{end}"),
     }
 }
 
@@ -214,7 +214,7 @@ fn every_link_of_a_page_leads_to_a_file() {
         for link in read(&page).split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(link, _)| link) {
             let path = link.split('#').next().unwrap_or_default();
             if !path.is_empty() && !link.contains("://") {
-                assert!(folder.join(path).exists(), "{page}: nothing at {link}");
+                assert!(folder.join(path).exists(), "{page}: the link {link} leads to no file");
             }
         }
     }

@@ -1,46 +1,47 @@
-//! `flows -r` and `series -r` over captures: the answers of a store into which the same files were replayed, without
-//! the store.
+//! `flows -r` and `series -r` read captures directly. Their results equal those of a store into which the same files
+//! were replayed.
 
 use crate::common;
 
-use common::{arg, objects, run, say};
+use common::{arg, objects, run, run_command};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use testkit::TempDir;
 
-fn generated(dir: &TempDir, name: &str, spec: &str) -> PathBuf {
+fn generate(dir: &TempDir, name: &str, spec: &str) -> PathBuf {
     let file = dir.join(name);
-    let made = run(&["gen", "-w", arg(&file), spec]);
-    assert_eq!(made.status, Some(0), "{made:?}");
+    let generated = run(&["gen", "-w", arg(&file), spec]);
+    assert_eq!(generated.status, Some(0), "{generated:?}");
     file
 }
 
-/// Three seconds of 300 flows, and as many of 200 that follow.
+/// Two captures of three seconds each: 300 flows, then 200 other flows.
 fn two_files(dir: &TempDir) -> [PathBuf; 2] {
-    let one = generated(dir, "one.pcap", "imix,flows=300,rate=1kpps,packets=3000");
-    let two = generated(dir, "two.pcap", "imix,flows=200,seed=9,rate=1kpps,packets=3000");
+    let one = generate(dir, "one.pcap", "imix,flows=300,rate=1kpps,packets=3000");
+    let two = generate(dir, "two.pcap", "imix,flows=200,seed=9,rate=1kpps,packets=3000");
     [one, two]
 }
 
-fn replayed(files: &[&Path], store: &Path) {
+fn replay(files: &[&Path], store: &Path) {
     let mut args = vec!["run", "--store", arg(store), "--name", "a", "-q", "-r"];
     args.extend(files.iter().map(|file| arg(file)));
-    let said = run(&args);
-    assert_eq!(said.status, Some(0), "{said:?}");
+    let output = run(&args);
+    assert_eq!(output.status, Some(0), "{output:?}");
 }
 
-/// What answers, without what only a store can tell, in an order that does not depend on the place.
-fn reported(args: &[&str]) -> Vec<String> {
-    let said = run(&[args, &["--json"]].concat());
-    assert_eq!(said.status, Some(0), "{args:?}: {said:?}");
-    let mut all: Vec<String> = objects(&said.out).into_iter().map(plain).map(|value| value.to_string()).collect();
+/// The objects of a query in sorted order, without the fields that only a store provides.
+fn sorted_objects(args: &[&str]) -> Vec<String> {
+    let output = run(&[args, &["--json"]].concat());
+    assert_eq!(output.status, Some(0), "{args:?}: {output:?}");
+    let mut all: Vec<String> =
+        objects(&output.out).into_iter().map(without_store_fields).map(|value| value.to_string()).collect();
     all.sort();
-    assert!(!all.is_empty(), "{said:?}");
+    assert!(!all.is_empty(), "{output:?}");
     all
 }
 
-fn plain(mut value: Value) -> Value {
+fn without_store_fields(mut value: Value) -> Value {
     let object = value.as_object_mut().expect("an object");
     for own in ["interface", "interface_id", "queue", "position", "position_span"] {
         object.remove(own);
@@ -48,92 +49,97 @@ fn plain(mut value: Value) -> Value {
     value
 }
 
-fn same(left: &[String], right: &[String], what: &str) {
+fn assert_equal(left: &[String], right: &[String], what: &str) {
     assert_eq!(left.len(), right.len(), "{what}");
     left.iter().zip(right).for_each(|(left, right)| assert_eq!(left, right, "{what}"));
 }
 
 #[test]
-fn flows_and_series_of_captures_are_those_of_a_store_with_the_same_packets() {
-    let test = "flows_and_series_of_captures_are_those_of_a_store_with_the_same_packets";
+fn captures_and_a_store_of_them_give_equal_flows_and_series() {
+    let test = "captures_and_a_store_of_them_give_equal_flows_and_series";
     let dir = TempDir::new("captures-like-a-store");
     let files = two_files(&dir);
     let store = dir.join("store");
-    replayed(&[&files[0], &files[1]], &store);
+    replay(&[&files[0], &files[1]], &store);
     let of_store = |what: &'static str| [what, "--store", arg(&store), "--from", "1970-01-02"];
     let of_files = |what: &'static str| [what, "-r", arg(&files[0]), arg(&files[1])];
     for what in ["flows", "series"] {
-        same(&reported(&of_files(what)), &reported(&of_store(what)), what);
+        assert_equal(&sorted_objects(&of_files(what)), &sorted_objects(&of_store(what)), what);
     }
     for more in [
         &["--top", "7", "--by", "packets"][..],
         &["--group", "src/24,proto", "--by", "flows"],
         &["--group", "host", "--top", "3"],
     ] {
-        let of = |args: &[&str]| reported(&[args, more].concat());
-        same(&of(&of_files("flows")), &of(&of_store("flows")), more[1]);
+        let of = |args: &[&str]| sorted_objects(&[args, more].concat());
+        assert_equal(&of(&of_files("flows")), &of(&of_store("flows")), more[1]);
     }
-    // Filters, and files that are packed or come by a pipe.
-    let one = reported(&["flows", "--store", arg(&store), "--from", "1970-01-02", "--limit", "1"]);
+    // Filters, compressed files, and a capture on standard input.
+    let one = sorted_objects(&["flows", "--store", arg(&store), "--from", "1970-01-02", "--limit", "1"]);
     let host = serde_json::from_str::<Value>(&one[0]).expect("an object")["src"].as_str().expect("a host").to_owned();
     let filter = format!("host {host}");
-    let asked = reported(&["flows", "--store", arg(&store), "--from", "1970-01-02", &filter]);
+    let expected = sorted_objects(&["flows", "--store", arg(&store), "--from", "1970-01-02", &filter]);
     let Some(_) = testkit::tool(test, "gzip") else { return };
-    let packed = Command::new("gzip").args(["-k", arg(&files[0]), arg(&files[1])]).status().expect("gzip");
-    assert!(packed.success());
+    let compressed = Command::new("gzip").args(["-k", arg(&files[0]), arg(&files[1])]).status().expect("gzip");
+    assert!(compressed.success());
     let gz = files.each_ref().map(|file| file.with_extension("pcap.gz"));
-    same(&reported(&["flows", "-r", arg(&gz[0]), arg(&gz[1]), &filter]), &asked, "packed, with a filter");
+    assert_equal(
+        &sorted_objects(&["flows", "-r", arg(&gz[0]), arg(&gz[1]), &filter]),
+        &expected,
+        "compressed, with a filter",
+    );
     let mut piped = common::netgrain(&["flows", "-r", "-", "--json"]);
-    let said = say(piped.stdin(std::fs::File::open(&files[0]).expect("a file")));
-    assert_eq!(said.status, Some(0), "{said:?}");
-    let mut one: Vec<String> = objects(&said.out).into_iter().map(plain).map(|value| value.to_string()).collect();
+    let output = run_command(piped.stdin(std::fs::File::open(&files[0]).expect("a file")));
+    assert_eq!(output.status, Some(0), "{output:?}");
+    let mut one: Vec<String> =
+        objects(&output.out).into_iter().map(without_store_fields).map(|value| value.to_string()).collect();
     one.sort();
-    same(&one, &reported(&["flows", "-r", arg(&files[0])]), "a pipe");
+    assert_equal(&one, &sorted_objects(&["flows", "-r", arg(&files[0])]), "a pipe");
 }
 
 #[test]
-fn the_series_of_a_filter_over_a_capture_is_that_of_the_store() {
+fn a_capture_and_its_store_give_equal_filtered_series() {
     let dir = TempDir::new("captures-series-of-a-filter");
-    let file = generated(&dir, "a.pcap", "imix,flows=50,rate=1kpps,packets=3000");
+    let file = generate(&dir, "a.pcap", "imix,flows=50,rate=1kpps,packets=3000");
     let store = dir.join("store");
-    replayed(&[&file], &store);
-    let first = reported(&["flows", "-r", arg(&file), "--limit", "1"]);
+    replay(&[&file], &store);
+    let first = sorted_objects(&["flows", "-r", arg(&file), "--limit", "1"]);
     let flow: Value = serde_json::from_str(&first[0]).expect("an object");
     let filter = format!("host {}", flow["src"].as_str().expect("a host"));
     let fields = ["--fields", "second,packets,bytes,size_to_123,peak_1ms_bytes"];
-    let of_file = reported(&[&["series", "-r", arg(&file), &filter][..], &fields].concat());
+    let of_file = sorted_objects(&[&["series", "-r", arg(&file), &filter][..], &fields].concat());
     let of_store =
-        reported(&[&["series", "--store", arg(&store), "--from", "1970-01-02", &filter][..], &fields].concat());
-    same(&of_file, &of_store, &filter);
+        sorted_objects(&[&["series", "--store", arg(&store), "--from", "1970-01-02", &filter][..], &fields].concat());
+    assert_equal(&of_file, &of_store, &filter);
     let packets = |lines: &[String]| -> u64 {
         let number = |line: &String| serde_json::from_str::<Value>(line).expect("an object")["packets"].as_u64();
         lines.iter().filter_map(number).sum()
     };
     assert!((1..3000).contains(&packets(&of_file)), "{of_file:?}");
-    // Rows that are made already know no packets.
+    // A file of rows contains no packets, so a packet filter cannot be applied to it.
     let rows = dir.join("rows.parquet");
     assert_eq!(run(&["series", "-r", arg(&file), "--parquet", arg(&rows)]).status, Some(0));
-    let refused = run(&["series", "-r", arg(&rows), &filter]);
-    assert!(refused.status == Some(2) && refused.err.contains("rows know no packets"), "{refused:?}");
+    let rejected = run(&["series", "-r", arg(&rows), &filter]);
+    assert!(rejected.status == Some(2) && rejected.err.contains("FILTER applies to packets"), "{rejected:?}");
 }
 
 #[test]
-fn what_cannot_be_read_of_a_capture_is_said_and_the_rest_is_told() {
+fn flows_reports_damage_in_a_capture_and_prints_the_other_packets() {
     let dir = TempDir::new("captures-cut");
-    let file = generated(&dir, "a.pcap", "60,flows=40,rate=1kpps,packets=1000");
+    let file = generate(&dir, "a.pcap", "60,flows=40,rate=1kpps,packets=1000");
     let whole = std::fs::read(&file).expect("the file");
     let cut = dir.join("cut.pcap");
     std::fs::write(&cut, &whole[..whole.len() - 10]).expect("a file");
-    let said = run(&["flows", "-r", arg(&cut), "--json"]);
-    assert_eq!(said.status, Some(1), "{said:?}");
-    let packets: u64 = objects(&said.out).iter().map(|flow| flow["packets"].as_u64().expect("a number")).sum();
-    assert!(said.err.contains("cut.pcap") && packets == 999, "{packets}: {}", said.err);
+    let output = run(&["flows", "-r", arg(&cut), "--json"]);
+    assert_eq!(output.status, Some(1), "{output:?}");
+    let packets: u64 = objects(&output.out).iter().map(|flow| flow["packets"].as_u64().expect("a number")).sum();
+    assert!(output.err.contains("cut.pcap") && packets == 999, "{packets}: {}", output.err);
     let text = dir.join("text");
     std::fs::write(&text, "neither this nor that, and long enough").expect("a file");
     for verb in ["flows", "series"] {
-        let said = run(&[verb, "-r", arg(&text)]);
-        assert!(said.status == Some(2) && said.err.contains("neither a capture"), "{said:?}");
-        let said = run(&[verb, "-r", arg(&dir.join("none"))]);
-        assert!(said.status == Some(2) && said.err.contains("none"), "{said:?}");
+        let output = run(&[verb, "-r", arg(&text)]);
+        assert!(output.status == Some(2) && output.err.contains("neither a capture"), "{output:?}");
+        let output = run(&[verb, "-r", arg(&dir.join("none"))]);
+        assert!(output.status == Some(2) && output.err.contains("none"), "{output:?}");
     }
 }

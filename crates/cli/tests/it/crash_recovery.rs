@@ -1,4 +1,5 @@
-//! SIGKILL at random moments while files are cut, sealed, published and removed; and questions asked meanwhile.
+//! SIGKILL at random moments while files are started, sealed, published and removed; and queries during rotation and
+//! retention.
 
 use crate::common;
 
@@ -14,38 +15,39 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use testkit::TempDir;
 
-/// Kills in one run of the test.
+/// The number of kills in one run of the test.
 const ROUNDS: u64 = 100;
 
-/// Where a frame of the generator has its number, 48 bits in network order (drawn in `gen`'s documentation).
+/// The sequence number in a frame of the generator: 48 bits in network byte order (see the documentation of `gen`).
 const SEQUENCE: std::ops::Range<usize> = 44..50;
 
-/// Small files from a small ring, a few of them in each second: what happens at their borders happens often.
+/// Records a few small files per second from a small ring, so that file boundaries are frequent.
 fn record(store: &Path, more: &[&str]) -> std::process::Command {
     let usual = ["record", "--sim", "400,truth,rate=40kpps", "--ring", "8MiB", "--depth", "4"];
     let segment: &[&str] = if more.contains(&"--segment") { &[] } else { &["--segment", "2MiB"] };
     netgrain(&[&usual[..], &["--store", arg(store)], segment, more].concat())
 }
 
-/// The next recorder finds the claim free, mends what the killed one left, and records beside it, with frames that tell
-/// nothing of themselves.
+/// Asserts that the next recorder obtains the claim, recovers the files of the killed recorder, and records beside
+/// them. Its frames have no sequence numbers.
 fn start_again(store: &Path, note: &str) {
     let again = run(&["record", "--sim", "60,packets=100", "--ring", "8MiB", "--store", arg(store)]);
     assert_eq!(again.status, Some(0), "{note}: {again:?}");
     assert!(again.out.contains("100"), "{note}: {again:?}");
-    let in_work: Vec<PathBuf> = walk(store).into_iter().filter(|path| arg(path).ends_with(".partial")).collect();
-    assert!(in_work.is_empty(), "{note}: {in_work:?}: {again:?}");
-    assert!(assert_whole(store, note) > 0, "{note}");
+    let partial: Vec<PathBuf> = walk(store).into_iter().filter(|path| arg(path).ends_with(".partial")).collect();
+    assert!(partial.is_empty(), "{note}: {partial:?}: {again:?}");
+    assert!(assert_files_are_complete(store, note) > 0, "{note}");
 }
 
-/// `verify` finds nothing wrong, and the ledgers say where every offered packet is. How many a kill has cost.
-fn assert_sound(store: &Path, note: &str) -> u64 {
+/// Asserts that `verify` finds no fault and that the ledgers account for every offered packet. Returns the number of
+/// packets lost by the kill.
+fn assert_store_is_consistent(store: &Path, note: &str) -> u64 {
     let mut verified = run(&["verify", "--json", arg(store)]);
-    let bare = |o: &serde_json::Value| o["finding"]["kind"] == "no_index";
-    if common::objects(&verified.out).iter().any(bare) {
-        // Retention takes the index first, and may have been killed in between.
-        let mended = run(&["repair", arg(store)]);
-        assert_eq!(mended.status, Some(0), "{note}: {mended:?}");
+    let has_no_index = |o: &serde_json::Value| o["finding"]["kind"] == "no_index";
+    if common::objects(&verified.out).iter().any(has_no_index) {
+        // Retention removes the index before the packet file and may have been killed between the two.
+        let repaired = run(&["repair", arg(store)]);
+        assert_eq!(repaired.status, Some(0), "{note}: {repaired:?}");
         verified = run(&["verify", "--json", arg(store)]);
     }
     assert_eq!(verified.status, Some(0), "{note}: {verified:?}");
@@ -61,9 +63,10 @@ fn published(store: &Path) -> Vec<PathBuf> {
     walk(store).into_iter().filter(is_packets).collect()
 }
 
-/// Every published file is whole: its index says so, it ends where the index says, its records are as many as the index
-/// counts, and all frames of all files are there unless an index counts them as lost, once, in order, with their own checksum right. How many files.
-fn assert_whole(store: &Path, note: &str) -> usize {
+/// Asserts that every published file is complete: its index is sealed, its length and its number of records are those
+/// of the index, and all frames of all files are present once, in order, with a valid checksum, except those that an
+/// index counts as lost. Returns the number of files.
+fn assert_files_are_complete(store: &Path, note: &str) -> usize {
     let files = published(store);
     let (mut without_index, mut lost) = (0, 0);
     for path in &files {
@@ -73,7 +76,7 @@ fn assert_whole(store: &Path, note: &str) -> usize {
         while reader.next().unwrap_or_else(|e| panic!("{note}: {shown}: {e}")).is_some() {
             records += 1;
         }
-        // Retention takes the index first, and may have been killed in between.
+        // Retention removes the index before the packet file and may have been killed between the two.
         let Ok(index) = File::open(path.with_extension("ngi")) else {
             without_index += 1;
             continue;
@@ -87,17 +90,17 @@ fn assert_whole(store: &Path, note: &str) -> usize {
     assert!(without_index <= 1, "{note}: {without_index} files without an index");
     if !files.is_empty() {
         let report = check(&files, Options::default()).unwrap_or_else(|e| panic!("{note}: {e}"));
-        // A busy machine may lose packets, which the index of their file counts.
-        let is_told = |defect| defect == Defect::Missing && (without_index > 0 || report.count(defect) <= lost);
-        let sound = Defect::ALL.iter().all(|defect| report.count(*defect) == 0 || is_told(*defect));
+        // A busy machine may lose packets; the index of their file counts them.
+        let is_accounted = |defect| defect == Defect::Missing && (without_index > 0 || report.count(defect) <= lost);
+        let sound = Defect::ALL.iter().all(|defect| report.count(*defect) == 0 || is_accounted(*defect));
         assert!(sound, "{note}: {lost} lost: {report}");
     }
     files.len()
 }
 
 #[test]
-fn a_hundred_kills_leave_every_published_file_whole_and_the_store_free_for_the_next() {
-    let test = "a_hundred_kills_leave_every_published_file_whole_and_the_store_free_for_the_next";
+fn after_each_of_100_kills_files_are_complete_and_recording_restarts() {
+    let test = "after_each_of_100_kills_files_are_complete_and_recording_restarts";
     let mut prng = Prng::new(testkit::seed(test));
     let (mut files, mut orphans, mut crashed) = (0, 0, 0);
     for round in 0..ROUNDS {
@@ -107,92 +110,98 @@ fn a_hundred_kills_leave_every_published_file_whole_and_the_store_free_for_the_n
         let bounded = round % 2 == 1;
         let more: &[&str] = if bounded { &["--max-size", "8MiB", "--quiet"] } else { &["--quiet"] };
         let (mut running, _err) = Running::start(&mut record(&store, more));
-        // The moment is random from the first packets on, and in most rounds from the first published files on.
-        let (wanted, pause) = (prng.below(3), prng.below(if bounded { 500 } else { 130 }));
-        until("files are published", || published(&store).len() as u64 >= wanted);
+        // The kill comes at a random time after the first packets, in most rounds after the first published files.
+        let (published_min, pause) = (prng.below(3), prng.below(if bounded { 500 } else { 130 }));
+        until("files are published", || published(&store).len() as u64 >= published_min);
         std::thread::sleep(Duration::from_millis(pause));
         running.0.kill().expect("SIGKILL");
-        running.0.wait().expect("its end");
+        running.0.wait().expect("the process ends");
         let note = format!("round {round}");
-        files += assert_whole(&store, &note);
+        files += assert_files_are_complete(&store, &note);
         orphans += walk(&store).iter().filter(|path| arg(path).ends_with(".partial")).count();
         start_again(&store, &note);
-        crashed += assert_sound(&store, &note);
+        crashed += assert_store_is_consistent(&store, &note);
     }
-    // Otherwise nothing was tried.
-    assert!(files > ROUNDS as usize / 2 && orphans > ROUNDS as usize / 2, "{files} files published, {orphans} in work");
-    assert!(crashed > 0, "no kill cost a packet that was seen");
+    // Otherwise the kills came too early to test recovery.
+    assert!(
+        files > ROUNDS as usize / 2 && orphans > ROUNDS as usize / 2,
+        "{files} files published, {orphans} partial files"
+    );
+    assert!(crashed > 0, "no kill lost a packet that the ledger counts");
 }
 
 #[test]
-fn what_was_said_to_be_stored_two_seconds_before_a_kill_is_there_after_the_next_start() {
-    let test = "what_was_said_to_be_stored_two_seconds_before_a_kill_is_there_after_the_next_start";
+fn packets_reported_stored_2_s_before_a_kill_are_recovered() {
+    let test = "packets_reported_stored_2_s_before_a_kill_are_recovered";
     let mut prng = Prng::new(testkit::seed(test));
     for round in 0..4 {
-        let dir = TempDir::new("said");
+        let dir = TempDir::new("reported");
         let store = dir.join("store");
-        // In every other round nothing is published before the kill: all there is has to be recovered.
+        // In every other round no file is published before the kill, so all packets have to be recovered.
         let segment = if round % 2 == 0 { "2MiB" } else { "256MiB" };
         let (mut running, _err) = Running::start(&mut record(&store, &["--json", "--segment", segment]));
-        let mut lines = BufReader::new(running.0.stdout.take().expect("caught")).lines();
-        // One report a second. The recorder writes out what it has once a second as well, so that two reports later
-        // what the first one said has had its second, and one more to get to the disk.
+        let mut lines = BufReader::new(running.0.stdout.take().expect("a pipe")).lines();
+        // The recorder prints a report and flushes its buffers once per second. So two reports later the packets of the
+        // first report have been flushed, with one more second to reach the disk.
         let mut stored = || {
             let line = lines.next().expect("a report").expect("text");
             common::objects(&line)[0]["live"]["stored"].as_u64().expect("a count")
         };
         let (first, begun) = (stored(), Instant::now());
         let stored = [first, stored(), stored()];
-        // On a busy machine a late report comes close to the next.
+        // On a busy machine a late report may be followed by the next at once.
         std::thread::sleep(Duration::from_secs(2).saturating_sub(begun.elapsed()));
         std::thread::sleep(Duration::from_millis(prng.below(500)));
         running.0.kill().expect("SIGKILL");
-        running.0.wait().expect("its end");
+        running.0.wait().expect("the process ends");
         let note = format!("round {round}");
         start_again(&store, &note);
         let report = check(&published(&store), Options::default()).unwrap_or_else(|e| panic!("{note}: {e}"));
         let (first, last) = report.sequences.unwrap_or_else(|| panic!("{note}: {report}"));
-        assert!(stored[0] > 0 && first == 0 && last + 1 >= stored[0], "{note}: {first} to {last}, said {stored:?}");
+        assert!(
+            stored[0] > 0 && first == 0 && last + 1 >= stored[0],
+            "{note}: sequence numbers {first} to {last}, reported as stored: {stored:?}"
+        );
     }
 }
 
 #[test]
-fn questions_during_rotation_and_retention_get_every_packet_that_is_left_once() {
+fn queries_during_rotation_and_retention_return_each_stored_packet_once() {
     let dir = TempDir::new("asked");
     let store = dir.join("store");
     let (running, err) = Running::start(&mut record(&store, &["--max-size", "12MiB", "--json"]));
     until("a file is published", || !published(&store).is_empty());
-    let (mut answers, mut firsts, mut gaps) = (0, BTreeSet::new(), BTreeMap::new());
-    until("answers begin at several packets", || {
-        // What is in the ring only is another's test.
-        let question = Query { live: false, ..Query::default() };
-        let mut answer = query::run(&QuerySource::Store(store.clone()), question).unwrap_or_else(|e| panic!("{e}"));
+    let (mut queries, mut firsts, mut gaps) = (0, BTreeSet::new(), BTreeMap::new());
+    until("results begin at several packets", || {
+        // Packets that are only in the ring are the subject of other tests.
+        let query = Query { live: false, ..Query::default() };
+        let mut results = query::run(&QuerySource::Store(store.clone()), query).unwrap_or_else(|e| panic!("{e}"));
         let mut last: Option<u64> = None;
-        while let Some(found) = answer.next().unwrap_or_else(|e| panic!("answer {answers}: {e}")) {
+        while let Some(found) = results.next().unwrap_or_else(|e| panic!("query {queries}: {e}")) {
             let number = found.data[SEQUENCE].iter().fold(0, |n, byte| n << 8 | u64::from(*byte));
             match last {
                 None => drop(firsts.insert(number)),
                 Some(last) if number > last + 1 => drop(gaps.insert(last, number - last - 1)),
-                Some(last) => assert_eq!(number, last + 1, "answer {answers}"),
+                Some(last) => assert_eq!(number, last + 1, "query {queries}"),
             }
             last = Some(number);
         }
-        // The file in work may end within a record; of what is published nothing is amiss.
-        let amiss = |remark: &String| !remark.contains(".partial: ");
-        let remarks: Vec<String> = answer.warnings().into_iter().filter(amiss).collect();
-        assert!(remarks.is_empty(), "answer {answers}: {remarks:?}");
-        answers += 1;
-        // While one question follows the other at once, the hour is held and nothing of it goes.
-        drop(answer);
+        // The growing file may end within a record; published files cause no warning.
+        let is_of_published = |warning: &String| !warning.contains(".partial: ");
+        let warnings: Vec<String> = results.warnings().into_iter().filter(is_of_published).collect();
+        assert!(warnings.is_empty(), "query {queries}: {warnings:?}");
+        queries += 1;
+        // Without a pause between the queries the hour directory is always held, and retention removes nothing from it.
+        drop(results);
         std::thread::sleep(Duration::from_millis(60));
-        firsts.len() > 2 && answers > 20
+        firsts.len() > 2 && queries > 20
     });
     signal(&running.0, "INT");
-    let said = running.end(err);
-    let lost = common::lost_in_report(&said);
-    let last = common::objects(&said.out).pop().expect("a report");
+    let output = running.end(err);
+    let lost = common::lost_in_report(&output);
+    let last = common::objects(&output.out).pop().expect("a report");
     let removed = last["retention"]["removed"]["files"].as_u64().expect("a count");
-    assert!(removed > 0 && firsts.len() > 1, "{removed} files removed, answers begin at {firsts:?}");
+    assert!(removed > 0 && firsts.len() > 1, "{removed} files removed, results begin at {firsts:?}");
     let missed: u64 = gaps.values().sum();
-    assert!(missed <= lost, "{missed} packets are in no answer, {lost} were lost: {gaps:?}");
+    assert!(missed <= lost, "{missed} packets are missing from results, {lost} were lost: {gaps:?}");
 }

@@ -1,4 +1,4 @@
-//! `netgrain doctor` as people and scripts meet it.
+//! `netgrain doctor` on the command line: text and JSON output, repair and undo.
 
 use crate::common;
 
@@ -9,35 +9,35 @@ use sys::netlink::Address;
 use testkit::{Sandbox, TempDir};
 
 #[test]
-fn what_cannot_be_looked_at_is_said_in_one_line() {
+fn invalid_doctor_arguments_print_a_one_line_error() {
     for (args, names) in [
         (&["doctor", "-i", "no-such-port"][..], "no-such-port"),
         (&["doctor", "--only", "everything"], "merging"),
         (&["doctor", "--fix", "--undo"], "--undo"),
         (&["doctor", "--ring", "much"], "much"),
     ] {
-        let said = run(args);
-        assert_eq!((said.status, said.out.as_str()), (Some(2), ""), "{said:?}");
-        assert!(said.err.lines().count() == 1 && said.err.contains(names), "{said:?}");
+        let output = run(args);
+        assert_eq!((output.status, output.out.as_str()), (Some(2), ""), "{output:?}");
+        assert!(output.err.lines().count() == 1 && output.err.contains(names), "{output:?}");
     }
     let dir = TempDir::new("doctor-foreign");
     let state = dir.join("state");
     std::fs::write(&state, "not a journal").expect("a file");
-    let said = run(&["doctor", "--undo", "--state", arg(&state)]);
-    assert!(said.status == Some(2) && said.err.contains(arg(&state)), "{said:?}");
+    let output = run(&["doctor", "--undo", "--state", arg(&state)]);
+    assert!(output.status == Some(2) && output.err.contains(arg(&state)), "{output:?}");
     let nothing = run(&["doctor", "--undo", "--state", arg(&dir.join("none"))]);
-    assert!(nothing.status == Some(0) && nothing.err.contains("nothing to put back"), "{nothing:?}");
+    assert!(nothing.status == Some(0) && nothing.err.contains("nothing to undo"), "{nothing:?}");
 }
 
 #[test]
-fn looking_changes_nothing_and_every_object_has_the_documented_fields() {
-    let test = "looking_changes_nothing_and_every_object_has_the_documented_fields";
+fn inspection_changes_nothing_and_findings_have_all_documented_fields() {
+    let test = "inspection_changes_nothing_and_findings_have_all_documented_fields";
     let Some(sandbox) = Sandbox::new(test) else { return };
     let (_a, b) = sandbox.veth("va", "vb");
     let dir = TempDir::new("doctor-json");
     let before = ethtool::features(&b.name).expect("features");
-    let said = run(&["doctor", "-i", "vb", "--store", arg(dir.path()), "--json"]);
-    let all = objects(&said.out);
+    let output = run(&["doctor", "-i", "vb", "--store", arg(dir.path()), "--json"]);
+    let all = objects(&output.out);
     let (summary, findings) = all.split_last().expect("objects");
     for finding in findings {
         for field in ["check", "about", "name", "state", "found", "costs", "reason", "mend", "fix"] {
@@ -48,29 +48,29 @@ fn looking_changes_nothing_and_every_object_has_the_documented_fields() {
     for state in ["good", "unknown", "warning", "bad"] {
         assert_eq!(summary["summary"][state].as_u64(), Some(count(state)), "{summary}");
     }
-    assert_eq!(said.status, Some(i32::from(count("bad") > 0)));
+    assert_eq!(output.status, Some(i32::from(count("bad") > 0)));
     assert_eq!(ethtool::features(&b.name).expect("features"), before);
-    assert!(common::walk(dir.path()).is_empty(), "the probe is still there");
-    // What is in the table is what was looked at, but for the trial.
+    assert!(common::walk(dir.path()).is_empty(), "the probe file was not removed");
+    // Every check of the table was made, except `trial`.
     let names: std::collections::BTreeSet<&str> = findings.iter().filter_map(|f| f["check"].as_str()).collect();
     let missing: Vec<&str> = doctor::Check::ALL.iter().map(|c| c.name).filter(|n| !names.contains(n)).collect();
     assert_eq!(missing, ["trial"]);
 }
 
 #[test]
-fn mending_without_a_port_says_that_ports_are_left_alone() {
-    let test = "mending_without_a_port_says_that_ports_are_left_alone";
+fn fix_without_an_interface_reports_that_interfaces_are_not_changed() {
+    let test = "fix_without_an_interface_reports_that_interfaces_are_not_changed";
     let Some(_sandbox) = Sandbox::new(test) else { return };
     let dir = TempDir::new("doctor-every");
     let state = dir.join("undo.json");
-    let said = run(&["doctor", "--only", "merging,rx-ring", "--fix", "--yes", "--state", arg(&state)]);
-    assert!(said.status == Some(0) && said.err.contains("-i IFACE"), "{said:?}");
-    assert!(said.err.contains("nothing that --fix can mend") && !state.exists(), "{said:?}");
+    let output = run(&["doctor", "--only", "merging,rx-ring", "--fix", "--yes", "--state", arg(&state)]);
+    assert!(output.status == Some(0) && output.err.contains("-i IFACE"), "{output:?}");
+    assert!(output.err.contains("nothing that --fix can change") && !state.exists(), "{output:?}");
 }
 
 #[test]
-fn a_port_is_mended_only_on_request_and_put_back() {
-    let test = "a_port_is_mended_only_on_request_and_put_back";
+fn an_interface_is_fixed_only_with_yes_and_undo_restores_it() {
+    let test = "an_interface_is_fixed_only_with_yes_and_undo_restores_it";
     let Some(sandbox) = Sandbox::new(test) else { return };
     let (_a, b) = sandbox.veth("va", "vb");
     ethtool::set_feature(&b.name, "rx-gro", true).expect("veth can merge");
@@ -82,15 +82,15 @@ fn a_port_is_mended_only_on_request_and_put_back() {
     let doctor =
         |more: &[&str]| run(&[&["doctor", "-i", "vb", "--only", "merging", "--state", arg(&state)], more].concat());
 
-    let seen = doctor(&[]);
-    assert_eq!(seen.status, Some(1), "{seen:?}");
-    assert!(seen.out.contains("ethtool -K vb gro off   (--fix does it)"), "{seen:?}");
-    let asked = doctor(&["--fix"]);
-    assert!(asked.status == Some(2) && asked.err.contains("--yes") && merges(), "{asked:?}");
+    let inspected = doctor(&[]);
+    assert_eq!(inspected.status, Some(1), "{inspected:?}");
+    assert!(inspected.out.contains("ethtool -K vb gro off   (--fix does it)"), "{inspected:?}");
+    let unconfirmed = doctor(&["--fix"]);
+    assert!(unconfirmed.status == Some(2) && unconfirmed.err.contains("--yes") && merges(), "{unconfirmed:?}");
     assert!(!state.exists());
-    let mended = doctor(&["--fix", "--yes", "--json"]);
-    assert_eq!(mended.status, Some(0), "{mended:?}");
-    let made = &objects(&mended.out).pop().expect("a step")["made"];
+    let fixed = doctor(&["--fix", "--yes", "--json"]);
+    assert_eq!(fixed.status, Some(0), "{fixed:?}");
+    let made = &objects(&fixed.out).pop().expect("a step")["made"];
     assert_eq!((&made["was"], &made["value"], &made["error"]), (&"on".into(), &"off".into(), &serde_json::Value::Null));
     assert!(!merges() && state.exists());
     assert_eq!(doctor(&[]).status, Some(0));
@@ -101,8 +101,8 @@ fn a_port_is_mended_only_on_request_and_put_back() {
 }
 
 #[test]
-fn what_was_changed_in_a_namespace_is_put_back_there_and_nowhere_else() {
-    let test = "what_was_changed_in_a_namespace_is_put_back_there_and_nowhere_else";
+fn undo_restores_an_interface_only_in_its_own_network_namespace() {
+    let test = "undo_restores_an_interface_only_in_its_own_network_namespace";
     let Some(sandbox) = Sandbox::new(test) else { return };
     let (_a, b) = sandbox.veth("va", "vb");
     ethtool::set_feature(&b.name, "rx-gro", true).expect("veth can merge");
@@ -111,29 +111,28 @@ fn what_was_changed_in_a_namespace_is_put_back_there_and_nowhere_else() {
     let dir = TempDir::new("doctor-namespace");
     let state = dir.join("undo.json");
     let merges = || ethtool::features("vb").expect("features").iter().any(|f| f.name == "rx-gro" && f.on);
-    let mended = run(&["doctor", "-i", "vb", "--only", "merging", "--fix", "--yes", "--state", arg(&state)]);
-    assert_eq!(mended.status, Some(0), "{mended:?}");
-    // Somebody who is in it all the time: of a thread nobody could enter the namespace.
+    let fixed = run(&["doctor", "-i", "vb", "--only", "merging", "--fix", "--yes", "--state", arg(&state)]);
+    assert_eq!(fixed.status, Some(0), "{fixed:?}");
+    // A process that stays in the namespace: `nsenter --target` needs one, and a thread is not enough.
     let mut sleeper = std::process::Command::new("sleep");
-    let _sleeper = common::Running(sleeper.arg("600").spawn().expect("it starts"));
+    let _sleeper = common::Running(sleeper.arg("600").spawn().expect("the process starts"));
     let undo = || run(&["doctor", "--undo", "--state", arg(&state)]);
-    // A port of the same name in another namespace is another port.
-    let elsewhere = std::thread::scope(|scope| {
-        let other = scope.spawn(|| {
-            let there = Sandbox::new(test).expect("another one");
-            let (_a, b) = there.veth("va", "vb");
+    // An interface of the same name in another namespace is another interface.
+    let (rejected, touched) = std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            let other = Sandbox::new(test).expect("a second namespace");
+            let (_a, b) = other.veth("va", "vb");
             ethtool::set_feature(&b.name, "rx-gro", false).expect("veth can merge");
-            let said = undo();
-            (said, ethtool::features("vb").expect("features").iter().any(|f| f.name == "rx-gro" && f.on))
+            let output = undo();
+            (output, ethtool::features("vb").expect("features").iter().any(|f| f.name == "rx-gro" && f.on))
         });
-        other.join().expect("it ends")
+        thread.join().expect("the thread ends")
     });
-    let (refused, touched) = elsewhere;
-    assert_eq!((refused.status, touched), (Some(1), false), "{refused:?}");
+    assert_eq!((rejected.status, touched), (Some(1), false), "{rejected:?}");
     for word in ["network namespace", "net:[", "nsenter --target ", "--net netgrain doctor --undo"] {
-        assert!(refused.err.contains(word), "{word}: {}", refused.err);
+        assert!(rejected.err.contains(word), "{word}: {}", rejected.err);
     }
-    assert!(!merges() && state.exists(), "it is still to be put back");
+    assert!(!merges() && state.exists(), "the undo file must remain");
     let undone = undo();
     assert_eq!(undone.status, Some(0), "{undone:?}");
     assert!(merges() && !state.exists());

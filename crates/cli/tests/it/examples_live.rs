@@ -1,4 +1,4 @@
-//! The page on splitting a port, and the head of every example: their commands, run as they stand there.
+//! Runs the commands of the page on splitting an interface, and the commands in the header of every example.
 
 use crate::workspace;
 
@@ -7,19 +7,19 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use testkit::{RawReader, RawSender};
 use wire::build::Frame;
-use workspace::{Ground, frames};
+use workspace::{Testbed, frames};
 
 fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }
 
-/// The first three lines of a page's section that are commands.
+/// The first three `netgrain` commands among the lines.
 fn three_commands<'a>(lines: impl Iterator<Item = &'a str>) -> [String; 3] {
     let commands: Vec<String> = lines.filter(|l| l.contains("netgrain ")).map(str::to_owned).take(3).collect();
     commands.try_into().unwrap_or_else(|found| panic!("not three commands: {found:?}"))
 }
 
-/// Packets of a hundred connections, both directions, numbered; all are of port 443 but each tenth connection.
+/// Numbered packets of 100 connections in both directions. Every tenth connection has server port 80, the others 443.
 fn conversations(rounds: u32) -> Vec<Vec<u8>> {
     let mut out = Vec::new();
     for n in 0..rounds * 100 {
@@ -44,89 +44,89 @@ fn number(frame: &[u8], at: usize) -> u32 {
 }
 
 #[test]
-fn the_page_splits_a_port_over_four_processes_in_three_commands() {
-    let test = "the_page_splits_a_port_over_four_processes_in_three_commands";
+fn the_commands_of_the_page_split_an_interface_over_four_processes() {
+    let test = "the_commands_of_the_page_split_an_interface_over_four_processes";
     let page = std::fs::read_to_string(repository("docs/how-to/split-a-port-over-workers.md")).expect("the page");
     let section = page.split("\n## ").find(|s| s.starts_with("Three commands")).expect("the section");
     let [engine, create, join] = three_commands(section.lines());
-    let Some(ground) = Ground::new(test) else { return };
-    let engine = ground.engine(engine.trim_end_matches(" &"));
-    ground.yes(&create);
-    let mut workers = ground.spawn(&format!("{join}\nwait"));
-    ground.wait_for_members("web", 4);
+    let Some(testbed) = Testbed::new(test) else { return };
+    let engine = testbed.engine(engine.trim_end_matches(" &"));
+    testbed.run_ok(&create);
+    let mut workers = testbed.spawn(&format!("{join}\nwait"));
+    testbed.wait_for_members("web", 4);
     let sent = conversations(20);
-    RawSender::new(&ground.feed).send(&sent);
-    ground.wait_for_packets("web", 2000);
-    let books = ground.books("web");
-    assert_eq!((&books["passed"], &books["dropped"], &books["no_member"]), (&1800.into(), &200.into(), &0.into()));
-    ground.yes("netgrain group delete -i eth1 web");
-    assert!(workers.0.wait().expect("they end").success());
+    RawSender::new(&testbed.feed).send(&sent);
+    testbed.wait_for_packets("web", 2000);
+    let stats = testbed.stats("web");
+    assert_eq!((&stats["passed"], &stats["dropped"], &stats["no_member"]), (&1800.into(), &200.into(), &0.into()));
+    testbed.run_ok("netgrain group delete -i eth1 web");
+    assert!(workers.0.wait().expect("the process ends").success());
     engine.end();
     let mut owner: BTreeMap<u32, usize> = BTreeMap::new();
     let mut seen = BTreeSet::new();
     for worker in 1..=4 {
-        let part = frames(&ground.dir.join(format!("worker{worker}.pcap")));
+        let part = frames(&testbed.dir.join(format!("worker{worker}.pcap")));
         // The key of the hash is drawn for each engine, so shares differ; 90 flows leave a worker without any in 1 of
         // 10¹⁰ runs.
         assert!(!part.is_empty(), "worker {worker} has no packet of 1800");
         for frame in part {
             let flow = number(&frame, 72);
-            assert_eq!(*owner.entry(flow).or_insert(worker), worker, "flow {flow}, both directions of it, is with one");
-            assert!(sent.contains(&frame) && seen.insert(number(&frame, 76)), "as it was sent, and once");
+            assert_eq!(*owner.entry(flow).or_insert(worker), worker, "both directions of flow {flow} go to one worker");
+            assert!(sent.contains(&frame) && seen.insert(number(&frame, 76)), "each packet unchanged and once");
         }
     }
-    assert_eq!((owner.len(), seen.len()), (90, 1800), "every packet of port 443 is with somebody");
+    assert_eq!((owner.len(), seen.len()), (90, 1800), "a worker has every packet of port 443");
 }
 
 #[test]
-fn the_three_commands_of_every_example_do_what_it_says() {
-    let test = "the_three_commands_of_every_example_do_what_it_says";
+fn the_three_commands_of_every_example_have_the_described_result() {
+    let test = "the_three_commands_of_every_example_have_the_described_result";
     let mut files: Vec<_> = std::fs::read_dir(repository("examples/groups"))
         .expect("the examples")
         .map(|e| e.expect("an entry").file_name().into_string().expect("characters"))
         .collect();
     files.sort();
     assert!(files.len() >= 11, "{files:?}");
-    let Some(ground) = Ground::new(test) else { return };
+    let Some(testbed) = Testbed::new(test) else { return };
     let sent = conversations(10);
     let mut engine = None;
     for file in files {
         let text = std::fs::read_to_string(repository("examples/groups").join(&file)).expect("an example");
         let [record, create, join] = three_commands(text.lines().filter_map(|l| l.strip_prefix("--   ")));
-        // Most begin alike: one engine serves them, with a group at a time.
+        // Most examples begin with the same command: one engine serves them, with one group at a time.
         if engine.as_ref().is_some_and(|(line, _)| *line != record) {
-            let (_, before): (String, workspace::Engine) = engine.take().expect("one runs");
+            let (_, before): (String, workspace::Engine) = engine.take().expect("a running engine");
             before.end();
         }
-        engine.get_or_insert_with(|| (record.clone(), ground.engine(&record)));
+        engine.get_or_insert_with(|| (record.clone(), testbed.engine(&record)));
         assert!(create.contains(&format!("examples/groups/{file}")), "{file}: {create}");
-        ground.yes(&create);
-        let group = create.split_whitespace().nth(5).expect("its name").to_owned();
-        ground.remove_captures();
-        let mut member = ground.spawn(&format!("exec {join}"));
-        ground.wait_for_members(&group, 1);
-        let mut far = RawReader::new(&ground.sink);
-        RawSender::new(&ground.feed).send(&sent);
-        ground.wait_for_packets(&group, 1000);
-        let books = ground.books(&group);
-        let field = |name: &str| books[name].as_u64().unwrap_or_else(|| panic!("no {name}: {books}"));
-        // Of TCP with ACK between hosts that no example knows: passed, dropped, for a class without members; out of
-        // eth2.
+        testbed.run_ok(&create);
+        let group = create.split_whitespace().nth(5).expect("a name").to_owned();
+        testbed.remove_captures();
+        let mut member = testbed.spawn(&format!("exec {join}"));
+        testbed.wait_for_members(&group, 1);
+        let mut far = RawReader::new(&testbed.sink);
+        RawSender::new(&testbed.feed).send(&sent);
+        testbed.wait_for_packets(&group, 1000);
+        let stats = testbed.stats(&group);
+        let field = |name: &str| stats[name].as_u64().unwrap_or_else(|| panic!("no {name}: {stats}"));
+        // The counts for TCP segments with ACK between hosts that no example names: passed, dropped, addressed to a
+        // class without members, forwarded from eth2.
         let expected = match &*file {
             "port-mirror.ng" => [1000, 0, 0, 1000],
             "stateless-firewall.ng" => [0, 1000, 0, 1000],
             "gtp.ng" | "port-knocking.ng" | "subnet-affinity.ng" | "voip.ng" => [0, 1000, 0, 0],
-            // The one example whose head joins with a class: the others' share has nobody.
+            // The only example whose member joins one class; the other classes have no member.
             "twin.ng" => [0, 0, 1000, 0],
             _ => [1000, 0, 0, 0],
         };
         assert_eq!([field("passed"), field("dropped"), field("no_member"), field("forwarded")], expected, "{file}");
         if expected[3] > 0 {
-            let heard = far.at_least(sent.len(), Duration::from_millis(300), |frame| frame.len() == 80);
-            assert!(heard == sent, "{file}: {} of {} came out of eth2 as they were", heard.len(), sent.len());
+            let received = far.at_least(sent.len(), Duration::from_millis(300), |frame| frame.len() == 80);
+            assert!(received == sent, "{file}: {} of {} frames left eth2 unchanged", received.len(), sent.len());
         }
-        ground.yes(&format!("netgrain group delete -i eth1 {group}"));
-        assert!(member.0.wait().expect("it ends").success(), "{file}: its member missed nothing");
+        testbed.run_ok(&format!("netgrain group delete -i eth1 {group}"));
+        assert!(member.0.wait().expect("the process ends").success(), "{file}: the member missed packets");
     }
     engine.expect("there were examples").1.end();
 }

@@ -1,6 +1,5 @@
-//! The long-lived verbs under their filter of system calls: each does its work while every thread has the filter. The
-//! debug binary aborts at a call that is in no list (`sys::seccomp`), so a successful end also proves that no call was
-//! refused.
+//! The long-running verbs do their work while every thread has its filter of system calls. The debug binary aborts at a
+//! call that is in no list (`sys::seccomp`), so a successful end also proves that the filter rejected no call.
 
 use crate::common;
 
@@ -18,7 +17,7 @@ use testkit::TempDir;
 fn counts(messages: impl Read) -> (u64, u64) {
     let mut reader = Reader::new(messages, export::element::PEN);
     let (mut flows, mut rows) = (0, 0);
-    // A stream that was closed in the middle ends with an error.
+    // A stream that was closed within a message ends with an error.
     while let Ok(Some(item)) = reader.next_item() {
         match item {
             Item::Flow(_) => flows += 1,
@@ -38,7 +37,7 @@ fn read_until(err: &mut impl BufRead, part: &str) -> String {
     line
 }
 
-/// A simulated `run` whose export targets come with a later SIGHUP.
+/// A simulated `run` that receives its export targets by a later SIGHUP.
 struct Exporting {
     running: Running,
     err: BufReader<ChildStderr>,
@@ -46,7 +45,7 @@ struct Exporting {
 }
 
 impl Exporting {
-    /// Starts it and waits for its filter, so that it opens every connection under the filter.
+    /// Starts the command and waits for its filter, so that it opens every connection under the filter.
     fn start(dir: &TempDir, more: &[&str]) -> Self {
         let (config, store) = (dir.join("netgrain.toml"), dir.join("store"));
         std::fs::write(&config, text(&[])).expect("a file");
@@ -62,7 +61,7 @@ impl Exporting {
         read_until(&mut self.err, "changed export.targets");
     }
 
-    fn end(self) -> common::Said {
+    fn end(self) -> common::Output {
         until_filtered(&self.running.0);
         signal(&self.running.0, "INT");
         self.running.end(self.err)
@@ -76,26 +75,26 @@ fn text(targets: &[&str]) -> String {
 }
 
 #[test]
-fn a_run_exports_over_udp_to_a_name_that_it_resolves_under_its_filter() {
+fn run_resolves_and_exports_to_a_udp_collector_under_its_filter() {
     let dir = TempDir::new("filtered-udp");
     let collector = UdpSocket::bind("localhost:0").expect("a port");
-    collector.set_read_timeout(Some(common::PATIENCE)).expect("a timeout");
+    collector.set_read_timeout(Some(common::WAIT_MAX)).expect("a timeout");
     let port = collector.local_addr().expect("an address").port();
     let mut exporting = Exporting::start(&dir, &[]);
     exporting.export_to(&[&format!("udp:localhost:{port},kinds=both")]);
     let (mut messages, mut buffer) = (Vec::new(), vec![0; 1 << 16]);
-    until("flow records and rows have come", || {
+    until("flow records and rows have arrived", || {
         let len = collector.recv(&mut buffer).expect("a datagram");
         messages.extend_from_slice(&buffer[..len]);
         let (flows, rows) = counts(Cursor::new(&messages));
         flows > 0 && rows > 0
     });
-    let said = exporting.end();
-    assert_eq!(said.status, Some(0), "{said:?}");
+    let output = exporting.end();
+    assert_eq!(output.status, Some(0), "{output:?}");
 }
 
 #[test]
-fn a_run_exports_over_tcp_again_to_a_collector_that_closed_the_connection_and_comes_back() {
+fn run_reconnects_to_a_tcp_collector_under_its_filter() {
     let dir = TempDir::new("filtered-tcp");
     let first = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = first.local_addr().expect("an address");
@@ -111,8 +110,8 @@ fn a_run_exports_over_tcp_again_to_a_collector_that_closed_the_connection_and_co
         second = TcpListener::bind(address).ok();
         second.is_some()
     });
-    let (stream, _) = second.expect("a listener").accept().expect("the exporter comes again");
-    let (progress, came) = mpsc::channel();
+    let (stream, _) = second.expect("a listener").accept().expect("the exporter reconnects");
+    let (progress, received) = mpsc::channel();
     let collector = std::thread::spawn(move || {
         let mut reader = Reader::new(stream, export::element::PEN);
         let (mut flows, mut rows) = (0u64, 0u64);
@@ -125,17 +124,17 @@ fn a_run_exports_over_tcp_again_to_a_collector_that_closed_the_connection_and_co
             let _ = progress.send((flows, rows));
         }
     });
-    until("flow records and rows have come over the second connection", || {
-        came.recv_timeout(common::PATIENCE).is_ok_and(|(flows, rows)| flows > 0 && rows > 0)
+    until("flow records and rows have arrived over the second connection", || {
+        received.recv_timeout(common::WAIT_MAX).is_ok_and(|(flows, rows)| flows > 0 && rows > 0)
     });
-    let said = exporting.end();
+    let output = exporting.end();
     // Records that were sent into the first connection may be lost, which is status 1.
-    assert!(matches!(said.status, Some(0 | 1)), "{said:?}");
+    assert!(matches!(output.status, Some(0 | 1)), "{output:?}");
     collector.join().expect("a collector");
 }
 
 #[test]
-fn a_run_answers_scrapes_and_seals_packets_flows_and_series_under_its_filter() {
+fn run_serves_metrics_and_seals_all_data_types_under_its_filter() {
     let dir = TempDir::new("filtered-metrics");
     let store = dir.join("store");
     let sets = ["capture.ring=8MiB", "flow.idle_timeout=1s", "flow.active_timeout=1s", "listen.socket=none"];
@@ -155,10 +154,10 @@ fn a_run_answers_scrapes_and_seals_packets_flows_and_series_under_its_filter() {
         files.and_then(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).is_some_and(|files| files >= 2.0)
     });
     signal(&running.0, "INT");
-    let said = running.end(err);
-    assert_eq!(said.status, Some(0), "{said:?}");
+    let output = running.end(err);
+    assert_eq!(output.status, Some(0), "{output:?}");
     for ending in [".pcap", ".flows.parquet", ".series.parquet"] {
-        assert!(walk(&store).iter().any(|path| path.to_string_lossy().ends_with(ending)), "{ending}: {said:?}");
+        assert!(walk(&store).iter().any(|path| path.to_string_lossy().ends_with(ending)), "{ending}: {output:?}");
     }
 }
 
@@ -166,7 +165,7 @@ fn a_run_answers_scrapes_and_seals_packets_flows_and_series_under_its_filter() {
 fn other_volume(test: &str) -> Option<PathBuf> {
     use std::os::unix::fs::MetadataExt;
     let memory = Path::new("/dev/shm");
-    let device = |path: &Path| std::fs::metadata(path).ok().map(|there| there.dev());
+    let device = |path: &Path| std::fs::metadata(path).ok().map(|metadata| metadata.dev());
     if device(memory)? == device(&std::env::temp_dir())? {
         return None;
     }
@@ -185,8 +184,8 @@ impl Drop for Removed {
 }
 
 #[test]
-fn retention_of_a_run_moves_files_into_an_archive_of_the_same_and_of_another_volume_under_its_filter() {
-    let test = "retention_of_a_run_moves_files_into_an_archive_of_the_same_and_of_another_volume_under_its_filter";
+fn retention_archives_to_the_same_and_another_volume_under_its_filter() {
+    let test = "retention_archives_to_the_same_and_another_volume_under_its_filter";
     let dir = TempDir::new("filtered-archive");
     let mut archives = vec![dir.join("archive")];
     std::fs::create_dir(&archives[0]).expect("a folder");
@@ -214,8 +213,8 @@ fn retention_of_a_run_moves_files_into_an_archive_of_the_same_and_of_another_vol
         until("a file is in the archive", || packets().is_some());
         until_filtered(&running.0);
         signal(&running.0, "INT");
-        let said = running.end(err);
-        assert_eq!(said.status, Some(0), "{said:?}");
+        let output = running.end(err);
+        assert_eq!(output.status, Some(0), "{output:?}");
         let moved = packets().expect("a file");
         assert!(moved.with_extension("ngi").exists(), "with its index: {:?}", walk(archive));
         let counted = run(&["packets", "-r", arg(&moved), "--count"]);
@@ -224,7 +223,7 @@ fn retention_of_a_run_moves_files_into_an_archive_of_the_same_and_of_another_vol
 }
 
 #[test]
-fn a_listener_writes_packets_under_its_filter() {
+fn listen_writes_packets_under_its_filter() {
     let dir = TempDir::new("filtered-listen");
     let (store, socket, out) = (dir.join("store"), dir.join("s"), dir.join("out.pcap"));
     let record =
@@ -250,7 +249,7 @@ fn a_listener_writes_packets_under_its_filter() {
 }
 
 #[test]
-fn live_series_of_a_store_come_under_their_filter() {
+fn series_live_reads_rows_under_its_filter() {
     let dir = TempDir::new("filtered-series");
     let store = dir.join("store");
     let args = ["run", "--sim", "imix,flows=50,rate=2kpps", "--store", arg(&store), "-q"];

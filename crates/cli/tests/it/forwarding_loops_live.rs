@@ -1,7 +1,7 @@
-//! Packets that are forwarded do not come back: one engine that forwards to its own port, and two that forward to each
-//! other's.
+//! Forwarded packets are not forwarded again: by one engine that forwards to its own interface, and by two engines that
+//! forward to each other's interface.
 //!
-//! A shared port (TPACKET) shows what leaves by it as well, so each forwarded packet is captured again.
+//! TPACKET also captures outgoing packets of an interface, so each forwarded packet is captured again.
 
 use crate::common;
 use crate::workspace;
@@ -9,12 +9,12 @@ use crate::workspace;
 use common::{Running, until};
 use std::time::Duration;
 use testkit::{RawReader, RawSender};
-use workspace::Ground;
+use workspace::Testbed;
 
-/// It is quiet when nothing came for so long; a packet that circles comes by every millisecond or two.
-const A_WHILE: Duration = Duration::from_millis(500);
+/// A wait without a packet after which no more are expected; a looping packet would arrive every 1 to 2 ms.
+const QUIET: Duration = Duration::from_millis(500);
 
-/// Numbered ARP requests, which every packaged wall lets through.
+/// Numbered ARP requests, which every packaged firewall passes.
 fn requests(count: u8) -> Vec<Vec<u8>> {
     let request = |n| {
         let mut frame = vec![0; 80];
@@ -31,78 +31,82 @@ fn is_request(frame: &[u8]) -> bool {
     frame.len() == 80 && frame[12..14] == [8, 6]
 }
 
-/// The requests that still arrive until it is quiet.
-fn heard(reader: &mut RawReader) -> Vec<Vec<u8>> {
-    // If packets circled, it would never be quiet.
-    std::iter::from_fn(|| reader.next(A_WHILE)).take(2000).filter(|frame| is_request(frame)).collect()
+/// The requests that arrive until none arrives for [`QUIET`].
+fn received(reader: &mut RawReader) -> Vec<Vec<u8>> {
+    // The limit ends the test if packets loop.
+    std::iter::from_fn(|| reader.next(QUIET)).take(2000).filter(|frame| is_request(frame)).collect()
 }
 
-/// The requests that arrive: at least so many, and those that follow until it is quiet.
-fn heard_at_least(reader: &mut RawReader, count: usize) -> Vec<Vec<u8>> {
+/// The requests that arrive: at least `count`, and those that follow until none arrives for [`QUIET`].
+fn received_at_least(reader: &mut RawReader, count: usize) -> Vec<Vec<u8>> {
     let mut all = reader.at_least(count, Duration::ZERO, is_request);
-    all.extend(heard(reader));
+    all.extend(received(reader));
     all
 }
 
 #[test]
-fn a_packet_forwarded_to_the_port_it_came_from_leaves_once() {
-    let Some(ground) = Ground::new("a_packet_forwarded_to_the_port_it_came_from_leaves_once") else { return };
-    let engine = ground.engine("netgrain record -i eth1 --store /data/store --source-kind tpacket");
+fn a_packet_forwarded_to_its_own_interface_is_sent_once() {
+    let Some(testbed) = Testbed::new("a_packet_forwarded_to_its_own_interface_is_sent_once") else { return };
+    let engine = testbed.engine("netgrain record -i eth1 --store /data/store --source-kind tpacket");
     let sent = requests(20);
     for program in ["main = forward \"eth1\"", "main = when (is_incoming .||. is_outgoing) (forward \"eth1\")"] {
-        ground.yes(&format!("netgrain group create -i eth1 back '{program}'"));
-        let mut reader = RawReader::new(&ground.feed);
-        // On a busy machine a group may be said to be late: it gets what comes after it has joined the ring.
-        until("the group gets what comes", || {
-            RawSender::new(&ground.feed).send(&[vec![0xff; 60]]);
-            ground.books("back")["received"].as_u64() > Some(0)
+        testbed.run_ok(&format!("netgrain group create -i eth1 back '{program}'"));
+        let mut reader = RawReader::new(&testbed.feed);
+        // On a busy machine a group may join the ring late; it receives only later packets.
+        until("the group receives packets", || {
+            RawSender::new(&testbed.feed).send(&[vec![0xff; 60]]);
+            testbed.stats("back")["received"].as_u64() > Some(0)
         });
-        heard(&mut reader);
-        let before = ground.books("back");
-        RawSender::new(&ground.feed).send(&sent);
-        // The reader hears the sender of its own port, too.
-        let mut back = heard_at_least(&mut reader, 2 * sent.len());
+        received(&mut reader);
+        let before = testbed.stats("back");
+        RawSender::new(&testbed.feed).send(&sent);
+        // The reader also receives the packets that are sent on its own interface.
+        let mut back = received_at_least(&mut reader, 2 * sent.len());
         back.sort_unstable();
         back.dedup();
         assert_eq!(back, sent, "{program}");
-        // On a busy machine the last packets are judged after they were heard.
-        let received = |books: &serde_json::Value| books["received"].as_u64().expect("a number");
-        until("all are judged", || received(&ground.books("back")) >= received(&before) + 40);
-        let books = ground.books("back");
+        // On a busy machine the group may count the last packets after they have arrived here.
+        let count = |stats: &serde_json::Value| stats["received"].as_u64().expect("a number");
+        until("the group has processed all packets", || count(&testbed.stats("back")) >= count(&before) + 40);
+        let stats = testbed.stats("back");
         let more = |at: &str| {
-            let number = |books: &serde_json::Value| books.pointer(at).and_then(serde_json::Value::as_u64);
-            number(&books).unwrap_or_else(|| panic!("no {at}: {books}")) - number(&before).unwrap_or(0)
+            let number = |stats: &serde_json::Value| stats.pointer(at).and_then(serde_json::Value::as_u64);
+            number(&stats).unwrap_or_else(|| panic!("no {at}: {stats}")) - number(&before).unwrap_or(0)
         };
-        assert_eq!((more("/received"), more("/interfaces/0/sent")), (40, 20), "in and out, once: {books}");
-        // Who does not ask for the direction is spared by the group, who does by the port.
-        let spared = more("/forward_own") + more("/interfaces/0/own_traffic");
-        assert_eq!(spared, 20, "{books}");
-        ground.yes("netgrain group delete -i eth1 back");
+        assert_eq!(
+            (more("/received"), more("/interfaces/0/sent")),
+            (40, 20),
+            "each packet once in each direction: {stats}"
+        );
+        // Without a condition on the direction the group skips the engine's own packets; with one, the interface does.
+        let skipped = more("/forward_own") + more("/interfaces/0/own_traffic");
+        assert_eq!(skipped, 20, "{stats}");
+        testbed.run_ok("netgrain group delete -i eth1 back");
     }
     engine.end();
 }
 
 #[test]
-fn two_packaged_walls_back_to_back_let_a_packet_through_once() {
-    let Some(ground) = Ground::new("two_packaged_walls_back_to_back_let_a_packet_through_once") else { return };
-    let engine = ground.engine("netgrain record -i eth1 --store /data/store --source-kind tpacket");
+fn two_packaged_firewalls_in_series_forward_a_packet_once() {
+    let Some(testbed) = Testbed::new("two_packaged_firewalls_in_series_forward_a_packet_once") else { return };
+    let engine = testbed.engine("netgrain record -i eth1 --store /data/store --source-kind tpacket");
     let mut other: Running =
-        ground.spawn("exec netgrain record -i eth2 --store /data/store --source-kind tpacket >other.said 2>&1");
-    until("the other engine's groups", || ground.run("netgrain group list -i eth2").status != Some(2));
-    ground.yes("netgrain group create -i eth1 wall -f examples/groups/stateless-firewall.ng");
-    ground.yes("sed 's/bridge \"eth2\"/bridge \"eth1\"/' examples/groups/stateless-firewall.ng > back.ng");
-    ground.yes("netgrain group create -i eth2 wall -f back.ng");
+        testbed.spawn("exec netgrain record -i eth2 --store /data/store --source-kind tpacket >other.log 2>&1");
+    until("the other engine accepts group requests", || testbed.run("netgrain group list -i eth2").status != Some(2));
+    testbed.run_ok("netgrain group create -i eth1 wall -f examples/groups/stateless-firewall.ng");
+    testbed.run_ok("sed 's/bridge \"eth2\"/bridge \"eth1\"/' examples/groups/stateless-firewall.ng > back.ng");
+    testbed.run_ok("netgrain group create -i eth2 wall -f back.ng");
     let sent = requests(20);
-    let mut far = RawReader::new(&ground.sink);
-    RawSender::new(&ground.feed).send(&sent);
-    assert_eq!(heard_at_least(&mut far, sent.len()), sent, "each once, in order");
-    assert_eq!(heard(&mut far), [] as [Vec<u8>; 0], "and then it is quiet");
-    let (mut near, back) = (RawReader::new(&ground.feed), requests(30));
-    RawSender::new(&ground.sink).send(&back[20..]);
-    let mut answers = heard_at_least(&mut near, 10);
-    answers.dedup();
-    assert_eq!(answers, back[20..], "the way back");
+    let mut far = RawReader::new(&testbed.sink);
+    RawSender::new(&testbed.feed).send(&sent);
+    assert_eq!(received_at_least(&mut far, sent.len()), sent, "each packet once, in order");
+    assert_eq!(received(&mut far), [] as [Vec<u8>; 0], "no further packet");
+    let (mut near, back) = (RawReader::new(&testbed.feed), requests(30));
+    RawSender::new(&testbed.sink).send(&back[20..]);
+    let mut replies = received_at_least(&mut near, 10);
+    replies.dedup();
+    assert_eq!(replies, back[20..], "the reverse direction");
     common::signal(&other.0, "INT");
-    other.0.wait().expect("it ends");
+    other.0.wait().expect("the process ends");
     engine.end();
 }

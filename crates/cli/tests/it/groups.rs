@@ -1,9 +1,11 @@
-//! Groups of the configuration, and what the engine does itself with a group's packets: files, ports, the host. And who
-//! may do what, with a process of another user.
+//! Groups of the configuration; members that the engine serves itself: files, interfaces and the host; and the
+//! permissions of another user.
 
 use crate::common;
 
-use common::{Open, PATIENCE, Running, Said, arg, netgrain, objects, run, say, signal, until, until_filtered};
+use common::{
+    Output, PublicDir, Running, WAIT_MAX, arg, netgrain, objects, run, run_command, signal, until, until_filtered,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read};
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
@@ -20,7 +22,7 @@ const NOBODY: u32 = 65_534;
 
 const FLOWS: u16 = 40;
 
-/// Frames of [`FLOWS`] flows, each with its flow behind the headers.
+/// Frames of [`FLOWS`] flows. The number of the flow follows the headers.
 fn frames(rounds: u32) -> Vec<Vec<u8>> {
     let frame = |n: u32| {
         let flow = (n % u32::from(FLOWS)) as u16;
@@ -32,7 +34,7 @@ fn frames(rounds: u32) -> Vec<Vec<u8>> {
     (0..rounds * u32::from(FLOWS)).map(frame).collect()
 }
 
-/// How many frames of which flow are in a pcap file.
+/// The number of frames of each flow in a pcap file.
 fn flows(path: &Path) -> BTreeMap<u16, u32> {
     let mut out = BTreeMap::new();
     let file = std::fs::read(path).unwrap_or_default();
@@ -50,7 +52,7 @@ fn sum(flows: &BTreeMap<u16, u32>) -> u32 {
     flows.values().sum()
 }
 
-/// An engine on a port, with a socket.
+/// An engine that captures an interface, with a ring socket.
 struct Engine {
     running: Running,
     err: BufReader<ChildStderr>,
@@ -65,35 +67,38 @@ impl Engine {
             ["run", "-i", &port.name, "--store", arg(&store), "-q", "--set", "capture.ring=8MiB", "--set", &listen];
         let (running, err) = Running::start(&mut netgrain(&[&args[..], more].concat()));
         let groups = dir.join("s.groups");
-        until("the door of its groups", || groups.exists());
+        until("the control socket exists", || groups.exists());
         until_filtered(&running.0);
         Self { running, err, groups }
     }
 
-    fn group(&self, verb: &str, more: &[&str]) -> Said {
+    fn group(&self, verb: &str, more: &[&str]) -> Output {
         run(&[&["group", verb, "--socket", arg(&self.groups)], more].concat())
     }
 
-    fn books(&self, group: &str) -> serde_json::Value {
-        let said = self.group("stats", &["--json", group]);
-        let books = objects(&said.out).pop().unwrap_or_else(|| panic!("no books: {said:?}"));
-        assert_eq!(books["accounting_errors"], serde_json::json!([]), "{books}");
-        books
+    fn stats(&self, group: &str) -> serde_json::Value {
+        let output = self.group("stats", &["--json", group]);
+        let stats = objects(&output.out).pop().unwrap_or_else(|| panic!("no statistics: {output:?}"));
+        assert_eq!(stats["accounting_errors"], serde_json::json!([]), "{stats}");
+        stats
     }
 
-    /// Reads what it says until a line contains this.
-    fn said(&mut self, part: &str) -> String {
+    /// Reads the messages of the engine until a line contains `part`.
+    fn message(&mut self, part: &str) -> String {
         let mut line = String::new();
         while !line.contains(part) {
             line.clear();
-            assert!(self.err.read_line(&mut line).expect("text") > 0, "it ended without saying {part:?}");
+            assert!(
+                self.err.read_line(&mut line).expect("text") > 0,
+                "the engine ended without a message with {part:?}"
+            );
         }
         line
     }
 }
 
 #[test]
-fn a_replay_through_configured_groups_puts_every_packet_into_its_files() {
+fn a_replay_through_configured_groups_writes_every_packet() {
     let dir = TempDir::new("a_replay_through_configured_groups");
     let frames = frames(25);
     let (capture, config) = (dir.join("in.pcap"), dir.join("c.toml"));
@@ -115,34 +120,34 @@ fn a_replay_through_configured_groups_puts_every_packet_into_its_files() {
     .expect("written");
     let checked = run(&["config", "--check", arg(&config)]);
     assert_eq!(checked.status, Some(0), "{checked:?}");
-    let said = run(&["run", "-r", arg(&capture), "--config", arg(&config), "--set", "capture.ring=8MiB", "--json"]);
-    assert_eq!(said.status, Some(0), "{said:?}");
-    let last = objects(&said.out).pop().expect("a report");
-    let groups = last["groups"].as_array().expect("their books");
+    let output = run(&["run", "-r", arg(&capture), "--config", arg(&config), "--set", "capture.ring=8MiB", "--json"]);
+    assert_eq!(output.status, Some(0), "{output:?}");
+    let last = objects(&output.out).pop().expect("a report");
+    let groups = last["groups"].as_array().expect("the groups");
     let group = |name: &str| groups.iter().find(|g| g["group"] == name).unwrap_or_else(|| panic!("{groups:?}"));
     for g in groups {
-        assert_eq!((&g["received"], &g["skipped"]), (&1000.into(), &0.into()), "from the very first: {g}");
+        assert_eq!((&g["received"], &g["skipped"]), (&1000.into(), &0.into()), "from the first packet on: {g}");
         assert_eq!(g["accounting_errors"], serde_json::json!([]));
     }
     assert_eq!(sum(&flows(&dir.join("all.pcap"))), 1000);
     let (a, b) = (flows(&dir.join("a.pcap")), flows(&dir.join("b.pcap")));
     assert_eq!(sum(&a) + sum(&b), 1000);
-    assert!(!a.is_empty() && !b.is_empty() && a.keys().all(|flow| !b.contains_key(flow)), "flow by flow");
+    assert!(!a.is_empty() && !b.is_empty() && a.keys().all(|flow| !b.contains_key(flow)), "each flow is in one file");
     // 24 bytes, then 80 for each: 12 fit into 1000.
     assert_eq!(flows(&dir.join("some.pcap")), BTreeMap::from([(3, 12)]));
     let some = group("some");
     let sink = &some["members"][0]["sink"];
     assert_eq!((&sink["sent"], &sink["failed"]), (&12.into(), &13.into()), "{some}");
     assert_eq!(some["counters"]["2"], 25);
-    // What is there of a run before stays, and is no reason not to run.
+    // Existing files of an earlier run are kept, and a new run writes beside them.
     let again = run(&["run", "-r", arg(&capture), "--config", arg(&config), "--set", "capture.ring=8MiB"]);
     assert!(again.status == Some(0) && again.out.contains("all.pcap is there already"), "{again:?}");
     assert_eq!((sum(&flows(&dir.join("all.pcap"))), sum(&flows(&dir.join("all-2.pcap")))), (1000, 1000));
 }
 
 #[test]
-fn a_hangup_swaps_the_programs_that_changed_and_leaves_the_others() {
-    let test = "a_hangup_swaps_the_programs_that_changed_and_leaves_the_others";
+fn sighup_swaps_changed_programs_and_leaves_the_others() {
+    let test = "sighup_swaps_changed_programs_and_leaves_the_others";
     let Some(sandbox) = Sandbox::new(test) else { return };
     let (_a, b) = sandbox.veth("va", "vb");
     let dir = TempDir::new("hangup");
@@ -152,36 +157,36 @@ fn a_hangup_swaps_the_programs_that_changed_and_leaves_the_others() {
     let mut engine = Engine::start(&b, dir.path(), &["--config", arg(&config)]);
     write("[[group]]\nname = \"web\"\nprogram = \"main = tcpp\"\n");
     signal(&engine.running.0, "HUP");
-    let line = engine.said("nothing is changed");
+    let line = engine.message("nothing is changed");
     assert!(line.contains("line 3: group.program"), "{line}");
     write(
         "[[group]]\nname = \"web\"\nprogram = \"main = tcp >-> steer_flow\"\n[[group]]\nname = \"dns\"\n[[group]]\nname = \"new\"\n",
     );
     signal(&engine.running.0, "HUP");
-    engine.said("configuration read again: changed group");
-    let said = engine.group("list", &["--json"]);
-    let generations: BTreeMap<String, u64> = objects(&said.out)
+    engine.message("configuration read again: changed group");
+    let output = engine.group("list", &["--json"]);
+    let generations: BTreeMap<String, u64> = objects(&output.out)
         .iter()
         .map(|g| (g["group"].as_str().expect("a name").to_owned(), g["generation"].as_u64().expect("a number")))
         .collect();
     let expected = [("dns", 1), ("new", 1), ("web", 2)].map(|(name, n)| (name.to_owned(), n));
     assert_eq!(generations, BTreeMap::from(expected));
-    // Who is in a group waits for the next start, and nothing is said to have changed.
+    // A change of members takes effect at the next start, and the message says that nothing is changed.
     write(
         "[[group]]\nname = \"web\"\nprogram = \"main = tcp >-> steer_flow\"\nmembers = [\"interface:va\"]\n\
          [[group]]\nname = \"dns\"\n[[group]]\nname = \"new\"\n",
     );
     signal(&engine.running.0, "HUP");
-    let line = engine.said("\n");
-    let said = "configuration read again: nothing changes; only the next start changes members of group web";
-    assert!(line.contains(said), "{line}");
-    let web = engine.books("web");
+    let line = engine.message("\n");
+    let expected = "configuration read again: nothing changes; only the next start changes members of group web";
+    assert!(line.contains(expected), "{line}");
+    let web = engine.stats("web");
     assert!(web["execution"] == "native" || web["reason"].is_string(), "{web}");
 }
 
 #[test]
-fn ports_that_are_attached_balance_the_load_and_go_when_they_are_detached() {
-    let test = "ports_that_are_attached_balance_the_load_and_go_when_they_are_detached";
+fn attached_interfaces_share_the_load_until_they_are_detached() {
+    let test = "attached_interfaces_share_the_load_until_they_are_detached";
     let Some(sandbox) = Sandbox::new(test) else { return };
     let (a, b) = sandbox.veth("va", "vb");
     let (_, d) = sandbox.veth("vc", "vd");
@@ -190,45 +195,41 @@ fn ports_that_are_attached_balance_the_load_and_go_when_they_are_detached() {
     let engine = Engine::start(&b, dir.path(), &["--set", "capture.source=tpacket"]);
     assert_eq!(engine.group("create", &["lb", "main = udp >-> steer_flow"]).status, Some(0));
     for (port, more) in [("vc", &[][..]), ("ve", &["--filter", "udp"])] {
-        let said = engine.group("attach", &[&["lb", "--out-interface", port], more].concat());
-        assert_eq!(said.status, Some(0), "{said:?}");
+        let output = engine.group("attach", &[&["lb", "--out-interface", port], more].concat());
+        assert_eq!(output.status, Some(0), "{output:?}");
     }
     let nowhere = engine.group("attach", &["lb", "--out-interface", "nosuch0"]);
     assert!(nowhere.status == Some(2) && nowhere.err.contains("no interface nosuch0"), "{nowhere:?}");
-    let mut ends = [&d, &f].map(RawReader::new);
+    let mut readers = [&d, &f].map(RawReader::new);
     RawSender::new(&a).send(&frames(10));
-    let put = |books: &serde_json::Value| -> u64 {
-        books["members"].as_array().into_iter().flatten().filter_map(|m| m["sink"]["sent"].as_u64()).sum()
+    let sent_by_all = |stats: &serde_json::Value| -> u64 {
+        stats["members"].as_array().into_iter().flatten().filter_map(|m| m["sink"]["sent"].as_u64()).sum()
     };
-    until("all are through", || put(&engine.books("lb")) == 400);
-    let books = engine.books("lb");
-    let members = books["members"].as_array().expect("members");
-    let heard: Vec<BTreeSet<u16>> = ends
+    until("all packets are sent", || sent_by_all(&engine.stats("lb")) == 400);
+    let stats = engine.stats("lb");
+    let members = stats["members"].as_array().expect("members");
+    let received: Vec<BTreeSet<u16>> = readers
         .iter_mut()
         .zip(members)
-        .map(|(end, member)| {
+        .map(|(reader, member)| {
             let sent = member["sink"]["sent"].as_u64().expect("a number") as usize;
-            let all = end.at_least(sent, Duration::from_millis(300), |frame| frame.len() == 64);
-            assert_eq!(all.len(), sent, "{books}");
+            let all = reader.at_least(sent, Duration::from_millis(300), |frame| frame.len() == 64);
+            assert_eq!(all.len(), sent, "{stats}");
             all.iter().map(|f| u16::from_be_bytes([f[50], f[51]])).collect()
         })
         .collect();
-    assert!(heard.iter().all(|flows| flows.len() > 5), "{heard:?}");
-    assert!(heard[0].is_disjoint(&heard[1]) && heard[0].len() + heard[1].len() == usize::from(FLOWS));
+    assert!(received.iter().all(|flows| flows.len() > 5), "{received:?}");
+    assert!(received[0].is_disjoint(&received[1]) && received[0].len() + received[1].len() == usize::from(FLOWS));
     assert_eq!(engine.group("detach", &["lb", "1"]).status, Some(0));
     assert_eq!(engine.group("detach", &["lb", "1"]).status, Some(2));
+    let sent_before = received[0].len() as u64 * 10;
     RawSender::new(&a).send(&frames(1));
-    until("all go one way", || put(&engine.books("lb")) == u64::from(FLOWS) + put_before(&heard, 0));
-}
-
-/// What the first port had been given before.
-fn put_before(heard: &[BTreeSet<u16>], end: usize) -> u64 {
-    heard[end].len() as u64 * 10
+    until("the first interface gets all flows", || sent_by_all(&engine.stats("lb")) == u64::from(FLOWS) + sent_before);
 }
 
 #[test]
-fn a_file_that_is_full_is_told_of_once_and_stays_in_the_books_when_it_is_detached() {
-    let test = "a_file_that_is_full_is_told_of_once_and_stays_in_the_books_when_it_is_detached";
+fn a_full_file_is_reported_once_and_stays_in_the_statistics() {
+    let test = "a_full_file_is_reported_once_and_stays_in_the_statistics";
     let Some(sandbox) = Sandbox::new(test) else { return };
     let (a, b) = sandbox.veth("va", "vb");
     let dir = TempDir::new("full");
@@ -240,34 +241,34 @@ fn a_file_that_is_full_is_told_of_once_and_stays_in_the_books_when_it_is_detache
     assert_eq!(engine.group("stats", &["g"]).status, Some(0));
     RawSender::new(&a).send(&frames(20));
     // 24 bytes, then 80 for each: 12 fit into 1000.
-    let of = |books: &serde_json::Value| [&books["sent"], &books["failed"]].map(|n| n.as_u64().expect("a number"));
-    until("all are through", || of(&engine.books("g")["members"][0]["sink"]) == [12, 8]);
+    let of = |stats: &serde_json::Value| [&stats["sent"], &stats["failed"]].map(|n| n.as_u64().expect("a number"));
+    until("all packets are written or failed", || of(&engine.stats("g")["members"][0]["sink"]) == [12, 8]);
     assert_eq!(
         sum(&flows(&dir.join("full.pcap"))),
         12,
-        "what is in the books is in the file while the member is there"
+        "the file has the packets that the statistics count while the member is attached"
     );
-    let line = engine.said("is full");
+    let line = engine.message("is full");
     assert!(line.contains("full.pcap"), "{line}");
-    assert_eq!(engine.group("stats", &["g"]).status, Some(1), "packets that are nowhere are no healthy end");
+    assert_eq!(engine.group("stats", &["g"]).status, Some(1), "packets that are not written are unhealthy");
     assert_eq!(engine.group("detach", &["g", "0"]).status, Some(0));
-    let said = engine.group("stats", &["g"]);
-    assert_eq!(said.status, Some(1), "{said:?}");
-    assert!(said.out.contains("interfaces and files that are closed: put 12, failed 8"), "{said:?}");
-    assert_eq!(of(&engine.books("g")["departed"]), [12, 8]);
+    let output = engine.group("stats", &["g"]);
+    assert_eq!(output.status, Some(1), "{output:?}");
+    assert!(output.out.contains("closed interfaces and files: sent 12, failed 8"), "{output:?}");
+    assert_eq!(of(&engine.stats("g")["departed"]), [12, 8]);
     signal(&engine.running.0, "INT");
     let Engine { running, err, .. } = engine;
-    assert!(!running.end(err).err.contains("is full"), "once is enough");
+    assert!(!running.end(err).err.contains("is full"), "the message is printed again");
 }
 
-/// A port of a name that no other test has, since the sockets of engines lie side by side.
+/// Interface names that no other test has, since the sockets of all engines are in one directory.
 fn own_names() -> [String; 4] {
     ["a", "b", "c", "d"].map(|end| format!("gl{}{end}", std::process::id()))
 }
 
 #[test]
-fn several_ports_are_asked_each_and_one_that_does_not_answer_is_named() {
-    let test = "several_ports_are_asked_each_and_one_that_does_not_answer_is_named";
+fn group_commands_query_each_interface_and_name_the_one_without_an_engine() {
+    let test = "group_commands_query_each_interface_and_name_the_one_without_an_engine";
     let Some(sandbox) = Sandbox::new(test) else { return };
     let [a, b, c, d] = own_names();
     let (dir, (_, b), (_, d)) = (TempDir::new("two-doors"), sandbox.veth(&a, &b), sandbox.veth(&c, &d));
@@ -277,8 +278,8 @@ fn several_ports_are_asked_each_and_one_that_does_not_answer_is_named() {
             ["record", "-i", &port.name, "--store", arg(&store), "--source-kind", "tpacket", "--ring", "8MiB", "-q"];
         let (running, err) = Running::start(&mut netgrain(&args));
         let namespace = std::fs::metadata("/proc/thread-self/ns/net").expect("proc").ino();
-        let door = Path::new("/run/netgrain").join(format!("{}.netns-{namespace}.groups", port.name));
-        until("the door of its groups", || door.exists());
+        let control = Path::new("/run/netgrain").join(format!("{}.netns-{namespace}.groups", port.name));
+        until("the control socket exists", || control.exists());
         (running, err)
     };
     let engines = [start(&b), start(&d)];
@@ -287,20 +288,25 @@ fn several_ports_are_asked_each_and_one_that_does_not_answer_is_named() {
     assert_eq!(group("create", &b.name, &["one"]).status, Some(0));
     assert_eq!(group("create", &d.name, &["two"]).status, Some(0));
     for verb in ["list", "stats"] {
-        let said = group(verb, &both, &["--json"]);
+        let output = group(verb, &both, &["--json"]);
         let names: Vec<String> =
-            objects(&said.out).iter().map(|g| g["group"].as_str().unwrap_or_default().to_owned()).collect();
-        assert_eq!((said.status, names), (Some(0), vec!["one".to_owned(), "two".to_owned()]), "{verb}: {}", said.err);
-        let said = group(verb, &format!("{},nosuch0", b.name), &[]);
-        assert!(said.status == Some(2) && said.err.contains("nosuch0.netns-"), "{verb}: {said:?}");
+            objects(&output.out).iter().map(|g| g["group"].as_str().unwrap_or_default().to_owned()).collect();
+        assert_eq!(
+            (output.status, names),
+            (Some(0), vec!["one".to_owned(), "two".to_owned()]),
+            "{verb}: {}",
+            output.err
+        );
+        let output = group(verb, &format!("{},nosuch0", b.name), &[]);
+        assert!(output.status == Some(2) && output.err.contains("nosuch0.netns-"), "{verb}: {output:?}");
     }
-    let said = group("stats", &both, &["one"]);
+    let output = group("stats", &both, &["one"]);
     assert!(
-        said.status == Some(2) && said.err.contains(".groups: there is no group") && said.err.contains(&d.name),
-        "{said:?}"
+        output.status == Some(2) && output.err.contains(".groups: there is no group") && output.err.contains(&d.name),
+        "{output:?}"
     );
-    let said = group("delete", &both, &["one"]);
-    assert!(said.status == Some(2) && said.err.contains(&format!("not from {}", d.name)), "{said:?}");
+    let output = group("delete", &both, &["one"]);
+    assert!(output.status == Some(2) && output.err.contains(&format!("not from {}", d.name)), "{output:?}");
     for (running, err) in engines {
         signal(&running.0, "INT");
         running.end(err);
@@ -308,32 +314,32 @@ fn several_ports_are_asked_each_and_one_that_does_not_answer_is_named() {
 }
 
 #[test]
-fn lines_of_members_and_programs_tell_queue_class_mark_and_group() {
-    let test = "lines_of_members_and_programs_tell_queue_class_mark_and_group";
+fn lines_of_members_and_logs_have_queue_class_mark_and_group() {
+    let test = "lines_of_members_and_logs_have_queue_class_mark_and_group";
     let Some(sandbox) = Sandbox::new(test) else { return };
     let (dir, (a, b)) = (TempDir::new("lines"), sandbox.veth("va", "vb"));
     let mut engine = Engine::start(&b, dir.path(), &["--set", "capture.source=tpacket"]);
     for (group, program) in [("d", "main = classify 3 >-> mark 77 >-> log_packet"), ("e", "main = udp >-> mark 5")] {
         assert_eq!(engine.group("create", &[group, program]).status, Some(0));
-        // The byte of the queue has the generation too.
+        // The descriptor byte of the queue also contains the program generation.
         assert_eq!(engine.group("swap", &[group, &format!("{program} >-> inc 1")]).status, Some(0));
     }
     for (group, class, reported) in [("d", "3", "class 3 mark 77"), ("e", "default", "class default mark 5")] {
         let args = ["group", "join", "--socket", arg(&engine.groups), group, "--class", class, "--print", "-c", "2"];
         let mut command = netgrain(&args);
         let member = command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn();
-        let mut member = Running(member.expect("it starts"));
+        let mut member = Running(member.expect("the process starts"));
         let mut line = String::new();
-        BufReader::new(member.0.stderr.as_mut().expect("caught")).read_line(&mut line).expect("text");
+        BufReader::new(member.0.stderr.as_mut().expect("a pipe")).read_line(&mut line).expect("text");
         assert!(line.contains("place"), "{line}");
         RawSender::new(&a).send(&frames(1));
         let mut out = String::new();
-        member.0.stdout.as_mut().expect("caught").read_to_string(&mut out).expect("text");
+        member.0.stdout.as_mut().expect("a pipe").read_to_string(&mut out).expect("text");
         assert_eq!(out.lines().count(), 2, "{out}");
         assert!(out.lines().all(|line| line.contains(" q0 ") && line.ends_with(reported)), "{out}");
-        member.0.wait().expect("it ends");
+        member.0.wait().expect("the process ends");
     }
-    let line = engine.said("group d at vb: ");
+    let line = engine.message("group d at vb: ");
     assert!(line.contains("10.0.0."), "{line}");
     signal(&engine.running.0, "INT");
     let Engine { running, err, .. } = engine;
@@ -341,8 +347,8 @@ fn lines_of_members_and_programs_tell_queue_class_mark_and_group() {
 }
 
 #[test]
-fn a_full_map_is_in_the_books_and_an_exchange_says_that_it_begins_anew() {
-    let test = "a_full_map_is_in_the_books_and_an_exchange_says_that_it_begins_anew";
+fn a_full_map_is_counted_and_a_swap_reports_maps_that_begin_empty() {
+    let test = "a_full_map_is_counted_and_a_swap_reports_maps_that_begin_empty";
     let Some(sandbox) = Sandbox::new(test) else { return };
     let (a, b) = sandbox.veth("va", "vb");
     let dir = TempDir::new("map");
@@ -351,45 +357,45 @@ fn a_full_map_is_in_the_books_and_an_exchange_says_that_it_begins_anew() {
         let text = format!("[[group]]\nname = \"g\"\nprogram = \"\"\"{program}\"\"\"\n");
         std::fs::write(&config, text).expect("written");
     };
-    let of = |most: u32| format!("m = up_to {most} (flow_map 0 key_ip_src)\nmain = incr_fstate m");
-    write(&of(3));
+    let with_map_of = |capacity: u32| format!("m = up_to {capacity} (flow_map 0 key_ip_src)\nmain = incr_fstate m");
+    write(&with_map_of(3));
     let more = ["--set", "capture.source=tpacket", "--config", arg(&config)];
     let mut engine = Engine::start(&b, dir.path(), &more);
     RawSender::new(&a).send(&frames(2));
-    let judged = u64::from(FLOWS) * 2;
-    until("all are judged", || engine.books("g")["received"].as_u64() >= Some(judged));
-    let map = serde_json::json!({"map": "m", "used": 3, "capacity": 3, "refused": judged - 6});
-    assert_eq!(engine.books("g")["maps"], serde_json::json!([map]));
-    let said = engine.group("stats", &["g"]);
-    assert!(said.out.contains("map m: 3 of 3 entries, refused 74"), "{said:?}");
-    let said = engine.group("swap", &["g", &of(5)]);
-    assert!(said.err.contains("m begins anew (up_to 5, not 3)"), "{said:?}");
-    let said = engine.group("swap", &["g", &(of(5) + " >-> mark 1")]);
-    assert!(said.err.contains("keeps m"), "{said:?}");
-    write(&of(7));
+    let sent = u64::from(FLOWS) * 2;
+    until("the group has processed all packets", || engine.stats("g")["received"].as_u64() >= Some(sent));
+    let map = serde_json::json!({"map": "m", "used": 3, "capacity": 3, "refused": sent - 6});
+    assert_eq!(engine.stats("g")["maps"], serde_json::json!([map]));
+    let output = engine.group("stats", &["g"]);
+    assert!(output.out.contains("map m: 3 of 3 entries, refused 74"), "{output:?}");
+    let output = engine.group("swap", &["g", &with_map_of(5)]);
+    assert!(output.err.contains("m begins anew (up_to 5, not 3)"), "{output:?}");
+    let output = engine.group("swap", &["g", &(with_map_of(5) + " >-> mark 1")]);
+    assert!(output.err.contains("keeps m"), "{output:?}");
+    write(&with_map_of(7));
     signal(&engine.running.0, "HUP");
-    let line = engine.said("generation 4");
+    let line = engine.message("generation 4");
     assert!(line.contains("m begins anew (up_to 7, not 5)"), "{line}");
 }
 
 #[test]
-fn a_port_taken_for_capture_alone_gives_the_host_what_a_program_says_and_sends_its_answers() {
-    let test = "a_port_taken_for_capture_alone_gives_the_host_what_a_program_says_and_sends_its_answers";
+fn a_dedicated_interface_passes_packets_to_the_host_and_sends_its_replies() {
+    let test = "a_dedicated_interface_passes_packets_to_the_host_and_sends_its_replies";
     let Some(sandbox) = Sandbox::new(test) else { return };
     let (a, b) = sandbox.veth("va", "vb");
     let dir = TempDir::new("host");
     let engine = Engine::start(&b, dir.path(), &["--dedicated", "--set", "capture.source=af-xdp"]);
-    let said = engine.group("create", &["fw", "main = when (has_dst_port 5300) kernel >-> drop"]);
-    assert_eq!(said.status, Some(0), "{said:?}");
+    let output = engine.group("create", &["fw", "main = when (has_dst_port 5300) kernel >-> drop"]);
+    assert_eq!(output.status, Some(0), "{output:?}");
     let device = format!("ng{}", b.index);
     let mut netlink = sandbox.netlink();
-    let link = netlink.link(&device).expect("the host's device").index;
+    let link = netlink.link(&device).expect("the host interface").index;
     let port = netlink.link(&b.name).expect("the port");
     let ip = IpAddr::V4(Ipv4Addr::new(10, 77, 0, 1));
     netlink.add_address(&Address { link, ip, prefix: 24 }).expect("an address");
     let host = UdpSocket::bind((ip, 5300)).expect("a socket");
     host.set_read_timeout(Some(Duration::from_millis(300))).expect("a timeout");
-    host.set_broadcast(true).expect("allowed");
+    host.set_broadcast(true).expect("SO_BROADCAST");
     let mut far = RawReader::new(&a);
     let datagram = |from: u16, to: u16| {
         let mut udp = vec![0; 60];
@@ -398,76 +404,80 @@ fn a_port_taken_for_capture_alone_gives_the_host_what_a_program_says_and_sends_i
         udp
     };
     let (udp, other) = (datagram(4000, 5300), datagram(4000, 5301));
-    // The group has what comes after its dispatcher has joined the ring, a moment after it was made.
+    // The group receives the packets that arrive after its dispatcher has joined the ring, shortly after its creation.
     let wire = RawSender::new(&a);
-    let mut heard = 0;
-    until("the host hears it", || {
+    let mut received = 0;
+    until("the host receives a packet", || {
         wire.send(&[&other, &udp]);
-        heard += u64::from(host.recv_from(&mut [0; 100]).is_ok());
-        heard > 0
+        received += u64::from(host.recv_from(&mut [0; 100]).is_ok());
+        received > 0
     });
-    host.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    // Sends both, waits until the host has heard the second, and returns the books that count it. On a busy machine,
-    // packets of earlier rounds are still under way; they are heard and counted before.
+    host.set_read_timeout(Some(WAIT_MAX)).expect("a timeout");
+    // Sends both datagrams, waits until the host has received the second, and returns the statistics that count it. On
+    // a busy machine packets of earlier rounds may arrive in between; they are received and counted first.
     let mut send_both = |port: u16| {
         wire.send(&[&other, &datagram(port, 5300)]);
         while {
-            heard += 1;
-            host.recv_from(&mut [0; 100]).expect("it is heard").1.port() != port
+            received += 1;
+            host.recv_from(&mut [0; 100]).expect("a datagram").1.port() != port
         } {}
-        until("the books count it", || engine.books("fw")["to_host"].as_u64() >= Some(heard));
-        engine.books("fw")
+        until("the statistics count the packet", || engine.stats("fw")["to_host"].as_u64() >= Some(received));
+        engine.stats("fw")
     };
-    let (before, books) = (send_both(4001), send_both(4002));
-    let more = |key: &str| books[key].as_u64().zip(before[key].as_u64()).map(|(now, then)| now - then);
-    assert_eq!((more("to_host"), more("dropped")), (Some(1), Some(2)), "only what was for it: {books}");
-    let port = &books["interfaces"][0];
-    assert_eq!((&port["sent"], &port["interface"]), (&books["to_host"], &device.as_str().into()), "{books}");
-    // And what the host says through it is heard at the other end of the wire.
+    let (before, stats) = (send_both(4001), send_both(4002));
+    let more = |key: &str| stats[key].as_u64().zip(before[key].as_u64()).map(|(now, then)| now - then);
+    assert_eq!(
+        (more("to_host"), more("dropped")),
+        (Some(1), Some(2)),
+        "one packet to the host, the others dropped: {stats}"
+    );
+    let port = &stats["interfaces"][0];
+    assert_eq!((&port["sent"], &port["interface"]), (&stats["to_host"], &device.as_str().into()), "{stats}");
+    // A reply of the host through this interface arrives at the other end of the wire.
     host.send_to(b"an answer", ("10.77.0.255", 4000)).expect("sent");
-    let answers = far.at_least(1, Duration::ZERO, |frame| frame.ends_with(b"an answer"));
-    assert_eq!(answers.len(), 1, "the answer goes out of the port");
+    let replies = far.at_least(1, Duration::ZERO, |frame| frame.ends_with(b"an answer"));
+    assert_eq!(replies.len(), 1, "the captured interface sends the reply");
     signal(&engine.running.0, "INT");
     let Engine { running, err, .. } = engine;
     running.end(err);
-    assert!(sandbox.netlink().link(&device).is_err(), "the device goes with the engine");
+    assert!(sandbox.netlink().link(&device).is_err(), "the host interface is removed with the engine");
 }
 
-/// The recorder finds out under its filter that the other process has ended.
+/// Checks also that the engine may test, under its filter of system calls, whether the earlier process has ended.
 #[test]
-fn the_pair_of_an_engine_that_was_killed_after_the_start_is_replaced() {
-    let test = "the_pair_of_an_engine_that_was_killed_after_the_start_is_replaced";
+fn the_host_interface_of_a_killed_engine_is_replaced() {
+    let test = "the_host_interface_of_a_killed_engine_is_replaced";
     let Some(sandbox) = Sandbox::new(test) else { return };
     let (_a, b) = sandbox.veth("va", "vb");
     let dir = TempDir::new("killed");
     let engine = Engine::start(&b, dir.path(), &["--dedicated", "--set", "capture.source=af-xdp"]);
     let mut killed = Command::new("true").spawn().expect("a process");
-    killed.wait().expect("it ends");
+    killed.wait().expect("the process ends");
     let this = sys::process::Process::this().expect("/proc");
     let killed = sys::process::Process { id: killed.id(), ..this };
     let device = format!("ng{}", b.index);
-    let (left, _) = sandbox.veth(&device, &format!("{device}e"));
-    sandbox.netlink().set_alias(left.index, &format!("netgrain host {killed}")).expect("an alias");
-    let said = engine.group("create", &["fw", "main = when (has_dst_port 5300) kernel >-> drop"]);
-    assert_eq!(said.status, Some(0), "{said:?}");
-    assert_ne!(sandbox.netlink().link(&device).expect("the new pair").index, left.index);
+    let (stale, _) = sandbox.veth(&device, &format!("{device}e"));
+    sandbox.netlink().set_alias(stale.index, &format!("netgrain host {killed}")).expect("an alias");
+    let output = engine.group("create", &["fw", "main = when (has_dst_port 5300) kernel >-> drop"]);
+    assert_eq!(output.status, Some(0), "{output:?}");
+    assert_ne!(sandbox.netlink().link(&device).expect("the new pair").index, stale.index);
     signal(&engine.running.0, "INT");
     let Engine { running, err, .. } = engine;
     assert_eq!(running.end(err).status, Some(0));
 }
 
 #[test]
-fn another_user_may_what_the_policy_lets_it_and_no_more() {
-    let test = "another_user_may_what_the_policy_lets_it_and_no_more";
+fn another_user_may_do_only_what_the_group_policy_permits() {
+    let test = "another_user_may_do_only_what_the_group_policy_permits";
     let Some(sandbox) = Sandbox::new(test) else { return };
     let (_a, b) = sandbox.veth("va", "vb");
-    let dir = Open::new("policy");
+    let dir = PublicDir::new("policy");
     let binary = dir.join("netgrain");
     let engine = Engine::start(&b, &dir.0, &["--set", "listen.owner=nobody"]);
-    let unknown_client = |verb: &str, more: &[&str]| {
+    let as_nobody = |verb: &str, more: &[&str]| {
         let mut command = Command::new(&binary);
         command.args(["group", verb, "--socket", arg(&engine.groups)]).args(more);
-        say(command.uid(NOBODY).gid(NOBODY))
+        run_command(command.uid(NOBODY).gid(NOBODY))
     };
     let count = ["--duration", "10ms"];
     assert_eq!(engine.group("create", &["ours"]).status, Some(0));
@@ -475,40 +485,40 @@ fn another_user_may_what_the_policy_lets_it_and_no_more() {
     for (verb, more) in
         [("join", &["ours", "--duration", "10ms"][..]), ("swap", &["ours", "drop"]), ("delete", &["ours"])]
     {
-        let said = unknown_client(verb, more);
-        assert!(said.status == Some(2) && said.err.contains("restricted to user 0"), "{verb}: {said:?}");
+        let output = as_nobody(verb, more);
+        assert!(output.status == Some(2) && output.err.contains("restricted to user 0"), "{verb}: {output:?}");
     }
-    let joined = unknown_client("join", &[&["all"], &count[..]].concat());
-    assert!(joined.err.contains("place 0"), "{joined:?}");
-    assert_eq!(unknown_client("swap", &["all", "drop udp"]).status, Some(0));
+    let joined = as_nobody("join", &[&["all"], &count[..]].concat());
+    assert!(joined.err.contains("slot 0"), "{joined:?}");
+    assert_eq!(as_nobody("swap", &["all", "drop udp"]).status, Some(0));
     let file = dir.join("stolen.pcap");
-    let said = unknown_client("attach", &["all", "-w", arg(&file)]);
-    assert!(said.status == Some(2) && said.err.contains("only root"), "{said:?}");
+    let output = as_nobody("attach", &["all", "-w", arg(&file)]);
+    assert!(output.status == Some(2) && output.err.contains("only root"), "{output:?}");
     assert!(!file.exists());
-    assert_eq!(unknown_client("create", &["theirs"]).status, Some(0));
-    assert_eq!(engine.group("swap", &["theirs", "copy"]).status, Some(0), "root may");
-    // Whom the socket does not know gets nowhere.
+    assert_eq!(as_nobody("create", &["theirs"]).status, Some(0));
+    assert_eq!(engine.group("swap", &["theirs", "copy"]).status, Some(0), "root may use every group");
+    // A user that is not the socket's owner cannot connect.
     let mut command = Command::new(&binary);
     command.args(["group", "list", "--socket", arg(&engine.groups)]);
-    let nobody_else = say(command.uid(NOBODY - 1).gid(NOBODY - 1));
-    assert!(nobody_else.status == Some(2) && nobody_else.err.contains("ermission"), "{nobody_else:?}");
-    let mut left = String::new();
+    let other_user = run_command(command.uid(NOBODY - 1).gid(NOBODY - 1));
+    assert!(other_user.status == Some(2) && other_user.err.contains("ermission"), "{other_user:?}");
+    let mut rest = String::new();
     let Engine { mut running, mut err, .. } = engine;
     signal(&running.0, "INT");
-    running.0.wait().expect("it ends");
-    err.read_to_string(&mut left).expect("text");
+    running.0.wait().expect("the process ends");
+    err.read_to_string(&mut rest).expect("text");
 }
 
 #[test]
-fn a_group_of_two_ports_has_both_directions_of_a_link_at_one_member() {
-    let test = "a_group_of_two_ports_has_both_directions_of_a_link_at_one_member";
+fn a_group_of_two_interfaces_sends_both_directions_to_one_member() {
+    let test = "a_group_of_two_interfaces_sends_both_directions_to_one_member";
     let Some(sandbox) = Sandbox::new(test) else { return };
     let (a, b) = sandbox.veth("va", "vb");
     let (c, d) = sandbox.veth("vc", "vd");
     let dir = TempDir::new("two-ports");
     let config = dir.join("c.toml");
-    // The state of a flow is one, by whichever port its packets come; a port that is not there costs nothing but
-    // itself.
+    // A flow has one state, from whichever interface its packets come. A missing member interface does not affect the
+    // other members and groups.
     std::fs::write(
         &config,
         "[[group]]\nname = \"tap\"\nprogram = \"flows = flow_map 0 key_ip_proto\\nmain = udp >-> incr_fstate flows >-> steer_flow\"\n\
@@ -529,7 +539,7 @@ fn a_group_of_two_ports_has_both_directions_of_a_link_at_one_member() {
         "127.0.0.1:19644",
     ];
     let (running, err) = Running::start(&mut netgrain(&[&args[..], &more].concat()));
-    // Packets that the group has passed, as long as both interfaces are captured.
+    // The number of packets that the group has passed; `None` until both interfaces are captured.
     let passed = || -> Option<u64> {
         let text = page("127.0.0.1:19644").ok()?;
         let of_both =
@@ -541,9 +551,9 @@ fn a_group_of_two_ports_has_both_directions_of_a_link_at_one_member() {
         (of_both && !numbers.is_empty()).then(|| numbers.iter().sum())
     };
     until("both interfaces are captured", || passed().is_some());
-    let there = frames(5);
-    // The answers: addresses and ports the other way round.
-    let back: Vec<Vec<u8>> = there
+    let forward = frames(5);
+    // The replies, with source and destination exchanged.
+    let reverse: Vec<Vec<u8>> = forward
         .iter()
         .map(|frame| {
             let mut bytes = frame.clone();
@@ -554,30 +564,30 @@ fn a_group_of_two_ports_has_both_directions_of_a_link_at_one_member() {
             bytes
         })
         .collect();
-    RawSender::new(&a).send(&there);
-    RawSender::new(&c).send(&back);
-    until("the group has passed all", || passed().is_some_and(|n| n >= 10 * u64::from(FLOWS)));
+    RawSender::new(&a).send(&forward);
+    RawSender::new(&c).send(&reverse);
+    until("the group has passed all packets", || passed().is_some_and(|n| n >= 10 * u64::from(FLOWS)));
     signal(&running.0, "INT");
-    let said = running.end(err);
-    assert!(said.out.contains("group lost: there is no interface nosuch0"), "{said:?}");
+    let output = running.end(err);
+    assert!(output.out.contains("group lost: there is no interface nosuch0"), "{output:?}");
     let (one, two) = (flows(&dir.join("one.pcap")), flows(&dir.join("two.pcap")));
     assert_eq!(one.len() + two.len(), usize::from(FLOWS), "no flow is in both: {one:?} {two:?}");
     assert!(one.len() > 5 && two.len() > 5, "{one:?} {two:?}");
-    assert!(one.values().chain(two.values()).all(|n| *n == 10), "five packets each way: {one:?} {two:?}");
+    assert!(one.values().chain(two.values()).all(|n| *n == 10), "five packets in each direction: {one:?} {two:?}");
     let groups: Vec<serde_json::Value> =
-        objects(&said.out).iter().filter_map(|o| o["groups"].as_array().cloned()).flatten().collect();
-    let group = |name: &str| groups.iter().find(|g| g["group"] == name).unwrap_or_else(|| panic!("{said:?}"));
-    assert_eq!(groups.len(), 3, "each once: {groups:?}");
+        objects(&output.out).iter().filter_map(|o| o["groups"].as_array().cloned()).flatten().collect();
+    let group = |name: &str| groups.iter().find(|g| g["group"] == name).unwrap_or_else(|| panic!("{output:?}"));
+    assert_eq!(groups.len(), 3, "each group once: {groups:?}");
     let maps = group("tap")["maps"].as_array().expect("a list");
-    assert!(maps.len() == 1 && maps[0]["used"] == 1, "one map for both ports: {maps:?}");
+    assert!(maps.len() == 1 && maps[0]["used"] == 1, "one map for both interfaces: {maps:?}");
     assert_eq!(group("left")["sources"], serde_json::json!(["vb"]));
-    let judged = |name: &str| group(name)["received"].as_u64().expect("a number");
-    assert!(judged("left") < judged("tap") && judged("left") >= 200);
+    let received = |name: &str| group(name)["received"].as_u64().expect("a number");
+    assert!(received("left") < received("tap") && received("left") >= 200);
 }
 
-/// What `/metrics` says.
+/// The page `/metrics`.
 fn metrics(address: &str) -> String {
-    page(address).expect("somebody listens and answers")
+    page(address).expect("the metrics page")
 }
 
 fn page(address: &str) -> std::io::Result<String> {
@@ -590,8 +600,8 @@ fn page(address: &str) -> std::io::Result<String> {
 }
 
 #[test]
-fn the_metrics_have_the_books_of_groups() {
-    let test = "the_metrics_have_the_books_of_groups";
+fn the_metrics_have_the_statistics_of_groups() {
+    let test = "the_metrics_have_the_statistics_of_groups";
     let Some(sandbox) = Sandbox::new(test) else { return };
     let (a, b) = sandbox.veth("va", "vb");
     let dir = TempDir::new("metered-groups");
@@ -601,7 +611,7 @@ fn the_metrics_have_the_books_of_groups() {
     assert_eq!(engine.group("create", &["web", "main = udp >-> steer_flow"]).status, Some(0));
     assert_eq!(engine.group("attach", &["web", "-w", arg(&dir.join("web.pcap"))]).status, Some(0));
     RawSender::new(&a).send(&frames(2));
-    until("all are delivered", || engine.books("web")["passed"].as_u64() == Some(2 * u64::from(FLOWS)));
+    until("all packets are delivered", || engine.stats("web")["passed"].as_u64() == Some(2 * u64::from(FLOWS)));
     let text = metrics(address);
     for line in [
         "netgrain_group_passed_packets_total{interface=\"vb\",group=\"web\"} 80",
@@ -618,24 +628,25 @@ fn the_metrics_have_the_books_of_groups() {
 }
 
 #[test]
-fn whoever_reads_our_words_may_go_and_packets_are_recorded_and_judged_all_the_same() {
-    let test = "whoever_reads_our_words_may_go_and_packets_are_recorded_and_judged_all_the_same";
+fn closed_standard_error_stops_neither_recording_nor_groups() {
+    let test = "closed_standard_error_stops_neither_recording_nor_groups";
     let Some(sandbox) = Sandbox::new(test) else { return };
     let (a, b) = sandbox.veth("va", "vb");
     let dir = TempDir::new("deaf");
     let engine = Engine::start(&b, dir.path(), &["--set", "capture.source=tpacket"]);
     assert_eq!(engine.group("create", &["loud", "main = log_msg \"a\\nb\""]).status, Some(0));
-    // The only reader of its standard error goes.
+    // Closes the read end of the engine's standard error.
     let Engine { running, err, groups } = engine;
     drop(err);
-    let books = || objects(&run(&["group", "stats", "--json", "--socket", arg(&groups)]).out).pop().expect("its books");
+    let stats =
+        || objects(&run(&["group", "stats", "--json", "--socket", arg(&groups)]).out).pop().expect("the statistics");
     for round in 1..=2u64 {
         RawSender::new(&a).send(&frames(1));
-        until("all are judged", || books()["received"].as_u64() >= Some(round * u64::from(FLOWS)));
+        until("the group has processed all packets", || stats()["received"].as_u64() >= Some(round * u64::from(FLOWS)));
     }
-    // A remark of the engine itself.
+    // SIGHUP makes the engine itself write a message.
     signal(&running.0, "HUP");
     RawSender::new(&a).send(&frames(1));
-    until("all are judged", || books()["received"].as_u64() >= Some(3 * u64::from(FLOWS)));
-    assert!(books()["counters"]["logged"].as_u64() >= Some(100));
+    until("the group has processed all packets", || stats()["received"].as_u64() >= Some(3 * u64::from(FLOWS)));
+    assert!(stats()["counters"]["logged"].as_u64() >= Some(100));
 }

@@ -1,10 +1,10 @@
-//! The documents of `--json` are those of the schemas in `docs/reference/schemas`, and `docs/reference/json.md` is made
-//! of the schemas. With `NETGRAIN_WRITE_DOCS=1` the page and the descriptions of records and rows are written instead
-//! of compared.
+//! The documents of `--json` match the schemas in `docs/reference/schemas`, and `docs/reference/json.md` is generated
+//! from the schemas. With `NETGRAIN_WRITE_DOCS=1` the tests write the page and the descriptions of records and rows
+//! instead of comparing them.
 
 use crate::common;
 
-use common::{Said, arg, objects, run};
+use common::{Output, arg, objects, run};
 use export::text::{FieldTable, SCHEMA_VERSION};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,7 +27,7 @@ fn docs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference")
 }
 
-fn writes() -> bool {
+fn is_write_requested() -> bool {
     std::env::var_os("NETGRAIN_WRITE_DOCS").is_some()
 }
 
@@ -79,7 +79,7 @@ impl Validator<'_> {
                 inner.violations.is_empty()
             };
             if choices.iter().find(fits).is_none() {
-                // The violations of the first choice say more than that none fits.
+                // The violations of the first choice are more informative than a message that no choice fits.
                 self.check(&choices[0], value, at);
             }
         }
@@ -153,14 +153,14 @@ fn violations(schema: &Value, document: &Value) -> Vec<String> {
     validator.violations
 }
 
-/// Validates documents and remembers which schemas had one.
+/// Validates documents and collects the names of their schemas.
 struct Documents {
     schemas: BTreeMap<String, Value>,
     seen: BTreeSet<String>,
 }
 
 impl Documents {
-    fn are(&mut self, name: &str, documents: &[Value]) {
+    fn validate(&mut self, name: &str, documents: &[Value]) {
         assert!(!documents.is_empty(), "no document {name}");
         let schema = self.schemas.get(name).unwrap_or_else(|| panic!("no schema {name}"));
         for document in documents {
@@ -171,19 +171,21 @@ impl Documents {
         self.seen.insert(name.to_owned());
     }
 
-    /// Each line by the first of these keys that it has; the last pair, with the key "", takes all others.
-    fn sorted(&mut self, said: &Said, kinds: &[(&str, &str)]) {
-        for document in objects(&said.out) {
+    /// Validates each line with the schema of the first of these keys that it has. A last pair with the key "" matches
+    /// every other line.
+    fn validate_by_key(&mut self, output: &Output, kinds: &[(&str, &str)]) {
+        for document in objects(&output.out) {
             let kind = kinds.iter().find(|(key, _)| key.is_empty() || document.get(key).is_some());
-            let (_, name) = kind.unwrap_or_else(|| panic!("a document of no kind: {document}"));
-            self.are(name, &[document]);
+            let (_, name) = kind.unwrap_or_else(|| panic!("a document without a schema: {document}"));
+            self.validate(name, &[document]);
         }
     }
 }
 
-/// The objects of standard error; the other lines are for people.
-fn objects_of_error(said: &Said) -> Vec<Value> {
-    said.err
+/// The JSON objects on standard error; the other lines are messages.
+fn objects_of_stderr(output: &Output) -> Vec<Value> {
+    output
+        .err
         .lines()
         .filter(|line| line.starts_with('{'))
         .map(|line| serde_json::from_str(line).expect("JSON"))
@@ -193,85 +195,87 @@ fn objects_of_error(said: &Said) -> Vec<Value> {
 const CAPTURE: [(&str, &str); 3] = [("live", "capture-live"), ("report", "capture-report"), ("event", "capture-event")];
 
 #[test]
-fn every_document_is_as_its_schema_says() {
+fn every_document_matches_its_schema() {
     let dir = TempDir::new("json-schemas");
     let mut all = Documents { schemas: schemas(), seen: BTreeSet::new() };
     let capture = dir.join("one.pcap");
-    let made = run(&["gen", "-w", arg(&capture), "imix,flows=300,rate=1kpps,packets=3000", "--json"]);
-    all.are("gen", &objects(&made.out));
-    all.are("check", &objects(&run(&["check", arg(&capture), "--json"]).out));
+    let generated = run(&["gen", "-w", arg(&capture), "imix,flows=300,rate=1kpps,packets=3000", "--json"]);
+    all.validate("gen", &objects(&generated.out));
+    all.validate("check", &objects(&run(&["check", arg(&capture), "--json"]).out));
     let (recorded, store, archive) = (dir.join("recorded"), dir.join("store"), dir.join("archive"));
     // A simulation that lasts longer than a second has a status.
     let sim = ["--sim", "imix,flows=50,rate=1kpps,duration=1500ms", "--name", "s", "--keep-free", "1%", "--json"];
-    all.sorted(&run(&[&["record", "--store", arg(&recorded)], &sim[..]].concat()), &CAPTURE);
+    all.validate_by_key(&run(&[&["record", "--store", arg(&recorded)], &sim[..]].concat()), &CAPTURE);
     let replay = ["run", "-r", arg(&capture), "--store", arg(&store), "--name", "a", "--json"];
-    all.sorted(&run(&replay), &CAPTURE);
+    all.validate_by_key(&run(&replay), &CAPTURE);
     let store_of = ["--store", arg(&store), "-i", "a", "--json"];
-    let ask = |verb: &[&str]| run(&[verb, &store_of[..]].concat());
-    all.are("flow-record", &objects(&ask(&["flows"]).out));
-    all.are("flows-explain", &objects_of_error(&ask(&["flows", "--explain"])));
+    let query = |verb: &[&str]| run(&[verb, &store_of[..]].concat());
+    all.validate("flow-record", &objects(&query(&["flows"]).out));
+    all.validate("flows-explain", &objects_of_stderr(&query(&["flows", "--explain"])));
     for ranking in [&["--top", "3"][..], &["--group", "src,dport,proto,tunnel,vlan"], &["--group", "flow"]] {
-        all.are("flow-ranking", &objects(&ask(&[&["flows"], ranking].concat()).out));
+        all.validate("flow-ranking", &objects(&query(&[&["flows"], ranking].concat()).out));
     }
-    all.sorted(&ask(&["series"]), &[("gap", "series-gap"), ("", "series-row")]);
-    all.sorted(&ask(&["series", "--step", "1min"]), &[("gap", "series-gap"), ("", "series-rollup")]);
-    all.are("packet", &objects(&ask(&["packets"]).out));
-    all.are("packets-count", &objects(&ask(&["packets", "--count"]).out));
-    all.are("packets-count", &objects(&ask(&["packets", "-w", arg(&dir.join("out.pcap"))]).out));
-    all.are("packets-explain", &objects_of_error(&ask(&["packets", "--explain"])));
-    all.are("convert", &objects(&run(&["convert", arg(&capture), "-w", arg(&dir.join("c.pcapng")), "--json"]).out));
-    all.are("index", &objects(&run(&["index", arg(&capture), "--json"]).out));
-    all.sorted(
+    all.validate_by_key(&query(&["series"]), &[("gap", "series-gap"), ("", "series-row")]);
+    all.validate_by_key(&query(&["series", "--step", "1min"]), &[("gap", "series-gap"), ("", "series-rollup")]);
+    all.validate("packet", &objects(&query(&["packets"]).out));
+    all.validate("packets-count", &objects(&query(&["packets", "--count"]).out));
+    all.validate("packets-count", &objects(&query(&["packets", "-w", arg(&dir.join("out.pcap"))]).out));
+    all.validate("packets-explain", &objects_of_stderr(&query(&["packets", "--explain"])));
+    all.validate(
+        "convert",
+        &objects(&run(&["convert", arg(&capture), "-w", arg(&dir.join("c.pcapng")), "--json"]).out),
+    );
+    all.validate("index", &objects(&run(&["index", arg(&capture), "--json"]).out));
+    all.validate_by_key(
         &run(&["doctor", "--json", "--store", arg(&store)]),
         &[("summary", "doctor-summary"), ("", "doctor-finding")],
     );
     let retain = ["retain", "--store", arg(&store), "-i", "a", "--max-size", "1", "--archive", arg(&archive), "--json"];
     std::fs::create_dir_all(&archive).expect("a folder");
     let program = ["-e", "main = ip >-> when is_tcp (mark 4) >-> steer_flow", "--json"];
-    all.are("lang-check", &objects(&run(&[&["lang", "check"], &program[..]].concat()).out));
-    all.are("lang-check", &objects(&run(&["lang", "check", "-e", "main = nothing", "--json"]).out));
-    all.are("lang-explain", &objects(&run(&[&["lang", "explain"], &program[..]].concat()).out));
-    all.are("lang-run", &objects(&run(&[&["lang", "run", "-r", arg(&capture)], &program[..]].concat()).out));
+    all.validate("lang-check", &objects(&run(&[&["lang", "check"], &program[..]].concat()).out));
+    all.validate("lang-check", &objects(&run(&["lang", "check", "-e", "main = nothing", "--json"]).out));
+    all.validate("lang-explain", &objects(&run(&[&["lang", "explain"], &program[..]].concat()).out));
+    all.validate("lang-run", &objects(&run(&[&["lang", "run", "-r", arg(&capture)], &program[..]].concat()).out));
     damage(&store);
     let kinds = [("finding", "verify-finding"), ("verified", "verify-totals")];
-    all.sorted(&run(&["verify", "--json", arg(&store)]), &kinds);
-    all.are("repair", &objects(&run(&["repair", "--json", arg(&store)]).out));
+    all.validate_by_key(&run(&["verify", "--json", arg(&store)]), &kinds);
+    all.validate("repair", &objects(&run(&["repair", "--json", arg(&store)]).out));
     let _ = run(&retain);
-    // Changes of the machine's settings are left to the tests of doctor; a replay of one capture without silence has no
-    // gap.
+    // The tests of doctor cover changes of the machine's settings. A replay of one capture without pauses has no gap.
     let unseen: Vec<_> = all.schemas.keys().filter(|name| !all.seen.contains(*name)).map(String::as_str).collect();
-    let elsewhere: BTreeSet<_> = ["doctor-change", "series-gap", "capture-event"].into();
-    assert!(unseen.iter().all(|name| elsewhere.contains(name)), "schemas without a document: {unseen:?}");
+    let without_document: BTreeSet<_> = ["doctor-change", "series-gap", "capture-event"].into();
+    assert!(unseen.iter().all(|name| without_document.contains(name)), "schemas without a document: {unseen:?}");
 }
 
 /// Flips a byte in the first packet file of a store.
 fn damage(store: &Path) {
     let files = common::walk(store);
     let file = files.iter().find(|file| file.extension().is_some_and(|e| e == "pcap")).expect("a packet file");
-    let mut bytes = std::fs::read(file).expect("it is there");
+    let mut bytes = std::fs::read(file).expect("the file");
     let middle = bytes.len() / 2;
     bytes[middle] ^= 0x55;
-    std::fs::write(file, bytes).expect("ours");
+    std::fs::write(file, bytes).expect("a writable file");
 }
 
-/// Packets of captures with what generated frames do not have: tags, ICMP, ARP, fragments, tunnels.
+/// Real captures contain packets that the generator does not make: VLAN tags, ICMP, ARP, fragments, tunnels.
 #[test]
-fn documents_of_real_captures_are_as_their_schemas_say() {
-    let Some(traces) = testkit::traces("documents_of_real_captures_are_as_their_schemas_say") else { return };
+fn documents_of_real_captures_match_their_schemas() {
+    let Some(traces) = testkit::traces("documents_of_real_captures_match_their_schemas") else { return };
     let mut all = Documents { schemas: schemas(), seen: BTreeSet::new() };
     let small = |file: &PathBuf| file.metadata().is_ok_and(|m| m.len() < 20_000);
     let captures = common::walk(&traces).into_iter().filter(|f| f.extension().is_some_and(|e| e == "pcap") && small(f));
     for capture in captures.take(40) {
-        let ask = |verb: &str| run(&[verb, "-r", arg(&capture), "--json"]);
-        all.sorted(&ask("packets"), &[("", "packet")]);
-        all.sorted(&ask("flows"), &[("", "flow-record")]);
-        all.sorted(&ask("series"), &[("gap", "series-gap"), ("", "series-row")]);
+        let query = |verb: &str| run(&[verb, "-r", arg(&capture), "--json"]);
+        all.validate_by_key(&query("packets"), &[("", "packet")]);
+        all.validate_by_key(&query("flows"), &[("", "flow-record")]);
+        all.validate_by_key(&query("series"), &[("gap", "series-gap"), ("", "series-row")]);
     }
     assert!(["packet", "flow-record", "series-row"].iter().all(|name| all.seen.contains(*name)));
 }
 
 #[test]
-fn a_document_with_another_key_or_without_one_is_a_violation() {
+fn a_document_with_an_unknown_or_missing_key_is_a_violation() {
     let schemas = schemas();
     let schema = &schemas["gen"];
     let good = serde_json::json!({"schema_version": 1, "made": 1, "sent": 1, "dropped": 0, "bytes": 60, "nanos": 1});
@@ -289,24 +293,24 @@ fn a_document_with_another_key_or_without_one_is_a_violation() {
     assert_eq!(violations(schema, &more), [": the key colour is not in the schema"]);
 }
 
-/// Calls `see` with every object schema below this one.
-fn objects_below(schema: &Value, at: &str, see: &mut impl FnMut(&str, &Value)) {
+/// Calls `visit` with every object schema below this one.
+fn objects_below(schema: &Value, at: &str, visit: &mut impl FnMut(&str, &Value)) {
     match schema {
         Value::Object(keywords) => {
             if schema["properties"].is_object() {
-                see(at, schema);
+                visit(at, schema);
             }
             for (key, inner) in keywords {
-                objects_below(inner, &format!("{at}/{key}"), see);
+                objects_below(inner, &format!("{at}/{key}"), visit);
             }
         }
-        Value::Array(items) => items.iter().for_each(|inner| objects_below(inner, at, see)),
+        Value::Array(items) => items.iter().for_each(|inner| objects_below(inner, at, visit)),
         _ => {}
     }
 }
 
 #[test]
-fn every_key_of_a_schema_has_a_description_and_no_object_is_open() {
+fn schemas_describe_every_key_and_permit_no_other_key() {
     for (name, schema) in schemas() {
         objects_below(&schema, &name, &mut |at, object| {
             assert_eq!(object["additionalProperties"], false, "{at}");
@@ -314,14 +318,14 @@ fn every_key_of_a_schema_has_a_description_and_no_object_is_open() {
                 assert!(property["description"].as_str().is_some_and(|text| !text.is_empty()), "{at}: {key}");
             }
             for key in object["required"].as_array().expect("required keys").iter().filter_map(Value::as_str) {
-                assert!(object["properties"].get(key).is_some(), "{at}: {key} is required and not described");
+                assert!(object["properties"].get(key).is_some(), "{at}: {key} is required but has no property");
             }
         });
         assert_eq!(schema["properties"]["schema_version"]["const"], SCHEMA_VERSION, "{name}");
     }
 }
 
-/// The properties of a schema of records or rows are the table of their fields.
+/// Compares the properties of a schema of records or rows with the table of their fields.
 fn compare<T: FieldTable>(name: &str) {
     let mut schema = schemas().remove(name).expect("a schema");
     let properties = schema["properties"].as_object_mut().expect("keys");
@@ -336,13 +340,13 @@ fn compare<T: FieldTable>(name: &str) {
         differ |= *property != description;
         *property = description;
     }
-    if differ && writes() {
+    if differ && is_write_requested() {
         let text = serde_json::to_string_pretty(&schema).expect("JSON") + "\n";
-        return std::fs::write(docs().join(format!("schemas/{name}.schema.json")), text).expect("ours");
+        return std::fs::write(docs().join(format!("schemas/{name}.schema.json")), text).expect("a writable file");
     }
     assert!(
         !differ,
-        "{name}.schema.json has other descriptions than the code; run this test with NETGRAIN_WRITE_DOCS=1"
+        "{name}.schema.json has other descriptions than the field table; run this test with NETGRAIN_WRITE_DOCS=1"
     );
 }
 
@@ -375,7 +379,7 @@ fn type_in_words(property: &Value) -> String {
     }
 }
 
-/// The rows of an object: its keys, and behind each key the keys of the object that is written at its place.
+/// Table rows of the keys of an object; the keys of a nested object follow the key that contains it.
 fn rows(object: &Value, prefix: &str, out: &mut String) {
     let required: Vec<&str> = object["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     for (key, property) in object["properties"].as_object().into_iter().flatten() {
@@ -432,14 +436,14 @@ This page is made from the schemas by `NETGRAIN_WRITE_DOCS=1 cargo test -p netgr
 ";
 
 #[test]
-fn the_page_is_made_of_the_schemas() {
-    let (path, made) = (docs().join("json.md"), page());
+fn json_md_is_generated_from_the_schemas() {
+    let (path, generated) = (docs().join("json.md"), page());
     let written = std::fs::read_to_string(&path).unwrap_or_default();
-    if written != made && writes() {
-        return std::fs::write(&path, made).expect("ours");
+    if written != generated && is_write_requested() {
+        return std::fs::write(&path, generated).expect("a writable file");
     }
     assert!(
-        written == made,
-        "docs/reference/json.md is not what the schemas say; run this test with NETGRAIN_WRITE_DOCS=1"
+        written == generated,
+        "docs/reference/json.md differs from the schemas; run this test with NETGRAIN_WRITE_DOCS=1"
     );
 }

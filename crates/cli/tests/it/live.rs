@@ -1,15 +1,15 @@
-//! The binary on ports, in a network of the test's own: recording, listening beside it, and the demonstration.
+//! The binary on live interfaces in a network namespace of the test: recording, listeners, and the demo.
 
 use crate::common;
 
-use common::{Running, Said, arg, netgrain, objects, run, say, signal, until, walk};
+use common::{Output, Running, arg, netgrain, objects, run, run_command, signal, until, walk};
 use std::io::Read;
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::Barrier;
 use testkit::{Port, RawSender, Sandbox, TempDir};
 
-/// `netgrain record` on a port, once it captures and lets listeners in.
+/// `netgrain record` on an interface, which captures and admits listeners.
 struct Recorder {
     running: Running,
     err: std::io::BufReader<std::process::ChildStderr>,
@@ -19,11 +19,11 @@ impl Recorder {
     fn start(port: &Port, store: &Path, socket: &Path, more: &[&str]) -> Self {
         let args = ["record", "-i", &port.name, "--store", arg(store), "--socket", arg(socket), "--ring", "8MiB"];
         let (running, err) = Running::start(&mut netgrain(&[&args[..], more].concat()));
-        until("its socket", || socket.exists());
+        until("the ring socket exists", || socket.exists());
         Self { running, err }
     }
 
-    fn interrupt(self) -> Said {
+    fn interrupt(self) -> Output {
         signal(&self.running.0, "INT");
         self.running.end(self.err)
     }
@@ -40,8 +40,8 @@ fn frames(count: u32) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn what_is_sent_is_recorded_and_a_listener_pipes_the_same_to_tcpdump() {
-    let test = "what_is_sent_is_recorded_and_a_listener_pipes_the_same_to_tcpdump";
+fn sent_frames_are_recorded_and_a_listener_pipes_them_to_tcpdump() {
+    let test = "sent_frames_are_recorded_and_a_listener_pipes_them_to_tcpdump";
     let Some(sandbox) = Sandbox::new(test) else { return };
     let Some(mut tcpdump) = testkit::tool(test, "tcpdump") else { return };
     let (a, b) = sandbox.veth("va", "vb");
@@ -50,65 +50,66 @@ fn what_is_sent_is_recorded_and_a_listener_pipes_the_same_to_tcpdump() {
     for kind in ["af-xdp", "tpacket"] {
         let recorder = Recorder::start(&b, &store.join(kind), &socket, &["--source-kind", kind]);
         let args = ["listen", "--socket", arg(&socket), "-w", "-", "--format", "pcap", "-c", "500", "--lossless"];
-        let mut listener = netgrain(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
-        let mut out = listener.stdout.take().expect("caught");
-        // The file's header is written once it has attached.
+        let mut listener =
+            netgrain(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the process starts");
+        let mut out = listener.stdout.take().expect("a pipe");
+        // The listener writes the file header when it has attached.
         let mut header = [0; 24];
         out.read_exact(&mut header).expect("a header");
         RawSender::new(&a).send(&frames(500));
         let mut listener = Running(listener);
         let mut file = header.to_vec();
         out.read_to_end(&mut file).expect("the packets");
-        assert_eq!(listener.0.wait().expect("it ends").code(), Some(0));
-        let said = recorder.interrupt();
-        assert_eq!(said.status, Some(0), "{said:?}");
-        // Byte for byte what lies on disk.
+        assert_eq!(listener.0.wait().expect("the process ends").code(), Some(0));
+        let output = recorder.interrupt();
+        assert_eq!(output.status, Some(0), "{output:?}");
+        // The listener's output equals the stored file.
         let stored = walk(&store.join(kind)).into_iter().find(|p| p.extension().is_some_and(|e| e == "pcap"));
         assert!(
             std::fs::read(stored.expect("a file")).expect("the file") == file,
-            "{kind}: the listener saw other bytes"
+            "{kind}: the listener wrote other bytes"
         );
-        let path = dir.join("heard.pcap");
+        let path = dir.join("received.pcap");
         std::fs::write(&path, &file).expect("a file");
-        let counted = say(tcpdump.args(["-nn", "--count", "-r"]).arg(&path));
+        let counted = run_command(tcpdump.args(["-nn", "--count", "-r"]).arg(&path));
         assert!(counted.out.starts_with("500 packets"), "{counted:?}");
         tcpdump = std::process::Command::new("tcpdump");
     }
 }
 
-/// The bytes of so many frames in a capture, without its file header.
+/// The length of a capture of `count` frames without its file header.
 fn bytes_of(count: u32) -> usize {
     frames(count).iter().map(|frame| 16 + frame.len()).sum()
 }
 
 #[test]
-fn ports_of_one_name_in_two_namespaces_are_recorded_and_listened_to_each() {
-    let test = "ports_of_one_name_in_two_namespaces_are_recorded_and_listened_to_each";
+fn interfaces_of_one_name_in_two_namespaces_are_captured_separately() {
+    let test = "interfaces_of_one_name_in_two_namespaces_are_captured_separately";
     if Sandbox::new(test).is_none() {
         return;
     }
     let both = Barrier::new(2);
-    let heard = std::thread::scope(|scope| {
+    let received = std::thread::scope(|scope| {
         let start = |count: u32| {
             let both = &both;
             scope.spawn(move || {
-                let sandbox = Sandbox::new(test).expect("there was one a moment ago");
+                let sandbox = Sandbox::new(test).expect("a second sandbox");
                 let (a, _b) = sandbox.veth("va", "vb");
                 let dir = TempDir::new("namesakes");
                 let args = ["record", "-i", "vb", "--source-kind", "tpacket", "--ring", "8MiB", "--store"];
                 let (running, err) = Running::start(netgrain(&args).arg(dir.join("store")));
                 both.wait();
                 let mut listen = netgrain(&["listen", "-i", "vb", "-w", "-", "--format", "pcap", "--lossless"]);
-                let mut listener = Running(listen.stdout(Stdio::piped()).spawn().expect("it starts"));
-                let mut out = listener.0.stdout.take().expect("caught");
+                let mut listener = Running(listen.stdout(Stdio::piped()).spawn().expect("the process starts"));
+                let mut out = listener.0.stdout.take().expect("a pipe");
                 out.read_exact(&mut [0; 24]).expect("a header");
                 RawSender::new(&a).send(&frames(count));
                 let mut first = vec![0; bytes_of(count)];
                 out.read_exact(&mut first).expect("the packets");
                 both.wait();
                 signal(&running.0, "INT");
-                let said = running.end(err);
-                assert_eq!(said.status, Some(0), "{said:?}");
+                let output = running.end(err);
+                assert_eq!(output.status, Some(0), "{output:?}");
                 let mut rest = Vec::new();
                 out.read_to_end(&mut rest).expect("no other packets");
                 rest.len() + first.len()
@@ -116,12 +117,12 @@ fn ports_of_one_name_in_two_namespaces_are_recorded_and_listened_to_each() {
         };
         [1, 3].map(start).map(|thread| thread.join().expect("no panic"))
     });
-    assert_eq!(heard, [bytes_of(1), bytes_of(3)], "each hears the packets of its own namespace");
+    assert_eq!(received, [bytes_of(1), bytes_of(3)], "each listener receives the packets of its own namespace");
 }
 
 #[test]
-fn a_listener_whose_reader_has_enough_and_one_whose_engine_ends_succeed() {
-    let test = "a_listener_whose_reader_has_enough_and_one_whose_engine_ends_succeed";
+fn listeners_succeed_when_their_pipe_closes_or_the_engine_ends() {
+    let test = "listeners_succeed_when_their_pipe_closes_or_the_engine_ends";
     let Some(sandbox) = Sandbox::new(test) else { return };
     let (a, b) = sandbox.veth("va", "vb");
     let dir = TempDir::new("enough");
@@ -129,11 +130,11 @@ fn a_listener_whose_reader_has_enough_and_one_whose_engine_ends_succeed() {
     let recorder = Recorder::start(&b, &dir.join("store"), &socket, &[]);
     let start = |more: &[&str]| {
         let mut command = netgrain(&[&["listen", "--socket", arg(&socket)], more].concat());
-        Running(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts"))
+        Running(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the process starts"))
     };
     let (mut piped, mut counts) = (start(&["-w", "-"]), start(&["--json"]));
     let mut header = [0; 24];
-    let mut out = piped.0.stdout.take().expect("caught");
+    let mut out = piped.0.stdout.take().expect("a pipe");
     out.read_exact(&mut header).expect("a header");
     drop(out);
     let wire = RawSender::new(&a);
@@ -141,71 +142,71 @@ fn a_listener_whose_reader_has_enough_and_one_whose_engine_ends_succeed() {
         wire.send(&frames(10));
         piped.0.try_wait().expect("a child").is_some()
     });
-    assert_eq!(piped.0.wait().expect("it ended").code(), Some(0));
-    let said = recorder.interrupt();
-    assert_eq!(said.status, Some(0), "{said:?}");
-    assert!(!socket.exists(), "the socket is left behind");
+    assert_eq!(piped.0.wait().expect("the process ends").code(), Some(0));
+    let output = recorder.interrupt();
+    assert_eq!(output.status, Some(0), "{output:?}");
+    assert!(!socket.exists(), "the socket still exists");
     let mut text = String::new();
-    counts.0.stdout.take().expect("caught").read_to_string(&mut text).expect("text");
-    assert_eq!(counts.0.wait().expect("it ended").code(), Some(0));
+    counts.0.stdout.take().expect("a pipe").read_to_string(&mut text).expect("text");
+    assert_eq!(counts.0.wait().expect("the process ends").code(), Some(0));
     assert!(objects(&text).last().expect("a report")["report"]["missed"] == 0, "{text}");
 }
 
 #[test]
-fn the_generator_the_recorder_and_the_checker_agree_over_a_wire() {
-    let test = "the_generator_the_recorder_and_the_checker_agree_over_a_wire";
+fn generator_recorder_and_checker_agree_on_a_live_interface() {
+    let test = "generator_recorder_and_checker_agree_on_a_live_interface";
     let Some(sandbox) = Sandbox::new(test) else { return };
     let (a, b) = sandbox.veth("va", "vb");
     for port in [&a, &b] {
-        // A port with a queue makes the sender wait instead of dropping.
+        // With a queueing discipline the sender waits instead of dropping frames.
         sandbox.netlink().add_fifo(port.index, 1000).expect("a queue");
     }
     let dir = TempDir::new("wire");
     let store = dir.join("store");
     let mut recorder = Recorder::start(&b, &store, &dir.join("s"), &["--json", "--dedicated", "--filter", "udp"]);
-    let made = run(&["gen", "-i", "va", "imix,flows=1k", "--packets", "20k", "--rate", "40kpps", "--json"]);
-    assert_eq!(made.status, Some(0), "{made:?}");
+    let generated = run(&["gen", "-i", "va", "imix,flows=1k", "--packets", "20k", "--rate", "40kpps", "--json"]);
+    assert_eq!(generated.status, Some(0), "{generated:?}");
     recorder.running.read_reports_until("all frames are counted", |live| live["offered"] == 20_000);
-    let said = recorder.interrupt();
-    let objects = objects(&said.out);
+    let output = recorder.interrupt();
+    let objects = objects(&output.out);
     let report = &objects.last().expect("a report")["report"];
     let checked = run(&["check", arg(&store), "--sent", "20k", "--json"]);
     let verdict = &common::objects(&checked.out)[0];
     let lost = report["lost_total"].as_u64().expect("a number");
     assert_eq!((report["residue"].as_i64(), report["offered"].as_u64()), (Some(0), Some(20_000)), "{report}");
     assert_eq!((verdict["missing"].as_u64(), &verdict["frames"]), (Some(lost), &report["stored"]));
-    assert_eq!((said.status, checked.status), (Some(i32::from(lost > 0)), Some(i32::from(lost > 0))));
+    assert_eq!((output.status, checked.status), (Some(i32::from(lost > 0)), Some(i32::from(lost > 0))));
 }
 
 #[test]
-fn the_live_demo_is_complete_and_leaves_nothing_behind() {
-    let test = "the_live_demo_is_complete_and_leaves_nothing_behind";
-    // Only to know whether there may be networks of one's own; the demo makes another.
+fn the_live_demo_is_complete_and_removes_its_files() {
+    let test = "the_live_demo_is_complete_and_removes_its_files";
+    // Skips the test without permission for network namespaces. The demo creates its own.
     let Some(sandbox) = Sandbox::new(test) else { return };
     let dir = TempDir::new("demo");
     let sockets = || walk(Path::new("/run/netgrain")).into_iter().filter(|p| arg(p).contains("ng-demo")).count();
     let before = sockets();
-    // A busy machine may lose packets: then the demo counts them and fails, and runs again.
+    // On a busy machine the demo may lose packets: it counts them and fails, and the test repeats it.
     let is_complete = (0..5).any(|_| {
         let mut command = netgrain(&["demo", "--duration", "3s", "--rate", "5kpps", "--json"]);
-        let said = say(command.env("TMPDIR", dir.path()));
-        let demo = &objects(&said.out)[0];
+        let output = run_command(command.env("TMPDIR", dir.path()));
+        let demo = &objects(&output.out)[0];
         let report = &demo["report"];
         assert_eq!(report["interface"], "ng-demo1");
         assert!(walk(dir.path()).is_empty() && sockets() == before);
-        let number = |value: &serde_json::Value| value.as_u64().unwrap_or_else(|| panic!("no number: {said:?}"));
+        let number = |value: &serde_json::Value| value.as_u64().unwrap_or_else(|| panic!("no number: {output:?}"));
         let (sent, lost) = (number(&demo["sent"]["sent"]) + number(&demo["scanned"]), number(&report["lost_total"]));
         if lost == 0 {
-            assert_eq!(said.status, Some(0), "{said:?}");
-            common::is_a_whole_walk(demo);
+            assert_eq!(output.status, Some(0), "{output:?}");
+            common::assert_demo_is_complete(demo);
             return true;
         }
-        assert_eq!((said.status, number(&report["offered"])), (Some(1), sent), "{said:?}");
-        assert_eq!((number(&report["stored"]) + lost, &report["residue"]), (sent, &0.into()), "{said:?}");
+        assert_eq!((output.status, number(&report["offered"])), (Some(1), sent), "{output:?}");
+        assert_eq!((number(&report["stored"]) + lost, &report["residue"]), (sent, &0.into()), "{output:?}");
         false
     });
     if !is_complete {
         testkit::skip(test, "this machine is so busy that each of five demos lost packets");
     }
-    assert!(sandbox.netlink().link("ng-demo0").is_err(), "it is not in our network either");
+    assert!(sandbox.netlink().link("ng-demo0").is_err(), "the demo interface is not in this namespace");
 }

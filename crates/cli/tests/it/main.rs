@@ -1,11 +1,10 @@
-//! All integration tests of this crate in one program, which is linked once; each module is a subject.
+//! All integration tests of this crate in one program, so that they are linked once. Each module has one subject.
 
 mod book;
 mod captures;
 mod common;
 mod convert;
 mod crash_recovery;
-mod disorder;
 mod doctor;
 mod examples_live;
 mod filtered_calls;
@@ -22,6 +21,7 @@ mod memory;
 mod meters;
 mod metrics_endpoint;
 mod multicast;
+mod out_of_order;
 mod packets;
 mod privileges;
 mod program_live;
@@ -32,8 +32,8 @@ mod retain;
 mod run;
 mod series;
 mod service;
-mod silent_queues;
 mod steering_live;
+mod unresponsive_queues;
 mod upkeep;
 mod usage;
 mod workspace;

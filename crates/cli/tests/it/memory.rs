@@ -1,19 +1,19 @@
-//! What a run takes of the memory, in control groups that have little of it.
+//! The memory of a run, in control groups and address spaces with a small limit.
 
 use crate::common;
 
-use common::{Said, arg, objects, run, say};
+use common::{Output, arg, objects, run, run_command};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 use testkit::{Sandbox, TempDir};
 
-/// A control group of so many bytes, which goes with the value.
+/// A control group with a memory limit, which is removed on drop.
 struct Group(PathBuf);
 
 impl Group {
-    /// `None`, and said so, where this user may not make one.
+    /// Returns `None` and reports a skipped test if this user may not create control groups.
     fn new(test: &str, bytes: u64) -> Option<Self> {
         let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let of = |controllers: &str, root: &str| {
@@ -36,17 +36,17 @@ impl Group {
         None
     }
 
-    /// Runs the binary in it, to its end.
-    fn run(&self, args: &[&str]) -> Said {
+    /// Runs the binary in the control group to its end.
+    fn run(&self, args: &[&str]) -> Output {
         let mut command = Command::new("sh");
         command.args(["-c", "echo $$ > \"$0\" && exec \"$@\"", arg(&self.0.join("cgroup.procs"))]);
-        say(command.arg(env!("CARGO_BIN_EXE_netgrain")).args(args).stdin(std::process::Stdio::null()))
+        run_command(command.arg(env!("CARGO_BIN_EXE_netgrain")).args(args).stdin(std::process::Stdio::null()))
     }
 }
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // The processes in it have ended; the kernel may take a moment to notice.
+        // The processes of the group have ended, but the kernel may remove them from the group a little later.
         for _ in 0..100 {
             if fs::remove_dir(&self.0).is_ok() || !self.0.exists() {
                 return;
@@ -57,8 +57,8 @@ impl Drop for Group {
 }
 
 #[test]
-fn a_port_in_a_small_control_group_is_captured_with_a_ring_that_fits_and_a_larger_one_is_refused() {
-    let test = "a_port_in_a_small_control_group_is_captured_with_a_ring_that_fits_and_a_larger_one_is_refused";
+fn in_a_small_control_group_the_default_ring_fits_and_a_larger_one_fails() {
+    let test = "in_a_small_control_group_the_default_ring_fits_and_a_larger_one_fails";
     let Some(group) = Group::new(test, 800 << 20) else { return };
     let Some(sandbox) = Sandbox::new(test) else { return };
     sandbox.veth("va", "vb");
@@ -66,91 +66,92 @@ fn a_port_in_a_small_control_group_is_captured_with_a_ring_that_fits_and_a_large
     let store = dir.join("store");
     let args = ["-i", "vb", "--source-kind", "tpacket", "--store", arg(&store), "--duration", "2s", "-q"];
     for (verb, socket) in [("run", ["--set", "listen.socket=none"]), ("record", ["--socket", "none"])] {
-        let said = group.run(&[&[verb][..], &args, &socket].concat());
-        assert_eq!(said.status, Some(0), "{said:?}");
-        assert!(said.err.contains("a ring of 64.0 MiB") && said.err.contains("control group"), "{said:?}");
-        let said = group.run(&[&[verb][..], &args, &socket, &["--ring", "2GiB"]].concat());
-        assert_eq!(said.status, Some(2), "{said:?}");
+        let output = group.run(&[&[verb][..], &args, &socket].concat());
+        assert_eq!(output.status, Some(0), "{output:?}");
+        assert!(output.err.contains("a ring of 64.0 MiB") && output.err.contains("control group"), "{output:?}");
+        let output = group.run(&[&[verb][..], &args, &socket, &["--ring", "2GiB"]].concat());
+        assert_eq!(output.status, Some(2), "{output:?}");
         for word in ["2.50 GiB", "800 MiB", "512 MiB would fit", "--ring"] {
-            assert!(said.err.contains(word), "{word}: {said:?}");
+            assert!(output.err.contains(word), "{word}: {output:?}");
         }
     }
-    let said = group
+    let output = group
         .run(&[&["run"][..], &args, &["--set", "listen.socket=none", "--set", "flow.capacity=100000000"]].concat());
-    assert_eq!(said.status, Some(2), "{said:?}");
-    assert!(said.err.contains("flow.capacity=N, at most"), "{said:?}");
+    assert_eq!(output.status, Some(2), "{output:?}");
+    assert!(output.err.contains("flow.capacity=N, at most"), "{output:?}");
 }
 
 #[test]
-fn a_small_capture_is_replayed_into_all_data_types_in_little_memory() {
-    let test = "a_small_capture_is_replayed_into_all_data_types_in_little_memory";
+fn a_small_capture_is_replayed_into_all_data_types_within_100_mib() {
+    let test = "a_small_capture_is_replayed_into_all_data_types_within_100_mib";
     let dir = TempDir::new(test);
     let (file, store) = (dir.join("a.pcap"), dir.join("store"));
-    let made = run(&["gen", "-w", arg(&file), "imix,flows=1000,rate=10kpps,packets=8000"]);
-    assert_eq!(made.status, Some(0), "{made:?}");
+    let generated = run(&["gen", "-w", arg(&file), "imix,flows=1000,rate=10kpps,packets=8000"]);
+    assert_eq!(generated.status, Some(0), "{generated:?}");
     let replay = ["run", "-r", arg(&file), "--store", arg(&store), "--json", "-q"];
-    let said = run(&replay);
-    assert_eq!(said.status, Some(0), "{said:?}");
-    let report = objects(&said.out).pop().expect("a report")["report"].clone();
+    let output = run(&replay);
+    assert_eq!(output.status, Some(0), "{output:?}");
+    let report = objects(&output.out).pop().expect("a report")["report"].clone();
     assert_eq!(report["stored"], 8000);
     let memory = report["memory_bytes"].as_u64().expect("bytes");
     assert!((1 << 20..100 << 20).contains(&memory), "{memory}");
     let ring = report["queues"][0]["ring"].as_str().expect("a ring");
     assert!(ring.starts_with("8.00 MiB") && ring.ends_with("made as it is written"), "{ring}");
-    // And at no moment more: the kernel would end it.
+    // The kernel would kill the process if it used more at any moment.
     let Some(group) = Group::new(test, 100 << 20) else { return };
     let again = dir.join("again");
-    let said = group.run(&["run", "-r", arg(&file), "--store", arg(&again), "-q"]);
-    assert_eq!(said.status, Some(0), "{said:?}");
+    let output = group.run(&["run", "-r", arg(&file), "--store", arg(&again), "-q"]);
+    assert_eq!(output.status, Some(0), "{output:?}");
 }
 
-/// The most anonymous memory (`RssAnon` of proc_pid_status(5)) of the binary in KiB, sampled until it ends. The shared
-/// ring, whose size depends on that of the file, is not part of it.
-fn most_anonymous_kib(args: &[&str]) -> u64 {
-    let mut child = common::netgrain(args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+/// The peak of the anonymous memory (`RssAnon` of proc_pid_status(5)) of the binary in KiB, sampled until its end. The
+/// shared ring, whose size depends on that of the capture, is not part of it.
+fn peak_anonymous_kib(args: &[&str]) -> u64 {
+    let mut child =
+        common::netgrain(args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the process starts");
     let path = format!("/proc/{}/status", child.id());
-    let mut most = 0;
+    let mut peak = 0;
     let status = loop {
-        // A process that has ended and was not waited for has no such line.
+        // The status of a zombie process has no such line.
         let text = fs::read_to_string(&path).unwrap_or_default();
         let kib = text.lines().find_map(|l| l.strip_prefix("RssAnon:")?.split_whitespace().next()?.parse::<u64>().ok());
-        most = most.max(kib.unwrap_or(0));
+        peak = peak.max(kib.unwrap_or(0));
         if let Some(status) = child.try_wait().expect("a status") {
             break status;
         }
         std::thread::sleep(Duration::from_millis(2));
     };
     assert!(status.success(), "{args:?}: {status}");
-    most
+    peak
 }
 
 #[test]
-fn the_anonymous_memory_of_a_replay_stays_small_however_many_seconds_the_capture_has() {
+fn the_anonymous_memory_of_a_replay_does_not_grow_with_its_duration() {
     const PACKETS: u64 = 60_000;
     let dir = TempDir::new("memory-slow-capture");
     let file = dir.join("slow.pcap");
-    let made = run(&["gen", "-w", arg(&file), &format!("60,flows={PACKETS},rate=0.5pps,packets={PACKETS}")]);
-    assert_eq!(made.status, Some(0), "{made:?}");
-    for (verb, most) in [("record", 16 << 10), ("run", 40 << 10)] {
+    let generated = run(&["gen", "-w", arg(&file), &format!("60,flows={PACKETS},rate=0.5pps,packets={PACKETS}")]);
+    assert_eq!(generated.status, Some(0), "{generated:?}");
+    for (verb, kib_max) in [("record", 16 << 10), ("run", 40 << 10)] {
         let store = dir.join(verb);
-        let kib = most_anonymous_kib(&[verb, "-r", arg(&file), "--store", arg(&store), "-q"]);
-        assert!((1..most).contains(&kib), "{verb}: {kib} KiB for {PACKETS} packets in twice as many seconds");
+        let kib = peak_anonymous_kib(&[verb, "-r", arg(&file), "--store", arg(&store), "-q"]);
+        assert!((1..kib_max).contains(&kib), "{verb}: {kib} KiB for {PACKETS} packets in twice as many seconds");
     }
 }
 
 #[test]
-fn ring_rotation_and_retention_of_run_are_flags_that_win_over_the_file() {
+fn flags_of_run_override_ring_rotation_and_retention_of_the_file() {
     let dir = TempDir::new("run-flags");
     let (file, config) = (dir.join("a.pcap"), dir.join("a.toml"));
-    let made = run(&["gen", "-w", arg(&file), "60,flows=10,rate=100pps,packets=500"]);
-    assert_eq!(made.status, Some(0), "{made:?}");
+    let generated = run(&["gen", "-w", arg(&file), "60,flows=10,rate=100pps,packets=500"]);
+    assert_eq!(generated.status, Some(0), "{generated:?}");
     fs::write(&config, "[capture]\nring = \"16MiB\"\n[packets]\nrotate = \"1h\"\nmax_age = \"1h\"\n").expect("a file");
     let replay = |store: &Path, more: &[&str]| {
-        let said =
+        let output =
             run(&[&["run", "-r", arg(&file), "--store", arg(store), "--config", arg(&config), "--json", "-q"], more]
                 .concat());
-        assert_eq!(said.status, Some(0), "{said:?}");
-        objects(&said.out).pop().expect("a report")
+        assert_eq!(output.status, Some(0), "{output:?}");
+        objects(&output.out).pop().expect("a report")
     };
     let flags = ["--ring", "32MiB", "--rotate", "1s", "--max-age", "10y", "--max-size", "1TB", "--keep-free", "none"];
     for (store, flags, ring, files) in [("one", &flags[..], "32.0 MiB", 5..=6), ("two", &[], "16.0 MiB", 1..=2)] {
@@ -165,11 +166,11 @@ fn ring_rotation_and_retention_of_run_are_flags_that_win_over_the_file() {
 }
 
 #[test]
-fn a_capture_is_replayed_in_a_narrow_address_space_or_refused_with_numbers() {
+fn a_replay_fits_a_small_address_space_or_fails_with_the_sizes() {
     let dir = TempDir::new("memory-address-space");
     let (file, store) = (dir.join("a.pcap"), dir.join("store"));
-    let made = run(&["gen", "-w", arg(&file), "imix,flows=2000,rate=10kpps,packets=20000"]);
-    assert_eq!(made.status, Some(0), "{made:?}");
+    let generated = run(&["gen", "-w", arg(&file), "imix,flows=2000,rate=10kpps,packets=20000"]);
+    assert_eq!(generated.status, Some(0), "{generated:?}");
     let (run, record) = (["run", "-q", "--name", "a", "-r"], ["record", "-r"]);
     for kib in [100_000, 200_000, 300_000, 500_000, 1_000_000, 2_000_000] {
         for verb in [&run[..], &record, &["flows", "--top", "3", "-r"]] {
@@ -179,15 +180,15 @@ fn a_capture_is_replayed_in_a_narrow_address_space_or_refused_with_numbers() {
             if verb[0] != "flows" {
                 command.args(["--store", arg(&store)]);
             }
-            let said = say(command.stdin(std::process::Stdio::null()));
-            if said.status == Some(0) {
+            let output = run_command(command.stdin(std::process::Stdio::null()));
+            if output.status == Some(0) {
                 assert!(fs::remove_dir_all(&store).is_ok() || verb[0] == "flows", "{kib} {verb:?}");
                 continue;
             }
-            assert_eq!(said.status, Some(2), "{kib} {verb:?}: {said:?}");
-            assert!(kib < 200_000 && verb[0] == "run", "{kib} {verb:?}: {said:?}");
+            assert_eq!(output.status, Some(2), "{kib} {verb:?}: {output:?}");
+            assert!(kib < 200_000 && verb[0] == "run", "{kib} {verb:?}: {output:?}");
             for word in ["ulimit -v", "MiB", "--ring"] {
-                assert!(said.err.contains(word), "{kib} {verb:?}: {word}: {said:?}");
+                assert!(output.err.contains(word), "{kib} {verb:?}: {word}: {output:?}");
             }
         }
     }

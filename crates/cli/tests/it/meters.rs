@@ -1,7 +1,6 @@
-//! Other people's meters see the same conversations in the same packets: softflowd, argus and tshark, on the fields
-//! that they have in common with our records. Programs cut conversations into records as each sees fit, so what is
-//! compared is what all records of a conversation add up to: packets and bytes of each direction, first and last
-//! moment.
+//! The meter agrees with softflowd, argus and tshark on the same packets, in the fields that they have in common. Each
+//! program splits flows into records by its own rules, so the test compares the sums over all records of a pair of
+//! endpoints: packets and bytes of each direction, first and last timestamp.
 
 use crate::common;
 
@@ -13,38 +12,46 @@ use std::process::Command;
 use testkit::TempDir;
 
 /// Address and port.
-type End = (IpAddr, u16);
+type Endpoint = (IpAddr, u16);
 
-/// Protocol, the lesser end, the greater one.
-type Pair = (u8, End, End);
+/// Protocol, and the two endpoints in ascending order.
+type Pair = (u8, Endpoint, Endpoint);
 
-/// What a program says of a pair: packets and bytes from the lesser end, from the greater one, first and last moment.
+/// The sums of a program's records for one pair. Index 0 is the direction from the lesser endpoint, 1 the other one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Talk {
+struct Sums {
     packets: [u64; 2],
     bytes: [u64; 2],
-    /// In nanoseconds, as exactly as the program tells.
+    /// In nanoseconds, with the resolution that the program prints.
     first: u64,
     last: u64,
 }
 
-type Talks = BTreeMap<Pair, Talk>;
+type SumsByPair = BTreeMap<Pair, Sums>;
 
-/// Adds what one record says; packets and bytes from `from` to `to`, and back.
-fn add(all: &mut Talks, protocol: u8, from: End, to: End, counts: [(u64, u64); 2], first: u64, last: u64) {
+/// Adds one record. `counts` are packets and bytes from `from` to `to`, and in the reverse direction.
+fn add(
+    all: &mut SumsByPair,
+    protocol: u8,
+    from: Endpoint,
+    to: Endpoint,
+    counts: [(u64, u64); 2],
+    first: u64,
+    last: u64,
+) {
     let swapped = from > to;
     let (a, b) = if swapped { (to, from) } else { (from, to) };
-    let [there, back] = if swapped { [counts[1], counts[0]] } else { counts };
-    let none = Talk { packets: [0; 2], bytes: [0; 2], first: u64::MAX, last: 0 };
-    let talk = all.entry((protocol, a, b)).or_insert(none);
-    for (side, (packets, bytes)) in [there, back].into_iter().enumerate() {
-        talk.packets[side] += packets;
-        talk.bytes[side] += bytes;
+    let [forward, reverse] = if swapped { [counts[1], counts[0]] } else { counts };
+    let none = Sums { packets: [0; 2], bytes: [0; 2], first: u64::MAX, last: 0 };
+    let sums = all.entry((protocol, a, b)).or_insert(none);
+    for (direction, (packets, bytes)) in [forward, reverse].into_iter().enumerate() {
+        sums.packets[direction] += packets;
+        sums.bytes[direction] += bytes;
     }
-    (talk.first, talk.last) = (talk.first.min(first), talk.last.max(last));
+    (sums.first, sums.last) = (sums.first.min(first), sums.last.max(last));
 }
 
-/// Nanoseconds of `2021-07-25T14:57:00.696000123Z` or of `1627225020.686470`; digits that are not there are zeros.
+/// Nanoseconds of `2021-07-25T14:57:00.696000123Z` or of `1627225020.686470`; missing digits are zeros.
 fn nanos(text: &str) -> u64 {
     if text.contains('T') {
         let text = format!("{}Z", text.trim_end_matches('Z'));
@@ -57,22 +64,23 @@ fn nanos(text: &str) -> u64 {
     format!("{seconds}{rest:0<9.9}").parse().unwrap_or_else(|e| panic!("{text}: {e}"))
 }
 
-/// Ours, TCP and UDP: bytes of frames, or of IP packets.
-fn ours(dir: &TempDir, capture: &Path, bytes: &str) -> Talks {
+/// The sums of netgrain's TCP and UDP records. `bytes` selects the bytes of frames (`bytes`) or of IP packets
+/// (`ip_bytes`).
+fn netgrain(dir: &TempDir, capture: &Path, bytes: &str) -> SumsByPair {
     let store = dir.join("store");
     if !store.exists() {
         let sets = ["capture.ring=8MiB", "flow.active_timeout=none"].map(|set| ["--set", set]).concat();
-        let said = run(&[&["run", "-r", arg(capture), "--store", arg(&store), "--quiet"], &sets[..]].concat());
-        assert_eq!(said.status, Some(0), "{said:?}");
+        let output = run(&[&["run", "-r", arg(capture), "--store", arg(&store), "--quiet"], &sets[..]].concat());
+        assert_eq!(output.status, Some(0), "{output:?}");
     }
-    let said = run(&["flows", "--store", arg(&store), "--json", "tcp or udp"]);
-    assert_eq!(said.status, Some(0), "{said:?}");
-    let mut all = Talks::new();
-    for record in objects(&said.out) {
+    let output = run(&["flows", "--store", arg(&store), "--json", "tcp or udp"]);
+    assert_eq!(output.status, Some(0), "{output:?}");
+    let mut all = SumsByPair::new();
+    for record in objects(&output.out) {
         let text = |key: &str| record[key].as_str().unwrap_or_else(|| panic!("no {key}: {record}"));
         let number = |key: &str| record[key].as_u64().unwrap_or_else(|| panic!("no {key}: {record}"));
         let end = |host: &str, port: &str| (text(host).parse().expect("an address"), number(port) as u16);
-        let counts = ["fwd", "rev"].map(|way| (number(&format!("{way}_packets")), number(&format!("{way}_{bytes}"))));
+        let counts = ["fwd", "rev"].map(|of| (number(&format!("{of}_packets")), number(&format!("{of}_{bytes}"))));
         let protocol = if text("protocol") == "tcp" { 6 } else { 17 };
         let (from, to) = (end("src", "src_port"), end("dst", "dst_port"));
         add(&mut all, protocol, from, to, counts, nanos(text("first")), nanos(text("last")));
@@ -80,33 +88,34 @@ fn ours(dir: &TempDir, capture: &Path, bytes: &str) -> Talks {
     all
 }
 
-/// Moments may differ by `unit`, in nanoseconds: programs cut and round what they print.
+/// Timestamps may differ by `unit` nanoseconds, because programs truncate and round the times that they print.
 #[track_caller]
-fn same(program: &str, theirs: &Talks, ours: &Talks, unit: u64) {
+fn assert_equal(program: &str, theirs: &SumsByPair, ours: &SumsByPair, unit: u64) {
     assert!(!ours.is_empty());
-    for (pair, talk) in ours {
-        let other = theirs.get(pair).unwrap_or_else(|| panic!("{program} has no such conversation: {pair:?}"));
-        let counts = |talk: &Talk| (talk.packets, talk.bytes);
-        assert_eq!(counts(other), counts(talk), "{program} and we differ: {pair:?}");
-        let near = other.first.abs_diff(talk.first) <= unit && other.last.abs_diff(talk.last) <= unit;
-        assert!(near, "{program} and we differ: {pair:?}: {other:?} and {talk:?}");
+    for (pair, sums) in ours {
+        let other = theirs.get(pair).unwrap_or_else(|| panic!("{program} has no records of {pair:?}"));
+        let counts = |sums: &Sums| (sums.packets, sums.bytes);
+        assert_eq!(counts(other), counts(sums), "{program} and netgrain differ: {pair:?}");
+        let near = other.first.abs_diff(sums.first) <= unit && other.last.abs_diff(sums.last) <= unit;
+        assert!(near, "{program} and netgrain differ: {pair:?}: {other:?} and {sums:?}");
     }
     let more: Vec<&Pair> = theirs.keys().filter(|pair| !ours.contains_key(pair)).collect();
-    assert!(more.is_empty(), "{program} has conversations that we have not: {more:?}");
+    assert!(more.is_empty(), "{program} has records that netgrain does not have: {more:?}");
 }
 
-fn output(command: &mut Command) -> (String, String) {
-    let out = command.env("TZ", "UTC").output().expect("it runs");
+fn run_program(command: &mut Command) -> (String, String) {
+    let out = command.env("TZ", "UTC").output().expect("the program runs");
     assert!(out.status.success(), "{command:?}: {}", String::from_utf8_lossy(&out.stderr));
     [out.stdout, out.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).into()
 }
 
 /// `EXPIRED: seq:43 [10.0.0.1]:37552 <> [10.0.0.2]:7000 proto:6 octets>:5676 packets>:108 … start:… finish:…`
-fn softflowd(mut program: Command, dir: &TempDir, capture: &Path) -> Talks {
+fn softflowd(mut program: Command, dir: &TempDir, capture: &Path) -> SumsByPair {
     let pid = dir.join("softflowd.pid");
-    let (_, said) = output(program.args(["-D", "-m", "200000", "-c", "none", "-p", arg(&pid), "-r", arg(capture)]));
-    let mut all = Talks::new();
-    for line in said.lines().filter(|line| line.starts_with("EXPIRED")) {
+    let (_, output) =
+        run_program(program.args(["-D", "-m", "200000", "-c", "none", "-p", arg(&pid), "-r", arg(capture)]));
+    let mut all = SumsByPair::new();
+    for line in output.lines().filter(|line| line.starts_with("EXPIRED")) {
         let words: Vec<&str> = line.split(' ').collect();
         let end = |word: &str| {
             let (host, port) = word.rsplit_once(':').expect("a port");
@@ -121,7 +130,7 @@ fn softflowd(mut program: Command, dir: &TempDir, capture: &Path) -> Talks {
             number("proto") as u8,
             [("packets>", "octets>"), ("packets<", "octets<")].map(|(p, o)| (number(p), number(o))),
         );
-        // It rounds to milliseconds, and writes 1000 of them where that makes a second.
+        // softflowd rounds to milliseconds, and prints 1000 of them instead of the next second.
         let time = |text: &str| match text.strip_suffix(".1000") {
             Some(second) => nanos(second) + 1_000_000_000,
             None => nanos(text),
@@ -134,19 +143,19 @@ fn softflowd(mut program: Command, dir: &TempDir, capture: &Path) -> Talks {
     all
 }
 
-/// Argus makes records that `ra` prints, one line each; long conversations have several.
-fn argus(mut program: Command, mut ra: Command, dir: &TempDir, capture: &Path) -> Talks {
+/// argus writes records that `ra` prints, one per line; long flows have several.
+fn argus(mut program: Command, mut ra: Command, dir: &TempDir, capture: &Path) -> SumsByPair {
     let records = dir.join("records.argus");
-    output(program.args(["-r", arg(capture), "-w", arg(&records)]));
+    run_program(program.args(["-r", arg(capture), "-w", arg(&records)]));
     let fields = ["stime", "ltime", "proto", "saddr", "sport", "daddr", "dport", "spkts", "sbytes", "dpkts", "dbytes"];
-    let (said, _) = output(ra.args(["-r", arg(&records), "-n", "-u", "-p", "6", "-c", ",", "-s"]).args(fields));
-    let mut all = Talks::new();
-    for line in said.lines() {
+    let (output, _) = run_program(ra.args(["-r", arg(&records), "-n", "-u", "-p", "6", "-c", ",", "-s"]).args(fields));
+    let mut all = SumsByPair::new();
+    for line in output.lines() {
         let cells: Vec<&str> = line.split(',').map(str::trim).collect();
         let protocol = match cells[2] {
             "tcp" => 6,
             "udp" => 17,
-            // Its heading, what it says of itself, and protocols of which nothing is compared.
+            // The header line, management records, and protocols that are not compared.
             _ => continue,
         };
         let number = |at: usize| cells[at].parse::<u64>().unwrap_or_else(|e| panic!("{e}: {line}"));
@@ -157,14 +166,14 @@ fn argus(mut program: Command, mut ra: Command, dir: &TempDir, capture: &Path) -
     all
 }
 
-/// A line of `tshark -z conv`: `A:1 <-> B:2  58 3888 bytes  111 7403 bytes  169 11 kB  START DURATION`, the first two
-/// from the right end to the left one and back. It rounds bytes from ten thousand on, and durations, so this compares
-/// by itself.
-fn tshark(mut program: Command, capture: &Path, ours: &Talks) {
+/// Compares with `tshark -z conv`, whose lines are `A:1 <-> B:2  58 3888 bytes  111 7403 bytes  169 11 kB  START
+/// DURATION`. The first two counts are from the right to the left endpoint, the next two from left to right. tshark
+/// rounds bytes from 10 000 on, and durations, so this function does its own comparison.
+fn tshark(mut program: Command, capture: &Path, ours: &SumsByPair) {
     program.args(["-r", arg(capture), "-q", "-t", "e", "-z", "conv,tcp", "-z", "conv,udp"]);
-    let (said, _) = output(&mut program);
+    let (output, _) = run_program(&mut program);
     let (mut protocol, mut seen) = (0, 0);
-    for line in said.lines() {
+    for line in output.lines() {
         match line.split(' ').next() {
             Some("TCP") => protocol = 6,
             Some("UDP") => protocol = 17,
@@ -181,55 +190,56 @@ fn tshark(mut program: Command, capture: &Path, ours: &Talks) {
         let (left, right) = (end(words[0]), end(words[2]));
         let swapped = left > right;
         let pair = if swapped { (protocol, right, left) } else { (protocol, left, right) };
-        let talk = ours.get(&pair).unwrap_or_else(|| panic!("tshark has a conversation that we have not: {line}"));
-        // Frames and bytes towards the left end come first.
+        let sums =
+            ours.get(&pair).unwrap_or_else(|| panic!("tshark has a conversation that netgrain does not have: {line}"));
+        // Frames and bytes towards the left endpoint come first.
         for (at, from_right) in [(3, true), (6, false)] {
-            let side = usize::from(from_right != swapped);
+            let direction = usize::from(from_right != swapped);
             let unit = if words[at + 2] == "kB" { 1000 } else { 1 };
             let reported = [words[at], words[at + 1]].map(|word| word.parse::<u64>().expect("a number"));
-            assert_eq!(reported, [talk.packets[side], talk.bytes[side] / unit], "{line}: {talk:?}");
+            assert_eq!(reported, [sums.packets[direction], sums.bytes[direction] / unit], "{line}: {sums:?}");
         }
         let (start, duration) = (nanos(words[12]), words[13].parse::<f64>().expect("a number"));
-        assert!(start.abs_diff(talk.first) < 1000, "{line}: {talk:?}");
-        let ours = (talk.last - talk.first) as f64 / 1e9;
-        assert!((duration - ours).abs() < 1e-4, "{line}: {ours}");
+        assert!(start.abs_diff(sums.first) < 1000, "{line}: {sums:?}");
+        let expected = (sums.last - sums.first) as f64 / 1e9;
+        assert!((duration - expected).abs() < 1e-4, "{line}: {expected}");
         seen += 1;
     }
     assert_eq!(seen, ours.len(), "conversations");
 }
 
-/// All of them over one capture.
-fn agree(test: &str, dir: &TempDir, capture: &Path) {
+/// Compares netgrain with all installed programs over one capture.
+fn assert_meters_agree(test: &str, dir: &TempDir, capture: &Path) {
     if let Some(program) = testkit::tool(test, "softflowd") {
-        same("softflowd", &softflowd(program, dir, capture), &ours(dir, capture, "ip_bytes"), 1_000_000);
+        assert_equal("softflowd", &softflowd(program, dir, capture), &netgrain(dir, capture, "ip_bytes"), 1_000_000);
     }
     if let (Some(program), Some(ra)) = (testkit::tool(test, "argus"), testkit::tool(test, "ra")) {
-        same("argus", &argus(program, ra, dir, capture), &ours(dir, capture, "bytes"), 1000);
+        assert_equal("argus", &argus(program, ra, dir, capture), &netgrain(dir, capture, "bytes"), 1000);
     }
     if let Some(program) = testkit::tool(test, "tshark") {
-        tshark(program, capture, &ours(dir, capture, "bytes"));
+        tshark(program, capture, &netgrain(dir, capture, "bytes"));
     }
 }
 
 #[test]
-fn other_meters_see_the_same_in_a_thousand_real_connections() {
-    let test = "other_meters_see_the_same_in_a_thousand_real_connections";
+fn other_meters_agree_on_1000_real_connections() {
+    let test = "other_meters_agree_on_1000_real_connections";
     let Some(traces) = testkit::traces(test) else { return };
     let Some(mut zcat) = testkit::tool(test, "gzip") else { return };
-    let (packed, dir) = (traces.join("zeek/echo-connections.pcap.gz"), TempDir::new(test));
-    let out = zcat.args(["-dc", arg(&packed)]).output().expect("gzip runs");
-    assert!(out.status.success() && !out.stdout.is_empty(), "{}", packed.display());
+    let (compressed, dir) = (traces.join("zeek/echo-connections.pcap.gz"), TempDir::new(test));
+    let out = zcat.args(["-dc", arg(&compressed)]).output().expect("gzip runs");
+    assert!(out.status.success() && !out.stdout.is_empty(), "{}", compressed.display());
     let capture = dir.join("echo.pcap");
     std::fs::write(&capture, out.stdout).expect("a file");
-    agree(test, &dir, &capture);
+    assert_meters_agree(test, &dir, &capture);
 }
 
 #[test]
-fn other_meters_see_the_same_in_a_generated_mix() {
-    let test = "other_meters_see_the_same_in_a_generated_mix";
+fn other_meters_agree_on_generated_traffic() {
+    let test = "other_meters_agree_on_generated_traffic";
     let dir = TempDir::new(test);
     let capture: PathBuf = dir.join("mix.pcap");
-    let said = run(&["gen", "-w", arg(&capture), "backbone,flows=2000,rate=20kpps", "--packets", "40k"]);
-    assert_eq!(said.status, Some(0), "{said:?}");
-    agree(test, &dir, &capture);
+    let output = run(&["gen", "-w", arg(&capture), "backbone,flows=2000,rate=20kpps", "--packets", "40k"]);
+    assert_eq!(output.status, Some(0), "{output:?}");
+    assert_meters_agree(test, &dir, &capture);
 }

@@ -1,4 +1,4 @@
-//! The metrics endpoint beside a recorder: whatever clients do there, packets go to disk.
+//! Clients of the metrics endpoint of a recorder cannot cause packet loss.
 
 use crate::common;
 
@@ -8,16 +8,19 @@ use std::net::{SocketAddr, TcpStream};
 use std::process::{ChildStderr, Command};
 use testkit::TempDir;
 
-/// Descriptors that the recorder may have: few, so that strangers could take them all.
+/// The limit of open files of the recorder, so small that clients could exhaust it.
 const OPEN_FILES: u64 = 128;
 
-const STRANGERS: u64 = 1000;
+const CLIENTS: u64 = 1000;
 
-/// Where `/metrics` is, from what the recorder says at its start.
+/// The address of `/metrics`, from the recorder's messages at its start.
 fn address(err: &mut BufReader<ChildStderr>) -> SocketAddr {
     loop {
         let mut line = String::new();
-        assert!(err.read_line(&mut line).expect("text") > 0, "it ended before it said where its metrics are");
+        assert!(
+            err.read_line(&mut line).expect("text") > 0,
+            "the recorder ended before it printed the address of its metrics"
+        );
         if let Some(url) = line.trim_end().strip_prefix("netgrain: metrics at http://") {
             return url.trim_end_matches("/metrics").parse().expect("an address");
         }
@@ -39,9 +42,9 @@ fn value(page: &str, name: &str) -> f64 {
 }
 
 #[test]
-fn a_thousand_half_open_requests_and_few_descriptors_cost_neither_a_packet_nor_a_scrape() {
-    let test = "a_thousand_half_open_requests_and_few_descriptors_cost_neither_a_packet_nor_a_scrape";
-    if sys::limits::raise_open_files(STRANGERS + 1000) < STRANGERS + 500 {
+fn half_open_requests_and_few_descriptors_block_no_packet_or_scrape() {
+    let test = "half_open_requests_and_few_descriptors_block_no_packet_or_scrape";
+    if sys::limits::raise_open_files(CLIENTS + 1000) < CLIENTS + 500 {
         return testkit::skip(test, "this process may not open enough connections; raise the limit of open files");
     }
     let dir = TempDir::new("endpoint");
@@ -56,20 +59,18 @@ fn a_thousand_half_open_requests_and_few_descriptors_cost_neither_a_packet_nor_a
     until_filtered(&running.0);
     let half_open = |_| {
         let mut stream = TcpStream::connect(address).expect("a connection");
-        // A connection for which there is no room may be closed while this is sent.
+        // The recorder may close a connection above its limit while this is sent.
         let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: te");
         stream
     };
-    let strangers: Vec<TcpStream> = (0..STRANGERS).map(half_open).collect();
+    let clients: Vec<TcpStream> = (0..CLIENTS).map(half_open).collect();
     let before = value(&scrape(address), "files_total");
-    until("the recorder goes on to open and to publish files", || {
-        value(&scrape(address), "files_total") >= before + 3.0
-    });
-    drop(strangers);
+    until("the recorder opens and publishes more files", || value(&scrape(address), "files_total") >= before + 3.0);
+    drop(clients);
     signal(&running.0, "INT");
-    let said = running.end(err);
-    assert_eq!(said.status, Some(0), "nothing is lost: {said:?}");
-    let objects = objects(&said.out);
+    let output = running.end(err);
+    assert_eq!(output.status, Some(0), "nothing is lost: {output:?}");
+    let objects = objects(&output.out);
     assert_eq!(objects.last().expect("a report")["report"]["lost_total"], 0);
-    assert_eq!(netgrain(&["verify", arg(&store)]).status().expect("it runs").code(), Some(0));
+    assert_eq!(netgrain(&["verify", arg(&store)]).status().expect("the program runs").code(), Some(0));
 }

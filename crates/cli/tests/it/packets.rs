@@ -1,37 +1,38 @@
-//! Asking a store and captures from the command line: what is printed, what is written, and how it ends.
+//! Queries of packets in stores and captures on the command line: output, files and exit status.
 
 use crate::common;
 
-use common::{PATIENCE, Running, Said, arg, netgrain, run, say, signal};
+use common::{Output, Running, WAIT_MAX, arg, netgrain, run, run_command, signal};
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Instant;
 use testkit::TempDir;
 
-/// One line on stderr that names the thing and says what to do, status 2, nothing on stdout.
+/// Asserts that the command failed with status 2, nothing on stdout, and one line on stderr that contains `names` and
+/// `advice`.
 #[track_caller]
-fn refused(said: &Said, names: &str, advice: &str) {
-    assert_eq!((said.status, said.out.as_str()), (Some(2), ""), "{said:?}");
-    assert_eq!(said.err.lines().count(), 1, "{}", said.err);
+fn assert_error(output: &Output, names: &str, advice: &str) {
+    assert_eq!((output.status, output.out.as_str()), (Some(2), ""), "{output:?}");
+    assert_eq!(output.err.lines().count(), 1, "{}", output.err);
     assert!(
-        said.err.starts_with("netgrain: ") && said.err.contains(names) && said.err.contains(advice),
+        output.err.starts_with("netgrain: ") && output.err.contains(names) && output.err.contains(advice),
         "{}",
-        said.err
+        output.err
     );
 }
 
-/// A store of so many simulated packets. All of them fit into the ring, so a busy machine loses none.
+/// A store of simulated packets. All of them fit into the ring, so a busy machine loses none.
 fn store(dir: &TempDir, packets: u64, more: &[&str]) -> PathBuf {
     let store = dir.join("store");
     let spec = format!("imix,flows=50,rate=100kpps,packets={packets}");
     let args = ["record", "--sim", &spec, "--ring", "32MiB", "--store", arg(&store), "-q"];
-    let said = run(&[&args, more].concat());
-    assert_eq!(said.status, Some(0), "{said:?}");
+    let output = run(&[&args, more].concat());
+    assert_eq!(output.status, Some(0), "{output:?}");
     store
 }
 
-fn packets(store: &Path, more: &[&str]) -> Said {
+fn packets(store: &Path, more: &[&str]) -> Output {
     run(&[&["packets", "--store", arg(store)], more].concat())
 }
 
@@ -40,35 +41,35 @@ fn object(text: &str) -> serde_json::Value {
 }
 
 #[test]
-fn what_cannot_be_asked_is_named_with_advice() {
-    let dir = TempDir::new("packets-refused");
+fn invalid_packet_queries_are_rejected_with_advice() {
+    let dir = TempDir::new("packets-invalid");
     let none = dir.join("none");
-    refused(&run(&["packets"]), "add --store <DIR> for a store, or -r <FILE>", "see netgrain packets --help");
-    refused(&packets(&none, &[]), arg(&none), "name the --store");
-    refused(&packets(dir.path(), &[]), "nothing has been recorded", "name the --store");
+    assert_error(&run(&["packets"]), "add --store <DIR> for a store, or -r <FILE>", "see netgrain packets --help");
+    assert_error(&packets(&none, &[]), arg(&none), "name the --store");
+    assert_error(&packets(dir.path(), &[]), "nothing has been recorded", "name the --store");
     let store = store(&dir, 100, &[]);
-    let ask = |more: &[&str]| packets(&store, more);
-    refused(&ask(&["--from", "yesterday"]), "\"yesterday\" is not a time", "-10min");
-    refused(&ask(&["--from", "now", "--to", "-5min"]), "is after --to", "exchange them");
-    refused(&ask(&["--around", "10:42", "--from", "now"]), "--from", "see netgrain packets --help");
-    refused(&ask(&["-i", "sin"]), "sin", "did you mean sim?");
-    refused(&ask(&["-i", "wlan0"]), "wlan0", "it has sim");
-    refused(&ask(&["hsot", "10.0.0.1"]), "`hsot` at column 1", "did you mean `host`?");
-    refused(&ask(&["--count", "-w", "x"]), "-w", "see netgrain packets --help");
-    refused(&ask(&["-w", arg(&dir.join("no/folder/x"))]), "no/folder/x", "the folder must exist");
+    let query = |more: &[&str]| packets(&store, more);
+    assert_error(&query(&["--from", "yesterday"]), "\"yesterday\" is not a time", "-10min");
+    assert_error(&query(&["--from", "now", "--to", "-5min"]), "is after --to", "swap them");
+    assert_error(&query(&["--around", "10:42", "--from", "now"]), "--from", "see netgrain packets --help");
+    assert_error(&query(&["-i", "sin"]), "sin", "did you mean sim?");
+    assert_error(&query(&["-i", "wlan0"]), "wlan0", "it has sim");
+    assert_error(&query(&["hsot", "10.0.0.1"]), "`hsot` at column 1", "did you mean `host`?");
+    assert_error(&query(&["--count", "-w", "x"]), "-w", "see netgrain packets --help");
+    assert_error(&query(&["-w", arg(&dir.join("no/folder/x"))]), "no/folder/x", "the folder must exist");
     let sealed = common::walk(&store).into_iter().find(|p| p.extension().is_some_and(|e| e == "pcap")).expect("a file");
-    refused(&ask(&["-w", arg(&sealed)]), arg(&sealed), "write it anywhere else");
+    assert_error(&query(&["-w", arg(&sealed)]), arg(&sealed), "write it elsewhere");
     let link = dir.join("link");
     std::os::unix::fs::symlink(&sealed, &link).expect("a link");
-    refused(&ask(&["--follow", "-w", arg(&link)]), "in the store", "write it anywhere else");
+    assert_error(&query(&["--follow", "-w", arg(&link)]), "in the store", "write it elsewhere");
     std::fs::remove_file(&link).expect("removed");
-    refused(&ask(&["-w", arg(&store.join("x"))]), "in the store", "write it anywhere else");
-    refused(&run(&["packets", "-r", arg(&sealed), "-w", arg(&sealed)]), "being read", "another file");
-    refused(&run(&["packets", "-r", arg(dir.path())]), "a folder", "--store");
-    refused(&run(&["packets", "-r", arg(&none), "-w", arg(&dir.join("out"))]), arg(&none), "");
-    let left: Vec<_> =
+    assert_error(&query(&["-w", arg(&store.join("x"))]), "in the store", "write it elsewhere");
+    assert_error(&run(&["packets", "-r", arg(&sealed), "-w", arg(&sealed)]), "is an input", "another file");
+    assert_error(&run(&["packets", "-r", arg(dir.path())]), "a folder", "--store");
+    assert_error(&run(&["packets", "-r", arg(&none), "-w", arg(&dir.join("out"))]), arg(&none), "");
+    let entries: Vec<_> =
         std::fs::read_dir(dir.path()).expect("a folder").map(|e| e.expect("an entry").file_name()).collect();
-    assert_eq!(left, ["store"], "half an answer is left behind");
+    assert_eq!(entries, ["store"], "a failed query left a file");
 }
 
 #[test]
@@ -89,18 +90,18 @@ fn every_verb_replaces_an_existing_file_only_with_force() {
     ] {
         let of = |more: &[&str]| run(&[command, more].concat());
         std::fs::write(&out, "precious").expect("a file");
-        refused(&of(&[file]), "out.pcap exists", "--force");
+        assert_error(&of(&[file]), "out.pcap exists", "--force");
         assert_eq!(std::fs::read(&out).expect("the file"), b"precious", "{command:?}");
-        let said = of(&[file, "--force"]);
-        assert_eq!(said.status, Some(0), "{command:?}: {said:?}");
+        let output = of(&[file, "--force"]);
+        assert_eq!(output.status, Some(0), "{command:?}: {output:?}");
         assert_ne!(std::fs::read(&out).expect("the file"), b"precious", "{command:?}");
-        let said = of(&["/dev/null"]);
-        assert_eq!(said.status, Some(0), "{command:?}: {said:?}");
+        let output = of(&["/dev/null"]);
+        assert_eq!(output.status, Some(0), "{command:?}: {output:?}");
     }
 }
 
 #[test]
-fn the_names_of_standard_output_are_standard_output() {
+fn every_name_of_standard_output_is_written_as_a_stream() {
     let dir = TempDir::new("packets-stdout");
     let frames = dir.join("frames.pcap");
     assert_eq!(run(&["gen", "-w", arg(&frames), "60", "--packets", "10"]).status, Some(0));
@@ -109,17 +110,17 @@ fn the_names_of_standard_output_are_standard_output() {
             let out = dir.join("out.pcap");
             let file = std::fs::File::create(&out).expect("a file");
             let mut netgrain = netgrain(&[command, &["-w", name]].concat());
-            let status = netgrain.current_dir(dir.path()).stdout(file).status().expect("it runs");
+            let status = netgrain.current_dir(dir.path()).stdout(file).status().expect("the program runs");
             assert!(status.success(), "{command:?} -w {name}");
             let read = run(&["packets", "-r", arg(&out), "--count"]);
             assert!(read.status == Some(0) && read.out.starts_with("10 packets"), "{command:?} -w {name}: {read:?}");
         }
     }
-    assert_eq!(std::fs::read_dir(dir.path()).expect("a folder").count(), 2, "a file of another name");
+    assert_eq!(std::fs::read_dir(dir.path()).expect("a folder").count(), 2, "another file was created");
 }
 
 #[test]
-fn an_empty_file_among_captures_is_named_and_the_others_are_written() {
+fn an_empty_file_is_reported_and_the_other_captures_are_written() {
     let dir = TempDir::new("packets-empty-file");
     let (one, none, two) = (dir.join("a.pcap"), dir.join("b.pcap"), dir.join("c.pcap"));
     for path in [&one, &two] {
@@ -127,39 +128,39 @@ fn an_empty_file_among_captures_is_named_and_the_others_are_written() {
     }
     std::fs::write(&none, "").expect("a file");
     let out = dir.join("out.pcapng");
-    let said = run(&["packets", "-r", arg(&one), arg(&none), arg(&two), "-w", arg(&out)]);
-    assert_eq!(said.status, Some(1), "{said:?}");
-    assert!(said.err.contains("b.pcap: ") && said.err.contains("the file is empty"), "{}", said.err);
+    let output = run(&["packets", "-r", arg(&one), arg(&none), arg(&two), "-w", arg(&out)]);
+    assert_eq!(output.status, Some(1), "{output:?}");
+    assert!(output.err.contains("b.pcap: ") && output.err.contains("the file is empty"), "{}", output.err);
     let read = run(&["packets", "-r", arg(&out), "--count"]);
     assert!(read.out.starts_with("20 packets"), "{read:?}");
-    refused(&run(&["packets", "-r", arg(&none)]), "b.pcap", "the file is empty");
-    refused(&run(&["packets", "-r", arg(&none), arg(&none), "--count"]), "b.pcap", "the file is empty");
+    assert_error(&run(&["packets", "-r", arg(&none)]), "b.pcap", "the file is empty");
+    assert_error(&run(&["packets", "-r", arg(&none), arg(&none), "--count"]), "b.pcap", "the file is empty");
 }
 
 #[test]
-fn nothing_found_is_a_no_that_says_what_there_is() {
+fn no_matching_packet_exits_1_and_reports_what_the_store_contains() {
     let dir = TempDir::new("packets-none");
     let store = store(&dir, 100, &[]);
-    let said = packets(&store, &["--to", "2001-01-01", "tcp"]);
-    assert_eq!((said.status, said.out.as_str()), (Some(1), ""));
+    let output = packets(&store, &["--to", "2001-01-01", "tcp"]);
+    assert_eq!((output.status, output.out.as_str()), (Some(1), ""));
     let out = dir.join("out.pcapng");
     let none = |more: &[&str]| packets(&store, &[&["--to", "2001-01-01", "-w", arg(&out)], more].concat());
     let wrote = none(&[]);
     assert!(wrote.status == Some(1) && wrote.err.contains("nothing found") && !out.exists(), "{wrote:?}");
     let wrote = none(&["--json"]);
     assert_eq!((wrote.status, &object(&wrote.out)["file"]), (Some(1), &serde_json::Value::Null), "{wrote:?}");
-    assert_eq!(std::fs::read_dir(dir.path()).expect("a folder").count(), 1, "something is left behind");
+    assert_eq!(std::fs::read_dir(dir.path()).expect("a folder").count(), 1, "a temporary file was not removed");
     std::fs::write(&out, "a good file").expect("a file");
-    refused(&none(&[]), "out.pcapng exists", "--force");
+    assert_error(&none(&[]), "out.pcapng exists", "--force");
     assert_eq!(none(&["--force"]).status, Some(1));
     assert_eq!(std::fs::read(&out).expect("the file"), b"a good file");
     for part in ["no packets of `tcp`", "2001-01-01T00:00:00", "has sim (packets from 20"] {
-        assert!(said.err.contains(part), "{part}: {}", said.err);
+        assert!(output.err.contains(part), "{part}: {}", output.err);
     }
 }
 
 #[test]
-fn a_store_is_counted_listed_and_told_as_objects_alike() {
+fn count_text_and_json_of_a_store_agree() {
     let dir = TempDir::new("packets-forms");
     let store = store(&dir, 5000, &["--rotate", "1s"]);
     let counted = packets(&store, &["--count", "--json"]);
@@ -179,7 +180,7 @@ fn a_store_is_counted_listed_and_told_as_objects_alike() {
         (bytes, before) = (bytes + reported["length"].as_u64().expect("a length"), time);
     }
     assert_eq!(object(&counted.out)["bytes"].as_u64(), Some(bytes));
-    // The same question by halves.
+    // The same query in two halves.
     let middle = object(objects.out.lines().nth(2500).expect("a line"))["time"].as_str().expect("a time").to_owned();
     let halves: u64 = [["--to", &middle], ["--from", &middle]]
         .iter()
@@ -195,27 +196,30 @@ fn a_store_is_counted_listed_and_told_as_objects_alike() {
 }
 
 #[test]
-fn a_capture_tells_other_tools_of_the_question_the_interface_and_the_ledger() {
-    let test = "a_capture_tells_other_tools_of_the_question_the_interface_and_the_ledger";
+fn a_pcapng_contains_the_query_the_interface_and_the_ledger() {
+    let test = "a_pcapng_contains_the_query_the_interface_and_the_ledger";
     let dir = TempDir::new("packets-pcapng");
     let store = store(&dir, 3000, &["--filter", "greater 100", "--snaplen", "128"]);
     let out = dir.join("out.pcapng");
-    let said = packets(&store, &["-w", arg(&out), "--json", "udp"]);
-    assert_eq!((said.status, said.err.as_str()), (Some(0), ""), "{said:?}");
-    let report = object(&said.out);
+    let output = packets(&store, &["-w", arg(&out), "--json", "udp"]);
+    assert_eq!((output.status, output.err.as_str()), (Some(0), ""), "{output:?}");
+    let report = object(&output.out);
     assert_eq!(report["file_bytes"].as_u64(), Some(std::fs::metadata(&out).expect("a file").len()));
     assert!(report["interval"]["filtered"].as_u64() > Some(0));
-    let left = std::fs::read_dir(dir.path()).expect("a folder").count();
-    assert_eq!(left, 2, "the hidden name is still there");
+    let entries = std::fs::read_dir(dir.path()).expect("a folder").count();
+    assert_eq!(entries, 2, "the hidden file still exists");
     let bytes = std::fs::read(&out).expect("a capture");
     let queues = bytes.chunks_exact(4).collect::<Vec<_>>().windows(2).filter(|w| w == &[[6, 0, 4, 0], [0; 4]]).count();
-    assert!(queues as u64 >= report["packets"].as_u64().expect("a number"), "queue 0 is told of each packet: {queues}");
+    assert!(
+        queues as u64 >= report["packets"].as_u64().expect("a number"),
+        "each packet has the option for queue 0: {queues}"
+    );
     let Some(mut tshark) = testkit::tool(test, "tshark") else { return };
     tshark.args(["-X", "read_format:MIME Files Format", "-O", "file-pcapng", "-V", "-r"]).arg(&out);
-    let tree = say(&mut tshark).out;
+    let tree = run_command(&mut tshark).out;
     let n = |name: &str| report["interval"][name].as_u64().expect("a count");
     for text in [
-        "asked: packets of `udp`".to_owned(),
+        "query: packets of `udp`".to_owned(),
         "stamped by".to_owned(),
         "greater 100".to_owned(),
         "none lost".to_owned(),
@@ -228,40 +232,41 @@ fn a_capture_tells_other_tools_of_the_question_the_interface_and_the_ledger() {
     }
     for (format, pcap) in [("pcapng", false), ("pcap", true)] {
         let Some(mut tcpdump) = testkit::tool(test, "tcpdump") else { return };
-        let mut ours = netgrain(&["packets", "--store", arg(&store), "-w", "-", "--format", format, "udp"]);
-        let mut ours = ours.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
-        let said = say(tcpdump.args(["-nr", "-", "--count"]).stdin(ours.stdout.take().expect("a pipe")));
-        assert!(ours.wait().expect("an end").success());
-        assert_eq!(said.out, format!("{} packets\n", report["packets"]), "{pcap}: {}", said.err);
+        let mut writer = netgrain(&["packets", "--store", arg(&store), "-w", "-", "--format", format, "udp"]);
+        let mut writer = writer.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the process starts");
+        let output = run_command(tcpdump.args(["-nr", "-", "--count"]).stdin(writer.stdout.take().expect("a pipe")));
+        assert!(writer.wait().expect("an end").success());
+        assert_eq!(output.out, format!("{} packets\n", report["packets"]), "{pcap}: {}", output.err);
     }
 }
 
 #[test]
-fn a_reader_who_has_enough_is_success() {
+fn packets_succeeds_when_its_reader_closes_the_pipe() {
     let dir = TempDir::new("packets-pipe");
     let store = store(&dir, 60_000, &[]);
     for more in [&[][..], &["--json"], &["-w", "-"]] {
-        let mut ours = netgrain(&[&["packets", "--store", arg(&store)], more].concat());
-        let mut ours = ours.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
-        ours.stdout.take().expect("a pipe").read_exact(&mut [0; 64]).expect("some bytes");
-        assert!(ours.wait().expect("an end").success(), "{more:?}");
+        let mut writer = netgrain(&[&["packets", "--store", arg(&store)], more].concat());
+        let mut writer = writer.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the process starts");
+        writer.stdout.take().expect("a pipe").read_exact(&mut [0; 64]).expect("some bytes");
+        assert!(writer.wait().expect("an end").success(), "{more:?}");
     }
 }
 
 #[test]
-fn follow_gives_packets_as_they_come_and_ctrl_c_ends_it_with_a_summary() {
+fn follow_prints_packets_in_order_until_sigint() {
     let dir = TempDir::new("packets-follow");
     let (store, socket) = (dir.join("store"), dir.join("s"));
     let record = ["record", "--sim", "60,rate=1kpps", "--ring", "8MiB", "--store", arg(&store), "--rotate", "1s"];
     let (recorder, recorder_err) = Running::start(&mut netgrain(&[&record[..], &["--socket", arg(&socket)]].concat()));
     common::until("the first packets", || packets(&store, &["--limit", "1"]).status == Some(0));
     let mut follower = netgrain(&["packets", "--store", arg(&store), "--follow", "--json"]);
-    let mut follower = Running(follower.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts"));
+    let mut follower =
+        Running(follower.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the process starts"));
     let mut lines = BufReader::new(follower.0.stdout.take().expect("a pipe")).lines();
     common::until_filtered(&follower.0);
     let (begun, mut seen, mut before) = (Instant::now(), 0, String::new());
     while seen < 2500 {
-        assert!(begun.elapsed() < PATIENCE, "only {seen} packets came");
+        assert!(begun.elapsed() < WAIT_MAX, "only {seen} packets arrived");
         let time = object(&lines.next().expect("a line").expect("text"))["time"].as_str().expect("a time").to_owned();
         assert!(time >= before, "{time} after {before}");
         (seen, before) = (seen + 1, time);
@@ -274,7 +279,7 @@ fn follow_gives_packets_as_they_come_and_ctrl_c_ends_it_with_a_summary() {
 }
 
 #[test]
-fn captures_of_others_are_indexed_asked_checked_and_left_alone() {
+fn foreign_captures_are_indexed_queried_and_checked_but_not_changed() {
     let dir = TempDir::new("packets-foreign");
     let (one, two) = (dir.join("one.pcap"), dir.join("two.pcap"));
     for (path, seed) in [(&one, "1"), (&two, "2")] {
@@ -282,28 +287,28 @@ fn captures_of_others_are_indexed_asked_checked_and_left_alone() {
         assert_eq!(run(&["gen", "-w", arg(path), &spec, "--packets", "20k"]).status, Some(0));
     }
     let count = |more: &[&str]| {
-        let said = run(&[&["packets", "-r", arg(&one), arg(&two), "--count", "--json", "--explain"], more].concat());
-        let explained = object(said.err.lines().last().expect("an object"));
-        (object(&said.out)["packets"].as_u64().expect("a number"), explained["explain"]["bytes_read"].as_u64())
+        let output = run(&[&["packets", "-r", arg(&one), arg(&two), "--count", "--json", "--explain"], more].concat());
+        let explained = object(output.err.lines().last().expect("an object"));
+        (object(&output.out)["packets"].as_u64().expect("a number"), explained["explain"]["bytes_read"].as_u64())
     };
-    assert_eq!(count(&[]).0, 40_000, "the words that are files are files");
+    assert_eq!(count(&[]).0, 40_000, "arguments that name files are captures");
     let (found, read) = count(&["host 10.0.3.7"]);
-    let made = run(&["index", "--json", arg(&one), arg(&two)]);
-    assert_eq!(made.status, Some(0), "{made:?}");
-    for line in made.out.lines().map(object) {
+    let indexed_files = run(&["index", "--json", arg(&one), arg(&two)]);
+    assert_eq!(indexed_files.status, Some(0), "{indexed_files:?}");
+    for line in indexed_files.out.lines().map(object) {
         assert_eq!((&line["result"], &line["packets"]), (&"made".into(), &20_000.into()));
         let (index, bytes) = (line["index_bytes"].as_u64(), line["bytes"].as_u64());
         assert!(index < bytes.map(|b| b / 80), "{index:?} of {bytes:?}");
     }
-    let (indexed, less) = count(&["host 10.0.3.7"]);
+    let (indexed, read_with_index) = count(&["host 10.0.3.7"]);
     assert_eq!(indexed, found);
-    assert!(less <= read, "{less:?} {read:?}");
+    assert!(read_with_index <= read, "{read_with_index:?} {read:?}");
     let index = dir.join("one.pcap.ngi");
     let results = |args: &[&str]| {
-        let said = run(&[&["index", "--json"], args].concat());
+        let output = run(&[&["index", "--json"], args].concat());
         (
-            said.status,
-            said.out.lines().map(|l| object(l)["result"].as_str().expect("a word").to_owned()).collect::<Vec<_>>(),
+            output.status,
+            output.out.lines().map(|l| object(l)["result"].as_str().expect("a word").to_owned()).collect::<Vec<_>>(),
         )
     };
     assert_eq!(results(&[arg(&one), arg(&index)]), (Some(0), vec!["up_to_date".into(), "is_index".into()]));
@@ -313,12 +318,12 @@ fn captures_of_others_are_indexed_asked_checked_and_left_alone() {
     bytes.truncate(bytes.len() - 3);
     std::fs::write(&one, &bytes).expect("cut");
     assert_eq!(results(&["--check", arg(&one)]), (Some(1), vec!["does_not_fit".into()]));
-    let said = run(&["packets", "-r", arg(&one), "--count"]);
-    assert_eq!(said.status, Some(1));
-    assert!(said.out.starts_with("19 999 packets") && said.err.contains("not as long as it was"), "{said:?}");
-    assert!(said.err.contains("it was cut short"), "{}", said.err);
-    let made = run(&["index", arg(&one)]);
-    assert!(made.status == Some(1) && made.out.contains("damaged: byte"), "{made:?}");
+    let output = run(&["packets", "-r", arg(&one), "--count"]);
+    assert_eq!(output.status, Some(1));
+    assert!(output.out.starts_with("19 999 packets") && output.err.contains("not as long as it was"), "{output:?}");
+    assert!(output.err.contains("it was cut short"), "{}", output.err);
+    let indexed_files = run(&["index", arg(&one)]);
+    assert!(indexed_files.status == Some(1) && indexed_files.out.contains("damaged: byte"), "{indexed_files:?}");
     assert_eq!(results(&["--remove", arg(&one), arg(&two)]), (Some(0), vec!["removed".into(); 2]));
     assert_eq!(results(&["--remove", arg(&one)]), (Some(0), vec!["missing".into()]));
     assert_eq!(results(&[arg(&one)]), (Some(1), vec!["made".into()]));
@@ -326,30 +331,30 @@ fn captures_of_others_are_indexed_asked_checked_and_left_alone() {
     assert_eq!(results(&["--remove", arg(&index)]), (Some(0), vec!["missing".into()]));
     let none = run(&["index", arg(&dir.join("none"))]);
     assert!(none.status == Some(2) && none.err.contains("none: there is no such file"), "{none:?}");
-    assert_eq!(common::walk(dir.path()).len(), 2, "something is left behind");
+    assert_eq!(common::walk(dir.path()).len(), 2, "a temporary file was not removed");
 }
 
 #[test]
-fn interfaces_of_different_snaplens_make_a_capture_that_libpcap_reads() {
-    let test = "interfaces_of_different_snaplens_make_a_capture_that_libpcap_reads";
+fn libpcap_reads_a_pcapng_of_interfaces_with_different_snaplens() {
+    let test = "libpcap_reads_a_pcapng_of_interfaces_with_different_snaplens";
     let dir = TempDir::new("packets-snaplens");
     let (one, two, out) = (dir.join("one.pcap"), dir.join("two.pcap"), dir.join("out.pcapng"));
     for (path, snaplen) in [(&one, 2000u32), (&two, 65_535)] {
         assert_eq!(run(&["gen", "-w", arg(path), "imix", "--packets", "100"]).status, Some(0));
         patch(path, 16, &snaplen.to_le_bytes());
     }
-    let said = run(&["packets", "-r", arg(&one), arg(&two), "-w", arg(&out)]);
-    assert_eq!(said.status, Some(0), "{said:?}");
+    let output = run(&["packets", "-r", arg(&one), arg(&two), "-w", arg(&out)]);
+    assert_eq!(output.status, Some(0), "{output:?}");
     let bytes = std::fs::read(&out).expect("a capture");
-    let reported = |text: &str| bytes.windows(text.len()).any(|w| w == text.as_bytes());
-    assert!(reported("at most 2000 bytes kept") && reported("at most 65535 bytes kept"));
+    let contains = |text: &str| bytes.windows(text.len()).any(|w| w == text.as_bytes());
+    assert!(contains("at most 2000 bytes kept") && contains("at most 65535 bytes kept"));
     let Some(mut tcpdump) = testkit::tool(test, "tcpdump") else { return };
-    let read = say(tcpdump.args(["-nr", arg(&out), "--count"]));
+    let read = run_command(tcpdump.args(["-nr", arg(&out), "--count"]));
     assert_eq!(read.out, "200 packets\n", "{}", read.err);
 }
 
 #[test]
-fn what_a_pcap_cannot_tell_is_said() {
+fn information_that_pcap_cannot_hold_is_reported() {
     let dir = TempDir::new("packets-unsaid");
     let (one, two, out) = (dir.join("one.pcap"), dir.join("two.pcap"), dir.join("out.pcap"));
     for path in [&one, &two] {
@@ -371,48 +376,48 @@ fn what_a_pcap_cannot_tell_is_said() {
 }
 
 #[test]
-fn what_an_index_cannot_hold_is_refused_by_name() {
+fn captures_that_cannot_be_indexed_are_rejected_by_name() {
     use std::os::unix::ffi::OsStrExt;
     let dir = TempDir::new("packets-unheld");
     let (one, long) = (dir.join("one.pcap"), dir.join("long.pcap"));
     assert_eq!(run(&["gen", "-w", arg(&one), "imix", "--packets", "10"]).status, Some(0));
     std::fs::copy(&one, &long).expect("a copy");
     let file = std::fs::File::options().write(true).open(&long).expect("the copy");
-    file.set_len((128 << 30) + 1).expect("a hole");
-    let said = run(&["index", arg(&long)]);
-    assert!(said.status == Some(2) && said.err.contains("long.pcap: longer than 128"), "{said:?}");
-    let strange = dir.join(std::ffi::OsStr::from_bytes(b"on\xffe.pcap"));
-    std::fs::copy(&one, &strange).expect("a copy");
-    let said = say(netgrain(&["index"]).arg(&strange));
-    assert!(said.status == Some(2) && said.err.contains("not UTF-8"), "{said:?}");
-    assert_eq!(common::walk(dir.path()).len(), 3, "something is left behind");
+    file.set_len((128 << 30) + 1).expect("a sparse file");
+    let output = run(&["index", arg(&long)]);
+    assert!(output.status == Some(2) && output.err.contains("long.pcap: longer than 128"), "{output:?}");
+    let not_utf8 = dir.join(std::ffi::OsStr::from_bytes(b"on\xffe.pcap"));
+    std::fs::copy(&one, &not_utf8).expect("a copy");
+    let output = run_command(netgrain(&["index"]).arg(&not_utf8));
+    assert!(output.status == Some(2) && output.err.contains("not UTF-8"), "{output:?}");
+    assert_eq!(common::walk(dir.path()).len(), 3, "a temporary file was not removed");
 }
 
 #[test]
-fn a_word_of_the_filter_that_is_a_file_as_well_is_named() {
+fn a_filter_word_that_is_also_a_file_name_is_reported() {
     let dir = TempDir::new("packets-words");
     let one = dir.join("one.pcap");
     assert_eq!(run(&["gen", "-w", arg(&one), "imix", "--packets", "100"]).status, Some(0));
     std::fs::write(dir.join("udp"), "no capture").expect("a file");
-    let ask = |words: &[&str]| {
+    let query = |words: &[&str]| {
         let args = [&["packets", "-r", "one.pcap", "--count"], words].concat();
-        say(netgrain(&args).current_dir(dir.path()))
+        run_command(netgrain(&args).current_dir(dir.path()))
     };
-    refused(&ask(&["udp", "port", "53"]), "udp", "write -- before `udp`");
-    refused(&ask(&["udp", "src"]), "filter", "a value is missing");
-    let said = ask(&["--", "udp"]);
-    assert!(matches!(said.status, Some(0 | 1)) && said.out.contains("packets"), "{said:?}");
+    assert_error(&query(&["udp", "port", "53"]), "udp", "write -- before `udp`");
+    assert_error(&query(&["udp", "src"]), "filter", "a value is missing");
+    let output = query(&["--", "udp"]);
+    assert!(matches!(output.status, Some(0 | 1)) && output.out.contains("packets"), "{output:?}");
 }
 
-/// Writes over some bytes of a file.
+/// Overwrites some bytes of a file.
 fn patch(path: &Path, at: usize, with: &[u8]) {
     let mut bytes = std::fs::read(path).expect("a file");
     bytes[at..at + with.len()].copy_from_slice(with);
-    std::fs::write(path, bytes).expect("the same file");
+    std::fs::write(path, bytes).expect("a writable file");
 }
 
 #[test]
-fn the_capture_behind_an_index_is_not_written_over() {
+fn the_capture_of_an_index_is_not_overwritten() {
     let dir = TempDir::new("packets-behind");
     let (one, into, link) = (dir.join("one.pcap"), dir.join("idx"), dir.join("link.pcap"));
     std::fs::create_dir(&into).expect("a folder");
@@ -422,15 +427,15 @@ fn the_capture_behind_an_index_is_not_written_over() {
     std::fs::hard_link(&one, &link).expect("a link");
     let index = common::walk(&into).pop().expect("an index");
     for target in [&one, &link, &index] {
-        refused(&run(&["packets", "-r", arg(&index), "-w", arg(target)]), "being read", "another file");
+        assert_error(&run(&["packets", "-r", arg(&index), "-w", arg(target)]), "is an input", "another file");
     }
     assert_eq!(std::fs::read(&one).expect("a capture"), before);
-    let said = run(&["packets", "-r", arg(&index), "--count"]);
-    assert!(said.status == Some(0) && said.out.starts_with("100 packets"), "{said:?}");
+    let output = run(&["packets", "-r", arg(&index), "--count"]);
+    assert!(output.status == Some(0) && output.out.starts_with("100 packets"), "{output:?}");
 }
 
 #[test]
-fn an_answer_that_failed_does_not_take_the_place_of_a_good_file() {
+fn a_failed_query_does_not_replace_an_existing_file() {
     let dir = TempDir::new("packets-failed");
     let (one, two, out) = (dir.join("one.pcap"), dir.join("two.pcap"), dir.join("out.pcap"));
     for path in [&one, &two] {
@@ -439,90 +444,94 @@ fn an_answer_that_failed_does_not_take_the_place_of_a_good_file() {
     // Raw IP instead of Ethernet.
     patch(&two, 20, &101u32.to_le_bytes());
     std::fs::write(&out, "a good file").expect("a file");
-    let said = run(&["packets", "-r", arg(&one), arg(&two), "--format", "pcap", "-w", arg(&out), "--force"]);
-    assert_eq!(said.status, Some(2), "{said:?}");
-    assert!(said.err.contains("do not fit one pcap") && !said.err.contains("make room"), "{}", said.err);
+    let output = run(&["packets", "-r", arg(&one), arg(&two), "--format", "pcap", "-w", arg(&out), "--force"]);
+    assert_eq!(output.status, Some(2), "{output:?}");
+    assert!(
+        output.err.contains("do not fit into one pcap") && !output.err.contains("free some space"),
+        "{}",
+        output.err
+    );
     assert_eq!(std::fs::read(&out).expect("the file"), b"a good file");
-    let left = common::walk(dir.path()).into_iter().find(|p| p.extension().is_some_and(|e| e == "partial"));
-    let left = left.expect("what was found before");
-    assert!(said.err.contains(arg(&left)), "{}", said.err);
-    assert_eq!(run(&["packets", "-r", arg(&left), "--count"]).status, Some(0));
+    let partial = common::walk(dir.path()).into_iter().find(|p| p.extension().is_some_and(|e| e == "partial"));
+    let partial = partial.expect("the packets found before the failure");
+    assert!(output.err.contains(arg(&partial)), "{}", output.err);
+    assert_eq!(run(&["packets", "-r", arg(&partial), "--count"]).status, Some(0));
 }
 
 #[test]
-fn a_file_of_a_store_is_asked_by_the_index_of_its_store() {
+fn a_query_of_a_file_of_a_store_uses_the_index_of_the_store() {
     let dir = TempDir::new("packets-of-store");
     let store = store(&dir, 3000, &[]);
     let sealed = common::walk(&store).into_iter().find(|p| p.extension().is_some_and(|e| e == "pcap")).expect("a file");
-    let said = run(&["packets", "-r", arg(&sealed), "--count", "--json", "--explain"]);
-    assert_eq!((said.status, object(&said.out)["packets"].as_u64()), (Some(0), Some(3000)), "{said:?}");
-    assert!(object(&said.err)["explain"]["index_bytes_read"].as_u64() > Some(0), "{}", said.err);
-    let said = run(&["index", arg(&sealed)]);
-    assert!(said.status == Some(0) && said.out.contains("has the index of its store"), "{said:?}");
-    let said = run(&["index", "--check", arg(&sealed)]);
-    assert!(said.status == Some(0) && said.out.contains("fits, every block"), "{said:?}");
-    let said = run(&["index", "--remove", arg(&sealed.with_extension("ngi"))]);
-    assert!(said.status == Some(2) && said.err.contains("it belongs to a store"), "{said:?}");
-    // As long as before, and another: a bit of the first packet's payload.
+    let output = run(&["packets", "-r", arg(&sealed), "--count", "--json", "--explain"]);
+    assert_eq!((output.status, object(&output.out)["packets"].as_u64()), (Some(0), Some(3000)), "{output:?}");
+    assert!(object(&output.err)["explain"]["index_bytes_read"].as_u64() > Some(0), "{}", output.err);
+    let output = run(&["index", arg(&sealed)]);
+    assert!(output.status == Some(0) && output.out.contains("has the index of its store"), "{output:?}");
+    let output = run(&["index", "--check", arg(&sealed)]);
+    assert!(output.status == Some(0) && output.out.contains("matches every block"), "{output:?}");
+    let output = run(&["index", "--remove", arg(&sealed.with_extension("ngi"))]);
+    assert!(output.status == Some(2) && output.err.contains("it belongs to a store"), "{output:?}");
+    // A changed bit in the payload of the first packet; the length stays the same.
     let at = 24 + 16 + 50;
     let bit = std::fs::read(&sealed).expect("a file")[at] ^ 1;
     patch(&sealed, at, &[bit]);
-    let said = run(&["packets", "-r", arg(&sealed), "--count"]);
+    let output = run(&["packets", "-r", arg(&sealed), "--count"]);
     assert!(
-        said.out.starts_with("3 000 packets") && said.err.contains("not the one that its recorder stored"),
-        "{said:?}"
+        output.out.starts_with("3 000 packets") && output.err.contains("not the one that its recorder stored"),
+        "{output:?}"
     );
-    let said = run(&["index", "--check", arg(&sealed)]);
-    assert!(said.status == Some(1) && said.out.contains("others than they were"), "{said:?}");
+    let output = run(&["index", "--check", arg(&sealed)]);
+    assert!(output.status == Some(1) && output.out.contains("others than they were"), "{output:?}");
 }
 
 #[test]
-fn a_cut_capture_is_remarked_once_whether_it_is_indexed_or_not() {
+fn a_truncated_capture_is_reported_once_with_and_without_an_index() {
     let dir = TempDir::new("packets-cut");
     let one = dir.join("one.pcap");
     assert_eq!(run(&["gen", "-w", arg(&one), "imix", "--packets", "100"]).status, Some(0));
     let bytes = std::fs::read(&one).expect("a capture");
     std::fs::write(&one, &bytes[..bytes.len() - 7]).expect("cut");
-    let ask = || run(&["packets", "-r", arg(&one), "--count"]);
-    let plain = ask();
+    let query = || run(&["packets", "-r", arg(&one), "--count"]);
+    let plain = query();
     assert_eq!((plain.status, plain.err.lines().count()), (Some(1), 1), "{plain:?}");
     assert!(plain.out.starts_with("99 packets") && plain.err.contains("cut short"), "{plain:?}");
     assert_eq!(run(&["index", arg(&one)]).status, Some(1));
-    let indexed = ask();
+    let indexed = query();
     assert_eq!((indexed.status, indexed.err.lines().count()), (Some(1), 1), "{indexed:?}");
     assert!(indexed.out.starts_with("99 packets") && indexed.err.contains("cut short"), "{indexed:?}");
-    // Nobody changed it since: that it is cut is all that is wrong.
+    // The file was not changed since it was indexed: the truncation is the only fault.
     for more in [&[][..], &["--quick"]] {
-        let said = run(&[&["verify", arg(&one)], more].concat());
-        assert!(!said.out.contains("it was changed") && !said.out.contains("its index describes"), "{said:?}");
+        let output = run(&[&["verify", arg(&one)], more].concat());
+        assert!(!output.out.contains("it was changed") && !output.out.contains("its index describes"), "{output:?}");
     }
-    let said = run(&["verify", arg(&one)]);
-    assert_eq!((said.status, said.out.matches("WRONG").count()), (Some(1), 1), "{said:?}");
-    let said = run(&["convert", arg(&one), "-w", arg(&dir.join("out.pcap"))]);
-    assert_eq!((said.status, said.err.matches("precedes").count()), (Some(1), 1), "{said:?}");
+    let output = run(&["verify", arg(&one)]);
+    assert_eq!((output.status, output.out.matches("WRONG").count()), (Some(1), 1), "{output:?}");
+    let output = run(&["convert", arg(&one), "-w", arg(&dir.join("out.pcap"))]);
+    assert_eq!((output.status, output.err.matches("precedes").count()), (Some(1), 1), "{output:?}");
 }
 
 #[test]
-fn packets_of_a_link_that_is_not_understood_are_told_by_number_and_name() {
+fn packets_of_an_unsupported_link_type_are_reported_by_number_and_name() {
     let dir = TempDir::new("packets-links");
     let (one, out) = (dir.join("one.pcap"), dir.join("out.pcap"));
     assert_eq!(run(&["gen", "-w", arg(&one), "imix", "--packets", "100"]).status, Some(0));
     patch(&one, 20, &105u32.to_le_bytes());
     #[track_caller]
-    fn reported(said: &Said) {
+    fn assert_reported(output: &Output) {
         let lines: Vec<&str> =
-            said.err.lines().chain(said.out.lines()).filter(|l| l.contains("not understood")).collect();
-        assert!(lines.len() == 1 && lines[0].contains("100 packets are of link type 105 (IEEE802_11)"), "{said:?}");
+            output.err.lines().chain(output.out.lines()).filter(|l| l.contains("not understood")).collect();
+        assert!(lines.len() == 1 && lines[0].contains("100 packets are of link type 105 (IEEE802_11)"), "{output:?}");
     }
-    let ask = |more: &[&str]| run(&[&["packets", "-r", arg(&one), "--count"], more].concat());
-    reported(&ask(&["tcp"]));
-    reported(&ask(&["not", "tcp"]));
-    assert_eq!(ask(&[]).err, "", "whoever asks for everything has everything");
-    reported(&run(&["convert", arg(&one), "-w", arg(&out), "--filter", "tcp"]));
-    reported(&run(&["index", arg(&one)]));
-    reported(&ask(&["tcp"]));
+    let query = |more: &[&str]| run(&[&["packets", "-r", arg(&one), "--count"], more].concat());
+    assert_reported(&query(&["tcp"]));
+    assert_reported(&query(&["not", "tcp"]));
+    assert_eq!(query(&[]).err, "", "a query without a filter is complete");
+    assert_reported(&run(&["convert", arg(&one), "-w", arg(&out), "--filter", "tcp"]));
+    assert_reported(&run(&["index", arg(&one)]));
+    assert_reported(&query(&["tcp"]));
     for (n, filter) in [&[][..], &["--filter", "ip"]].into_iter().enumerate() {
         let store = dir.join(format!("store{n}"));
-        reported(&run(&[&["record", "-r", arg(&one), "--store", arg(&store), "-q"], filter].concat()));
+        assert_reported(&run(&[&["record", "-r", arg(&one), "--store", arg(&store), "-q"], filter].concat()));
     }
 }

@@ -1,9 +1,9 @@
-//! What a running netgrain may still do, as the kernel says; that it is enough for a port that comes back; and what is
-//! said when it is too little to begin with.
+//! The privileges of a running netgrain as the kernel reports them: they suffice for an interface that comes back, and
+//! missing ones are reported at the start.
 
 use crate::common;
 
-use common::{Open, Running, arg, netgrain, run, say, signal, until, walk};
+use common::{PublicDir, Running, arg, netgrain, run, run_command, signal, until, walk};
 use std::io::{BufRead, Read};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
@@ -15,9 +15,9 @@ use testkit::{RawSender, Sandbox, TempDir};
 
 const NOBODY: u32 = 65_534;
 
-/// Every thread has these capabilities, and nothing that it starts can have any.
+/// Asserts that every thread has exactly these capabilities, and that a program which it executes would have none.
 #[track_caller]
-fn holds(child: &Child, expected: Capabilities, uid: u32) {
+fn assert_capabilities(child: &Child, expected: Capabilities, uid: u32) {
     let expected = ThreadPrivileges {
         effective: expected,
         permitted: expected,
@@ -27,12 +27,14 @@ fn holds(child: &Child, expected: Capabilities, uid: u32) {
         calls_filtered: true,
         uid,
     };
-    // The filter comes once everything is open.
-    until("no thread can make other calls", || of_threads(child.id()).iter().all(|held| held.calls_filtered));
+    // The filter is installed when every file and socket is open.
+    until("every thread has a filter of system calls", || {
+        of_threads(child.id()).iter().all(|thread| thread.calls_filtered)
+    });
     let threads = of_threads(child.id());
     assert!(!threads.is_empty());
-    for held in threads {
-        assert_eq!(held, expected, "effective: {}", held.effective);
+    for thread in threads {
+        assert_eq!(thread, expected, "effective: {}", thread.effective);
     }
 }
 
@@ -46,57 +48,57 @@ fn frames(count: u32) -> Vec<Vec<u8>> {
     (0..count).map(frame).collect()
 }
 
-/// What a running recorder says, as it says it.
-struct Heard(Arc<Mutex<String>>);
+/// The messages that a recorder has written so far.
+struct Messages(Arc<Mutex<String>>);
 
-impl Heard {
-    fn listen(mut err: impl BufRead + Send + 'static) -> Self {
+impl Messages {
+    fn collect(mut err: impl BufRead + Send + 'static) -> Self {
         let text = Arc::new(Mutex::new(String::new()));
-        let reported = Arc::clone(&text);
+        let lines = Arc::clone(&text);
         std::thread::spawn(move || {
             let mut line = String::new();
             while err.read_line(&mut line).is_ok_and(|n| n > 0) {
-                reported.lock().expect("no panic").push_str(&std::mem::take(&mut line));
+                lines.lock().expect("no panic").push_str(&std::mem::take(&mut line));
             }
         });
         Self(text)
     }
 
-    fn has(&self, words: &str) -> bool {
-        self.0.lock().expect("no panic").contains(words)
+    fn contain(&self, part: &str) -> bool {
+        self.0.lock().expect("no panic").contains(part)
     }
 }
 
-/// Takes the port away and makes it anew while `record` runs, with a hundred frames before and after. Returns its
+/// Deletes the interface and creates it again while `record` runs, with 100 frames before and after. Returns the
 /// report.
-fn through_a_flap(
+fn record_through_a_flap(
     sandbox: &Sandbox,
     store: &Path,
     (mut recorder, err): (Running, impl BufRead + Send + 'static),
     check: impl Fn(&Child),
 ) -> String {
-    let heard = Heard::listen(err);
+    let messages = Messages::collect(err);
     check(&recorder.0);
     let index = sandbox.netlink().link("va").expect("a port").index;
     RawSender::new(&testkit::Port { name: "va".into(), index }).send(&frames(100));
     until("the first frames are recorded", || common::stored_packets(store) == 100);
-    sandbox.netlink().delete_link(index).expect("it goes");
-    until("it has seen the port go", || heard.has("vb went away"));
+    sandbox.netlink().delete_link(index).expect("the interface is deleted");
+    until("the recorder reports the missing interface", || messages.contain("vb went away"));
     let (a, _b) = sandbox.veth("va", "vb");
-    until("it has the port back", || heard.has("vb is back"));
+    until("the recorder reports the new interface", || messages.contain("vb is back"));
     RawSender::new(&a).send(&frames(100));
     until("the frames after it are recorded", || common::stored_packets(store) == 200);
     check(&recorder.0);
     signal(&recorder.0, "INT");
     let mut out = String::new();
-    recorder.0.stdout.take().expect("caught").read_to_string(&mut out).expect("text");
-    assert_eq!(recorder.0.wait().expect("it ends").code(), Some(0), "{out}");
+    recorder.0.stdout.take().expect("a pipe").read_to_string(&mut out).expect("text");
+    assert_eq!(recorder.0.wait().expect("the process ends").code(), Some(0), "{out}");
     out
 }
 
 #[test]
-fn a_recorder_keeps_what_a_port_that_comes_back_takes_and_nothing_else() {
-    let test = "a_recorder_keeps_what_a_port_that_comes_back_takes_and_nothing_else";
+fn a_recorder_keeps_only_the_capabilities_to_reopen_its_interface() {
+    let test = "a_recorder_keeps_only_the_capabilities_to_reopen_its_interface";
     let Some(sandbox) = Sandbox::new(test) else { return };
     let dir = TempDir::new(test);
     for kind in ["af-xdp", "tpacket"] {
@@ -104,48 +106,48 @@ fn a_recorder_keeps_what_a_port_that_comes_back_takes_and_nothing_else() {
         let store = dir.join(kind);
         let args =
             ["record", "-i", "vb", "--store", arg(&store), "--socket", "none", "--ring", "8MiB", "--source-kind", kind];
-        let check = |child: &Child| holds(child, CAPTURE.with(CAPTURE_OPTIONAL), 0);
-        let out = through_a_flap(&sandbox, &store, Running::start(&mut netgrain(&args)), check);
+        let check = |child: &Child| assert_capabilities(child, CAPTURE.with(CAPTURE_OPTIONAL), 0);
+        let out = record_through_a_flap(&sandbox, &store, Running::start(&mut netgrain(&args)), check);
         let stored = out.lines().find_map(|l| l.trim().strip_prefix("stored")).expect("a count");
         assert!(stored.trim().starts_with("200 "), "{kind}: {out}");
         let mut netlink = sandbox.netlink();
         let index = netlink.link("va").expect("a port").index;
-        netlink.delete_link(index).expect("it goes");
+        netlink.delete_link(index).expect("the interface is deleted");
     }
 }
 
 #[test]
-fn another_user_records_what_root_began() {
-    let test = "another_user_records_what_root_began";
+fn record_started_by_root_continues_as_another_user() {
+    let test = "record_started_by_root_continues_as_another_user";
     let Some(sandbox) = Sandbox::new(test) else { return };
     sandbox.veth("va", "vb");
-    let dir = Open::new("user");
+    let dir = PublicDir::new("user");
     let store = dir.join("store");
     let args = ["record", "-i", "vb", "--store", arg(&store), "--socket", "none", "--ring", "8MiB", "--user", "nobody"];
-    let refused = run(&args);
-    assert_eq!(refused.status, Some(2), "{refused:?}");
-    assert!(refused.err.contains(arg(&store)) && refused.err.contains("chown"), "{refused:?}");
-    chown(&store, Some(NOBODY), Some(NOBODY)).expect("given away");
+    let rejected = run(&args);
+    assert_eq!(rejected.status, Some(2), "{rejected:?}");
+    assert!(rejected.err.contains(arg(&store)) && rejected.err.contains("chown"), "{rejected:?}");
+    chown(&store, Some(NOBODY), Some(NOBODY)).expect("chown to nobody");
     let unknown = run(&[&args[..9], &["--user", "nobody-of-this-name"]].concat());
     assert!(unknown.status == Some(2) && unknown.err.contains("/etc/passwd"), "{unknown:?}");
 
-    let check = |child: &Child| holds(child, CAPTURE.with(CAPTURE_OPTIONAL), NOBODY);
-    through_a_flap(&sandbox, &store, Running::start(&mut netgrain(&args)), check);
+    let check = |child: &Child| assert_capabilities(child, CAPTURE.with(CAPTURE_OPTIONAL), NOBODY);
+    record_through_a_flap(&sandbox, &store, Running::start(&mut netgrain(&args)), check);
     let files = walk(&store);
     assert!(files.len() >= 2, "{files:?}");
     assert!(files.iter().all(|f| std::fs::metadata(f).expect("a file").uid() == NOBODY), "{files:?}");
 }
 
 #[test]
-fn ambient_capabilities_are_enough_and_gone_afterwards() {
-    let test = "ambient_capabilities_are_enough_and_gone_afterwards";
+fn ambient_capabilities_suffice_and_are_dropped_after_the_start() {
+    let test = "ambient_capabilities_suffice_and_are_dropped_after_the_start";
     let Some(sandbox) = Sandbox::new(test) else { return };
     let Some(mut command) = testkit::tool(test, "setpriv") else { return };
-    let dir = Open::new("ambient");
+    let dir = PublicDir::new("ambient");
     let store = dir.join("store");
-    chown(&store, Some(NOBODY), Some(NOBODY)).expect("given away");
+    chown(&store, Some(NOBODY), Some(NOBODY)).expect("chown to nobody");
     sandbox.veth("va", "vb");
-    // As the service manager starts it.
+    // The same credentials as under the service manager.
     let names = "+net_raw,+net_admin,+bpf,+ipc_lock,+sys_nice";
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
     command.args([
@@ -156,83 +158,83 @@ fn ambient_capabilities_are_enough_and_gone_afterwards() {
     command.arg(dir.join("netgrain"));
     command.args(["record", "-i", "vb", "--store", arg(&store), "--socket", "none", "--ring", "8MiB"]);
     let (recorder, err) = Running::start(&mut command);
-    for held in of_threads(recorder.0.id()) {
-        assert_eq!((held.effective, held.ambient), (CAPTURE.with(CAPTURE_OPTIONAL), Capabilities::NONE));
-        assert!(held.no_new_privileges && held.uid == NOBODY);
-        assert!(held.bounding.without(CAPTURE.with(CAPTURE_OPTIONAL)).is_empty(), "only root can make it smaller");
+    for thread in of_threads(recorder.0.id()) {
+        assert_eq!((thread.effective, thread.ambient), (CAPTURE.with(CAPTURE_OPTIONAL), Capabilities::NONE));
+        assert!(thread.no_new_privileges && thread.uid == NOBODY);
+        assert!(thread.bounding.without(CAPTURE.with(CAPTURE_OPTIONAL)).is_empty(), "only root can reduce it further");
     }
     signal(&recorder.0, "INT");
-    let said = recorder.end(err);
-    assert_eq!(said.status, Some(0), "{said:?}");
+    let output = recorder.end(err);
+    assert_eq!(output.status, Some(0), "{output:?}");
 }
 
 #[test]
-fn what_is_missing_is_named_with_the_command_that_gives_it() {
-    let test = "what_is_missing_is_named_with_the_command_that_gives_it";
+fn a_missing_capability_is_reported_with_the_setcap_command() {
+    let test = "a_missing_capability_is_reported_with_the_setcap_command";
     let Some(sandbox) = Sandbox::new(test) else { return };
     sandbox.veth("va", "vb");
-    let dir = Open::new("missing");
-    std::fs::set_permissions(dir.join("store"), std::fs::Permissions::from_mode(0o777)).expect("ours");
+    let dir = PublicDir::new("missing");
+    std::fs::set_permissions(dir.join("store"), std::fs::Permissions::from_mode(0o777)).expect("chmod");
     let as_nobody = |more: &[&str]| {
         let mut command = Command::new(dir.join("netgrain"));
         command.args(["record", "-i", "vb", "--store", "store", "--ring", "8MiB", "--socket", "none"]).args(more);
-        say(command.uid(NOBODY).gid(NOBODY).current_dir(&dir.0))
+        run_command(command.uid(NOBODY).gid(NOBODY).current_dir(&dir.0))
     };
     for kind in ["af-xdp", "tpacket"] {
-        let said = as_nobody(&["--source-kind", kind]);
-        assert_eq!((said.status, said.out.as_str()), (Some(2), ""), "{said:?}");
+        let output = as_nobody(&["--source-kind", kind]);
+        assert_eq!((output.status, output.out.as_str()), (Some(2), ""), "{output:?}");
         assert!(
-            said.err.contains("CAP_NET_RAW is missing") || said.err.contains("CAP_NET_ADMIN CAP_BPF is missing"),
-            "{said:?}"
+            output.err.contains("CAP_NET_RAW is missing") || output.err.contains("CAP_NET_ADMIN CAP_BPF is missing"),
+            "{output:?}"
         );
         let command = format!(
             "setcap cap_net_admin,cap_net_raw,cap_ipc_lock,cap_sys_nice,cap_bpf,cap_perfmon+ep {}",
             arg(&dir.join("netgrain"))
         );
-        assert!(said.err.contains(&command), "{said:?}");
+        assert!(output.err.contains(&command), "{output:?}");
     }
-    let said = as_nobody(&["--user", "root"]);
-    assert!(said.status == Some(2) && said.err.contains("CAP_SETUID"), "{said:?}");
+    let output = as_nobody(&["--user", "root"]);
+    assert!(output.status == Some(2) && output.err.contains("CAP_SETUID"), "{output:?}");
 }
 
 #[test]
-fn root_records_into_its_own_stores_only_and_says_what_it_keeps_to_write_elsewhere() {
-    let test = "root_records_into_its_own_stores_only_and_says_what_it_keeps_to_write_elsewhere";
+fn root_records_only_into_own_stores_and_reports_a_kept_dac_override() {
+    let test = "root_records_only_into_own_stores_and_reports_a_kept_dac_override";
     if !sys::cpu::is_root() {
         return testkit::skip(test, "only root may write everywhere");
     }
-    let dir = Open::new("override");
+    let dir = PublicDir::new("override");
     let store = dir.join("store");
-    chown(&store, Some(NOBODY), Some(NOBODY)).expect("given away");
-    std::fs::set_permissions(&store, std::fs::Permissions::from_mode(0o755)).expect("ours");
+    chown(&store, Some(NOBODY), Some(NOBODY)).expect("chown to nobody");
+    std::fs::set_permissions(&store, std::fs::Permissions::from_mode(0o755)).expect("chmod");
     let record = ["record", "--sim", "60,packets=100", "--ring", "8MiB", "--store", arg(&store)];
     for verb in [&record[..], &["run", "--sim", "60,packets=100", "--store", arg(&store)]] {
-        let said = run(verb);
-        assert!(said.status == Some(2) && said.err.contains("--user 65534"), "{said:?}");
-        assert!(walk(&store).is_empty(), "nothing was made there");
+        let output = run(verb);
+        assert!(output.status == Some(2) && output.err.contains("--user 65534"), "{output:?}");
+        assert!(walk(&store).is_empty(), "no file was created");
     }
-    chown(&store, Some(0), Some(0)).expect("taken back");
+    chown(&store, Some(0), Some(0)).expect("chown to root");
     assert_eq!(run(&record).status, Some(0));
-    chown(&store, Some(NOBODY), Some(NOBODY)).expect("given away");
-    // What others own and nobody else may read is read, and writing beside it is told alike.
+    chown(&store, Some(NOBODY), Some(NOBODY)).expect("chown to nobody");
+    // root reads a file of another user with mode 600, and writes beside it with CAP_DAC_OVERRIDE, which is reported.
     let file = walk(&store).into_iter().find(|f| f.extension().is_some_and(|e| e == "pcap")).expect("a file");
-    chown(&file, Some(NOBODY), Some(NOBODY)).expect("given away");
-    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).expect("ours");
+    chown(&file, Some(NOBODY), Some(NOBODY)).expect("chown to nobody");
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).expect("chmod");
     let copy = store.join("copy.pcapng");
-    let said = run(&["convert", arg(&file), "-w", arg(&copy)]);
-    assert_eq!(said.status, Some(0), "{said:?}");
-    assert!(copy.exists() && said.err.contains("keeps CAP_DAC_OVERRIDE"), "{said:?}");
-    let said = run(&["record", "--sim", "60,packets=100", "--ring", "8MiB", "--store", arg(&dir.join("own"))]);
-    assert!(said.status == Some(0) && !said.err.contains("CAP_"), "{said:?}");
+    let output = run(&["convert", arg(&file), "-w", arg(&copy)]);
+    assert_eq!(output.status, Some(0), "{output:?}");
+    assert!(copy.exists() && output.err.contains("keeps CAP_DAC_OVERRIDE"), "{output:?}");
+    let output = run(&["record", "--sim", "60,packets=100", "--ring", "8MiB", "--store", arg(&dir.join("own"))]);
+    assert!(output.status == Some(0) && !output.err.contains("CAP_"), "{output:?}");
 }
 
 #[test]
-fn a_recorder_of_root_follows_no_link_that_somebody_has_laid() {
-    let test = "a_recorder_of_root_follows_no_link_that_somebody_has_laid";
+fn a_recorder_of_root_follows_no_symbolic_link_in_the_store() {
+    let test = "a_recorder_of_root_follows_no_symbolic_link_in_the_store";
     if !sys::cpu::is_root() {
         return testkit::skip(test, "not root");
     }
-    let dir = Open::new("links");
+    let dir = PublicDir::new("links");
     let (interface, outside) = (dir.join("store/sim"), dir.join("outside"));
     for folder in [&interface, &outside] {
         std::fs::create_dir_all(folder).expect("a folder");
@@ -245,41 +247,48 @@ fn a_recorder_of_root_follows_no_link_that_somebody_has_laid() {
     for name in [".recorder", ".recorder.new"] {
         std::os::unix::fs::symlink(&victim, interface.join(name)).expect("a link");
     }
-    let said = run(&record);
-    assert_eq!(said.status, Some(0), "links of these names are replaced: {said:?}");
+    let output = run(&record);
+    assert_eq!(output.status, Some(0), "links of these names are replaced: {output:?}");
     let year = std::fs::read_dir(&interface).expect("the folder").flatten().map(|e| e.path()).find(|p| p.is_dir());
     let year = year.expect("a year");
     std::fs::remove_dir_all(&year).expect("the year");
     std::os::unix::fs::symlink(&outside, &year).expect("a link");
-    let said = run(&record);
-    assert!(said.status != Some(0) && said.out.contains("a symbolic link is on this path"), "{said:?}");
-    assert_eq!(walk(&outside), std::slice::from_ref(&victim), "nothing was made there");
+    let output = run(&record);
+    assert!(output.status != Some(0) && output.out.contains("a symbolic link is on this path"), "{output:?}");
+    assert_eq!(walk(&outside), std::slice::from_ref(&victim), "no file was created");
     assert_eq!(std::fs::read_to_string(&victim).expect("the file"), "untouched");
 }
 
 #[test]
-fn a_verb_that_reads_has_nothing_left_but_reading() {
-    let test = "a_verb_that_reads_has_nothing_left_but_reading";
+fn a_reading_verb_of_root_keeps_only_the_capability_to_read() {
+    let test = "a_reading_verb_of_root_keeps_only_the_capability_to_read";
     if !sys::cpu::is_root() {
-        return testkit::skip(test, "only root has something to give up");
+        return testkit::skip(test, "only root has capabilities to drop");
     }
     let dir = TempDir::new(test);
     let (store, socket) = (dir.join("store"), dir.join("s"));
     let record =
         ["record", "--sim", "60,rate=1kpps", "--ring", "8MiB", "--store", arg(&store), "--socket", arg(&socket)];
     let (recorder, err) = Running::start(&mut netgrain(&record));
-    until("its socket", || socket.exists());
+    until("the ring socket exists", || socket.exists());
     let out = dir.join("out.pcap");
     let start = |command: &mut Command| {
-        Running(command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts"))
+        Running(
+            command
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .expect("the process starts"),
+        )
     };
     let reading = Capabilities::of(&[Capability::DacReadSearch]);
     let listener = start(&mut netgrain(&["listen", "--socket", arg(&socket), "-w", arg(&out)]));
     let converter = start(&mut netgrain(&["convert", "-", "-w", arg(&dir.join("converted.pcap"))]));
     for child in [&listener.0, &converter.0] {
-        until("it has given up what it had", || of_threads(child.id()).iter().all(|h| h.no_new_privileges));
-        until("it has given up what it had", || of_threads(child.id()).iter().all(|h| h.effective == reading));
-        holds(child, reading, 0);
+        until("no_new_privs is set", || of_threads(child.id()).iter().all(|h| h.no_new_privileges));
+        until("capabilities are dropped", || of_threads(child.id()).iter().all(|h| h.effective == reading));
+        assert_capabilities(child, reading, 0);
     }
     until("packets are written", || std::fs::metadata(&out).is_ok_and(|m| m.len() > 24));
     drop((listener, converter));
@@ -293,25 +302,25 @@ fn a_verb_that_reads_has_nothing_left_but_reading() {
 }
 
 #[test]
-fn no_verb_tries_a_call_that_it_has_given_up() {
-    let test = "no_verb_tries_a_call_that_it_has_given_up";
+fn no_verb_makes_a_system_call_that_its_filter_rejects() {
+    let test = "no_verb_makes_a_system_call_that_its_filter_rejects";
     if testkit::tool(test, "strace").is_none() {
         return;
     }
     let dir = TempDir::new(test);
     let at = |name: &str| arg(&dir.join(name)).to_owned();
     let trace = at("trace");
-    let traced = |line: &str| {
+    let trace_verb = |line: &str| {
         let words = line.split(' ').map(|word| word.strip_prefix('@').map_or_else(|| word.to_owned(), at));
         let mut strace = Command::new("strace");
         strace.args(["-f", "-qq", "-e", "signal=none", "-o", &trace, env!("CARGO_BIN_EXE_netgrain")]).args(words);
-        let said = say(&mut strace);
-        assert_eq!(said.status, Some(0), "{line}: {said:?}");
+        let output = run_command(&mut strace);
+        assert_eq!(output.status, Some(0), "{line}: {output:?}");
         let calls = std::fs::read_to_string(&trace).expect("a trace");
-        let behind = calls.lines().skip_while(|l| !l.contains("seccomp(SECCOMP_SET_MODE_FILTER")).skip(1);
-        assert!(behind.clone().count() > 10, "{line}: most of the work comes behind the filter");
-        let refused: Vec<&str> = behind.filter(|l| l.contains("= -1 ENOSYS")).collect();
-        assert!(refused.is_empty(), "{line}: {refused:?}");
+        let filtered = calls.lines().skip_while(|l| !l.contains("seccomp(SECCOMP_SET_MODE_FILTER")).skip(1);
+        assert!(filtered.clone().count() > 10, "{line}: the work is done under the filter");
+        let rejected: Vec<&str> = filtered.filter(|l| l.contains("= -1 ENOSYS")).collect();
+        assert!(rejected.is_empty(), "{line}: {rejected:?}");
     };
     for line in [
         "gen -w @x.pcap imix,flows=1k --packets 5000",
@@ -328,12 +337,12 @@ fn no_verb_tries_a_call_that_it_has_given_up() {
         "check @x.pcap",
         "retain --store @store --max-age 1d --dry-run",
     ] {
-        traced(line);
+        trace_verb(line);
     }
 }
 
 #[test]
-fn an_index_is_written_beside_its_capture_and_nowhere_else() {
+fn an_index_is_written_only_beside_its_capture() {
     let dir = TempDir::new("index-beside");
     for folder in ["a", "b", "into"] {
         std::fs::create_dir(dir.join(folder)).expect("a folder");
@@ -342,18 +351,18 @@ fn an_index_is_written_beside_its_capture_and_nowhere_else() {
     for file in [&one, &two] {
         assert_eq!(run(&["gen", "-w", arg(file), "60", "--packets", "100"]).status, Some(0));
     }
-    let said = run(&["index", arg(&one), arg(&two)]);
-    assert_eq!(said.status, Some(0), "{said:?}");
+    let output = run(&["index", arg(&one), arg(&two)]);
+    assert_eq!(output.status, Some(0), "{output:?}");
     assert_eq!((walk(&dir.join("a")).len(), walk(&dir.join("b")).len()), (2, 2));
-    let said = run(&["index", "--into", arg(&dir.join("into")), arg(&one)]);
-    assert!(said.status == Some(0) && !walk(&dir.join("into")).is_empty(), "{said:?}");
-    // A link beside the capture that leads out of the folder is not followed to write there.
-    let trap = dir.join("b/two.pcap.ngi");
+    let output = run(&["index", "--into", arg(&dir.join("into")), arg(&one)]);
+    assert!(output.status == Some(0) && !walk(&dir.join("into")).is_empty(), "{output:?}");
+    // A symbolic link in place of the index is not followed: its target outside of the directory is not written.
+    let index = dir.join("b/two.pcap.ngi");
     let (inside, outside) = (walk(&dir.join("b")), dir.join("into/outside"));
-    assert!(inside.contains(&trap), "{inside:?}");
+    assert!(inside.contains(&index), "{inside:?}");
     std::fs::write(&outside, "untouched").expect("a file");
-    std::fs::remove_file(&trap).expect("an index");
-    std::os::unix::fs::symlink(&outside, &trap).expect("a link");
+    std::fs::remove_file(&index).expect("an index");
+    std::os::unix::fs::symlink(&outside, &index).expect("a link");
     run(&["index", "--force", arg(&two)]);
     assert_eq!(std::fs::read_to_string(&outside).expect("the file"), "untouched");
 }

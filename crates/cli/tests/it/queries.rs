@@ -1,6 +1,6 @@
-//! How questions are put and answers look: times as they are written, zones, terminals, colours, rankings that go on.
+//! Options of all queries: formats of times, time zones, terminal width, colours and live rankings.
 
-use crate::common::{self, Said, arg, netgrain, objects, run, say};
+use crate::common::{self, Output, arg, netgrain, objects, run, run_command};
 use crate::flows::{BEGIN, store};
 use base::Timestamp;
 use std::collections::BTreeMap;
@@ -9,121 +9,125 @@ use std::path::Path;
 use std::process::Stdio;
 use testkit::TempDir;
 
-fn flows(store: &Path, more: &[&str]) -> Said {
+fn flows(store: &Path, more: &[&str]) -> Output {
     run(&[&["flows", "--store", arg(store)], more].concat())
 }
 
-/// Two hours to the east of UTC, without a database of zones.
-fn in_the_east(store: &Path, verb: &str, more: &[&str]) -> Said {
+/// Runs a query in a time zone two hours east of UTC, given by `TZ` without the time zone database.
+fn in_the_east(store: &Path, verb: &str, more: &[&str]) -> Output {
     let mut command = netgrain(&[&[verb, "--store", arg(store)], more].concat());
-    say(command.env("TZ", "EAST-2"))
+    run_command(command.env("TZ", "EAST-2"))
 }
 
-/// What a command says on a terminal of so many columns, without the carriage returns of its lines. `None`, and skipped
-/// by name, where no terminal can be made.
+/// The output of a command on a terminal of this width, without carriage returns. Returns `None` and reports a skipped
+/// test if no terminal can be created.
 fn on_terminal(test: &str, columns: u32, env: &str, args: &[&str]) -> Option<String> {
     let mut script = testkit::tool(test, "script")?;
     let words: Vec<String> = args.iter().map(|word| format!("'{word}'")).collect();
     let netgrain = env!("CARGO_BIN_EXE_netgrain");
     let line = format!("stty cols {columns} rows 40; {env} '{netgrain}' {} 2>&1", words.join(" "));
-    let said = say(script.args(["-qec", &line, "/dev/null"]).env("TERM", "xterm").env_remove("NO_COLOR"));
-    Some(said.out.replace('\r', ""))
+    let output = run_command(script.args(["-qec", &line, "/dev/null"]).env("TERM", "xterm").env_remove("NO_COLOR"));
+    Some(output.out.replace('\r', ""))
 }
 
 #[test]
-fn a_number_without_its_unit_is_no_span() {
+fn a_time_span_without_a_unit_is_rejected() {
     let dir = TempDir::new("no-unit");
     for args in [
         &["flows", "--store", arg(dir.path()), "--from", "-10"][..],
         &["series", "--store", arg(dir.path()), "--from", "now-10"],
         &["packets", "--store", arg(dir.path()), "--from", "-1h", "--to", "+5"],
     ] {
-        let said = run(args);
-        assert_eq!((said.status, said.out.as_str()), (Some(2), ""), "{said:?}");
-        assert!(said.err.contains("a span needs its unit") && said.err.contains("10s"), "{}", said.err);
+        let output = run(args);
+        assert_eq!((output.status, output.out.as_str()), (Some(2), ""), "{output:?}");
+        assert!(output.err.contains("a span needs its unit") && output.err.contains("10s"), "{}", output.err);
     }
-    let said = run(&["flows", "--store", arg(dir.path()), "--around", "10:42", "--within", "30"]);
-    assert!(said.status == Some(2) && said.err.contains("unit is missing"), "{said:?}");
+    let output = run(&["flows", "--store", arg(dir.path()), "--around", "10:42", "--within", "30"]);
+    assert!(output.status == Some(2) && output.err.contains("unit is missing"), "{output:?}");
 }
 
 #[test]
-fn around_a_minute_is_that_minute_for_all_data_types() {
+fn around_selects_the_named_second_minute_or_hour() {
     let dir = TempDir::new("around");
-    let (store, all) = store(&dir, "around_a_minute_is_that_minute_for_all_data_types");
-    let asked = |words: &[&str]| objects(&flows(&store, &[words, &["--json"]].concat()).out).len();
+    let (store, all) = store(&dir, "around_selects_the_named_second_minute_or_hour");
+    let found = |words: &[&str]| objects(&flows(&store, &[words, &["--json"]].concat()).out).len();
     let within = |from: u64, span: u64| {
         let (from, to) =
             (Timestamp::from_secs_nanos(from, 0), Timestamp::from_nanos((from + span) * 1_000_000_000 - 1));
         all.iter().filter(|(_, r)| r.first() <= to && r.last() >= from).count()
     };
-    assert_eq!(asked(&["--around", "2026-11-21T10:42"]), within(BEGIN, 60));
-    assert_eq!(asked(&["--around", "2026-11-21T10:43"]), within(BEGIN + 60, 60));
-    assert_eq!(asked(&["--around", "2026-11-21T10:42:07"]), within(BEGIN + 7, 1));
-    assert_eq!(asked(&["--around", "2026-11-21T10"]), all.len());
-    assert_eq!(asked(&["--around", "2026-11-21T11"]), 0);
-    assert!(within(BEGIN, 60) < all.len() && within(BEGIN + 7, 1) < within(BEGIN, 60), "a test that cannot fail");
+    assert_eq!(found(&["--around", "2026-11-21T10:42"]), within(BEGIN, 60));
+    assert_eq!(found(&["--around", "2026-11-21T10:43"]), within(BEGIN + 60, 60));
+    assert_eq!(found(&["--around", "2026-11-21T10:42:07"]), within(BEGIN + 7, 1));
+    assert_eq!(found(&["--around", "2026-11-21T10"]), all.len());
+    assert_eq!(found(&["--around", "2026-11-21T11"]), 0);
+    assert!(
+        within(BEGIN, 60) < all.len() && within(BEGIN + 7, 1) < within(BEGIN, 60),
+        "the intervals select different records"
+    );
 }
 
 #[test]
-fn a_zone_is_that_of_questions_and_of_what_people_read_and_never_of_what_programs_read() {
+fn a_time_zone_affects_arguments_and_text_but_not_json() {
     let dir = TempDir::new("zone");
-    let (store, all) =
-        store(&dir, "a_zone_is_that_of_questions_and_of_what_people_read_and_never_of_what_programs_read");
+    let (store, all) = store(&dir, "a_time_zone_affects_arguments_and_text_but_not_json");
     let minute = ["--around", "2026-11-21T10:43", "--tz", "UTC"];
-    let there = ["--around", "2026-11-21T12:43", "--tz", "local"];
-    let (utc, east) = (flows(&store, &minute), in_the_east(&store, "flows", &there));
+    let local = ["--around", "2026-11-21T12:43", "--tz", "local"];
+    let (utc, east) = (flows(&store, &minute), in_the_east(&store, "flows", &local));
     assert_eq!((utc.status, east.status), (Some(0), Some(0)), "{east:?}");
     assert!(utc.out.lines().count() > 2);
-    // The same records, of which the moments are the same, with the clock of the zone.
-    let moments = |said: &Said| -> Vec<Timestamp> {
-        let first = |line: &str| line.split_whitespace().next().map(str::to_owned).expect("a moment");
+    // The same records with the same timestamps, printed in the time zone.
+    let times = |output: &Output| -> Vec<Timestamp> {
+        let first = |line: &str| line.split_whitespace().next().map(str::to_owned).expect("a time");
         let parse = |text: String| Timestamp::parse(&text, Timestamp::ZERO).unwrap_or_else(|e| panic!("{e}"));
-        said.out.lines().skip(1).map(first).map(parse).collect()
+        output.out.lines().skip(1).map(first).map(parse).collect()
     };
-    assert_eq!(moments(&utc), moments(&east));
+    assert_eq!(times(&utc), times(&east));
     assert!(
         east.out.lines().skip(1).all(|l| l.starts_with("2026-11-21T12:") && l[29..35] == *"+02:00"),
         "{}",
         east.out
     );
     let json = |words: [&'static str; 4]| [&words[..], &["--json"]].concat();
-    assert_eq!(flows(&store, &json(minute)).out, in_the_east(&store, "flows", &json(there)).out);
-    // Without a word, the zone of the machine is none of our business.
+    assert_eq!(flows(&store, &json(minute)).out, in_the_east(&store, "flows", &json(local)).out);
+    // Without `--tz local`, the time zone of the machine has no effect.
     assert_eq!(in_the_east(&store, "flows", &minute).out, utc.out);
     let ranked = in_the_east(&store, "flows", &["--tz", "local", "--top", "1"]);
     assert!(ranked.out.contains("+02:00") && ranked.out.contains("T12:4"), "{}", ranked.out);
-    let vain = in_the_east(&store, "flows", &["--tz", "local", "--to", "2001-01-01T00:00"]);
-    assert!(vain.err.contains("to 2001-01-01T00:00:00.000000000+02:00"), "{}", vain.err);
-    let said = flows(&store, &["--tz", "Mars/Olympus"]);
-    assert_eq!((said.status, said.out.as_str()), (Some(2), ""), "{said:?}");
-    assert!(said.err.contains("Mars/Olympus") && said.err.contains("UTC, local"), "{}", said.err);
+    let no_match = in_the_east(&store, "flows", &["--tz", "local", "--to", "2001-01-01T00:00"]);
+    assert!(no_match.err.contains("to 2001-01-01T00:00:00.000000000+02:00"), "{}", no_match.err);
+    let output = flows(&store, &["--tz", "Mars/Olympus"]);
+    assert_eq!((output.status, output.out.as_str()), (Some(2), ""), "{output:?}");
+    assert!(output.err.contains("Mars/Olympus") && output.err.contains("UTC, local"), "{}", output.err);
     assert!(!all.is_empty());
 }
 
 #[test]
-fn sources_are_initiators_whichever_host_a_filter_names() {
+fn group_src_sums_by_initiator_for_any_host_filter() {
     let dir = TempDir::new("initiator");
-    let (store, all) = store(&dir, "sources_are_initiators_whichever_host_a_filter_names");
+    let (store, all) = store(&dir, "group_src_sums_by_initiator_for_any_host_filter");
     let host = "10.0.0.1";
-    for (words, json) in [(&["--group", "src"][..], true), (&["--group", "src", "--fields", "duration,flows"], true)] {
-        let said = flows(&store, &[words, &[&format!("host {host}"), if json { "--json" } else { "--csv" }]].concat());
+    for (options, json) in [(&["--group", "src"][..], true), (&["--group", "src", "--fields", "duration,flows"], true)]
+    {
+        let output =
+            flows(&store, &[options, &[&format!("host {host}"), if json { "--json" } else { "--csv" }]].concat());
         let mut expected: BTreeMap<String, u64> = BTreeMap::new();
         for (_, r) in &all {
             if [r.key.src, r.key.dst].iter().any(|a| a.to_string() == host) {
                 *expected.entry(r.key.src.to_string()).or_default() += u64::from(r.record_index == 0);
             }
         }
-        let reported = objects(&said.out)
+        let reported = objects(&output.out)
             .into_iter()
             .map(|o| (o["src"].as_str().expect("an address").to_owned(), o["flows"].as_u64().expect("a count")));
-        assert_eq!(reported.collect::<BTreeMap<_, _>>(), expected, "{words:?}");
+        assert_eq!(reported.collect::<BTreeMap<_, _>>(), expected, "{options:?}");
         assert!(expected.len() > 2 && expected.contains_key(host));
     }
 }
 
 #[test]
-fn lines_fit_the_terminal_and_say_what_was_left_out() {
-    let test = "lines_fit_the_terminal_and_say_what_was_left_out";
+fn lines_fit_the_terminal_and_report_omitted_columns() {
+    let test = "lines_fit_the_terminal_and_report_omitted_columns";
     let dir = TempDir::new("terminal");
     let (store, all) = store(&dir, test);
     let mut writer = columns::Writer::new(columns::Config::new(&store, "series")).expect("threads");
@@ -141,54 +145,54 @@ fn lines_fit_the_terminal_and_say_what_was_left_out() {
             &["series", "--store", store],
             &["series", "--store", store, "--step", "1m"],
         ] {
-            let Some(said) = on_terminal(test, columns, "", &[args, &["--color", "never"]].concat()) else { return };
-            let lines: Vec<&str> = said.lines().filter(|l| !l.starts_with("netgrain: ")).collect();
-            assert!(lines.len() > 2, "{said}");
+            let Some(output) = on_terminal(test, columns, "", &[args, &["--color", "never"]].concat()) else { return };
+            let lines: Vec<&str> = output.lines().filter(|l| !l.starts_with("netgrain: ")).collect();
+            assert!(lines.len() > 2, "{output}");
             let longest = lines.iter().map(|l| l.chars().count()).max().unwrap_or(0);
-            assert!(longest <= columns as usize, "{longest} of {columns} columns: {args:?}\n{said}");
-            let is_told = said.lines().any(|l| l.contains("left out to fit") && l.contains("--wide"));
-            assert!(is_told || columns > 100 || args.contains(&"--group"), "{args:?}\n{said}");
+            assert!(longest <= columns as usize, "{longest} of {columns} columns: {args:?}\n{output}");
+            let is_reported = output.lines().any(|l| l.contains("left out to fit") && l.contains("--wide"));
+            assert!(is_reported || columns > 100 || args.contains(&"--group"), "{args:?}\n{output}");
         }
     }
     let wide = ["flows", "--store", store, "--limit", "5", "--wide", "--color", "never"];
-    let Some(said) = on_terminal(test, 80, "", &wide) else { return };
+    let Some(output) = on_terminal(test, 80, "", &wide) else { return };
     let piped = run(&wide);
-    assert!(said.starts_with(&piped.out) && piped.out.contains("packets there/back"), "{said}\n{}", piped.out);
-    // The drawing of a series has times below its sparklines.
-    let Some(said) = on_terminal(test, 100, "", &["series", "--store", store, "--color", "never"]) else { return };
-    let below: Vec<&str> = said.lines().skip_while(|l| !l.contains('┴')).collect();
+    assert!(output.starts_with(&piped.out) && piped.out.contains("packets fwd/rev"), "{output}\n{}", piped.out);
+    // A chart of a series has times below its sparklines.
+    let Some(output) = on_terminal(test, 100, "", &["series", "--store", store, "--color", "never"]) else { return };
+    let below: Vec<&str> = output.lines().skip_while(|l| !l.contains('┴')).collect();
     assert!(
         below[0].contains("1 s each")
             && below[1].starts_with("2026-11-21 UTC")
             && below[1].contains("10:42:00")
             && below[1].contains("10:42:30"),
-        "{said}"
+        "{output}"
     );
     assert!(!all.is_empty());
 }
 
 #[test]
-fn colours_are_for_terminals_and_for_those_who_ask() {
-    let test = "colours_are_for_terminals_and_for_those_who_ask";
+fn colours_are_used_on_terminals_or_on_request() {
+    let test = "colours_are_used_on_terminals_or_on_request";
     let dir = TempDir::new("colours");
     let (store, _) = store(&dir, test);
     let base = ["flows", "--store", arg(&store), "--limit", "3"];
-    let asked = |more: &[&str]| run(&[&base[..], more].concat()).out;
-    assert!(!asked(&[]).contains('\x1b') && !asked(&["--color", "auto"]).contains('\x1b'));
-    assert!(asked(&["--color", "always"]).contains("\x1b["));
-    assert!(!asked(&["--color", "always", "--json"]).contains('\x1b'), "programs read no colours");
-    let said = run(&[&base[..], &["--color", "pink"]].concat());
-    assert!(said.status == Some(2) && said.err.contains("never"), "{said:?}");
+    let flows_output = |more: &[&str]| run(&[&base[..], more].concat()).out;
+    assert!(!flows_output(&[]).contains('\x1b') && !flows_output(&["--color", "auto"]).contains('\x1b'));
+    assert!(flows_output(&["--color", "always"]).contains("\x1b["));
+    assert!(!flows_output(&["--color", "always", "--json"]).contains('\x1b'), "JSON has no colours");
+    let output = run(&[&base[..], &["--color", "pink"]].concat());
+    assert!(output.status == Some(2) && output.err.contains("never"), "{output:?}");
     let Some(coloured) = on_terminal(test, 200, "", &base) else { return };
     let Some(plain) = on_terminal(test, 200, "NO_COLOR=1", &base) else { return };
     assert!(coloured.contains("\x1b[") && !plain.contains('\x1b'), "{coloured}\n{plain}");
 }
 
 #[test]
-fn a_ranking_that_goes_on_has_every_record_in_one_of_its_periods() {
+fn a_live_ranking_counts_every_record_in_one_period() {
     let dir = TempDir::new("live-ranking");
-    let (store, all) = store(&dir, "a_ranking_that_goes_on_has_every_record_in_one_of_its_periods");
-    // An interval that has passed is one period, cut short by its end.
+    let (store, all) = store(&dir, "a_live_ranking_counts_every_record_in_one_period");
+    // An interval in the past is one period, which ends with the interval.
     let interval = ["--from", "2026-11-21T10:00", "--to", "2026-11-21T11:00", "--group", "src", "--json"];
     let (once, live) = (flows(&store, &interval), flows(&store, &[&interval[..], &["--live"]].concat()));
     assert_eq!((once.status, live.status), (Some(0), Some(0)), "{live:?}");
@@ -205,23 +209,23 @@ fn a_ranking_that_goes_on_has_every_record_in_one_of_its_periods() {
     let heading = table.out.lines().next().unwrap_or_default();
     assert!(heading.contains(&format!("{} records, 2 of ", all.len())), "{}", table.out);
 
-    // What goes on is told while it goes on.
+    // A live ranking without an end prints each period when it is over.
     let mut command =
         netgrain(&["flows", "--store", arg(&store), "--live", "--from", "2026-11-21T10:00", "--group", "proto"]);
     let command = command.args(["--fields", "records", "--by", "records", "--every", "1s", "--json"]);
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
-    let mut lines = BufReader::new(child.stdout.take().expect("caught")).lines();
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the process starts");
+    let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
     let running = common::Running(child);
     let mut records = 0;
     while records < all.len() as u64 {
-        let line = lines.next().expect("it goes on").expect("text");
+        let line = lines.next().expect("another period").expect("text");
         let group: serde_json::Value = serde_json::from_str(&line).expect("an object");
         records += group["records"].as_u64().expect("a count");
     }
     assert_eq!(records, all.len() as u64);
     drop(running);
-    let said = flows(&store, &["--live", "--every", "2s"]);
-    assert!(said.status == Some(2) && said.err.contains("--top, --group or --by"), "{said:?}");
-    let said = flows(&store, &["--live", "--top", "3", "--every", "10ms"]);
-    assert!(said.status == Some(2) && said.err.contains("at least 1s"), "{said:?}");
+    let output = flows(&store, &["--live", "--every", "2s"]);
+    assert!(output.status == Some(2) && output.err.contains("--top, --group or --by"), "{output:?}");
+    let output = flows(&store, &["--live", "--top", "3", "--every", "10ms"]);
+    assert!(output.status == Some(2) && output.err.contains("at least 1s"), "{output:?}");
 }

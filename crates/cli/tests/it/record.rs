@@ -1,4 +1,4 @@
-//! Recording as users do it: generated, replayed, interrupted, piped, and checked.
+//! Recording on the command line: simulated and replayed packets, pipes, signals, and checks of the result.
 
 use crate::common;
 
@@ -10,47 +10,50 @@ use testkit::TempDir;
 const RING: [&str; 2] = ["--ring", "8MiB"];
 
 #[test]
-fn generated_recorded_and_checked_it_is_complete() {
+fn a_recording_of_generated_frames_is_complete() {
     let dir = TempDir::new("whole_path");
     let (file, store) = (dir.join("frames.pcap"), dir.join("store"));
-    let made = run(&["gen", "-w", arg(&file), "imix,flows=1k", "--packets", "20k", "--json"]);
-    assert_eq!(made.status, Some(0), "{made:?}");
-    assert_eq!(objects(&made.out)[0]["sent"], 20_000);
-    let said = run(&[&["record", "-r", arg(&file), "--store", arg(&store)], &RING[..]].concat());
-    assert_eq!(said.status, Some(0), "{said:?}");
-    assert!(said.out.contains("20 000") && !said.err.contains("20 000"), "the summary is data: {said:?}");
+    let generated = run(&["gen", "-w", arg(&file), "imix,flows=1k", "--packets", "20k", "--json"]);
+    assert_eq!(generated.status, Some(0), "{generated:?}");
+    assert_eq!(objects(&generated.out)[0]["sent"], 20_000);
+    let output = run(&[&["record", "-r", arg(&file), "--store", arg(&store)], &RING[..]].concat());
+    assert_eq!(output.status, Some(0), "{output:?}");
+    assert!(
+        output.out.contains("20 000") && !output.err.contains("20 000"),
+        "the summary is on standard output: {output:?}"
+    );
     let checked = run(&["check", arg(&store), "--sent", "20k", "--json"]);
     assert_eq!(checked.status, Some(0));
     let verdict = &objects(&checked.out)[0];
     assert_eq!((&verdict["complete"], &verdict["frames"]), (&true.into(), &20_000.into()));
-    // One more was sent than arrived: no.
+    // One packet more was sent than recorded: exit status 1.
     assert_eq!(run(&["check", arg(&store), "--sent", "20001"]).status, Some(1));
 }
 
 #[test]
-fn of_a_damaged_file_what_precedes_the_damage_is_stored_and_it_is_said_where_it_is() {
+fn a_damaged_file_is_stored_up_to_the_reported_damage() {
     let dir = TempDir::new("damaged");
     let (file, store) = (dir.join("frames.pcap"), dir.join("store"));
     assert_eq!(run(&["gen", "-w", arg(&file), "1000", "--packets", "100"]).status, Some(0));
     let whole = std::fs::read(&file).expect("the file");
     std::fs::write(&file, &whole[..whole.len() - 500]).expect("cut");
-    let said = run(&[&["record", "-r", arg(&file), "--store", arg(&store)], &RING[..]].concat());
-    assert_eq!(said.status, Some(1), "{said:?}");
+    let output = run(&[&["record", "-r", arg(&file), "--store", arg(&store)], &RING[..]].concat());
+    assert_eq!(output.status, Some(1), "{output:?}");
     let offset = 24 + 99 * 1016;
-    assert!(said.err.contains(&format!("{}: byte {offset}: ", arg(&file))), "{}", said.err);
-    assert!(said.out.contains("source"), "the loss is in the ledger: {}", said.out);
+    assert!(output.err.contains(&format!("{}: byte {offset}: ", arg(&file))), "{}", output.err);
+    assert!(output.out.contains("source"), "the loss is in the ledger: {}", output.out);
     assert_eq!(run(&["check", arg(&store), "--sent", "99"]).status, Some(0));
 }
 
 #[test]
-fn a_capture_comes_through_a_pipe() {
+fn record_reads_a_capture_from_a_pipe() {
     let dir = TempDir::new("pipe");
     let (file, store) = (dir.join("frames.pcap"), dir.join("store"));
     assert_eq!(run(&["gen", "-w", arg(&file), "600", "--packets", "5k"]).status, Some(0));
     let input = std::fs::File::open(&file).expect("the file");
     let mut command = netgrain(&[&["record", "-r", "-", "--store", arg(&store)], &RING[..]].concat());
-    let said = common::say(command.stdin(input));
-    assert_eq!(said.status, Some(0), "{said:?}");
+    let output = common::run_command(command.stdin(input));
+    assert_eq!(output.status, Some(0), "{output:?}");
     assert_eq!(run(&["check", arg(&store), "--sent", "5k"]).status, Some(0));
 }
 
@@ -61,44 +64,44 @@ fn an_interrupt_ends_cleanly_with_the_summary() {
         let store = dir.join("store");
         let args = ["record", "--sim", "200,rate=10kpps,truth", "--store", arg(&store), "--rotate", "1s"];
         let (running, err) = Running::start(&mut netgrain(&[&args, &RING[..]].concat()));
-        // The second one has a whole second of packets, however late the first of them came.
-        until("two files are whole", || walk(&store).iter().filter(|p| arg(p).ends_with(".pcap")).count() > 1);
+        // The second file has a full second of packets, however late the first packet came.
+        until("two files are published", || walk(&store).iter().filter(|p| arg(p).ends_with(".pcap")).count() > 1);
         signal(&running.0, name);
-        let said = running.end(err);
-        assert_eq!(said.status, Some(0), "{said:?}");
-        assert!(said.out.contains("ledger") && said.out.contains("offered"), "{}", said.out);
-        let left: Vec<_> = walk(&store).into_iter().filter(|p| arg(p).ends_with(".partial")).collect();
-        assert!(left.is_empty(), "{left:?}");
+        let output = running.end(err);
+        assert_eq!(output.status, Some(0), "{output:?}");
+        assert!(output.out.contains("ledger") && output.out.contains("offered"), "{}", output.out);
+        let partial: Vec<_> = walk(&store).into_iter().filter(|p| arg(p).ends_with(".partial")).collect();
+        assert!(partial.is_empty(), "{partial:?}");
         let checked = run(&["check", arg(&store)]);
-        assert_eq!(checked.status, Some(0), "{checked:?}: {said:?}");
+        assert_eq!(checked.status, Some(0), "{checked:?}: {output:?}");
     }
 }
 
 #[test]
-fn without_a_terminal_sighup_ends_no_capture_and_says_that_there_is_no_file_to_reread() {
-    let test = "without_a_terminal_sighup_ends_no_capture_and_says_that_there_is_no_file_to_reread";
+fn sighup_without_a_terminal_does_not_end_a_capture() {
+    let test = "sighup_without_a_terminal_does_not_end_a_capture";
     for verb in ["record", "run"] {
-        let Some(mut alone) = testkit::tool(test, "setsid") else { return };
+        let Some(mut setsid) = testkit::tool(test, "setsid") else { return };
         let dir = TempDir::new("hangup-service");
         let store = dir.join("store");
-        alone.args([env!("CARGO_BIN_EXE_netgrain"), verb, "--sim", "200,rate=10kpps,truth", "--store", arg(&store)]);
-        let (running, mut err) = Running::start(alone.args(RING));
+        setsid.args([env!("CARGO_BIN_EXE_netgrain"), verb, "--sim", "200,rate=10kpps,truth", "--store", arg(&store)]);
+        let (running, mut err) = Running::start(setsid.args(RING));
         signal(&running.0, "HUP");
         let mut line = String::new();
         while !line.contains("SIGHUP") {
             line.clear();
-            assert!(err.read_line(&mut line).expect("text") > 0, "it ended");
+            assert!(err.read_line(&mut line).expect("text") > 0, "the capture ended");
         }
         assert!(line.contains("there is none; recording goes on"), "{line}");
         signal(&running.0, "TERM");
-        let said = running.end(err);
-        assert!(said.status == Some(0) && said.out.contains("ledger"), "{said:?}");
+        let output = running.end(err);
+        assert!(output.status == Some(0) && output.out.contains("ledger"), "{output:?}");
     }
 }
 
 #[test]
-fn a_capture_whose_terminal_was_closed_ends_in_order() {
-    let test = "a_capture_whose_terminal_was_closed_ends_in_order";
+fn hangup_of_the_terminal_ends_the_capture_cleanly() {
+    let test = "hangup_of_the_terminal_ends_the_capture_cleanly";
     if common::ignores_hangup() {
         return testkit::skip(test, "SIGHUP is ignored here");
     }
@@ -108,16 +111,17 @@ fn a_capture_whose_terminal_was_closed_ends_in_order() {
         let store = dir.join("store");
         let binary = env!("CARGO_BIN_EXE_netgrain");
         let capture = format!("exec {binary} {verb} --sim 200,rate=10kpps,truth --store {} --ring 8MiB", arg(&store));
-        let child = terminal.args(["-qec", &capture, "/dev/null"]).stdout(Stdio::piped()).spawn().expect("it starts");
+        let child =
+            terminal.args(["-qec", &capture, "/dev/null"]).stdout(Stdio::piped()).spawn().expect("the process starts");
         let mut running = Running(child);
-        until("a file is begun", || !walk(&store).is_empty());
+        until("a file is open", || !walk(&store).is_empty());
         let process = std::process::Command::new("pgrep").args(["-P", &running.0.id().to_string()]).output();
         let process = String::from_utf8(process.expect("pgrep").stdout).expect("a number");
         let hung_up = std::process::Command::new("kill").args(["-HUP", process.trim()]).status().expect("kill");
         assert!(hung_up.success(), "{process}");
         let mut out = String::new();
-        std::io::Read::read_to_string(&mut running.0.stdout.take().expect("caught"), &mut out).expect("text");
-        assert_eq!(running.0.wait().expect("it ends").code(), Some(0), "{out}");
+        std::io::Read::read_to_string(&mut running.0.stdout.take().expect("a pipe"), &mut out).expect("text");
+        assert_eq!(running.0.wait().expect("the process ends").code(), Some(0), "{out}");
         assert!(out.contains("ledger"), "{out}");
         assert!(walk(&store).iter().all(|p| !arg(p).ends_with(".partial")));
     }
@@ -135,12 +139,12 @@ fn each_interface_of_a_capture_file_is_recorded_by_itself() {
         file.packet(interface, ts, 60, &frame, pcap::ng::PacketOptions::default()).expect("a buffer");
     }
     std::fs::write(&both, file.finish().expect("a buffer")).expect("a file");
-    let said = run(&[&["record", "-r", arg(&both), "--store", arg(&store), "--json"], &RING[..]].concat());
-    assert_eq!(said.status, Some(0), "{said:?}");
-    let reports = objects(&said.out);
+    let output = run(&[&["record", "-r", arg(&both), "--store", arg(&store), "--json"], &RING[..]].concat());
+    assert_eq!(output.status, Some(0), "{output:?}");
+    let reports = objects(&output.out);
     let reports: Vec<_> = reports.iter().filter(|o| o["report"].is_object()).collect();
-    assert_eq!(reports.len(), 2, "{said:?}");
-    assert!(reports.iter().all(|o| o["groups"].as_array().is_some_and(Vec::is_empty)), "{said:?}");
+    assert_eq!(reports.len(), 2, "{output:?}");
+    assert!(reports.iter().all(|o| o["groups"].as_array().is_some_and(Vec::is_empty)), "{output:?}");
     for (report, (name, stored)) in reports.iter().zip([("both.pcapng.right", 10), ("both.pcapng.left", 20)]) {
         assert_eq!((&report["report"]["interface"], &report["report"]["stored"]), (&name.into(), &stored.into()));
         assert!(store.join(name).is_dir(), "{:?}", walk(&store));
@@ -154,14 +158,14 @@ fn each_interface_of_a_capture_file_is_recorded_by_itself() {
 }
 
 #[test]
-fn lost_packets_are_status_one_and_json_is_one_object_a_line_that_agrees_with_itself() {
+fn lost_packets_exit_1_and_the_json_report_is_consistent() {
     let dir = TempDir::new("lossy");
     let store = dir.join("store");
-    // Flat out into the smallest ring.
+    // The full rate into the smallest ring loses packets.
     let args = ["record", "--sim", "1000,truth,packets=1M", "--store", arg(&store), "--json"];
-    let said = run(&[&args[..], &RING[..]].concat());
-    assert_eq!(said.status, Some(1), "{said:?}");
-    let objects = objects(&said.out);
+    let output = run(&[&args[..], &RING[..]].concat());
+    assert_eq!(output.status, Some(1), "{output:?}");
+    let objects = objects(&output.out);
     let (last, live) = objects.split_last().expect("a report");
     assert!(live.iter().all(|o| o["live"]["offered"].is_u64()), "{live:?}");
     let (report, ledger) = (&last["report"], last["ledger"].as_array().expect("seconds"));
@@ -176,39 +180,39 @@ fn lost_packets_are_status_one_and_json_is_one_object_a_line_that_agrees_with_it
 }
 
 #[test]
-fn a_reader_that_has_enough_is_no_failure_and_costs_no_packet() {
+fn a_closed_output_pipe_is_no_error_and_loses_no_packet() {
     let dir = TempDir::new("closed_pipe");
     let store = dir.join("store");
     let args = ["record", "--sim", "60,rate=1kpps,packets=3k,truth", "--store", arg(&store), "--json"];
     let mut command = netgrain(&[&args[..], &RING[..]].concat());
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the process starts");
     let mut running = Running(child);
-    let mut out = BufReader::new(running.0.stdout.take().expect("caught"));
+    let mut out = BufReader::new(running.0.stdout.take().expect("a pipe"));
     let mut first = String::new();
     out.read_line(&mut first).expect("a line");
     assert_eq!(objects(&first).len(), 1);
     drop(out);
-    assert_eq!(running.0.wait().expect("it ends").code(), Some(0));
+    assert_eq!(running.0.wait().expect("the process ends").code(), Some(0));
     assert_eq!(run(&["check", arg(&store), "--sent", "3k"]).status, Some(0));
 }
 
 #[test]
-fn the_simulated_demo_is_complete_and_leaves_nothing_behind() {
+fn the_simulated_demo_is_complete_and_removes_its_files() {
     let dir = TempDir::new("demo_sim");
     let mut command = netgrain(&["demo", "--sim", "--duration", "3s", "--rate", "5kpps", "--json"]);
-    let said = common::say(command.env("TMPDIR", dir.path()));
-    assert_eq!(said.status, Some(0), "{said:?}");
-    common::is_a_whole_walk(&objects(&said.out)[0]);
+    let output = common::run_command(command.env("TMPDIR", dir.path()));
+    assert_eq!(output.status, Some(0), "{output:?}");
+    common::assert_demo_is_complete(&objects(&output.out)[0]);
     assert!(walk(dir.path()).is_empty());
 }
 
 #[test]
-fn a_demo_that_is_kept_can_be_asked_again_and_is_not_mixed_with_another() {
+fn a_kept_demo_can_be_queried_and_is_not_overwritten() {
     let dir = TempDir::new("demo_kept");
     let keep = dir.join("kept");
-    let said = run(&["demo", "--sim", "--duration", "3s", "--rate", "5kpps", "--keep", arg(&keep)]);
-    assert_eq!(said.status, Some(0), "{said:?}");
-    assert!(said.out.contains(arg(&keep)) && said.out.trim_end().ends_with(" 0 lost"), "{}", said.out);
+    let output = run(&["demo", "--sim", "--duration", "3s", "--rate", "5kpps", "--keep", arg(&keep)]);
+    assert_eq!(output.status, Some(0), "{output:?}");
+    assert!(output.out.contains(arg(&keep)) && output.out.trim_end().ends_with(" 0 lost"), "{}", output.out);
     assert_eq!(run(&["check", arg(&keep)]).status, Some(0));
     let top = run(&["flows", "--store", arg(&keep), "--group", "src", "--by", "flows", "--top", "1", "--json"]);
     assert_eq!(objects(&top.out)[0]["src"], "203.0.113.66");

@@ -1,9 +1,9 @@
-//! `netgrain run` and its configuration, as users have them: wrong first, then files, a simulation, a port.
+//! `netgrain run` and its configuration on the command line: errors, capture files, simulation, live interface.
 
 use crate::common;
 
 use base::Timestamp;
-use common::{Running, Said, arg, netgrain, objects, run, signal, until, walk};
+use common::{Output, Running, arg, netgrain, objects, run, signal, until, walk};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use testkit::{RawSender, Sandbox, TempDir};
@@ -11,24 +11,24 @@ use wire::build::Frame;
 
 const RING: [&str; 2] = ["--set", "capture.ring=8MiB"];
 
-fn generated(dir: &TempDir, packets: &str) -> std::path::PathBuf {
+fn generate(dir: &TempDir, packets: &str) -> std::path::PathBuf {
     let file = dir.join("frames.pcap");
-    let made = run(&["gen", "-w", arg(&file), "imix,flows=300,rate=10kpps", "--packets", packets]);
-    assert_eq!(made.status, Some(0), "{made:?}");
+    let generated = run(&["gen", "-w", arg(&file), "imix,flows=300,rate=10kpps", "--packets", packets]);
+    assert_eq!(generated.status, Some(0), "{generated:?}");
     file
 }
 
-/// The report of a run with one interface, after the checks that hold of every good one.
-fn report(said: &Said) -> serde_json::Value {
-    report_that(said, 0)
+/// The report of a run with one interface that ended with status 0, after checks that hold for every run.
+fn report(output: &Output) -> serde_json::Value {
+    report_with_status(output, 0)
 }
 
-/// The same of a run that ends with this status: 1 if a collector did not get everything.
-fn report_that(said: &Said, status: i32) -> serde_json::Value {
-    assert_eq!(said.status, Some(status), "{said:?}");
-    let last = objects(&said.out).pop().expect("a report");
+/// The report of a run with one interface that ended with this status: 1 if a collector did not get every record.
+fn report_with_status(output: &Output, status: i32) -> serde_json::Value {
+    assert_eq!(output.status, Some(status), "{output:?}");
+    let last = objects(&output.out).pop().expect("a report");
     let (report, meter) = (&last["report"], &last["report"]["meter"]);
-    assert_eq!(report["faults"], serde_json::json!([]), "{said:?}");
+    assert_eq!(report["faults"], serde_json::json!([]), "{output:?}");
     let count = |value: &serde_json::Value| value.as_u64().expect("a number");
     assert_eq!(count(&meter["packets"]) + count(&meter["unmetered"]), count(&report["stored"]));
     assert_eq!(meter["in_rows"], meter["packets"]);
@@ -37,49 +37,49 @@ fn report_that(said: &Said, status: i32) -> serde_json::Value {
 }
 
 #[test]
-fn a_capture_that_is_in_the_store_already_is_named_and_added() {
+fn a_repeated_capture_is_reported_and_added_to_the_store() {
     let dir = TempDir::new("run-again");
-    let (file, store) = (generated(&dir, "1000"), dir.join("store"));
+    let (file, store) = (generate(&dir, "1000"), dir.join("store"));
     let replay = |more: &[&str]| {
-        let said = run(&[&["run", "-r", arg(&file), "--store", arg(&store), "-q"], more, &RING[..]].concat());
-        assert_eq!(said.status, Some(0), "{said:?}");
-        said.err.contains("has packets of this time already")
+        let output = run(&[&["run", "-r", arg(&file), "--store", arg(&store), "-q"], more, &RING[..]].concat());
+        assert_eq!(output.status, Some(0), "{output:?}");
+        output.err.contains("already has")
     };
     assert!(!replay(&[]), "the store is empty");
     assert!(replay(&[]) && replay(&[]));
-    assert!(!replay(&["--name", "other"]), "another interface has no packets");
+    assert!(!replay(&["--name", "other"]), "the other interface has no packets");
     let counted = run(&["packets", "--store", arg(&store), "-i", "frames.pcap", "--count"]);
     assert!(counted.out.starts_with("3 000 packets"), "{counted:?}");
-    let said = run(&["record", "-r", arg(&file), "--store", arg(&store), "-q", "--ring", "8MiB"]);
-    assert!(said.err.contains("name another --store") && said.err.contains("--name"), "{said:?}");
+    let output = run(&["record", "-r", arg(&file), "--store", arg(&store), "-q", "--ring", "8MiB"]);
+    assert!(output.err.contains("name another --store") && output.err.contains("--name"), "{output:?}");
 }
 
 #[test]
-fn each_interface_of_a_capture_is_a_port_with_records_and_rows_of_its_own() {
+fn each_interface_of_a_pcapng_has_its_own_records_and_rows() {
     let dir = TempDir::new("run-two-ports");
-    let file = generated(&dir, "3000");
-    // What passed a switch is seen at both of its ports.
+    let file = generate(&dir, "3000");
+    // A pcapng with two interfaces that captured the same packets.
     let both = dir.join("both.pcapng");
     let mut w = pcap::ng::Writer::new(Vec::new(), "", "").expect("a buffer");
     let ports = ["left", "right"].map(|name| w.interface(name, pcap::ETHERNET).expect("a buffer"));
     let mut reader = pcap::Reader::open(std::fs::File::open(&file).expect("a file")).expect("a capture");
     while let Some(packet) = reader.next().expect("packets") {
         for port in ports {
-            let ts = packet.ts.expect("a moment");
+            let ts = packet.ts.expect("a timestamp");
             w.packet(port, ts, packet.wire_len, packet.data, pcap::ng::PacketOptions::default()).expect("a buffer");
         }
     }
     std::fs::write(&both, w.finish().expect("a buffer")).expect("a file");
     let (one, two) = (dir.join("one"), dir.join("two"));
     for (file, store, name) in [(&file, &one, "one"), (&both, &two, "switch")] {
-        let said = run(&[&["run", "-r", arg(file), "--name", name, "--store", arg(store), "-q"], &RING[..]].concat());
-        assert_eq!(said.status, Some(0), "{said:?}");
-        assert!(!said.err.contains("another interface"), "{said:?}");
+        let output = run(&[&["run", "-r", arg(file), "--name", name, "--store", arg(store), "-q"], &RING[..]].concat());
+        assert_eq!(output.status, Some(0), "{output:?}");
+        assert!(!output.err.contains("another interface"), "{output:?}");
     }
-    let ask = |store: &Path, port: &str, what: &str| {
-        let said = run(&[what, "--store", arg(store), "-i", port, "--json", "--from", "1970-01-02"]);
-        let mut reported = objects(&said.out);
-        assert!(!reported.is_empty(), "{said:?}");
+    let query = |store: &Path, interface: &str, verb: &str| {
+        let output = run(&[verb, "--store", arg(store), "-i", interface, "--json", "--from", "1970-01-02"]);
+        let mut reported = objects(&output.out);
+        assert!(!reported.is_empty(), "{output:?}");
         for object in &mut reported {
             for own in ["id", "interface"] {
                 object.as_object_mut().expect("an object").remove(own);
@@ -87,70 +87,73 @@ fn each_interface_of_a_capture_is_a_port_with_records_and_rows_of_its_own() {
         }
         reported
     };
-    for what in ["flows", "series"] {
-        let expected = ask(&one, "one", what);
-        for port in ["switch.left", "switch.right"] {
-            for (there, expected) in ask(&two, port, what).iter().zip(&expected) {
-                assert_eq!(there, expected, "{what} of {port}");
+    for verb in ["flows", "series"] {
+        let expected = query(&one, "one", verb);
+        for interface in ["switch.left", "switch.right"] {
+            for (found, expected) in query(&two, interface, verb).iter().zip(&expected) {
+                assert_eq!(found, expected, "{verb} of {interface}");
             }
-            assert_eq!(ask(&two, port, what).len(), expected.len(), "{what} of {port}");
+            assert_eq!(query(&two, interface, verb).len(), expected.len(), "{verb} of {interface}");
         }
     }
-    let refused = run(&["run", "-r", arg(&both), "--store", arg(&dir.join("x")), "--export", "file:/tmp/never.ipfix"]);
-    assert_eq!((refused.status, refused.err.lines().count()), (Some(2), 1), "{refused:?}");
-    assert!(refused.err.contains("a file is of one interface, the capture of 2"), "{}", refused.err);
-    // Beside a file that is not there, it is that which is said.
-    let refused = run(&["run", "-r", arg(&both), "/nowhere.pcap", "--store", arg(&dir.join("x"))]);
-    assert!(refused.status == Some(2) && refused.err.contains("/nowhere.pcap"), "{refused:?}");
+    let rejected = run(&["run", "-r", arg(&both), "--store", arg(&dir.join("x")), "--export", "file:/tmp/never.ipfix"]);
+    assert_eq!((rejected.status, rejected.err.lines().count()), (Some(2), 1), "{rejected:?}");
+    assert!(rejected.err.contains("a file has the data of one interface, the capture of 2"), "{}", rejected.err);
+    // A missing file is reported before the number of interfaces.
+    let rejected = run(&["run", "-r", arg(&both), "/nowhere.pcap", "--store", arg(&dir.join("x"))]);
+    assert!(rejected.status == Some(2) && rejected.err.contains("/nowhere.pcap"), "{rejected:?}");
 }
 
 #[test]
-fn behind_a_capture_that_is_cut_the_others_are_taken_too() {
+fn captures_after_a_truncated_one_are_replayed_too() {
     let dir = TempDir::new("run-cut");
-    let (whole, cut, store) = (generated(&dir, "3000"), dir.join("cut.pcap"), dir.join("store"));
-    let bytes = std::fs::read(&whole).expect("a file");
+    let (complete, cut, store) = (generate(&dir, "3000"), dir.join("cut.pcap"), dir.join("store"));
+    let bytes = std::fs::read(&complete).expect("a file");
     std::fs::write(&cut, &bytes[..bytes.len() / 2]).expect("a file");
-    let args = ["run", "-r", arg(&cut), arg(&whole), "--store", arg(&store), "--json", "-q"];
-    let said = run(&[&args[..], &RING[..]].concat());
-    assert_eq!(said.status, Some(1), "{said:?}");
-    assert!(said.err.contains("cut.pcap") && said.err.contains("at least one was lost"), "{}", said.err);
-    let stored = objects(&said.out).pop().expect("a report")["report"]["stored"].as_u64().expect("a number");
-    assert!((4000..6000).contains(&stored), "half of one and all of the other: {stored}");
-    // What is no capture at all is an error, wherever it stands.
+    let args = ["run", "-r", arg(&cut), arg(&complete), "--store", arg(&store), "--json", "-q"];
+    let output = run(&[&args[..], &RING[..]].concat());
+    assert_eq!(output.status, Some(1), "{output:?}");
+    assert!(output.err.contains("cut.pcap") && output.err.contains("at least one packet was lost"), "{}", output.err);
+    let stored = objects(&output.out).pop().expect("a report")["report"]["stored"].as_u64().expect("a number");
+    assert!((4000..6000).contains(&stored), "half of the first capture and the whole second one: {stored}");
+    // A file that is no capture is an error at any position.
     let other = dir.join("other");
-    let args = ["run", "-r", arg(&whole), "/etc/passwd", "--store", arg(&other), "-q"];
-    let said = run(&[&args[..], &RING[..]].concat());
-    assert!(said.status == Some(2) && said.err.contains("/etc/passwd"), "{said:?}");
+    let args = ["run", "-r", arg(&complete), "/etc/passwd", "--store", arg(&other), "-q"];
+    let output = run(&[&args[..], &RING[..]].concat());
+    assert!(output.status == Some(2) && output.err.contains("/etc/passwd"), "{output:?}");
 }
 
 #[test]
-fn a_configuration_that_is_wrong_is_refused_with_lines_and_suggestions() {
-    let dir = TempDir::new("a_configuration_that_is_wrong");
+fn an_invalid_configuration_is_rejected_with_lines_and_suggestions() {
+    let dir = TempDir::new("invalid_configuration");
     let file = dir.join("netgrain.toml");
     std::fs::write(&file, "[flow]\nidle_timeot = \"7s\"\nactive_timeout = \"soon\"\n").expect("a file");
-    let said = run(&["config", "--check", arg(&file)]);
-    assert_eq!(said.status, Some(1), "{said:?}");
-    assert!(said.err.contains("line 2: no key flow.idle_timeot; did you mean flow.idle_timeout?"), "{}", said.err);
-    assert!(said.err.contains("line 3: flow.active_timeout"), "all of it at once: {}", said.err);
-    let said = run(&["run", "--sim", "60,packets=1", "--config", arg(&file)]);
-    assert_eq!((said.status, said.err.lines().count()), (Some(2), 1), "{said:?}");
-    assert!(said.err.contains("and 1 more"), "{}", said.err);
+    let output = run(&["config", "--check", arg(&file)]);
+    assert_eq!(output.status, Some(1), "{output:?}");
+    assert!(output.err.contains("line 2: no key flow.idle_timeot; did you mean flow.idle_timeout?"), "{}", output.err);
+    assert!(output.err.contains("line 3: flow.active_timeout"), "every error at once: {}", output.err);
+    let output = run(&["run", "--sim", "60,packets=1", "--config", arg(&file)]);
+    assert_eq!((output.status, output.err.lines().count()), (Some(2), 1), "{output:?}");
+    assert!(output.err.contains("and 1 more"), "{}", output.err);
     let together = "[capture]\ninterfaces = [\"eth1\"]\nring = \"1MiB\"\n[[group]]\nname = \"web\"\nprogram = \"steer\"\ninterfaces = [\"eth9\"]\n";
     std::fs::write(&file, together).expect("a file");
-    let said = run(&["config", "--check", arg(&file)]);
-    assert!(said.status == Some(1) && said.err.lines().count() == 2, "what run would refuse: {said:?}");
-    assert!(said.err.contains("capture.ring") && said.err.contains("no interface eth9"), "{}", said.err);
-    let said = run(&["config", "--check", arg(&dir.join("none.toml"))]);
-    assert_eq!((said.status, said.err.lines().count()), (Some(2), 1), "{said:?}");
+    let output = run(&["config", "--check", arg(&file)]);
+    assert!(
+        output.status == Some(1) && output.err.lines().count() == 2,
+        "the check rejects what run rejects: {output:?}"
+    );
+    assert!(output.err.contains("capture.ring") && output.err.contains("no interface eth9"), "{}", output.err);
+    let output = run(&["config", "--check", arg(&dir.join("none.toml"))]);
+    assert_eq!((output.status, output.err.lines().count()), (Some(2), 1), "{output:?}");
 }
 
 #[test]
-fn the_check_refuses_what_a_run_refuses_with_its_line_beside_what_is_misspelt() {
-    let dir = TempDir::new("the_check_refuses_what_a_run_refuses");
-    let (file, frames, store) = (dir.join("netgrain.toml"), generated(&dir, "10"), dir.join("store"));
+fn config_check_reports_every_error_of_run_with_its_line() {
+    let dir = TempDir::new("config_check");
+    let (file, frames, store) = (dir.join("netgrain.toml"), generate(&dir, "10"), dir.join("store"));
     for (section, line, part) in [
         ("export", "targets = [\"foo:bar\"]", "udp:HOST"),
-        ("export", "targets = [\"file:x\", \"file:x\"]", "stands there twice"),
+        ("export", "targets = [\"file:x\", \"file:x\"]", "is listed twice"),
         ("export", "targets = [\"udp:127.0.0.1,kinds=all\"]", "kinds=both"),
         ("capture", "filter = \"host and\"", "capture.filter"),
         ("capture", "program = \"/nowhere.ng\"", "/nowhere.ng"),
@@ -161,63 +164,63 @@ fn the_check_refuses_what_a_run_refuses_with_its_line_beside_what_is_misspelt() 
         ("flow", "shards = 65", "from 1 to 64"),
     ] {
         std::fs::write(&file, format!("[series]\nrecrod = true\n[{section}]\n{line}\n")).expect("a file");
-        let said = run(&["config", "--check", arg(&file)]);
-        let lines: Vec<&str> = said.err.lines().collect();
-        assert_eq!((said.status, lines.len()), (Some(1), 2), "{line}: {said:?}");
+        let output = run(&["config", "--check", arg(&file)]);
+        let lines: Vec<&str> = output.err.lines().collect();
+        assert_eq!((output.status, lines.len()), (Some(1), 2), "{line}: {output:?}");
         assert!(lines[0].contains("line 2: no key series.recrod"), "{line}: {lines:?}");
         assert!(lines[1].contains(&format!("line 4: {section}.")) && lines[1].contains(part), "{line}: {lines:?}");
         std::fs::write(&file, format!("[{section}]\n{line}\n")).expect("a file");
         let args = ["run", "-r", arg(&frames), "--config", arg(&file), "--store", arg(&store)];
-        let said = run(&[&args[..], &RING[..]].concat());
-        assert_eq!((said.status, said.err.lines().count()), (Some(2), 1), "{line}: {said:?}");
-        assert!(said.err.contains(part), "{line}: {}", said.err);
+        let output = run(&[&args[..], &RING[..]].concat());
+        assert_eq!((output.status, output.err.lines().count()), (Some(2), 1), "{line}: {output:?}");
+        assert!(output.err.contains(part), "{line}: {}", output.err);
     }
-    for (ports, part) in [("\"a/b\"", "no name of an interface"), ("\"eth1\", \"eth1\"", "stands there twice")] {
+    for (ports, part) in [("\"a/b\"", "not the name of an interface"), ("\"eth1\", \"eth1\"", "is listed twice")] {
         std::fs::write(&file, format!("[capture]\ninterfaces = [{ports}]\n")).expect("a file");
-        let said = run(&["config", "--check", arg(&file)]);
-        assert!(said.status == Some(1) && said.err.contains("line 2") && said.err.contains(part), "{said:?}");
+        let output = run(&["config", "--check", arg(&file)]);
+        assert!(output.status == Some(1) && output.err.contains("line 2") && output.err.contains(part), "{output:?}");
     }
 }
 
 #[test]
-fn what_cannot_be_run_is_said_in_one_line() {
-    let dir = TempDir::new("what_cannot_be_run");
+fn invalid_run_arguments_print_a_one_line_error() {
+    let dir = TempDir::new("invalid_run_arguments");
     let store = dir.join("store");
-    let here = ["--store", arg(&store)];
+    let store_args = ["--store", arg(&store)];
     for (args, part) in [
         (&["run"][..], "(-i eth1)"),
-        (&[&["run"], &here[..]].concat(), "no source"),
-        (&[&["run", "--sim", "60", "--set", "flow.idle_timeout"], &here[..]].concat(), "KEY=VALUE"),
+        (&[&["run"], &store_args[..]].concat(), "no source"),
+        (&[&["run", "--sim", "60", "--set", "flow.idle_timeout"], &store_args[..]].concat(), "KEY=VALUE"),
         (
-            &[&["run", "--sim", "60", "--set", "flow.idle_timeot=3"], &here[..]].concat(),
+            &[&["run", "--sim", "60", "--set", "flow.idle_timeot=3"], &store_args[..]].concat(),
             "did you mean flow.idle_timeout",
         ),
-        (&[&["run", "--sim", "60", "--shards", "0"], &here[..]].concat(), "flow.shards"),
-        (&[&["run", "--sim", "60", "--export", "sctp:x"], &here[..]].concat(), "udp:HOST"),
-        (&[&["run", "-r", "/nowhere.pcap"], &here[..]].concat(), "/nowhere.pcap"),
+        (&[&["run", "--sim", "60", "--shards", "0"], &store_args[..]].concat(), "flow.shards"),
+        (&[&["run", "--sim", "60", "--export", "sctp:x"], &store_args[..]].concat(), "udp:HOST"),
+        (&[&["run", "-r", "/nowhere.pcap"], &store_args[..]].concat(), "/nowhere.pcap"),
     ] {
-        let said = run(args);
-        assert_eq!((said.status, said.err.lines().count()), (Some(2), 1), "{args:?}: {said:?}");
-        assert!(said.err.contains(part), "{args:?}: {}", said.err);
+        let output = run(args);
+        assert_eq!((output.status, output.err.lines().count()), (Some(2), 1), "{args:?}: {output:?}");
+        assert!(output.err.contains(part), "{args:?}: {}", output.err);
     }
 }
 
 #[test]
-fn what_is_dumped_is_accepted_and_says_what_is_in_force() {
-    let dir = TempDir::new("what_is_dumped_is_accepted");
+fn a_dumped_configuration_is_valid_and_has_the_effective_values() {
+    let dir = TempDir::new("dumped_configuration");
     let file = dir.join("netgrain.toml");
     std::fs::write(&file, "[flow]\nidle_timeout = \"7s\"\n").expect("a file");
-    let said = run(&["config", "--dump", arg(&file)]);
-    assert!(said.status == Some(0) && said.out.contains("idle_timeout = \"7s\""), "{said:?}");
-    std::fs::write(&file, &said.out).expect("a file");
+    let output = run(&["config", "--dump", arg(&file)]);
+    assert!(output.status == Some(0) && output.out.contains("idle_timeout = \"7s\""), "{output:?}");
+    std::fs::write(&file, &output.out).expect("a file");
     assert_eq!(run(&["config", "--check", arg(&file)]).status, Some(0));
-    assert_eq!(run(&["config", "--dump", arg(&file)]).out, said.out);
+    assert_eq!(run(&["config", "--dump", arg(&file)]).out, output.out);
 }
 
 #[test]
-fn a_file_gives_packets_flows_and_rows_in_one_store_and_the_same_export_for_any_number_of_shards() {
-    let dir = TempDir::new("a_file_gives_packets_flows_and_rows");
-    let file = generated(&dir, "30k");
+fn the_export_of_a_capture_is_equal_for_any_number_of_shards() {
+    let dir = TempDir::new("export_of_shards");
+    let file = generate(&dir, "30k");
     let one = |shards: &str| {
         let (store, sent) = (dir.join(format!("store-{shards}")), dir.join(format!("{shards}.ipfix")));
         let export = format!("file:{}", arg(&sent));
@@ -231,24 +234,24 @@ fn a_file_gives_packets_flows_and_rows_in_one_store_and_the_same_export_for_any_
         std::fs::read(&sent).expect("an export")
     };
     let first = one("1");
-    assert!(first.len() > 300 * 40, "{} bytes are no 300 flows", first.len());
-    assert!(one("2") == first && one("8") == first, "shards make a difference");
+    assert!(first.len() > 300 * 40, "{} bytes are too few for 300 flows", first.len());
+    assert!(one("2") == first && one("8") == first, "the export depends on the number of shards");
 }
 
 #[test]
-fn without_packets_the_store_has_the_other_data_types_and_the_summary_says_that_they_agree() {
+fn run_without_packets_stores_the_other_data_types_without_a_fault() {
     let dir = TempDir::new("without_packets");
-    let (file, store) = (generated(&dir, "5k"), dir.join("store"));
-    let said = run(&[&["run", "-r", arg(&file), "--store", arg(&store), "--no-packets"], &RING[..]].concat());
-    assert_eq!(said.status, Some(0), "{said:?}");
-    assert!(said.out.contains("data types (packets)") && !said.out.contains("FAULT"), "{}", said.out);
+    let (file, store) = (generate(&dir, "5k"), dir.join("store"));
+    let output = run(&[&["run", "-r", arg(&file), "--store", arg(&store), "--no-packets"], &RING[..]].concat());
+    assert_eq!(output.status, Some(0), "{output:?}");
+    assert!(output.out.contains("data types (packets)") && !output.out.contains("FAULT"), "{}", output.out);
     let files = walk(&store);
     assert!(files.iter().any(|p| p.extension().is_some_and(|e| e == "parquet")), "{files:?}");
     assert!(!files.iter().any(|p| p.extension().is_some_and(|e| e == "pcap")), "{files:?}");
 }
 
-/// Two packets of UDP and two of TCP, 12 s between the first and the second.
-fn apart(path: &Path) {
+/// Writes two packets of a UDP flow and two of a TCP flow, 12 s apart.
+fn write_two_flows(path: &Path) {
     let file = std::fs::File::create(path).expect("a file");
     let mut out = pcap::classic::Writer::new(file, pcap::classic::Resolution::Nanos, pcap::ETHERNET).expect("a header");
     for second in [0, 12] {
@@ -263,28 +266,28 @@ fn apart(path: &Path) {
 }
 
 #[test]
-fn each_protocol_has_the_idle_timeout_that_is_set_for_it() {
-    let dir = TempDir::new("each_protocol_has_the_idle_timeout");
+fn idle_timeouts_can_be_set_per_protocol() {
+    let dir = TempDir::new("idle_timeouts_per_protocol");
     let file = dir.join("apart.pcap");
-    apart(&file);
+    write_two_flows(&file);
     for (set, udp, tcp) in [
         ("flow.idle_timeout=30s", 1, 1),
         ("flow.protocol_idle_timeouts=udp=10s,icmp=5s", 2, 1),
         ("flow.protocol_idle_timeouts=6=10s", 1, 2),
     ] {
         let store = dir.join(set);
-        let said = run(&[&["run", "-r", arg(&file), "--store", arg(&store), "--set", set, "-q"], &RING[..]].concat());
-        assert_eq!(said.status, Some(0), "{said:?}");
-        let count = |words: &str| run(&["flows", "--store", arg(&store), "--json", words]).out.lines().count();
+        let output = run(&[&["run", "-r", arg(&file), "--store", arg(&store), "--set", set, "-q"], &RING[..]].concat());
+        assert_eq!(output.status, Some(0), "{output:?}");
+        let count = |filter: &str| run(&["flows", "--store", arg(&store), "--json", filter]).out.lines().count();
         assert_eq!((count("udp"), count("tcp")), (udp, tcp), "{set}");
     }
 }
 
 #[test]
-fn a_collector_gets_the_kinds_that_are_asked_for_it() {
-    let dir = TempDir::new("a_collector_gets_the_kinds");
+fn a_collector_receives_the_configured_kinds_of_records() {
+    let dir = TempDir::new("kinds_of_records");
     let file = dir.join("apart.pcap");
-    apart(&file);
+    write_two_flows(&file);
     for (kinds, flows, rows) in [("", 2, 0), (",kinds=both", 2, 13), (",kinds=series", 0, 13)] {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("an address").port();
@@ -302,19 +305,19 @@ fn a_collector_gets_the_kinds_that_are_asked_for_it() {
             counts
         });
         let target = format!("tcp:127.0.0.1:{port}{kinds}");
-        let said = run(&[&["run", "-r", arg(&file), "--export", &target, "--json", "-q"], &RING[..]].concat());
+        let output = run(&[&["run", "-r", arg(&file), "--export", &target, "--json", "-q"], &RING[..]].concat());
         assert_eq!(collector.join().expect("a collector"), (flows, rows), "{target}");
-        let sink = &report(&said)["meter"]["sinks"][0];
+        let sink = &report(&output)["meter"]["sinks"][0];
         assert_eq!((&sink["records"], &sink["rows"], &sink["lost"]), (&flows.into(), &rows.into(), &0.into()));
     }
-    let said = run(&["run", "-r", arg(&file), "--export", "udp:127.0.0.1", "--set", "flow.record=false"]);
-    assert!(said.status == Some(2) && said.err.contains("udp:127.0.0.1,kinds=series"), "{said:?}");
+    let output = run(&["run", "-r", arg(&file), "--export", "udp:127.0.0.1", "--set", "flow.record=false"]);
+    assert!(output.status == Some(2) && output.err.contains("udp:127.0.0.1,kinds=series"), "{output:?}");
 }
 
-/// What nfcapd counts is what the meter put into records, in each protocol: both directions, to the octet.
+/// nfcapd counts the same packets and octets as the meter for each export protocol.
 #[test]
-fn a_collector_counts_both_directions_of_what_run_exports() {
-    let test = "a_collector_counts_both_directions_of_what_run_exports";
+fn nfcapd_counts_both_directions_of_the_exported_flows() {
+    let test = "nfcapd_counts_both_directions_of_the_exported_flows";
     let dir = TempDir::new(test);
     let file = dir.join("both.pcap");
     let out = std::fs::File::create(&file).expect("a file");
@@ -350,9 +353,9 @@ fn a_collector_counts_both_directions_of_what_run_exports() {
         while socket().is_none() {
             std::thread::sleep(std::time::Duration::from_millis(10));
         }
-        let said = run(&[&["run", "-r", arg(&file), "--export", target, "--json", "-q"], &RING[..]].concat());
-        let packets = report(&said)["meter"]["in_records"].as_u64().expect("a number");
-        // What waits in its socket is read before it is told to end.
+        let output = run(&[&["run", "-r", arg(&file), "--export", target, "--json", "-q"], &RING[..]].concat());
+        let packets = report(&output)["meter"]["in_records"].as_u64().expect("a number");
+        // nfcapd must read the datagrams in its socket buffer before SIGTERM.
         while socket().is_some_and(|l| !l.contains(":00000000 00:")) {
             std::thread::sleep(std::time::Duration::from_millis(10));
         }
@@ -369,21 +372,21 @@ fn a_collector_counts_both_directions_of_what_run_exports() {
             line.trim().parse::<u64>().expect("a number")
         };
         let flows = if target.contains("biflow") { 20 } else { 40 };
-        let got = (number("Flows:"), number("Packets:"), number("Bytes:"), number("Sequence failures:"));
-        assert_eq!((got, packets), ((flows, 120, octets, 0), 120), "{target}");
+        let counted = (number("Flows:"), number("Packets:"), number("Bytes:"), number("Sequence failures:"));
+        assert_eq!((counted, packets), ((flows, 120, octets, 0), 120), "{target}");
     }
 }
 
 #[test]
-fn wireshark_as_it_comes_reads_the_standard_fields_that_run_exports() {
-    let test = "wireshark_as_it_comes_reads_the_standard_fields_that_run_exports";
+fn wireshark_without_plugins_reads_the_exported_standard_fields() {
+    let test = "wireshark_without_plugins_reads_the_exported_standard_fields";
     let Some(mut tshark) = testkit::tool(test, "tshark") else { return };
-    let dir = TempDir::new("wireshark_as_it_comes");
+    let dir = TempDir::new("wireshark_without_plugins");
     let (file, out) = (dir.join("apart.pcap"), dir.join("out.ipfix"));
-    apart(&file);
+    write_two_flows(&file);
     let target = format!("file:{},fields=standard", arg(&out));
-    let said = run(&[&["run", "-r", arg(&file), "--export", &target, "-q"], &RING[..]].concat());
-    assert_eq!(said.status, Some(0), "{said:?}");
+    let output = run(&[&["run", "-r", arg(&file), "--export", &target, "-q"], &RING[..]].concat());
+    assert_eq!(output.status, Some(0), "{output:?}");
     tshark.args([
         "-r",
         arg(&out),
@@ -405,51 +408,57 @@ fn wireshark_as_it_comes_reads_the_standard_fields_that_run_exports() {
     assert_eq!(complaints.count(), 0, "{text}");
 }
 
-/// Bytes of the files in a store that end so.
+/// The total bytes of the files in a store whose names end with `end`.
 fn bytes(store: &Path, end: &str) -> u64 {
     let files = walk(store).into_iter().filter(|p| p.to_string_lossy().ends_with(end));
     files.map(|p| p.metadata().expect("a file").len()).sum()
 }
 
 #[test]
-fn each_kind_is_kept_as_its_own_rules_say() {
-    let dir = TempDir::new("each_kind_is_kept_as_its_own_rules_say");
+fn run_applies_the_retention_rules_of_each_data_type() {
+    let dir = TempDir::new("run_applies_the_retention_rules_of_each_data_type");
     let (file, store) = (dir.join("apart.pcap"), dir.join("store"));
-    apart(&file);
+    write_two_flows(&file);
     let all = |sets: &[&str]| {
         let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
         let args = ["run", "-r", arg(&file), "--store", arg(&store), "-q"];
-        let said = run(&[&args[..], &RING[..], &sets[..]].concat());
-        assert_eq!(said.status, Some(0), "{said:?}");
+        let output = run(&[&args[..], &RING[..], &sets[..]].concat());
+        assert_eq!(output.status, Some(0), "{output:?}");
     };
     all(&[]);
     let kinds = [".pcap", ".flows.parquet", ".series.parquet"];
-    let whole = kinds.map(|kind| bytes(&store, kind));
-    assert!(whole.iter().all(|bytes| *bytes > 0), "{whole:?}");
-    // A limit that is smaller than what there is takes what an earlier run left, and only of its kind. What this run
-    // seals may come before the rule is looked at or after it; a day that is over may be one file of rows by then.
+    let first_run = kinds.map(|kind| bytes(&store, kind));
+    assert!(first_run.iter().all(|bytes| *bytes > 0), "{first_run:?}");
+    // A small limit removes the files of an earlier run, and only of its data type. Retention may run before or after
+    // this run seals its own files, and the rows of a complete day may be one file by then.
     all(&["flow.max_size=1"]);
     let more = kinds.map(|kind| bytes(&store, kind));
-    assert!(more[0] == 2 * whole[0] && more[1] <= whole[1] && more[2] > whole[2], "{more:?} of {whole:?}");
+    assert!(
+        more[0] == 2 * first_run[0] && more[1] <= first_run[1] && more[2] > first_run[2],
+        "{more:?} of {first_run:?}"
+    );
     // Rows of 2023 are older than a day.
     all(&["series.max_age=1d"]);
     let last = kinds.map(|kind| bytes(&store, kind));
-    assert!(last[0] == 3 * whole[0] && last[1] == more[1] + whole[1] && last[2] <= whole[2], "{last:?} of {whole:?}");
+    assert!(
+        last[0] == 3 * first_run[0] && last[1] == more[1] + first_run[1] && last[2] <= first_run[2],
+        "{last:?} of {first_run:?}"
+    );
 }
 
-/// Reads what it says until a line contains this.
-fn said(err: &mut BufReader<std::process::ChildStderr>, part: &str) -> String {
+/// Reads the messages of the process until a line contains `part`.
+fn message(err: &mut BufReader<std::process::ChildStderr>, part: &str) -> String {
     let mut line = String::new();
     while !line.contains(part) {
         line.clear();
-        assert!(err.read_line(&mut line).expect("text") > 0, "it ended without saying {part:?}");
+        assert!(err.read_line(&mut line).expect("text") > 0, "the process ended without a message with {part:?}");
     }
     line
 }
 
 #[test]
-fn a_hangup_changes_what_can_change_names_what_cannot_and_a_wrong_file_changes_nothing() {
-    let dir = TempDir::new("a_hangup_changes_what_can_change");
+fn sighup_reloads_keys_reports_fixed_ones_and_rejects_invalid_files() {
+    let dir = TempDir::new("sighup_reloads_keys");
     let (config, store, sent) = (dir.join("netgrain.toml"), dir.join("store"), dir.join("late.ipfix"));
     let write = |text: &str| std::fs::write(&config, text).expect("a file");
     write("[capture]\nring = \"8MiB\"\n");
@@ -458,44 +467,44 @@ fn a_hangup_changes_what_can_change_names_what_cannot_and_a_wrong_file_changes_n
     let (running, mut err) = Running::start(&mut netgrain(&args));
     write("[flow]\nidle_timeot = 3\n");
     signal(&running.0, "HUP");
-    let line = said(&mut err, "nothing is changed");
+    let line = message(&mut err, "nothing is changed");
     assert!(line.contains("did you mean flow.idle_timeout"), "{line}");
     let target = format!("file:{}", arg(&sent));
     write(&format!("[capture]\nring = \"16MiB\"\n[flow]\nmax_age = \"90d\"\n[export]\ntargets = [\"{target}\"]\n"));
     signal(&running.0, "HUP");
-    let line = said(&mut err, "configuration read again");
+    let line = message(&mut err, "configuration read again");
     assert!(line.contains("changed flow.max_age, export.targets"), "{line}");
     assert!(line.contains("only the next start changes capture.ring"), "{line}");
-    // All 50 flows have begun.
-    until("a thousand packets are stored", || common::stored_packets(&store) > 1000);
+    // More than 1000 packets: all 50 flows have begun.
+    until("more than 1000 packets are stored", || common::stored_packets(&store) > 1000);
     signal(&running.0, "INT");
     let report = report(&running.end(err));
     let sinks = report["meter"]["sinks"].as_array().expect("sinks");
     let late = sinks.iter().find(|o| o["name"] == target.as_str()).expect("the new collector");
-    assert_eq!(late["records"], 50, "those that ended with the run: {sinks:?}");
+    assert_eq!(late["records"], 50, "the flows that ended with the run: {sinks:?}");
     assert!(std::fs::metadata(&sent).is_ok_and(|m| m.len() > 1000));
 }
 
-/// Nobody listens there.
-fn free() -> String {
-    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address");
-    format!("tcp:{free}")
+/// An export target at which no process listens.
+fn unused_target() -> String {
+    let address = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
+    format!("tcp:{address}")
 }
 
-/// More flows than wait for a collector at most.
-fn crowd(dir: &TempDir) -> std::path::PathBuf {
-    let file = dir.join("crowd.pcap");
-    let made = run(&["gen", "-w", arg(&file), "60,flows=40k,rate=1Mpps", "--packets", "40k"]);
-    assert_eq!(made.status, Some(0), "{made:?}");
+/// A capture of more flows than the queue of a collector holds.
+fn capture_of_40k_flows(dir: &TempDir) -> std::path::PathBuf {
+    let file = dir.join("capture_of_40k_flows.pcap");
+    let generated = run(&["gen", "-w", arg(&file), "60,flows=40k,rate=1Mpps", "--packets", "40k"]);
+    assert_eq!(generated.status, Some(0), "{generated:?}");
     file
 }
 
 #[test]
-fn a_replay_waits_for_a_dead_collector_once_and_says_what_it_did_not_get() {
-    let dir = TempDir::new("a_replay_waits_for_a_dead_collector_once");
-    let (file, target, store) = (crowd(&dir), free(), dir.join("store"));
+fn a_replay_waits_once_for_a_dead_collector_and_counts_unsent_records() {
+    let dir = TempDir::new("replay_to_a_dead_collector");
+    let (file, target, store) = (capture_of_40k_flows(&dir), unused_target(), dir.join("store"));
     let args = ["run", "-r", arg(&file), "--store", arg(&store), "--export", &target, "--json", "-q"];
-    let report = report_that(&run(&[&args[..], &RING[..]].concat()), 1);
+    let report = report_with_status(&run(&[&args[..], &RING[..]].concat()), 1);
     let sinks = report["meter"]["sinks"].as_array().expect("sinks");
     let dead = sinks.iter().find(|o| o["name"] == target.as_str()).expect("the collector");
     assert_eq!((&dead["records"], &dead["lost"]), (&report["meter"]["started"], &report["meter"]["started"]));
@@ -503,25 +512,26 @@ fn a_replay_waits_for_a_dead_collector_once_and_says_what_it_did_not_get() {
 }
 
 #[test]
-fn an_interrupt_ends_the_waiting_for_a_dead_collector_in_order() {
-    let dir = TempDir::new("an_interrupt_ends_the_waiting");
-    let (file, target, store) = (crowd(&dir), free(), dir.join("store"));
+fn an_interrupt_ends_the_wait_for_a_dead_collector_cleanly() {
+    let dir = TempDir::new("interrupt_of_the_wait");
+    let (file, target, store) = (capture_of_40k_flows(&dir), unused_target(), dir.join("store"));
     let args = ["run", "-r", arg(&file), "--store", arg(&store), "--export", &target, "--json"];
     let mut command = netgrain(&[&args[..], &RING[..]].concat());
     let (running, err) = Running::start(&mut command);
-    // Flow records are made at the end of the file; by then it waits, or it will find that nobody wants it to.
+    // The records are made at the end of the file. After 2 s the run waits for the collector, or it sees the signal
+    // before it begins to wait.
     until("packets are stored", || common::stored_packets(&store) > 0);
     std::thread::sleep(std::time::Duration::from_secs(2));
     signal(&running.0, "INT");
-    let report = report_that(&running.end(err), 1);
+    let report = report_with_status(&running.end(err), 1);
     assert_eq!(report["meter"]["ended"], true);
-    assert!(parquet(&store) >= 2, "records and rows are sealed: {:?}", walk(&store));
+    assert!(parquet_files(&store) >= 2, "records and rows are sealed: {:?}", walk(&store));
 }
 
 #[test]
-fn a_hangup_lets_collectors_that_stay_alone_and_waits_for_none_that_goes() {
-    let dir = TempDir::new("a_hangup_lets_collectors_that_stay_alone");
-    let (config, sent, dead) = (dir.join("netgrain.toml"), dir.join("stays.ipfix"), free());
+fn sighup_keeps_unchanged_collectors_and_does_not_wait_for_removed_ones() {
+    let dir = TempDir::new("sighup_keeps_collectors");
+    let (config, sent, dead) = (dir.join("netgrain.toml"), dir.join("stays.ipfix"), unused_target());
     let stays = format!("file:{}", arg(&sent));
     let write = |targets: &[&str]| {
         let text =
@@ -534,38 +544,42 @@ fn a_hangup_lets_collectors_that_stay_alone_and_waits_for_none_that_goes() {
     let store = dir.join("store");
     let (running, mut err) =
         Running::start(&mut netgrain(&[&args[..], &["--store", arg(&store), "--json", "-q"]].concat()));
-    // A record in the file is one that the dead one waits with.
-    until("a record is told", || !run(&["flows", "-r", arg(&sent), "--json"]).out.is_empty());
+    // When a record is in the file, the same record is in the queue of the dead collector.
+    until("a record is exported", || !run(&["flows", "-r", arg(&sent), "--json"]).out.is_empty());
     for more in [&["udp:127.0.0.1:9"][..], &[], &["udp:127.0.0.1:9"], &[]] {
         std::thread::sleep(std::time::Duration::from_millis(700));
         write(&[&[stays.as_str()], more].concat());
         signal(&running.0, "HUP");
-        said(&mut err, "changed export.targets");
+        message(&mut err, "changed export.targets");
     }
     std::thread::sleep(std::time::Duration::from_millis(700));
     signal(&running.0, "INT");
-    let report = report_that(&running.end(err), 1);
+    let report = report_with_status(&running.end(err), 1);
     assert_eq!((&report["lost_total"], &report["meter"]["unmetered"]), (&0.into(), &0.into()));
     let sinks = report["meter"]["sinks"].as_array().expect("sinks");
     let of = |name: &str| sinks.iter().find(|o| o["name"] == name).unwrap_or_else(|| panic!("no {name}: {sinks:?}"));
-    let made: u64 = report["meter"]["records"].as_object().expect("records").values().filter_map(|n| n.as_u64()).sum();
-    assert_eq!((&of(&stays)["records"], &of(&stays)["lost"]), (&made.into(), &0.into()));
-    assert!(of("replaced")["lost"].as_u64().is_some_and(|lost| lost > 0), "what the dead one never got: {sinks:?}");
+    let exported: u64 =
+        report["meter"]["records"].as_object().expect("records").values().filter_map(|n| n.as_u64()).sum();
+    assert_eq!((&of(&stays)["records"], &of(&stays)["lost"]), (&exported.into(), &0.into()));
+    assert!(
+        of("replaced")["lost"].as_u64().is_some_and(|lost| lost > 0),
+        "the unsent records of the dead collector: {sinks:?}"
+    );
     let reported = run(&["flows", "-r", arg(&sent), "--json"]);
-    assert_eq!(objects(&reported.out).len() as u64, made, "the file has every record once");
+    assert_eq!(objects(&reported.out).len() as u64, exported, "the file has every record once");
     let stored = run(&["flows", "--store", arg(&store), "--json"]);
-    assert_eq!(objects(&stored.out).len() as u64, made);
+    assert_eq!(objects(&stored.out).len() as u64, exported);
     let rows = |args: &[&str]| objects(&run(&[&["series"], args, &["--json"]].concat()).out);
     let of_file = rows(&["-r", arg(&sent)]);
     assert!(
         !of_file.is_empty() && of_file == rows(&["--store", arg(&store)]),
-        "rows of the file are those of the store"
+        "the file and the store have the same rows"
     );
 }
 
 #[test]
-fn a_port_is_watched_at_every_data_type_until_an_interrupt() {
-    let test = "a_port_is_watched_at_every_data_type_until_an_interrupt";
+fn a_live_interface_is_recorded_in_every_data_type_until_sigint() {
+    let test = "a_live_interface_is_recorded_in_every_data_type_until_sigint";
     let Some(sandbox) = Sandbox::new(test) else { return };
     let dir = TempDir::new(test);
     let (a, b) = sandbox.veth("wa", "wb");
@@ -579,14 +593,14 @@ fn a_port_is_watched_at_every_data_type_until_an_interrupt() {
     let report = report(&running.end(err));
     assert_eq!((&report["stored"], &report["meter"]["started"]), (&1000.into(), &20.into()));
     assert_eq!(report["meter"]["unmetered"], 0);
-    assert!(parquet(&store) >= 2, "records and rows: {:?}", walk(&store));
+    assert!(parquet_files(&store) >= 2, "records and rows: {:?}", walk(&store));
 }
 
-fn parquet(store: &Path) -> usize {
+fn parquet_files(store: &Path) -> usize {
     walk(store).iter().filter(|p| p.extension().is_some_and(|e| e == "parquet")).count()
 }
 
-/// One of twenty conversations.
+/// A packet of one of twenty flows.
 fn udp(n: u32) -> Vec<u8> {
     let mut frame = vec![0; 60];
     frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0]);

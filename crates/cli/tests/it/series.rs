@@ -1,9 +1,9 @@
-//! Asking for series from the command line: seconds and steps, silence and gaps.
+//! Queries of time series on the command line: seconds and steps, silence and gaps.
 
 use crate::common;
 
 use base::Prng;
-use common::{Said, arg, objects, run, walk};
+use common::{Output, arg, objects, run, walk};
 use series::{Direction, Row, Volume};
 use std::path::{Path, PathBuf};
 use testkit::TempDir;
@@ -11,16 +11,16 @@ use testkit::TempDir;
 /// 2026-11-21T10:00:00Z.
 const BEGIN: u64 = 1_795_255_200;
 
-/// One line on stderr that names the thing and says what to do, status 2, nothing on stdout.
+/// Asserts that the command failed with status 2, nothing on stdout, and one line on stderr that contains `names` and
+/// `advice`.
 #[track_caller]
-fn refused(said: &Said, names: &str, advice: &str) {
-    assert_eq!((said.status, said.out.as_str()), (Some(2), ""), "{said:?}");
-    assert_eq!(said.err.lines().count(), 1, "{}", said.err);
-    assert!(said.err.contains(names) && said.err.contains(advice), "{}", said.err);
+fn assert_error(output: &Output, names: &str, advice: &str) {
+    assert_eq!((output.status, output.out.as_str()), (Some(2), ""), "{output:?}");
+    assert_eq!(output.err.lines().count(), 1, "{}", output.err);
+    assert!(output.err.contains(names) && output.err.contains(advice), "{}", output.err);
 }
 
-/// A store whose one interface was watched for 100 s, of which every third was silent, then not for 20, then for 80
-/// again.
+/// A store with one interface: rows for 100 s, a gap of 20 s, and rows for 80 s. Every third second is silent.
 fn store(dir: &TempDir, test: &str) -> (PathBuf, Vec<Row>) {
     let mut prng = Prng::new(testkit::seed(test));
     let store = dir.join("store");
@@ -38,27 +38,27 @@ fn store(dir: &TempDir, test: &str) -> (PathBuf, Vec<Row>) {
     (store, rows)
 }
 
-fn ask(store: &Path, more: &[&str]) -> Said {
+fn query(store: &Path, more: &[&str]) -> Output {
     run(&[&["series", "--store", arg(store)], more].concat())
 }
 
 #[test]
-fn what_cannot_be_asked_is_named_with_advice() {
-    let dir = TempDir::new("series-refused");
-    refused(&ask(&dir.join("none"), &[]), "none", "name the --store");
-    let (store, _) = store(&dir, "what_cannot_be_asked_is_named_with_advice");
-    refused(&ask(&store, &["-i", "eth2"]), "eth2", "did you mean eth1?");
-    refused(&ask(&store, &["--fields", "bytes"]), "--fields", "--json or --csv");
-    refused(&ask(&store, &["--json", "--fields", "byts"]), "byts", "did you mean bytes?");
-    refused(&ask(&store, &["--step", "2m"]), "--step", "5m");
-    refused(&ask(&store, &["--direction", "out", "udp"]), "--direction out", "keep no direction");
-    let none = ask(&store, &["--to", "2001-01-01"]);
+fn invalid_series_queries_are_rejected_with_advice() {
+    let dir = TempDir::new("series-invalid");
+    assert_error(&query(&dir.join("none"), &[]), "none", "name the --store");
+    let (store, _) = store(&dir, "invalid_series_queries_are_rejected_with_advice");
+    assert_error(&query(&store, &["-i", "eth2"]), "eth2", "did you mean eth1?");
+    assert_error(&query(&store, &["--fields", "bytes"]), "--fields", "--json or --csv");
+    assert_error(&query(&store, &["--json", "--fields", "byts"]), "byts", "did you mean bytes?");
+    assert_error(&query(&store, &["--step", "2m"]), "--step", "5m");
+    assert_error(&query(&store, &["--direction", "out", "udp"]), "--direction out", "do not store the direction");
+    let none = query(&store, &["--to", "2001-01-01"]);
     assert_eq!((none.status, none.out.as_str()), (Some(1), ""));
     assert!(none.err.contains("no series from the beginning to 2001-01-01"), "{}", none.err);
 }
 
 #[test]
-fn a_direction_leaves_the_other_away() {
+fn direction_selects_the_rows_of_one_direction() {
     let dir = TempDir::new("series-direction");
     let store = dir.join("store");
     let mut writer = columns::Writer::new(columns::Config::new(&store, "eth1")).expect("threads");
@@ -70,8 +70,8 @@ fn a_direction_leaves_the_other_away() {
     }
     writer.finish();
     let packets = |more: &[&str]| -> Vec<u64> {
-        let said = ask(&store, &[&["--json", "--fields", "direction,packets"], more].concat());
-        objects(&said.out).iter().map(|row| row["packets"].as_u64().expect("a number")).collect()
+        let output = query(&store, &[&["--json", "--fields", "direction,packets"], more].concat());
+        objects(&output.out).iter().map(|row| row["packets"].as_u64().expect("a number")).collect()
     };
     assert_eq!(packets(&["--direction", "out"]), (0..20).collect::<Vec<u64>>());
     assert_eq!(packets(&["--direction", "in"]), vec![3; 20]);
@@ -79,10 +79,10 @@ fn a_direction_leaves_the_other_away() {
 }
 
 #[test]
-fn silence_is_a_row_of_zeros_and_a_gap_is_said_to_be_one() {
+fn silence_is_a_row_of_zeros_and_a_gap_is_reported() {
     let dir = TempDir::new("series-seconds");
-    let (store, rows) = store(&dir, "silence_is_a_row_of_zeros_and_a_gap_is_said_to_be_one");
-    let reported = ask(&store, &["--json"]);
+    let (store, rows) = store(&dir, "silence_is_a_row_of_zeros_and_a_gap_is_reported");
+    let reported = query(&store, &["--json"]);
     assert_eq!((reported.status, reported.err.as_str()), (Some(0), ""), "{reported:?}");
     let (gaps, reported): (Vec<_>, Vec<_>) = objects(&reported.out).into_iter().partition(|o| o.get("gap").is_some());
     assert_eq!(reported.iter().map(|o| o["packets"].as_u64()).collect::<Vec<_>>(), {
@@ -93,13 +93,13 @@ fn silence_is_a_row_of_zeros_and_a_gap_is_said_to_be_one() {
     let gap = &gaps[0]["gap"];
     assert_eq!((gap["seconds"].as_u64(), gap["from"].as_str()), (Some(20), Some("2026-11-21T10:01:40Z")));
 
-    let table = ask(&store, &[]);
-    assert_eq!(table.out.lines().count(), 1 + rows.len() + 1, "a header, the seconds, one gap");
-    assert!(table.out.contains("nothing is known of 20 s, to 2026-11-21T10:01:59Z"), "{}", table.out);
-    assert!(table.err.contains("180 rows, 20 s unknown in between"), "{}", table.err);
+    let table = query(&store, &[]);
+    assert_eq!(table.out.lines().count(), 1 + rows.len() + 1, "a header, one line per second, one gap");
+    assert!(table.out.contains("no data for 20 s, to 2026-11-21T10:01:59Z"), "{}", table.out);
+    assert!(table.err.contains("180 rows, 20 s without data in between"), "{}", table.err);
 
     let (from, to) = ((BEGIN + 10).to_string(), (BEGIN + 12).to_string());
-    let csv = ask(&store, &["--from", &from, "--to", &to, "--csv", "--fields", "packets,tcp_syn"]);
+    let csv = query(&store, &["--from", &from, "--to", &to, "--csv", "--fields", "packets,tcp_syn"]);
     let line = |r: &Row| format!("{},{}\r\n", r.total.packets, r.syn);
     assert_eq!(csv.out, format!("packets,tcp_syn\r\n{}", rows[10..13].iter().map(line).collect::<String>()));
 }
@@ -108,64 +108,64 @@ fn silence_is_a_row_of_zeros_and_a_gap_is_said_to_be_one() {
 fn legacy_lines_have_second_bits_packets_and_active_flows() {
     let dir = TempDir::new("series-legacy");
     let (store, rows) = store(&dir, "legacy_lines_have_second_bits_packets_and_active_flows");
-    let reported = ask(&store, &["--format", "legacy"]);
+    let reported = query(&store, &["--format", "legacy"]);
     let line = |r: &Row| format!("{}\t{}\t{}\t{}\n", r.second, r.total.bytes * 8, r.total.packets, r.flows_active);
     assert_eq!((reported.status, reported.out), (Some(0), rows.iter().map(line).collect::<String>()));
 }
 
 #[test]
-fn steps_are_what_their_seconds_add_up_to() {
+fn steps_have_the_sums_and_maxima_of_their_seconds() {
     let dir = TempDir::new("series-steps");
-    let (store, rows) = store(&dir, "steps_are_what_their_seconds_add_up_to");
-    let table = ask(&store, &["--step", "1m"]);
+    let (store, rows) = store(&dir, "steps_have_the_sums_and_maxima_of_their_seconds");
+    let table = query(&store, &["--step", "1m"]);
     assert_eq!((table.status, table.out.lines().count()), (Some(0), 5), "{table:?}");
     for (line, known) in table.out.lines().skip(1).zip(["60/60 s", "40/60 s", "60/60 s", "20/60 s"]) {
         assert!(line.contains(known), "{line}");
     }
-    let hour = objects(&ask(&store, &["--step", "1h", "--json"]).out);
+    let hour = objects(&query(&store, &["--step", "1h", "--json"]).out);
     assert_eq!(hour.len(), 1);
     let bytes: u64 = rows.iter().map(|r| r.total.bytes).sum();
-    let greatest = rows.iter().map(|r| r.total.bytes).max();
-    assert_eq!((hour[0]["bytes_sum"].as_u64(), hour[0]["bytes_max"].as_u64()), (Some(bytes), greatest), "{}", hour[0]);
+    let max = rows.iter().map(|r| r.total.bytes).max();
+    assert_eq!((hour[0]["bytes_sum"].as_u64(), hour[0]["bytes_max"].as_u64()), (Some(bytes), max), "{}", hour[0]);
 }
 
-/// A store with packets, rows and a secret of its own.
+/// A store with packets and rows, recorded with a fixed `series.key`.
 fn metered(dir: &TempDir, packets: &str) -> PathBuf {
     let store = dir.join("metered");
     let sets = ["capture.ring=8MiB", "series.key=0123456789abcdef"].map(|set| ["--set", set]).concat();
     let spec = ["--sim", "backbone,flows=3000,rate=10kpps", "--packets", packets, "--quiet"];
-    let said = run(&[&["run", "--store", arg(&store)], &spec[..], &sets[..]].concat());
-    assert_eq!(said.status, Some(0), "{said:?}");
+    let output = run(&[&["run", "--store", arg(&store)], &spec[..], &sets[..]].concat());
+    assert_eq!(output.status, Some(0), "{output:?}");
     store
 }
 
 #[test]
-fn the_series_of_a_filter_that_lets_all_pass_is_that_of_the_meter() {
+fn a_filter_that_matches_all_packets_gives_the_rows_of_the_meter() {
     let dir = TempDir::new("series-filter-all");
     let store = metered(&dir, "25k");
-    let (metered, made) = (ask(&store, &["--json"]), ask(&store, &["--json", "not host 192.0.2.77"]));
-    assert_eq!((metered.status, made.status), (Some(0), Some(0)), "{made:?}");
-    let without_flows = |said: &Said| {
-        let mut rows = objects(&said.out);
+    let (metered, filtered) = (query(&store, &["--json"]), query(&store, &["--json", "not host 192.0.2.77"]));
+    assert_eq!((metered.status, filtered.status), (Some(0), Some(0)), "{filtered:?}");
+    let without_flows = |output: &Output| {
+        let mut rows = objects(&output.out);
         let flows = |name: &str| name.starts_with("flows_") || name.starts_with("tunnel_");
         rows.iter_mut().for_each(|row| row.as_object_mut().expect("an object").retain(|name, _| !flows(name)));
         rows
     };
     assert!(objects(&metered.out).len() >= 3);
-    assert!(objects(&made.out).iter().all(|row| row.get("flows_new").is_none()), "that is not known");
-    assert_eq!(without_flows(&made), without_flows(&metered));
+    assert!(objects(&filtered.out).iter().all(|row| row.get("flows_new").is_none()), "packets give no flow counts");
+    assert_eq!(without_flows(&filtered), without_flows(&metered));
     let steps = [["--step", "1m", "--json"], ["--step", "1m", "--csv"]];
     for step in steps {
-        assert_eq!(ask(&store, &[&step[..], &["not host 192.0.2.77"]].concat()).status, Some(0));
+        assert_eq!(query(&store, &[&step[..], &["not host 192.0.2.77"]].concat()).status, Some(0));
     }
 }
 
 #[test]
-fn the_series_of_a_filter_counts_the_packets_that_match_and_seconds_without_any_are_zeros() {
+fn a_filtered_series_counts_matching_packets_and_has_rows_of_zeros() {
     let dir = TempDir::new("series-filter-some");
     let store = metered(&dir, "25k");
     for filter in ["tcp port 443", "udp and less 100", "host 198.51.100.250"] {
-        let rows = objects(&ask(&store, &["--json", filter]).out);
+        let rows = objects(&query(&store, &["--json", filter]).out);
         let sum = |field: &str| rows.iter().map(|row| row[field].as_u64().expect("a number")).sum::<u64>();
         let counted = run(&["packets", "--store", arg(&store), "--count", "--json", filter]);
         let counted = &objects(&counted.out)[0];
@@ -173,68 +173,68 @@ fn the_series_of_a_filter_counts_the_packets_that_match_and_seconds_without_any_
             (Some(sum("packets")), Some(sum("bytes"))),
             (counted["packets"].as_u64(), counted["bytes"].as_u64())
         );
-        let all = objects(&ask(&store, &["--json"]).out);
+        let all = objects(&query(&store, &["--json"]).out);
         let seconds = |rows: &[serde_json::Value]| rows.iter().map(|row| row["second"].clone()).collect::<Vec<_>>();
-        assert_eq!(seconds(&rows), seconds(&all), "{filter}: what is known stays known");
+        assert_eq!(seconds(&rows), seconds(&all), "{filter}: the same seconds as without a filter");
         assert_eq!(sum("stored"), 25_000, "the ledger is that of all packets");
     }
-    // An interval that begins and ends within seconds has them whole, as without a filter.
-    let first = objects(&ask(&store, &["--json"]).out)[0]["second"].as_u64().expect("a second");
+    // An interval that begins and ends within a second includes these seconds completely, as without a filter.
+    let first = objects(&query(&store, &["--json"]).out)[0]["second"].as_u64().expect("a second");
     let (from, to) = (format!("{}300", first + 1), format!("{}700", first + 2));
     let interval = ["--json", "--from", &from, "--to", &to];
     let packets = |more: &[&str]| {
-        let rows = objects(&ask(&store, &[&interval[..], more].concat()).out);
+        let rows = objects(&query(&store, &[&interval[..], more].concat()).out);
         rows.iter().map(|row| row["packets"].as_u64().expect("a number")).collect::<Vec<_>>()
     };
     assert_eq!(packets(&["not host 192.0.2.77"]), packets(&[]));
-    // Seconds of which retention has removed the packets are unknown, not silent.
+    // Seconds whose packets retention has removed are unknown, not silent.
     let (packets, later) = (walk(&store), dir.join("later"));
     let packets: Vec<&PathBuf> = packets.iter().filter(|p| p.extension().is_some_and(|e| e == "pcap")).collect();
     let [file] = packets[..] else { panic!("one file: {packets:?}") };
-    let first = objects(&ask(&store, &["--json"]).out)[0]["second"].as_u64().expect("a second");
+    let first = objects(&query(&store, &["--json"]).out)[0]["second"].as_u64().expect("a second");
     let second = base::Timestamp::from_secs_nanos(first + 1, 0);
-    std::fs::rename(file, &later).expect("it moves");
-    std::fs::remove_file(file.with_extension("ngi")).expect("it goes");
-    let left = file.with_file_name(format!("{}.pcap", store::names::stem(second, None, 0)));
+    std::fs::rename(file, &later).expect("rename");
+    std::fs::remove_file(file.with_extension("ngi")).expect("remove");
+    let rest = file.with_file_name(format!("{}.pcap", store::names::stem(second, None, 0)));
     let tail =
-        run(&["packets", "-r", arg(&later), "--from", &second.to_string(), "--format", "pcap", "-w", arg(&left)]);
+        run(&["packets", "-r", arg(&later), "--from", &second.to_string(), "--format", "pcap", "-w", arg(&rest)]);
     assert_eq!(tail.status, Some(0), "{tail:?}");
-    let rows = objects(&ask(&store, &["--json", "udp"]).out);
+    let rows = objects(&query(&store, &["--json", "udp"]).out);
     assert_eq!(rows[0]["second"].as_u64(), Some(first + 1), "{rows:?}");
-    let table = ask(&store, &["udp"]);
+    let table = query(&store, &["udp"]);
     assert!(table.out.lines().skip(1).all(|line| line.matches(" - ").count() == 2), "{}", table.out);
-    refused(&ask(&store, &["--json", "--fields", "packets,flows_new", "udp"]), "flows_new", "netgrain flows");
-    refused(&ask(&store, &["--live", "udp"]), "--live", "FILTER");
-    refused(&ask(&store, &["prot udp"]), "filter", "did you mean");
+    assert_error(&query(&store, &["--json", "--fields", "packets,flows_new", "udp"]), "flows_new", "netgrain flows");
+    assert_error(&query(&store, &["--live", "udp"]), "--live", "FILTER");
+    assert_error(&query(&store, &["prot udp"]), "filter", "did you mean");
 }
 
 #[test]
-fn rows_go_through_a_parquet_file() {
+fn rows_survive_a_round_trip_through_parquet() {
     let dir = TempDir::new("series-parquet");
-    let (store, rows) = store(&dir, "rows_go_through_a_parquet_file");
+    let (store, rows) = store(&dir, "rows_survive_a_round_trip_through_parquet");
     let file = dir.join("rows.parquet");
-    let said = ask(&store, &["--parquet", arg(&file)]);
-    assert_eq!((said.status, said.out.as_str()), (Some(0), ""), "{said:?}");
-    assert!(said.err.contains(&format!("{} rows into", rows.len())), "{}", said.err);
+    let output = query(&store, &["--parquet", arg(&file)]);
+    assert_eq!((output.status, output.out.as_str()), (Some(0), ""), "{output:?}");
+    assert!(output.err.contains(&format!("{} rows into", rows.len())), "{}", output.err);
     let reported = run(&["series", "-r", arg(&file), "--json"]);
-    assert_eq!(reported.out, ask(&store, &["--json"]).out, "gaps and names included: {}", reported.err);
+    assert_eq!(reported.out, query(&store, &["--json"]).out, "with gaps and interface names: {}", reported.err);
     let minutes = run(&["series", "-r", arg(&file), "--step", "1m", "--json"]);
-    assert_eq!(minutes.out, ask(&store, &["--step", "1m", "--json"]).out);
-    refused(&ask(&store, &["--parquet", arg(&store.join("x"))]), "in the store", "anywhere else");
-    refused(&run(&["flows", "-r", arg(&file)]), "rows.parquet", "not a file of flows");
-    refused(&ask(&store, &["--parquet", arg(&file), "--step", "1m"]), "--parquet", "cannot be used with");
+    assert_eq!(minutes.out, query(&store, &["--step", "1m", "--json"]).out);
+    assert_error(&query(&store, &["--parquet", arg(&store.join("x"))]), "in the store", "elsewhere");
+    assert_error(&run(&["flows", "-r", arg(&file)]), "rows.parquet", "not a file of flows");
+    assert_error(&query(&store, &["--parquet", arg(&file), "--step", "1m"]), "--parquet", "cannot be used with");
 }
 
-/// A capture of UDP packets at these seconds, each to the port that stands beside its second.
+/// A capture of UDP packets at these seconds and to these destination ports.
 fn capture_at(path: &Path, packets: &[(u64, u16)]) {
     let mut file = Vec::new();
     for word in [0xa1b2_c3d4_u32, 4 << 16 | 2, 0, 0, 65_535, 1] {
         file.extend(word.to_le_bytes());
     }
     for (second, port) in packets {
-        let mut room = [0; 100];
+        let mut buffer = [0; 100];
         let frame = wire::build::Frame::udp4([10, 0, 0, 1], 2222, [10, 0, 0, 2], *port).payload(b"hello");
-        let frame = frame.write(&mut room).expect("room");
+        let frame = frame.write(&mut buffer).expect("a buffer of sufficient size");
         for word in [*second as u32, 0, frame.len() as u32, frame.len() as u32] {
             file.extend(word.to_le_bytes());
         }
@@ -244,45 +244,45 @@ fn capture_at(path: &Path, packets: &[(u64, u16)]) {
 }
 
 #[test]
-fn a_capture_has_the_same_gaps_as_its_store_and_empty_seconds_cost_nothing() {
+fn a_sparse_capture_has_the_gaps_of_its_store() {
     let dir = TempDir::new("series-slow");
     let (file, store) = (dir.join("slow.pcap"), dir.join("store"));
-    // A packet each 24 minutes for 15 days, and a pause that is short enough to be known.
+    // A packet every 24 minutes for 15 days, and one pause that is short enough for rows of zeros.
     let mut packets: Vec<(u64, u16)> = (0..900).map(|n| (BEGIN + n * 1440, 53)).collect();
     packets.insert(1, (BEGIN + 60, 53));
     capture_at(&file, &packets);
     let of_file = run(&["series", "-r", arg(&file), "--json", "--fields", "second,packets"]);
-    let made = run(&["run", "-r", arg(&file), "--store", arg(&store), "-q", "--set", "capture.ring=8MiB"]);
-    assert_eq!(made.status, Some(0), "{made:?}");
-    let of_store = ask(&store, &["--json", "--fields", "second,packets"]);
-    let gaps = |said: &Said| -> Vec<String> {
+    let replayed = run(&["run", "-r", arg(&file), "--store", arg(&store), "-q", "--set", "capture.ring=8MiB"]);
+    assert_eq!(replayed.status, Some(0), "{replayed:?}");
+    let of_store = query(&store, &["--json", "--fields", "second,packets"]);
+    let gaps = |output: &Output| -> Vec<String> {
         let of = |gap: &serde_json::Value| format!("{} {} {}", gap["from"], gap["to"], gap["seconds"]);
-        objects(&said.out).iter().map(|row| &row["gap"]).filter(|gap| !gap.is_null()).map(of).collect()
+        objects(&output.out).iter().map(|row| &row["gap"]).filter(|gap| !gap.is_null()).map(of).collect()
     };
     assert_eq!(gaps(&of_file).len(), 899, "{}", of_file.err);
     assert_eq!(gaps(&of_file), gaps(&of_store));
-    let rows = |said: &Said| objects(&said.out).iter().filter(|row| row["gap"].is_null()).count();
+    let rows = |output: &Output| objects(&output.out).iter().filter(|row| row["gap"].is_null()).count();
     assert_eq!((rows(&of_file), rows(&of_store)), (900 + 60, 900 + 60));
 }
 
 #[test]
-fn the_series_of_a_filter_reaches_to_the_last_second_of_the_capture() {
+fn a_filtered_series_extends_to_the_last_second_of_the_capture() {
     let dir = TempDir::new("series-end");
     let file = dir.join("talk.pcap");
     capture_at(&file, &[(BEGIN, 53), (BEGIN + 1, 443), (BEGIN + 5, 443)]);
     for filter in ["port 53", "port 443", "port 1"] {
-        let said = run(&["series", "-r", arg(&file), "--json", filter]);
-        assert_eq!((said.status, objects(&said.out).len()), (Some(0), 6), "{filter}: {said:?}");
+        let output = run(&["series", "-r", arg(&file), "--json", filter]);
+        assert_eq!((output.status, objects(&output.out).len()), (Some(0), 6), "{filter}: {output:?}");
     }
 }
 
 #[test]
-fn an_end_that_is_counted_from_nothing_is_refused() {
+fn a_relative_end_without_a_start_is_rejected() {
     let dir = TempDir::new("series-anchor");
     let (file, out) = (dir.join("talk.pcap"), dir.join("out.pcap"));
     capture_at(&file, &[(BEGIN, 53)]);
     for verb in ["series", "flows", "packets"] {
-        refused(&run(&[verb, "-r", arg(&file), "--to", "+5min"]), "--to +SPAN", "add --from");
+        assert_error(&run(&[verb, "-r", arg(&file), "--to", "+5min"]), "--to +SPAN", "add --from");
     }
-    refused(&run(&["convert", arg(&file), "-w", arg(&out), "--to", "+5min"]), "--to +SPAN", "add --from");
+    assert_error(&run(&["convert", arg(&file), "-w", arg(&out), "--to", "+5min"]), "--to +SPAN", "add --from");
 }

@@ -46,22 +46,22 @@ impl<T> Default for FragmentInfo<T> {
 #[derive(Clone, Debug)]
 struct TrackedDatagram<T> {
     /// The value for all fragments, if any.
-    way: Option<T>,
+    target: Option<T>,
     /// The first fragment's own value, once the first fragment has arrived.
     first: Option<Option<T>>,
     since: u64,
 }
 
 impl<T: Copy + PartialEq> FragmentInfo<T> {
-    /// The value for a fragment whose own value is `own`. With `mistakes`, the first fragment keeps state even without
-    /// a value of its own, since a later fragment may have one.
+    /// The value for a fragment that alone has the value `own`. With `mistakes`, the first fragment keeps state even
+    /// without a value of its own, since a later fragment may have one.
     fn find_or_insert(&mut self, of: Datagram, part: Fragment, own: Option<T>, mistakes: bool, now: u64) -> Option<T> {
         let known = self.0.get_mut(&of).filter(|known| now.abs_diff(known.since) <= TIMEOUT);
         match (part, known, own) {
-            (Fragment::Later, Some(known), _) => known.way,
+            (Fragment::Later, Some(known), _) => known.target,
             (Fragment::Later, None, own) => {
                 if own.is_some() {
-                    self.0.insert(of, TrackedDatagram { way: own, first: None, since: now });
+                    self.0.insert(of, TrackedDatagram { target: own, first: None, since: now });
                 }
                 own
             }
@@ -74,11 +74,11 @@ impl<T: Copy + PartialEq> FragmentInfo<T> {
                     known.since = now;
                 }
                 known.first = Some(own);
-                known.way
+                known.target
             }
             // Another datagram with the same identification.
             (_, _, own) => {
-                self.0.insert(of, TrackedDatagram { way: own, first: Some(own), since: now });
+                self.0.insert(of, TrackedDatagram { target: own, first: Some(own), since: now });
                 own
             }
         }
@@ -87,38 +87,38 @@ impl<T: Copy + PartialEq> FragmentInfo<T> {
 
 impl Run<'_> {
     /// The destination of the packet: its own, except that all fragments of a datagram share one destination.
-    pub(super) fn followed(&mut self, steer: &Steering, sight: ParsedPacket) -> Option<SteeringTarget> {
-        let mut way = self.way(steer, sight);
-        let Some(inside) = self.lacks(steer, sight) else { return way };
+    pub(super) fn followed(&mut self, steer: &Steering, scope: ParsedPacket) -> Option<SteeringTarget> {
+        let mut target = self.target(steer, scope);
+        let Some(inside) = self.lacks(steer, scope) else { return target };
         // With these functions a later fragment may lack the steering input although its first fragment has it.
         let selects = matches!(steer, Steering::Local(..) | Steering::Rtp(_) | Steering::GtpUser(_));
-        if way.is_none() && !selects {
+        if target.is_none() && !selects {
             return None;
         }
-        let whose = if inside { FragmentScope::Around } else { FragmentScope::Outer };
-        for (part, at) in self.parts(whose) {
+        let fragment_scope = if inside { FragmentScope::Around } else { FragmentScope::Outer };
+        for (part, at) in self.parts(fragment_scope) {
             let form = format!("{steer:?} {inside}");
             if let Some(datagram) = self.datagram(at, form) {
                 let mistakes = matches!(steer, Steering::Local(..));
-                way = self.memory.datagrams.steerings.find_or_insert(
+                target = self.memory.datagrams.steerings.find_or_insert(
                     datagram,
                     part,
-                    way,
+                    target,
                     mistakes,
                     self.packet.facts.time,
                 );
             }
         }
-        way
+        target
     }
 
     /// The ports of the packet's datagram: those of the first fragment; 0 if a later fragment arrived first.
-    pub(super) fn datagram_ports(&mut self, layer: Layer, whose: FragmentScope) -> [u16; 2] {
+    pub(super) fn datagram_ports(&mut self, layer: Layer, fragment_scope: FragmentScope) -> [u16; 2] {
         let (mut ports, now) = (self.ports_of(layer), self.packet.facts.time);
-        for (part, at) in self.parts(whose) {
-            if let Some(datagram) = self.datagram(at, format!("{whose:?}")) {
-                let settled = self.memory.datagrams.ports.find_or_insert(datagram, part, Some(ports), false, now);
-                ports = settled.expect("each says something");
+        for (part, at) in self.parts(fragment_scope) {
+            if let Some(datagram) = self.datagram(at, format!("{fragment_scope:?}")) {
+                let tracked = self.memory.datagrams.ports.find_or_insert(datagram, part, Some(ports), false, now);
+                ports = tracked.expect("the loop runs at least once");
             }
         }
         ports
@@ -131,10 +131,10 @@ impl Run<'_> {
 
     /// The packets that are fragments, with their offsets, from the innermost to the outermost, since the value of an
     /// inner packet is the input of the packet around it.
-    fn parts(&self, whose: FragmentScope) -> Vec<(Fragment, usize)> {
+    fn parts(&self, fragment_scope: FragmentScope) -> Vec<(Fragment, usize)> {
         let of = |layer: Layer| layer.ip.map_or((Fragment::Whole, 0), |ip| (ip.part, ip.at));
         let (outer, inner) = (of(self.view.outer), of(self.view.inner));
-        let parts = match whose {
+        let parts = match fragment_scope {
             FragmentScope::Outer => vec![outer],
             FragmentScope::Inner => vec![inner],
             FragmentScope::Around if inner.1 == self.view.part.1 => vec![self.view.part],
@@ -145,7 +145,7 @@ impl Run<'_> {
 
     /// `Some` if later fragments may lack the steering input (ports, or headers inside tunnels); then true if the input
     /// is that of the innermost packet.
-    fn lacks(&self, steer: &Steering, sight: ParsedPacket) -> Option<bool> {
+    fn lacks(&self, steer: &Steering, scope: ParsedPacket) -> Option<bool> {
         const PORTS: [Field; 4] = [Field::SrcPort, Field::DstPort, Field::IcmpType, Field::IcmpCode];
         const FRAME: [Field; 3] = [Field::EthSrc, Field::EthDst, Field::Vlan];
         let by_key = |key: Key, inside: bool| {
@@ -153,14 +153,14 @@ impl Run<'_> {
             key.fields().any(lacked).then_some(inside)
         };
         match steer {
-            Steering::Pair | Steering::DoubleIp | Steering::Local(..) => (!sight.outside).then_some(true),
-            Steering::Flow => Some(!sight.outside),
-            Steering::Key(key) => by_key(*key, !sight.outside),
+            Steering::Pair | Steering::DoubleIp | Steering::Local(..) => (!scope.outside).then_some(true),
+            Steering::Flow => Some(!scope.outside),
+            Steering::Key(key) => by_key(*key, !scope.outside),
             Steering::Common => {
                 let key = self.world.common?;
                 by_key(key, !key.is_outside())
             }
-            Steering::Rtp(_) | Steering::GtpUser(_) => Some(sight.shifts > 0),
+            Steering::Rtp(_) | Steering::GtpUser(_) => Some(scope.shifts > 0),
             _ => None,
         }
     }

@@ -11,17 +11,17 @@ use lang::term::{FlowMap, HeaderField};
 
 impl Run<'_> {
     /// The packet that defines flows: the innermost, or the outermost under `outer`.
-    pub(super) fn flows_of(&self, sight: ParsedPacket) -> Layer {
-        if sight.outside { self.view.outer } else { self.view.inner }
+    pub(super) fn flows_of(&self, scope: ParsedPacket) -> Layer {
+        if scope.outside { self.view.outer } else { self.view.inner }
     }
 
     /// The map, and the key of the packet's flow, if the packet has all key fields.
-    pub(super) fn entry(&mut self, map: &FlowMap, sight: ParsedPacket) -> Option<(&mut Table, Vec<u64>)> {
-        let layer = self.flows_of(sight);
+    pub(super) fn entry(&mut self, map: &FlowMap, scope: ParsedPacket) -> Option<(&mut Table, Vec<u64>)> {
+        let layer = self.flows_of(scope);
         let mut key = self.key(map.key, layer, [0; 2])?;
         if map.key.has(Field::SrcPort) || map.key.has(Field::DstPort) {
-            let whose = if sight.outside { FragmentScope::Outer } else { FragmentScope::Inner };
-            let ports = self.datagram_ports(layer, whose);
+            let fragment_scope = if scope.outside { FragmentScope::Outer } else { FragmentScope::Inner };
+            let ports = self.datagram_ports(layer, fragment_scope);
             key = self.key(map.key, layer, ports)?;
         }
         let table = self.memory.tables.entry(map.name.clone()).or_insert_with(|| Table::new(map));
@@ -29,9 +29,9 @@ impl Run<'_> {
     }
 
     /// Calls `what` with the map and key of the packet's flow; does nothing if the packet lacks a key field.
-    pub(super) fn on_flow(&mut self, map: &FlowMap, sight: ParsedPacket, what: impl FnOnce(&mut Table, Vec<u64>, u64)) {
+    pub(super) fn on_flow(&mut self, map: &FlowMap, scope: ParsedPacket, what: impl FnOnce(&mut Table, Vec<u64>, u64)) {
         let now = self.packet.facts.time;
-        if let Some((table, key)) = self.entry(map, sight) {
+        if let Some((table, key)) = self.entry(map, scope) {
             what(table, key, now);
         }
     }

@@ -128,16 +128,25 @@ pub fn stages(term: &ActionTerm) -> Vec<&ActionTerm> {
 /// Evaluates stages on a packet; `number` is the packet's sequence number at this worker.
 pub fn run(
     stages: &[&ActionTerm],
-    fate: PacketOutcome,
+    outcome: PacketOutcome,
     packet: &Packet,
     number: u64,
     world: &ProgramContext,
     memory: &mut ProgramState,
 ) -> PacketOutcome {
-    let record = fate.record.unwrap_or(Record { classes: 0, hash: 0, hash2: 0, mark: 0, state: 0 });
+    let record = outcome.record.unwrap_or(Record { classes: 0, hash: 0, hash2: 0, mark: 0, state: 0 });
     let view = View::of(packet, world.link_type);
-    let mut run =
-        Run { view, packet, number, world, memory, kind: fate.kind, record, kernel: fate.kernel, done: fate.done };
+    let mut run = Run {
+        view,
+        packet,
+        number,
+        world,
+        memory,
+        kind: outcome.kind,
+        record,
+        kernel: outcome.kernel,
+        done: outcome.done,
+    };
     let passed = stages.iter().all(|act| run.act(act, ParsedPacket::default()));
     let kind = if passed { run.kind } else { VerdictKind::Drop };
     PacketOutcome { kind, record: Some(run.record), kernel: run.kernel, done: run.done }
@@ -179,23 +188,23 @@ struct Run<'a> {
 
 impl Run<'_> {
     /// Evaluates a term; true if the packet passes.
-    fn act(&mut self, act: &ActionTerm, sight: ParsedPacket) -> bool {
+    fn act(&mut self, act: &ActionTerm, scope: ParsedPacket) -> bool {
         match act {
             ActionTerm::Unit => (),
             ActionTerm::Drop => return false,
-            ActionTerm::Filter(p) => return self.holds(p, sight),
+            ActionTerm::Filter(p) => return self.holds(p, scope),
             ActionTerm::If(p, then, other) => {
-                let chosen = if self.holds(p, sight) { then } else { other };
-                return self.act(chosen, sight);
+                let chosen = if self.holds(p, scope) { then } else { other };
+                return self.act(chosen, scope);
             }
             ActionTerm::Case(of, arms, other) => {
-                let value = self.property(of, sight);
+                let value = self.property(of, scope);
                 let arm = arms.iter().find(|arm| Some(arm.0) == value);
-                return self.act(arm.map_or(other, |arm| &arm.1), sight);
+                return self.act(arm.map_or(other, |arm| &arm.1), scope);
             }
-            ActionTerm::Seq(steps) => return steps.iter().all(|step| self.act(&step.1, sight)),
+            ActionTerm::Seq(steps) => return steps.iter().all(|step| self.act(&step.1, scope)),
             ActionTerm::Inv(inner) => {
-                if self.act(inner, sight) {
+                if self.act(inner, scope) {
                     return false;
                 }
                 self.kind = VerdictKind::Copy;
@@ -207,13 +216,13 @@ impl Run<'_> {
                 return acts.iter().any(|act| {
                     self.kind = kind;
                     self.record = Record { classes, hash, hash2, ..self.record };
-                    self.act(act, sight)
+                    self.act(act, scope)
                 });
             }
-            ActionTerm::Within(look, inner) => return self.within(*look, inner, sight),
+            ActionTerm::Within(look, inner) => return self.within(*look, inner, scope),
             ActionTerm::Broadcast => self.broadcast(),
             ActionTerm::Classify(class) => self.record.classes = 1 << class,
-            ActionTerm::Steer(steer) => return self.steering(steer, sight).is_some(),
+            ActionTerm::Steer(steer) => return self.steering(steer, scope).is_some(),
             ActionTerm::Forward(device) => self.done.push(ObservedAction::Forward(device.clone())),
             ActionTerm::Link(devices) => {
                 let ingress = usize::from(self.packet.facts.ingress);
@@ -229,26 +238,26 @@ impl Run<'_> {
                 let counter = &mut self.memory.counters[usize::from(*counter)];
                 *counter = counter.wrapping_add(*by);
             }
-            ActionTerm::Put(map, value) => self.on_flow(map, sight, |table, key, now| table.put(key, *value, now)),
-            ActionTerm::Add(map, by) => self.on_flow(map, sight, |table, key, now| table.add(key, *by, now)),
-            ActionTerm::Forget(map) => self.on_flow(map, sight, |table, key, _| table.forget(&key)),
+            ActionTerm::Put(map, value) => self.on_flow(map, scope, |table, key, now| table.put(key, *value, now)),
+            ActionTerm::Add(map, by) => self.on_flow(map, scope, |table, key, now| table.add(key, *by, now)),
+            ActionTerm::Forget(map) => self.on_flow(map, scope, |table, key, _| table.forget(&key)),
         }
         true
     }
 
-    fn within(&mut self, look: PacketScope, inner: &ActionTerm, mut sight: ParsedPacket) -> bool {
+    fn within(&mut self, look: PacketScope, inner: &ActionTerm, mut scope: ParsedPacket) -> bool {
         match look {
-            PacketScope::Src => sight.end = Some(Endpoint::Src),
-            PacketScope::Dst => sight.end = Some(Endpoint::Dst),
-            PacketScope::Outside => sight = ParsedPacket { outside: true, shifts: 0, ..sight },
+            PacketScope::Src => scope.end = Some(Endpoint::Src),
+            PacketScope::Dst => scope.end = Some(Endpoint::Dst),
+            PacketScope::Outside => scope = ParsedPacket { outside: true, shifts: 0, ..scope },
             PacketScope::Inside => {
-                sight = ParsedPacket { outside: false, shifts: sight.shifts.saturating_add(1), ..sight };
-                if self.view.tunnels < sight.shifts {
+                scope = ParsedPacket { outside: false, shifts: scope.shifts.saturating_add(1), ..scope };
+                if self.view.tunnels < scope.shifts {
                     return false;
                 }
             }
         }
-        self.act(inner, sight)
+        self.act(inner, scope)
     }
 
     fn broadcast(&mut self) {

@@ -11,19 +11,19 @@ use wire::Fragment;
 
 impl Run<'_> {
     /// The packet that predicates refer to: the outermost, or the innermost under `shift`.
-    pub(super) fn layer_for(&self, sight: ParsedPacket) -> Layer {
-        if sight.shifts > 0 { self.view.inner } else { self.view.outer }
+    pub(super) fn layer_for(&self, scope: ParsedPacket) -> Layer {
+        if scope.shifts > 0 { self.view.inner } else { self.view.outer }
     }
 
-    pub(super) fn holds(&mut self, p: &Pred, sight: ParsedPacket) -> bool {
-        let layer = self.layer_for(sight);
+    pub(super) fn holds(&mut self, p: &Pred, scope: ParsedPacket) -> bool {
+        let layer = self.layer_for(scope);
         match p {
             Pred::Always(is) => *is,
-            Pred::Not(p) => !self.holds(p, sight),
-            Pred::And(p, q) => self.holds(p, sight) && self.holds(q, sight),
-            Pred::Or(p, q) => self.holds(p, sight) || self.holds(q, sight),
-            Pred::Xor(p, q) => self.holds(p, sight) != self.holds(q, sight),
-            Pred::Compare(of, cmp, n) => self.property(of, sight).is_some_and(|value| compares(value, *cmp, *n)),
+            Pred::Not(p) => !self.holds(p, scope),
+            Pred::And(p, q) => self.holds(p, scope) && self.holds(q, scope),
+            Pred::Or(p, q) => self.holds(p, scope) || self.holds(q, scope),
+            Pred::Xor(p, q) => self.holds(p, scope) != self.holds(q, scope),
+            Pred::Compare(of, cmp, n) => self.property(of, scope).is_some_and(|value| compares(value, *cmp, *n)),
             Pred::Ip(version) => layer.ip.is_some_and(|ip| version.is_none_or(|v| ip.version == v)),
             Pred::Transport(version, protocols, header) => layer.ip.is_some_and(|ip| {
                 let is = version.is_none_or(|v| ip.version == v) && protocols.contains(&ip.protocol);
@@ -34,14 +34,14 @@ impl Run<'_> {
             Pred::Port(end, low, high) => layer
                 .ip
                 .and_then(|ip| self.view.ports(&ip))
-                .is_some_and(|ports| of_endpoint(sight, *end, ports).any(|port| (*low..=*high).contains(&port))),
+                .is_some_and(|ports| of_endpoint(scope, *end, ports).any(|port| (*low..=*high).contains(&port))),
             Pred::FlowPort(end, port) => {
-                let whose = if sight.outside { FragmentScope::Outer } else { FragmentScope::Around };
-                let ports = self.datagram_ports(self.flows_of(sight), whose);
-                of_endpoint(sight, *end, ports).any(|known| known == *port)
+                let fragment_scope = if scope.outside { FragmentScope::Outer } else { FragmentScope::Around };
+                let ports = self.datagram_ports(self.flows_of(scope), fragment_scope);
+                of_endpoint(scope, *end, ports).any(|known| known == *port)
             }
-            Pred::Address(end, nets) => self.has_address(*end, nets, sight),
-            Pred::Host(end) => self.has_address(*end, &self.world.host, sight),
+            Pred::Address(end, nets) => self.has_address(*end, nets, scope),
+            Pred::Host(end) => self.has_address(*end, &self.world.host, scope),
             Pred::Outgoing => self.packet.facts.outgoing != 0,
             Pred::Fragment(first, later) => layer.ip.is_some_and(|ip| match ip.part {
                 Fragment::Whole => false,
@@ -50,13 +50,13 @@ impl Run<'_> {
             }),
             Pred::Vlan(ids) => self.view.vlan.is_some_and(|id| ids.is_empty() || ids.contains(&id)),
             Pred::Mac { end, broadcast } => self.view.macs.is_some_and(|macs| {
-                of_endpoint(sight, *end, macs).any(|mac| if *broadcast { mac == [0xff; 6] } else { mac[0] & 1 == 1 })
+                of_endpoint(scope, *end, macs).any(|mac| if *broadcast { mac == [0xff; 6] } else { mac[0] & 1 == 1 })
             }),
             Pred::Voip(kind) => layer.ip.is_some_and(|ip| self.is_voip(&ip, *kind)),
             Pred::Gtp(kind) => layer.ip.is_some_and(|ip| self.is_gtp(&ip, *kind)),
             Pred::Known(map) => {
                 let now = self.packet.facts.time;
-                self.entry(map, sight).is_some_and(|(table, key)| table.has(&key, now))
+                self.entry(map, scope).is_some_and(|(table, key)| table.has(&key, now))
             }
             Pred::Filter(filter) => {
                 let (bytes, len) = (&self.packet.bytes, self.view.len);
@@ -66,9 +66,9 @@ impl Run<'_> {
         }
     }
 
-    fn has_address(&self, end: Endpoint, nets: &[Prefix], sight: ParsedPacket) -> bool {
-        self.layer_for(sight).ip.is_some_and(|ip| {
-            of_endpoint(sight, end, [ip.src, ip.dst]).any(|address| nets.iter().any(|net| is_in(address, *net)))
+    fn has_address(&self, end: Endpoint, nets: &[Prefix], scope: ParsedPacket) -> bool {
+        self.layer_for(scope).ip.is_some_and(|ip| {
+            of_endpoint(scope, end, [ip.src, ip.dst]).any(|address| nets.iter().any(|net| is_in(address, *net)))
         })
     }
 
@@ -113,9 +113,9 @@ impl Run<'_> {
     }
 
     /// The value of the property, if the packet has it.
-    pub(super) fn property(&mut self, of: &Prop, sight: ParsedPacket) -> Option<u64> {
+    pub(super) fn property(&mut self, of: &Prop, scope: ParsedPacket) -> Option<u64> {
         match of {
-            Prop::Header(field) => self.field(*field, self.layer_for(sight)),
+            Prop::Header(field) => self.field(*field, self.layer_for(scope)),
             Prop::Bytes(at, size) => self.view.number(*at as usize, (*size).into()),
             Prop::Length => Some(self.view.len.into()),
             Prop::Mark => Some(self.record.mark.into()),
@@ -123,11 +123,11 @@ impl Run<'_> {
             Prop::VlanId => self.view.vlan.map(u64::from),
             Prop::Flow(map) => {
                 let now = self.packet.facts.time;
-                self.entry(map, sight).map(|(table, key)| table.get(&key, now))
+                self.entry(map, scope).map(|(table, key)| table.get(&key, now))
             }
             Prop::Op(of, op, by) => {
-                let value = self.property(of, sight)?;
-                assert_eq!(*op, Op::And, "the only operation that a word of the language makes");
+                let value = self.property(of, scope)?;
+                assert_eq!(*op, Op::And, "the function table uses no other operation");
                 Some(value & by)
             }
         }
@@ -144,7 +144,7 @@ impl Run<'_> {
         let of = |protocols: &[u8], at, size| view.above(&ip, at, size).filter(|_| protocols.contains(&ip.protocol));
         let tcp_or_udp = |tcp: bool| if tcp { &[6_u8] } else { &[17_u8] };
         match field {
-            F::EtherType => unreachable!("above"),
+            F::EtherType => unreachable!("the caller handles the ethertype"),
             F::IpProtocol => Some(ip.protocol.into()),
             F::IpTos if ip.version == 6 => Some(view.number(ip.at, 2)? >> 4 & 0xff),
             F::IpTos => four(1, 1),
@@ -167,8 +167,8 @@ impl Run<'_> {
 }
 
 /// The values of those endpoints that the predicate refers to.
-fn of_endpoint<T: Copy>(sight: ParsedPacket, end: Endpoint, [src, dst]: [T; 2]) -> impl Iterator<Item = T> {
-    let (is_src, is_dst) = sight.ends(end);
+fn of_endpoint<T: Copy>(scope: ParsedPacket, end: Endpoint, [src, dst]: [T; 2]) -> impl Iterator<Item = T> {
+    let (is_src, is_dst) = scope.ends(end);
     [(is_src, src), (is_dst, dst)].into_iter().filter(|e| e.0).map(|e| e.1)
 }
 

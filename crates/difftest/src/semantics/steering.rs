@@ -32,7 +32,7 @@ enum HashInput {
 pub enum SteeringTarget {
     /// To this member.
     Member(u32),
-    /// All members of all classes except the class of controllers.
+    /// All members of all classes except the class `management`.
     All,
     /// One member, chosen by a hash.
     One(u32),
@@ -42,8 +42,8 @@ pub enum SteeringTarget {
 
 impl Run<'_> {
     /// Steers the packet; `None` if the packet lacks the steering input and is dropped.
-    pub(super) fn steering(&mut self, steer: &Steering, sight: ParsedPacket) -> Option<()> {
-        match self.followed(steer, sight)? {
+    pub(super) fn steering(&mut self, steer: &Steering, scope: ParsedPacket) -> Option<()> {
+        match self.followed(steer, scope)? {
             SteeringTarget::Member(member) => (self.kind, self.record.hash) = (VerdictKind::Pick, member),
             SteeringTarget::All => self.broadcast(),
             SteeringTarget::One(hash) => (self.kind, self.record.hash) = (VerdictKind::Steer, hash),
@@ -55,8 +55,8 @@ impl Run<'_> {
     }
 
     /// The destination according to the packet alone, without fragment state.
-    pub(super) fn way(&self, steer: &Steering, sight: ParsedPacket) -> Option<SteeringTarget> {
-        let (flows, asked) = (self.flows_of(sight), self.layer_for(sight));
+    pub(super) fn target(&self, steer: &Steering, scope: ParsedPacket) -> Option<SteeringTarget> {
+        let (flows, selected) = (self.flows_of(scope), self.layer_for(scope));
         let source = &self.packet.facts;
         Some(match *steer {
             Steering::RoundRobin => SteeringTarget::Member(self.number as u32),
@@ -113,13 +113,13 @@ impl Run<'_> {
                 SteeringTarget::One(self.hash(HashInput::Key, &self.key(key.both_ways(), flows, self.ports_of(flows))?))
             }
             Steering::Common => {
-                let key = self.world.common.expect("a program that steers by it has one");
-                // The layer that the flow maps use, independent of `sight`.
+                let key = self.world.common.expect("a program with `steer_common` has a common key");
+                // The layer that the flow maps use, independent of `scope`.
                 let layer = self.flows_of(ParsedPacket { outside: key.is_outside(), ..ParsedPacket::default() });
                 SteeringTarget::One(self.hash(HashInput::Key, &self.key(key.both_ways(), layer, self.ports_of(layer))?))
             }
             Steering::Rtp(signalling) => {
-                let ip = asked.ip?;
+                let ip = selected.ip?;
                 if self.is_voip(&ip, Voip::Rtp) || self.is_voip(&ip, Voip::Rtcp) {
                     // RTP and RTCP of a call use adjacent ports that differ only in the last bit.
                     let [src, dst] = self.view.ports(&ip)?.map(|port| port / 2);
@@ -134,7 +134,7 @@ impl Run<'_> {
                 }
             }
             Steering::GtpUser(net) => {
-                let ip = asked.ip?;
+                let ip = selected.ip?;
                 if self.is_gtp(&ip, Gtp::Control) {
                     SteeringTarget::All
                 } else if self.is_gtp(&ip, Gtp::User) && self.view.tunnels > 0 {

@@ -69,7 +69,7 @@ fn found(facts: &Facts, check: &str) -> Finding {
 }
 
 #[test]
-fn a_well_set_mirror_port_is_good_in_everything() {
+fn a_mirror_interface_with_good_settings_has_only_good_findings() {
     for finding in judge(&mirror()) {
         assert_eq!(finding.state, State::Good, "{finding:?}");
         assert_eq!((finding.fix, finding.changes), (None, vec![]));
@@ -77,7 +77,7 @@ fn a_well_set_mirror_port_is_good_in_everything() {
 }
 
 #[test]
-fn every_finding_that_is_not_good_says_what_to_do() {
+fn every_finding_that_is_not_good_has_a_fix() {
     let bad = with(|f| {
         f.link.flags = 0;
         f.link.stats = LinkStats { rx_missed: 5, rx_fifo: 6, ..LinkStats::default() };
@@ -92,9 +92,9 @@ fn every_finding_that_is_not_good_says_what_to_do() {
         f.rss.as_mut().expect("rss").key = (0..40).collect();
     });
     let findings = judge(&bad);
-    let wrong: Vec<&Finding> = findings.iter().filter(|f| f.state != State::Good).collect();
-    assert!(wrong.len() >= 9, "{wrong:?}");
-    for finding in wrong {
+    let not_good: Vec<&Finding> = findings.iter().filter(|f| f.state != State::Good).collect();
+    assert!(not_good.len() >= 9, "{not_good:?}");
+    for finding in not_good {
         assert!(finding.fix.is_some(), "{finding:?}");
     }
     assert_eq!(found(&bad, "counters").found, "missed 5, full queue 6, rx_out_of_buffer 7");
@@ -105,10 +105,14 @@ fn every_finding_that_is_not_good_says_what_to_do() {
 }
 
 #[test]
-fn what_merges_depends_on_where_packets_are_taken() {
+fn the_merging_check_depends_on_the_capture_method() {
     let mut dedicated = mirror();
     switch_on(&mut dedicated, "rx-gro", true);
-    assert_eq!(found(&dedicated, "merging").state, State::Good, "AF_XDP takes them before the kernel merges");
+    assert_eq!(
+        found(&dedicated, "merging").state,
+        State::Good,
+        "AF_XDP receives packets before the kernel merges them"
+    );
     switch_on(&mut dedicated, "rx-lro", true);
     let finding = found(&dedicated, "merging");
     assert_eq!((finding.state, finding.fix.as_deref()), (State::Bad, Some("ethtool -K eth1 lro off")));
@@ -119,14 +123,14 @@ fn what_merges_depends_on_where_packets_are_taken() {
     host.dedicated = true;
     assert_eq!(found(&host, "merging").state, State::Good);
 
-    let mut stubborn = mirror();
-    switch_on(&mut stubborn, "rx-gro-hw", false);
-    let finding = found(&stubborn, "merging");
+    let mut not_changeable = mirror();
+    switch_on(&mut not_changeable, "rx-gro-hw", false);
+    let finding = found(&not_changeable, "merging");
     assert!(finding.state == State::Bad && finding.changes.is_empty(), "{finding:?}");
 }
 
 #[test]
-fn a_tag_taken_out_is_bad_only_where_nobody_puts_it_back() {
+fn vlan_stripping_is_bad_only_where_the_tag_is_not_restored() {
     let mut facts = mirror();
     switch_on(&mut facts, "rx-vlan-hw-parse", true);
     let finding = found(&facts, "vlan-stripping");
@@ -137,7 +141,7 @@ fn a_tag_taken_out_is_bad_only_where_nobody_puts_it_back() {
 }
 
 #[test]
-fn what_the_host_sends_is_never_mended_for_it() {
+fn sending_offloads_are_never_changed() {
     let mut host = shared();
     switch_on(&mut host, "tx-tcp-segmentation", true);
     let finding = found(&host, "sending-offloads");
@@ -145,7 +149,7 @@ fn what_the_host_sends_is_never_mended_for_it() {
 }
 
 #[test]
-fn interrupts_and_processors_belong_to_the_cards_node() {
+fn interrupts_and_processors_belong_to_the_node_of_the_nic() {
     let node = |f: &mut Facts| f.node = Some((1, vec![4, 5, 6, 7]));
     let far = with(node);
     let finding = found(&far, "interrupts");
@@ -166,7 +170,7 @@ fn interrupts_and_processors_belong_to_the_cards_node() {
 }
 
 #[test]
-fn jumbo_frames_and_a_link_of_half_a_kind() {
+fn jumbo_frames_half_duplex_and_a_missing_link_are_found() {
     let jumbo = with(|f| {
         (f.port.mtu, f.link.mtu) = (9000, 9000);
         f.port.xdp = Some(XdpFeatures { bits: feature::BASIC | feature::REDIRECT, zero_copy_max_segments: 1 });
@@ -181,7 +185,7 @@ fn jumbo_frames_and_a_link_of_half_a_kind() {
 }
 
 #[test]
-fn interrupts_are_found_by_name_and_never_those_of_a_namesake() {
+fn interrupts_are_found_by_whole_names() {
     let dir = TempDir::new("doctor-irqs");
     let tree = Tree::at(dir.path());
     let table = "           CPU0       CPU1\n\

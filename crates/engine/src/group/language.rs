@@ -622,7 +622,7 @@ mod tests {
         let cooked = ProgramContext { link_type: link::LINUX_SLL, ..ground() };
         assert!(compile("main = bpf \"tcp port 80\"", &cooked).is_ok());
         let why = compile("main = bpf \"vlan 5\"", &cooked).err().expect("not sound");
-        assert!(why.starts_with("program, line 1, column 8: ") && why.contains("no VLAN tag"), "{why}");
+        assert!(why.starts_with("program, line 1, column 8: ") && why.contains("VLAN tags are not supported"), "{why}");
     }
 
     #[test]

@@ -52,7 +52,7 @@ impl MemberFilter for Slow {
     fn matches(&self, packet: &Packet<'_>) -> bool {
         let (bytes, wire_len) = (packet.bytes, packet.wire_len);
         let outgoing = packet.desc.flags & flag::OUTGOING != 0;
-        self.filter.matches_way(bytes, wire_len, &Headers::of(bytes, wire_len, self.link_type), outgoing)
+        self.filter.matches_direction(bytes, wire_len, &Headers::of(bytes, wire_len, self.link_type), outgoing)
     }
 
     fn text(&self) -> &str {
@@ -87,7 +87,7 @@ mod tests {
     fn what_is_wrong_with_a_filter_is_said_with_its_place() {
         let why = |text, link| of(text, link).err().expect("no filter");
         assert!(why("port nosuch0", 1).starts_with("filter: `nosuch0` at column 6"));
-        assert!(why("tcp", 147).contains("this link type are not read"));
+        assert!(why("tcp", 147).contains("this link type are not decoded"));
         assert!(why("bytes > 5", 1).contains("netgrain flows"));
     }
 
@@ -100,7 +100,7 @@ mod tests {
         assert!(raw.matches(&Packet { desc: &desc, bytes: &web[14..], wire_len: 46 }));
         assert!(!raw.matches(&Packet { desc: &desc, bytes: &web, wire_len: 60 }));
         let refused = of("vlan 5", link::LINUX_SLL).err().expect("an error");
-        assert!(refused.starts_with("filter: ") && refused.contains("no VLAN tag"), "{refused}");
+        assert!(refused.starts_with("filter: ") && refused.contains("VLAN tags are not supported"), "{refused}");
         let outbound = of("outbound and tcp", link::ETHERNET).expect("a filter");
         for flags in [0, flag::OUTGOING] {
             let desc = Desc { flags, ..Desc::default() };

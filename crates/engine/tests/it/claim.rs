@@ -1,4 +1,4 @@
-//! One recorder per interface and store, in one process or two, whatever becomes of the first.
+//! At most one recorder per interface and store, within a process and between processes.
 
 use crate::common;
 
@@ -9,27 +9,27 @@ use store::Claim;
 use store::claim::ClaimError;
 use testkit::{ChildTest, TempDir};
 
-/// Set for a process that only records: the store.
+/// The environment variable with the store of a child process that only records.
 const STORE: &str = "NETGRAIN_TEST_STORE";
 
 fn endless(store: &Path) -> Plan {
     Plan { cpus: vec![0], ..plan(sim("200,rate=1kpps,truth"), store) }
 }
 
-/// Not a test of its own: the body of [`recorder_process`].
+/// The body of [`recorder_process`]; without the variable this test does nothing.
 #[test]
-fn a_process_that_only_records() {
+fn child_process_that_records() {
     let Some(store) = std::env::var_os(STORE) else { return };
     let mut capture = start(&endless(Path::new(&store)));
-    // Until it is killed.
+    // The parent kills this process.
     let _ = capture.wait();
 }
 
 fn recorder_process(store: &Path) -> ChildTest {
-    ChildTest::start(module_path!(), "a_process_that_only_records", STORE, store)
+    ChildTest::start(module_path!(), "child_process_that_records", STORE, store)
 }
 
-fn refusal(plan: &Plan) -> String {
+fn claim_error(plan: &Plan) -> String {
     match Capture::start(plan).err() {
         Some(e @ EngineError::Claim(ClaimError::Taken { .. })) => e.to_string(),
         other => panic!("{other:?}"),
@@ -37,8 +37,8 @@ fn refusal(plan: &Plan) -> String {
 }
 
 #[test]
-fn a_second_recorder_is_refused_by_the_name_of_the_first_and_leaves_no_trace() {
-    let dir = TempDir::new("a_second_recorder_is_refused");
+fn a_second_recorder_is_rejected_with_the_process_of_the_first() {
+    let dir = TempDir::new("a_second_recorder_is_rejected");
     let socket = SocketPlan {
         path: dir.join("s"),
         mode: 0o600,
@@ -49,36 +49,36 @@ fn a_second_recorder_is_refused_by_the_name_of_the_first_and_leaves_no_trace() {
     };
     let plan = Plan { socket: Some(socket), ..endless(&dir.join("store")) };
     let capture = start(&plan);
-    until("it records", || capture.report().counts.stored > 100);
-    let reported = refusal(&plan);
-    let me = std::process::id();
-    assert!(reported.contains(&format!("process {me} ")) && !reported.contains('\n'), "{reported}");
+    until("the recorder records", || capture.report().counts.stored > 100);
+    let reported = claim_error(&plan);
+    let pid = std::process::id();
+    assert!(reported.contains(&format!("process {pid} ")) && !reported.contains('\n'), "{reported}");
     assert!(reported.starts_with(dir.join("store/sim").to_str().expect("a name")), "{reported}");
-    let holder = Claim::holder(&dir.join("store/sim")).expect("the first holds on");
-    assert_eq!((holder.pid, &holder.socket, &holder.cpus[..]), (me, &Some(dir.join("s")), &[0][..]));
+    let holder = Claim::holder(&dir.join("store/sim")).expect("the first recorder");
+    assert_eq!((holder.pid, &holder.socket, &holder.cpus[..]), (pid, &Some(dir.join("s")), &[0][..]));
     let age = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("a clock").as_nanos() as u64;
     assert!(holder.since.nanos() <= age && age - holder.since.nanos() < 600_000_000_000, "{holder:?}");
-    // Of another interface into the same store, and of this one into another store, there may be recorders.
+    // A recorder of the same interface into another store is permitted.
     let other = Plan { packets: Some(10), ..endless(&dir.join("elsewhere")) };
     end(start(&other), &other);
     assert_eq!(stop(capture, &plan).report.counts.lost_total, 0);
     assert_eq!(Claim::holder(&dir.join("store/sim")), None);
-    start(&Plan { packets: Some(10), ..plan }).wait().expect("the next one records");
+    start(&Plan { packets: Some(10), ..plan }).wait().expect("the next recorder records");
 }
 
 #[test]
-fn looking_who_records_never_keeps_a_recorder_from_starting() {
-    let dir = TempDir::new("looking_who_records");
+fn reading_the_claim_holder_never_blocks_the_start_of_a_recorder() {
+    let dir = TempDir::new("reading_the_claim_holder");
     let plan = Plan { packets: Some(1), ..endless(&dir.join("store")) };
     let folder = dir.join("store/sim");
-    // Left by a recorder that was killed: the file stays, the lock does not.
+    // The claim file of a killed recorder: the file remains, the lock does not.
     std::fs::create_dir_all(&folder).expect("a folder");
     std::fs::write(folder.join(store::claim::CLAIM), "pid 1\nsince 0\n").expect("a claim");
-    let over = std::sync::atomic::AtomicBool::new(false);
+    let stop = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
-                while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
                     let _ = Claim::holder(&folder);
                     std::thread::sleep(std::time::Duration::from_micros(100));
                 }
@@ -87,11 +87,11 @@ fn looking_who_records_never_keeps_a_recorder_from_starting() {
         for _ in 0..20 {
             let outcome = Capture::start(&plan).map(|mut c| c.wait());
             if outcome.is_err() {
-                over.store(true, std::sync::atomic::Ordering::Relaxed);
+                stop.store(true, std::sync::atomic::Ordering::Relaxed);
             }
             outcome.unwrap_or_else(|e| panic!("{e}")).expect("an end");
         }
-        over.store(true, std::sync::atomic::Ordering::Relaxed);
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
     });
 }
 
@@ -101,14 +101,14 @@ fn the_claim_of_a_killed_process_is_free_at_once() {
     let store = dir.join("store");
     let folder = store.join("sim");
     let mut first = recorder_process(&store);
-    until("it records", || Claim::holder(&folder).is_some());
-    let reported = refusal(&endless(&store));
+    until("the recorder records", || Claim::holder(&folder).is_some());
+    let reported = claim_error(&endless(&store));
     assert!(reported.contains(&format!("process {} ", first.id())), "{reported}");
     first.kill();
     assert_eq!(Claim::holder(&folder), None);
     let plan = Plan { packets: Some(10), ..endless(&store) };
     let mut capture = start(&plan);
-    capture.wait().expect("it records");
+    capture.wait().expect("a recording");
     assert_eq!(capture.report().counts.stored, 10);
     drop(capture);
     let published = store.join("sim");

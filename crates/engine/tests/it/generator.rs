@@ -1,4 +1,5 @@
-//! How the generator chooses its way onto a port, on a private pair of ports. Skipped by name without the privilege.
+//! The transmit method that the generator chooses, on a veth pair in a network namespace. Without the privilege the
+//! tests report that they are skipped.
 
 use netgrain_engine as engine;
 
@@ -15,14 +16,14 @@ fn spec(text: &str) -> Spec {
     Spec { packets: Some(FRAMES), ..format!("{text},truth").parse().expect("a specification") }
 }
 
-/// Runs `story` on a thread of its own, in a network of its own with the ports `a` and `b`.
-fn on_a_private_pair(test: &str, story: impl FnOnce() + Send) {
+/// Runs `test_body` on a new thread in a new network namespace with the interfaces `a` and `b`.
+fn on_a_private_pair(test: &str, test_body: impl FnOnce() + Send) {
     std::thread::scope(|scope| {
-        let story = || match private_pair("a", "b", 1500) {
-            Ok(()) => story(),
-            Err(error) => testkit::skip(test, &format!("no network of its own: {error}; run as root")),
+        let test_body = || match private_pair("a", "b", 1500) {
+            Ok(()) => test_body(),
+            Err(error) => testkit::skip(test, &format!("cannot create a network namespace: {error}; run as root")),
         };
-        scope.spawn(story).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        scope.spawn(test_body).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     });
 }
 
@@ -31,18 +32,18 @@ fn open(text: &str, method: Method) -> Generator {
 }
 
 #[test]
-fn live_frames_are_refused_to_traffic_that_is_not_for_them() {
-    on_a_private_pair("live_frames_are_refused_to_traffic_that_is_not_for_them", || {
+fn live_frames_reject_unsuitable_traffic() {
+    on_a_private_pair("live_frames_reject_unsuitable_traffic", || {
         for text in ["imix", "60,order=heavy"] {
-            let refused = Generator::open(&spec(text), "a", 0, Method::LiveFrames).err().expect("a refusal");
-            assert!(refused.to_string().starts_with("a: live frames have one size"), "{text}: {refused}");
+            let error = Generator::open(&spec(text), "a", 0, Method::LiveFrames).err().expect("an error");
+            assert!(error.to_string().starts_with("a: live frames have one size"), "{text}: {error}");
         }
     });
 }
 
 #[test]
-fn the_way_is_chosen_by_traffic_and_port() {
-    on_a_private_pair("the_way_is_chosen_by_traffic_and_port", || {
+fn the_transmit_method_depends_on_traffic_and_interface() {
+    on_a_private_pair("the_transmit_method_depends_on_traffic_and_interface", || {
         assert_eq!(open("60", Method::Auto).description(), "live frames on a");
         assert_eq!(open("imix", Method::Auto).description(), "AF_XDP transmit on a queue 0");
         assert_eq!(open("60,rate=1kpps", Method::Auto).description(), "AF_XDP transmit on a queue 0");
@@ -50,22 +51,21 @@ fn the_way_is_chosen_by_traffic_and_port() {
         assert_eq!(open("60", Method::AfXdp).description(), "AF_XDP transmit on a queue 0");
         sys::ethtool::Offload::Gro.set("b", false).expect("GRO off");
         let generator = open("60", Method::Auto);
-        let why = generator.description();
+        let description = generator.description();
         assert!(
-            why.starts_with("AF_XDP transmit on a queue 0 (no live frames: a: the other end takes no XDP"),
-            "{why}"
+            description.starts_with("AF_XDP transmit on a queue 0 (no live frames: a: the other end takes no XDP"),
+            "{description}"
         );
     });
 }
 
-/// The receiver has no XDP program, so the pair's GRO handles the frames: as many must arrive as were sent, none
-/// longer.
+/// The receiver has no XDP program, so the frames pass GRO, which must not merge them.
 #[test]
-fn both_ways_send_exactly_what_they_say_and_nothing_is_merged() {
-    on_a_private_pair("both_ways_send_exactly_what_they_say_and_nothing_is_merged", || {
-        let flat = "200,flows=1";
+fn both_transmit_methods_send_the_reported_frames_unmerged() {
+    on_a_private_pair("both_transmit_methods_send_the_reported_frames_unmerged", || {
+        let one_flow = "200,flows=1";
         for (method, text) in
-            [(Method::LiveFrames, flat), (Method::AfXdp, flat), (Method::LiveFrames, "200,flows=1,rate=50kpps")]
+            [(Method::LiveFrames, one_flow), (Method::AfXdp, one_flow), (Method::LiveFrames, "200,flows=1,rate=50kpps")]
         {
             let mut source = tpacket::open(&TpacketConfig::new("b")).unwrap_or_else(|e| panic!("{e}")).remove(0);
             let sent = open(text, method).run(&AtomicBool::new(false), |_| ()).unwrap_or_else(|e| panic!("{e}"));

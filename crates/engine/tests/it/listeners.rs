@@ -1,4 +1,4 @@
-//! Listeners of all kinds beside a recording: coming and going by the hundred, stuck, killed, too slow.
+//! Listeners beside a recording: many that attach and detach, and listeners that are stopped, killed or too slow.
 
 use crate::common;
 
@@ -11,9 +11,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use testkit::TempDir;
 
-/// What it calls itself; the engine adds its number.
+/// The name of the listener; the engine appends a number.
 const OTHER: &str = "other process";
-/// Set for a process that only listens: socket and mode.
+/// The environment variables with the socket and the mode of a child process that only listens.
 const SOCKET: &str = "NETGRAIN_TEST_SOCKET";
 const MODE: &str = "NETGRAIN_TEST_MODE";
 
@@ -29,15 +29,15 @@ fn with_socket(spec: &str, dir: &TempDir) -> Plan {
     Plan { socket: Some(socket), ring: Some(32 << 20), ..plan(sim(spec), &dir.join("store")) }
 }
 
-/// Not a test of its own: the body of [`listener_process`].
+/// The body of [`listener_process`]; without the variable this test does nothing.
 #[test]
-fn a_process_that_only_listens() {
+fn child_process_that_listens() {
     let Some(socket) = std::env::var_os(SOCKET) else { return };
-    let gate = std::env::var_os(MODE).is_some_and(|m| m == "gate");
-    let mode = if gate { Mode::Lossless } else { Mode::Lossy };
+    let is_lossless = std::env::var_os(MODE).is_some_and(|m| m == "lossless");
+    let mode = if is_lossless { Mode::Lossless } else { Mode::Lossy };
     let mut listeners = attach(Path::new(&socket), mode, OTHER).expect("attach");
     let mut batch = Vec::new();
-    // Until it is killed, or the engine is gone.
+    // Until the parent kills this process or the engine ends.
     while listeners.iter().all(Listener::connected) {
         for listener in &mut listeners {
             listener.next(1024, &mut batch);
@@ -47,14 +47,14 @@ fn a_process_that_only_listens() {
     }
 }
 
-/// A listener in a process of its own, killed when dropped.
+/// A listener in a child process, which is killed on drop.
 struct Process(Child);
 
 fn listener_process(plan: &Plan, mode: &str) -> Process {
     let program = std::env::current_exe().expect("this program");
     let socket = plan.socket.as_ref().map(|s| s.path.clone()).expect("a socket");
     let child = Command::new(program)
-        .args(["--exact", &testkit::test_name(module_path!(), "a_process_that_only_listens"), "--nocapture"])
+        .args(["--exact", &testkit::test_name(module_path!(), "child_process_that_listens"), "--nocapture"])
         .env(SOCKET, socket)
         .env(MODE, mode)
         .stdout(Stdio::null())
@@ -70,8 +70,8 @@ impl Process {
     }
 
     fn kill(&mut self) {
-        self.0.kill().expect("a process to kill");
-        self.0.wait().expect("it ends");
+        self.0.kill().expect("a running process");
+        self.0.wait().expect("the process ends");
     }
 }
 
@@ -90,12 +90,12 @@ fn is_listed(capture: &Capture) -> bool {
     capture.report().listeners.iter().any(|l| l.name.starts_with(OTHER))
 }
 
-/// Packets lost because of it.
-fn lost_because_of_it(report: &Report) -> u64 {
+/// Packets lost because of the listener process.
+fn lost_by_listener(report: &Report) -> u64 {
     report.lost_by_reader.iter().filter(|(name, _)| name.starts_with(OTHER)).map(|(_, n)| n).sum()
 }
 
-/// The generator's number in a frame with truth.
+/// The sequence number in a generated frame with `truth`.
 fn number(frame: &[u8]) -> u64 {
     frame[44..50].iter().fold(0, |n, b| n << 8 | u64::from(*b))
 }
@@ -106,8 +106,8 @@ fn sequence(listener: &Listener, desc: &Desc) -> Option<u64> {
 }
 
 #[test]
-fn a_thousand_listeners_come_and_go_and_nothing_is_lost() {
-    let dir = TempDir::new("come_and_go");
+fn attaching_and_detaching_1000_listeners_loses_no_packet() {
+    let dir = TempDir::new("attach_and_detach");
     let plan = with_socket("200,rate=20kpps,truth", &dir);
     let capture = start(&plan);
     let socket = &plan.socket.as_ref().expect("a socket").path;
@@ -116,10 +116,10 @@ fn a_thousand_listeners_come_and_go_and_nothing_is_lost() {
             scope.spawn(move || {
                 for round in 0..250 {
                     let mode = if (thread + round) % 2 == 0 { Mode::Lossless } else { Mode::Lossy };
-                    let mut listeners = attach(socket, mode, "visitor").unwrap_or_else(|e| panic!("{round}: {e}"));
+                    let mut listeners = attach(socket, mode, "short-lived").unwrap_or_else(|e| panic!("{round}: {e}"));
                     let mut batch = Vec::new();
                     listeners[0].next(64, &mut batch);
-                    // It begins between two records, and what it is given are whole ones.
+                    // The listener begins at a record boundary and receives complete records.
                     for desc in batch.iter().filter(|d| d.is_packet()) {
                         assert_eq!((desc.caplen, desc.wire_len), (200, 200));
                         assert!(sequence(&listeners[0], desc).is_some() || mode == Mode::Lossy);
@@ -128,7 +128,7 @@ fn a_thousand_listeners_come_and_go_and_nothing_is_lost() {
             });
         }
     });
-    until("all visitors are gone", || capture.report().listeners.len() == 1);
+    until("all listeners are detached", || capture.report().listeners.len() == 1);
     let sent = {
         let ended = stop(capture, &plan);
         assert_eq!(ended.report.counts.lost_total, 0, "{:?}", ended.report);
@@ -139,66 +139,66 @@ fn a_thousand_listeners_come_and_go_and_nothing_is_lost() {
 }
 
 #[test]
-fn a_stuck_gate_is_named_in_the_losses_and_then_no_longer_waited_for() {
+fn the_losses_of_a_stopped_lossless_listener_end_at_the_reader_timeout() {
     let dir = TempDir::new("stuck");
     let plan = Plan { reader_timeout: Some(Duration::from_secs(1)), ..with_socket("1000,rate=20kpps,truth", &dir) };
     let capture = start(&plan);
-    let mut process = listener_process(&plan, "gate");
-    until("it listens", || is_listening(&capture));
+    let mut process = listener_process(&plan, "lossless");
+    until("the listener reads packets", || is_listening(&capture));
     process.signal("STOP");
-    let lost = || lost_because_of_it(&capture.report());
-    until("it makes the engine drop", || lost() > 0);
-    until("it is no longer waited for", || capture.report().listeners.iter().any(|l| l.expired));
-    // A batch may have been under way at that moment; after one more packet the number stands.
+    let lost = || lost_by_listener(&capture.report());
+    until("the engine loses packets", || lost() > 0);
+    until("the reader timeout is over", || capture.report().listeners.iter().any(|l| l.expired));
+    // The engine may have been in the middle of a batch; after one more stored packet the number is final.
     let stored = capture.report().counts.stored;
     until("packets are stored again", || capture.report().counts.stored > stored);
-    let because_of_it = lost();
-    until("and go on being stored", || capture.report().counts.stored > stored + 10_000);
-    assert_eq!(lost(), because_of_it);
+    let total = lost();
+    until("10 000 more packets are stored", || capture.report().counts.stored > stored + 10_000);
+    assert_eq!(lost(), total);
     process.kill();
-    until("it is off the list", || !is_listed(&capture));
+    until("the listener is removed from the report", || !is_listed(&capture));
     let ended = stop(capture, &plan);
-    assert_eq!(lost_because_of_it(&ended.report), because_of_it);
+    assert_eq!(lost_by_listener(&ended.report), total);
     assert_eq!(ended.report.lost_by_reader.values().sum::<u64>(), ended.lost(Cause::RingFull));
     assert_eq!(ended.lost(Cause::RingFull), ended.report.counts.lost_total);
 }
 
 #[test]
-fn a_gate_stuck_at_the_end_does_not_keep_the_end_from_coming() {
+fn a_stopped_lossless_listener_does_not_block_the_end() {
     let dir = TempDir::new("stuck_end");
-    // Short packets: the descriptors run out, and with them the room for the end itself.
-    let wanted = with_socket("60,rate=150kpps,truth", &dir);
-    let plan = Plan { reader_timeout: Some(Duration::from_secs(4)), ring: Some(common::RING), ..wanted };
+    // With short packets the descriptors run out, so that none is free for the end of the stream.
+    let base = with_socket("60,rate=150kpps,truth", &dir);
+    let plan = Plan { reader_timeout: Some(Duration::from_secs(4)), ring: Some(common::RING), ..base };
     let capture = start(&plan);
-    let process = listener_process(&plan, "gate");
-    until("it listens", || is_listening(&capture));
+    let process = listener_process(&plan, "lossless");
+    until("the listener reads packets", || is_listening(&capture));
     process.signal("STOP");
-    until("it makes the engine drop", || lost_because_of_it(&capture.report()) > 0);
+    until("the engine loses packets", || lost_by_listener(&capture.report()) > 0);
     let ended = stop(capture, &plan);
-    assert!(ended.outcome.is_ok() && lost_because_of_it(&ended.report) > 0);
+    assert!(ended.outcome.is_ok() && lost_by_listener(&ended.report) > 0);
 }
 
 #[test]
-fn killed_listeners_free_their_places() {
+fn killed_listeners_are_removed_without_a_loss() {
     let dir = TempDir::new("killed");
     let plan = with_socket("200,rate=10kpps,truth", &dir);
     let capture = start(&plan);
-    for mode in ["gate", "lossy"] {
+    for mode in ["lossless", "lossy"] {
         let mut process = listener_process(&plan, mode);
-        until("it listens", || is_listening(&capture));
+        until("the listener reads packets", || is_listening(&capture));
         process.kill();
-        until("it is off the list", || !is_listed(&capture));
+        until("the listener is removed from the report", || !is_listed(&capture));
     }
     assert_eq!(stop(capture, &plan).report.counts.lost_total, 0);
 }
 
 #[test]
-fn a_slow_lossy_listener_counts_what_it_missed_to_the_packet_and_hurts_nobody() {
+fn a_slow_lossy_listener_counts_each_missed_packet_and_causes_no_loss() {
     const SENT: u64 = 200_000;
     let dir = TempDir::new("slow");
-    // Three times round the ring, which has 65 536 descriptors.
-    let wanted = with_socket(&format!("100,rate=100kpps,packets={SENT},truth"), &dir);
-    let plan = Plan { ring: Some(common::RING), ..wanted };
+    // About three times the 65 536 descriptors of the ring.
+    let base = with_socket(&format!("100,rate=100kpps,packets={SENT},truth"), &dir);
+    let plan = Plan { ring: Some(common::RING), ..base };
     let capture = start(&plan);
     let mut slow =
         attach(&plan.socket.as_ref().expect("a socket").path, Mode::Lossy, "slow").expect("attach").remove(0);
@@ -209,21 +209,21 @@ fn a_slow_lossy_listener_counts_what_it_missed_to_the_packet_and_hurts_nobody() 
         first = batch.iter().find(|d| d.is_packet()).and_then(|d| sequence(&slow, d));
         first.is_some()
     });
-    until("everything was sent", || capture.report().counts.offered == SENT);
+    until("all packets were offered", || capture.report().counts.offered == SENT);
     let mut last = None;
     while slow.lag() > 0 {
         slow.next(1024, &mut batch);
         last = batch.iter().rev().find(|d| d.is_packet()).and_then(|d| sequence(&slow, d)).or(last);
     }
-    let heard = slow.counts();
+    let counts = slow.counts();
     let ended = end(capture, &plan);
     assert_eq!(ended.report.counts.offered, SENT);
-    // A volume that is slow for a moment may cost the recording packets, but then they were never published either.
+    // If a slow volume makes the recording lose packets, these were not in the ring either.
     let first = first.expect("the first");
     let stored: Vec<u64> = ended.packets().map(|p| number(&p.bytes)).filter(|n| *n >= first).collect();
     assert_eq!(last, stored.last().copied());
-    assert_eq!((heard.published, heard.waiting), (stored.len() as u64, 0));
-    assert_eq!(heard.seen + heard.missed, heard.published);
-    assert!(heard.missed > SENT / 2, "{heard:?}");
+    assert_eq!((counts.published, counts.waiting), (stored.len() as u64, 0));
+    assert_eq!(counts.seen + counts.missed, counts.published);
+    assert!(counts.missed > SENT / 2, "{counts:?}");
     assert!(!ended.report.lost_by_reader.keys().any(|name| name.starts_with("slow")));
 }

@@ -1,5 +1,5 @@
-//! All data types of the same packets: what is stored is metered, what is metered is in a row and in a flow, and
-//! neither the number of shards nor of queues nor whether it is live or replayed makes a difference.
+//! All data types agree on the same packets: every stored packet is metered, every metered packet is in a row and in a
+//! flow record, and the number of shards or queues and live or replayed capture make no difference.
 
 use crate::common;
 
@@ -19,26 +19,26 @@ use wire::{EtherType, IpProtocol};
 
 const START: Timestamp = Timestamp::from_secs_nanos(1_700_000_000, 0);
 
-/// What a meter made.
+/// The flow records and rows of a meter.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Made {
+struct RecordsAndRows {
     records: Vec<Record>,
     rows: Vec<Row>,
 }
 
-/// Keeps everything for the test.
+/// A sink that keeps all records and rows for the test.
 #[derive(Clone, Default)]
-struct Ear(Arc<Mutex<Made>>);
+struct CollectingSink(Arc<Mutex<RecordsAndRows>>);
 
-impl Ear {
-    fn made(&self) -> Made {
+impl CollectingSink {
+    fn collected(&self) -> RecordsAndRows {
         self.0.lock().expect("no panic").clone()
     }
 }
 
-impl Sink for Ear {
+impl Sink for CollectingSink {
     fn kind(&self) -> &'static str {
-        "ear"
+        "test"
     }
 
     fn record(&mut self, record: &Record) {
@@ -62,37 +62,37 @@ fn metered(plan: Plan, shards: usize) -> Plan {
     Plan { meter: Some(MeterPlan { shards, ..MeterPlan::new(3) }), ..plan }
 }
 
-fn begin(plan: &Plan, ear: &Ear) -> Capture {
-    let sink: Box<dyn Sink> = Box::new(ear.clone());
+fn start_with(plan: &Plan, collector: &CollectingSink) -> Capture {
+    let sink: Box<dyn Sink> = Box::new(collector.clone());
     let store = plan.store.as_ref().map(|s| s.dir.clone());
     Capture::claimed(plan, &store, |_| Ok(vec![sink])).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// Runs to the end, and checks what must hold of every run.
-fn run(plan: &Plan) -> (Made, Ended) {
-    let ear = Ear::default();
-    let ended = common::end(begin(plan, &ear), plan);
-    (agreed(&ear, &ended), ended)
+/// Runs a plan to its end, and asserts that the data types agree.
+fn run(plan: &Plan) -> (RecordsAndRows, Ended) {
+    let collector = CollectingSink::default();
+    let ended = common::end(start_with(plan, &collector), plan);
+    (assert_data_types_agree(&collector, &ended), ended)
 }
 
-/// The data types agree, by the report's counts and by what came out.
-fn agreed(ear: &Ear, ended: &Ended) -> Made {
-    let (made, meter) = (ear.made(), meter(ended));
+/// Asserts that the data types agree, by the counts of the report and by the records and rows, which it returns.
+fn assert_data_types_agree(collector: &CollectingSink, ended: &Ended) -> RecordsAndRows {
+    let (data, meter) = (collector.collected(), meter(ended));
     assert_eq!(ended.report.faults, [""; 0]);
     assert!(meter.ended);
-    let in_rows: u64 = made.rows.iter().map(|row| row.total.packets).sum();
-    let in_records: u64 = made.records.iter().map(Record::packets).sum();
-    let stored: u64 = made.rows.iter().map(|row| row.ledger.stored).sum();
-    let offered: u64 = made.rows.iter().map(|row| row.ledger.offered).sum();
+    let in_rows: u64 = data.rows.iter().map(|row| row.total.packets).sum();
+    let in_records: u64 = data.records.iter().map(Record::packets).sum();
+    let stored: u64 = data.rows.iter().map(|row| row.ledger.stored).sum();
+    let offered: u64 = data.rows.iter().map(|row| row.ledger.offered).sum();
     let counts = &ended.report.counts;
     assert_eq!((stored, offered), (counts.stored, counts.offered), "the ledger in the rows");
     assert_eq!(in_rows + meter.unmetered, counts.stored, "the rows");
     assert_eq!(in_records + meter.without_flow + meter.unmetered, counts.stored, "the flow records");
-    for row in &made.rows {
+    for row in &data.rows {
         assert_eq!(row.ledger.residue(), 0, "{row:?}");
         assert_eq!(row.interface, 3);
     }
-    made
+    data
 }
 
 fn meter(ended: &Ended) -> MeterReport {
@@ -108,19 +108,19 @@ fn files(paths: &[PathBuf]) -> SourcePlan {
 }
 
 #[test]
-fn every_packet_that_is_stored_is_in_a_row_and_in_a_flow() {
-    let dir = TempDir::new("every_packet_that_is_stored_is_in_a_row_and_in_a_flow");
+fn every_stored_packet_is_in_a_row_and_in_a_flow_record() {
+    let dir = TempDir::new("every_stored_packet_is_in_a_row_and_in_a_flow_record");
     let plan = Plan { packets: Some(50_000), ..plan(sim("imix,flows=700,rate=20kpps"), &dir.join("store")) };
-    let (made, ended) = run(&metered(plan, 1));
+    let (data, ended) = run(&metered(plan, 1));
     assert_eq!((ended.report.counts.stored, meter(&ended).unmetered), (50_000, 0));
-    let seconds: Vec<u64> = made.rows.iter().map(|row| row.second - START.secs()).collect();
-    assert_eq!(seconds, [0, 1, 2], "20 000 packets a second");
-    assert_eq!(made.rows.iter().map(|row| row.flows_new).sum::<u64>(), 700);
-    assert_eq!(made.records.len(), 700);
-    assert!(made.records.iter().all(|r| r.location.is_some() && r.interface == 3));
+    let seconds: Vec<u64> = data.rows.iter().map(|row| row.second - START.secs()).collect();
+    assert_eq!(seconds, [0, 1, 2], "20 000 packets per second");
+    assert_eq!(data.rows.iter().map(|row| row.flows_new).sum::<u64>(), 700);
+    assert_eq!(data.records.len(), 700);
+    assert!(data.records.iter().all(|r| r.location.is_some() && r.interface == 3));
 }
 
-/// A mirror sends a frame of one of seven conversations, or ARP, with this number.
+/// An ERSPAN frame with this sequence number that contains a packet of one of seven flows, or ARP.
 fn mirrored(number: u32, which: usize) -> Vec<u8> {
     let mut inner = [0; 60];
     let frame = match which {
@@ -134,15 +134,15 @@ fn mirrored(number: u32, which: usize) -> Vec<u8> {
     Frame::ip4([192, 0, 2, 1], [192, 0, 2, 2], IpProtocol::GRE)
         .payload(&payload)
         .write(&mut outer)
-        .expect("room")
+        .expect("a buffer of sufficient size")
         .to_vec()
 }
 
 #[test]
-fn what_a_mirror_lost_is_in_the_second_in_which_it_was_seen_however_many_shards_there_are() {
-    let dir = TempDir::new("what_a_mirror_lost_is_in_the_second_in_which_it_was_seen");
+fn missing_tunnel_sequence_numbers_are_in_their_second_for_any_shards() {
+    let dir = TempDir::new("missing_tunnel_sequence_numbers");
     let path = dir.join("mirror.pcap");
-    // Ten packets in the first second, of which two come late; ten in the next, after a gap of five hundred.
+    // Ten packets in the first second, two of them late; ten in the next second, after 500 missing numbers.
     let first = [0, 1, 4, 2, 3, 5, 6, 7, 8, 9].map(|n| (0, (u32::MAX - 4).wrapping_add(n)));
     let second = std::array::from_fn::<_, 10, _>(|n| (1, 505 + n as u32));
     let stamped = first.into_iter().chain(second).enumerate().map(|(at, (second, number))| {
@@ -159,8 +159,8 @@ fn what_a_mirror_lost_is_in_the_second_in_which_it_was_seen_however_many_shards_
     let tunnels = meter(&ended).tunnels;
     assert_eq!((tunnels.numbered, tunnels.sessions, tunnels.missing, tunnels.late), (20, 1, 502, 2));
     assert_eq!((tunnels.duplicate, tunnels.out_of_window, tunnels.restarts, tunnels.evicted), (0, 0, 0, 0));
-    // The third conversation has the numbers of the fourth, the twelfth and the last packet.
-    let third = one.records.iter().find(|r| r.key.src == std::net::IpAddr::from([10, 0, 0, 3])).expect("it is there");
+    // The flow of 10.0.0.3 has the fourth, the twelfth and the last packet.
+    let third = one.records.iter().find(|r| r.key.src == std::net::IpAddr::from([10, 0, 0, 3])).expect("the record");
     assert_eq!(third.directions[0].tunnel_sequence, Some((u32::MAX - 2, 514)));
     for shards in [2, 8] {
         let (many, ended) = of(shards);
@@ -170,25 +170,25 @@ fn what_a_mirror_lost_is_in_the_second_in_which_it_was_seen_however_many_shards_
 }
 
 #[test]
-fn what_the_filter_refuses_is_in_the_ledger_of_the_rows_and_in_no_flow() {
-    let dir = TempDir::new("what_the_filter_refuses_is_in_the_ledger_of_the_rows");
-    let wanted = plan(sim("imix,flows=50,rate=1kpps"), &dir.join("store"));
-    let wanted = Plan { filter: Some("tcp".into()), duration: None, packets: Some(500), ..wanted };
-    let wanted = Plan { source: sim("imix,flows=50,rate=1kpps,duration=3s"), ..wanted };
-    let (made, ended) = run(&metered(wanted, 1));
-    let filtered: u64 = made.rows.iter().map(|row| row.ledger.filtered).sum();
+fn filtered_packets_are_in_the_ledger_of_the_rows_and_in_no_flow() {
+    let dir = TempDir::new("filtered_packets_are_in_the_ledger");
+    let capture_plan = plan(sim("imix,flows=50,rate=1kpps"), &dir.join("store"));
+    let capture_plan = Plan { filter: Some("tcp".into()), duration: None, packets: Some(500), ..capture_plan };
+    let capture_plan = Plan { source: sim("imix,flows=50,rate=1kpps,duration=3s"), ..capture_plan };
+    let (data, ended) = run(&metered(capture_plan, 1));
+    let filtered: u64 = data.rows.iter().map(|row| row.ledger.filtered).sum();
     assert_eq!(filtered, ended.report.counts.filtered);
-    assert!(filtered > 0, "the simulation has more than TCP, or none: {:?}", ended.report.counts);
+    assert!(filtered > 0, "the simulation has packets other than TCP: {:?}", ended.report.counts);
 }
 
 #[test]
-fn without_a_store_there_are_the_same_records_but_nowhere_to_find_their_packets() {
-    let dir = TempDir::new("without_a_store_there_are_the_same_records");
+fn without_a_store_records_are_equal_but_have_no_packet_location() {
+    let dir = TempDir::new("without_a_store_records_are_equal");
     let source = || sim("imix,flows=90,rate=5kpps");
     let stored = Plan { packets: Some(9000), ..plan(source(), &dir.join("store")) };
-    let bare = Plan { store: None, ..stored.clone() };
+    let without_store = Plan { store: None, ..stored.clone() };
     let (with, _) = run(&metered(stored, 1));
-    let (mut without, _) = run(&metered(bare, 1));
+    let (mut without, _) = run(&metered(without_store, 1));
     assert!(without.records.iter().all(|r| r.location.is_none()));
     for (record, other) in without.records.iter_mut().zip(&with.records) {
         record.location = other.location;
@@ -197,27 +197,27 @@ fn without_a_store_there_are_the_same_records_but_nowhere_to_find_their_packets(
 }
 
 #[test]
-fn several_files_are_one_stream_and_flows_go_on_in_the_next() {
+fn several_files_are_one_stream_and_flows_continue_in_the_next() {
     let dir = TempDir::new("several_files_are_one_stream");
-    let talk = |i: u64| {
+    let packet = |i: u64| {
         let mut bytes = [0; 100];
         let frame = Frame::udp4([10, 0, 0, 1], 5000, [10, 0, 0, 2], 53).fill(&mut bytes).to_vec();
         (START.after(Duration::from_secs(i)), frame)
     };
     let paths: Vec<PathBuf> = (0..3).map(|i| dir.join(format!("{i}.pcap"))).collect();
     for (i, path) in paths.iter().enumerate() {
-        common::write_capture(path, (0..5).map(|n| talk(i as u64 * 5 + n)).collect::<Vec<_>>());
+        common::write_capture(path, (0..5).map(|n| packet(i as u64 * 5 + n)).collect::<Vec<_>>());
     }
-    let (made, ended) = run(&metered(plan(files(&paths), &dir.join("store")), 1));
+    let (data, ended) = run(&metered(plan(files(&paths), &dir.join("store")), 1));
     assert_eq!((ended.report.counts.stored, ended.report.interface.as_str()), (15, "0.pcap"));
-    assert_eq!(made.records.len(), 1, "one conversation of 15 seconds");
-    assert_eq!((made.records[0].packets(), made.records[0].end_reason), (15, EndReason::ForcedEnd));
-    assert_eq!(made.rows.len(), 15);
+    assert_eq!(data.records.len(), 1, "one flow of 15 seconds");
+    assert_eq!((data.records[0].packets(), data.records[0].end_reason), (15, EndReason::ForcedEnd));
+    assert_eq!(data.rows.len(), 15);
 }
 
 #[test]
-fn a_file_of_another_link_type_behind_the_first_is_refused_by_name_and_the_first_is_kept() {
-    let dir = TempDir::new("a_file_of_another_link_type_behind_the_first");
+fn a_second_file_of_another_link_type_is_rejected_and_the_first_kept() {
+    let dir = TempDir::new("a_second_file_of_another_link_type");
     let (first, second) = (dir.join("first.pcap"), dir.join("second.pcapng"));
     common::write_capture(
         &first,
@@ -227,45 +227,45 @@ fn a_file_of_another_link_type_behind_the_first_is_refused_by_name_and_the_first
     let radio = out.interface("radio", 127).expect("an interface");
     out.packet(radio, START, 60, &frame(2, 60, &[]), pcap::ng::PacketOptions::default()).expect("a packet");
     out.finish().expect("the end");
-    let (made, ended) = run(&metered(plan(files(&[first, second.clone()]), &dir.join("store")), 1));
-    let said = ended.outcome.expect_err("refused").to_string();
-    assert!(said.contains("second.pcapng") && said.contains("link type 127"), "{said}");
-    assert_eq!(made.rows.iter().map(|row| row.total.packets).sum::<u64>(), 5);
+    let (data, ended) = run(&metered(plan(files(&[first, second.clone()]), &dir.join("store")), 1));
+    let error = ended.outcome.expect_err("an error").to_string();
+    assert!(error.contains("second.pcapng") && error.contains("link type 127"), "{error}");
+    assert_eq!(data.rows.iter().map(|row| row.total.packets).sum::<u64>(), 5);
 }
 
-/// Two threads of one port, each with its own ring: the conversations are whole, whichever queue a packet came by.
+/// Two queues of one interface, each with its own ring. Every flow has the packets of both queues.
 #[test]
-fn the_queues_of_a_port_come_together_in_one_order_of_time() {
-    let test = "the_queues_of_a_port_come_together_in_one_order_of_time";
+fn the_packets_of_two_queues_are_metered_in_order_of_time() {
+    let test = "the_packets_of_two_queues_are_metered_in_order_of_time";
     let Some(sandbox) = Sandbox::new(test) else { return };
     let dir = TempDir::new(test);
     let (a, b) = sandbox.veth_with("qa", "qb", VethOptions::default());
-    let wanted = netgrain_engine::InterfacePlan { queues: Some(2), ..port(&b.name, SourceKind::Tpacket) };
-    let wanted = metered(plan(SourcePlan::Interface(wanted), &dir.join("store")), 2);
-    let ear = Ear::default();
-    let capture = begin(&wanted, &ear);
-    let sent = conversations(200, 4000);
+    let capture_plan = netgrain_engine::InterfacePlan { queues: Some(2), ..port(&b.name, SourceKind::Tpacket) };
+    let capture_plan = metered(plan(SourcePlan::Interface(capture_plan), &dir.join("store")), 2);
+    let collector = CollectingSink::default();
+    let capture = start_with(&capture_plan, &collector);
+    let sent = packets_of_flows(200, 4000);
     for some in sent.chunks(500) {
         RawSender::new(&a).send(some);
     }
     until_offered(&capture, sent.len() as u64);
-    let ended = stop(capture, &wanted);
-    let made = agreed(&ear, &ended);
+    let ended = stop(capture, &capture_plan);
+    let data = assert_data_types_agree(&collector, &ended);
     assert_eq!(meter(&ended).unmetered, 0);
-    assert_eq!(made.records.len(), 200, "one record for both directions");
-    for record in &made.records {
+    assert_eq!(data.records.len(), 200, "one record for both directions");
+    for record in &data.records {
         assert_eq!((record.directions[0].packets, record.directions[1].packets), (10, 10), "{:?}", record.key);
     }
     let queues = ended.report.queues.iter().filter(|q| q.counts.stored > 0).count();
     if queues < 2 {
-        testkit::skip(test, "the kernel gave everything to one queue, so nothing had to be merged");
+        testkit::skip(test, "the kernel gave all packets to one queue, so nothing was merged");
     }
 }
 
-/// Packets of so many conversations in turn, each direction in turn.
-fn conversations(many: usize, packets: usize) -> Vec<Vec<u8>> {
+/// Packets of `flows` flows in rotation, with alternating directions.
+fn packets_of_flows(flows: usize, packets: usize) -> Vec<Vec<u8>> {
     let one = |i: usize| {
-        let (flow, back) = (i % many, i / many % 2 == 1);
+        let (flow, back) = (i % flows, i / flows % 2 == 1);
         let (client, server) = ([10, 1, (flow / 250) as u8, (flow % 250) as u8], [10, 2, 0, 1]);
         let mut bytes = [0; 120];
         let frame = if back {
@@ -279,31 +279,31 @@ fn conversations(many: usize, packets: usize) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn a_replay_of_what_was_recorded_makes_the_same_records_and_rows_as_the_recording_did() {
-    let test = "a_replay_of_what_was_recorded_makes_the_same_records_and_rows";
+fn a_replay_makes_the_records_and_rows_of_the_recording() {
+    let test = "a_replay_makes_the_records_and_rows_of_the_recording";
     let Some(sandbox) = Sandbox::new(test) else { return };
     let dir = TempDir::new(test);
     let (a, b) = sandbox.veth("ra", "rb");
-    let wanted = metered(plan(SourcePlan::Interface(port(&b.name, SourceKind::AfXdp)), &dir.join("live")), 1);
-    let ear = Ear::default();
-    let capture = begin(&wanted, &ear);
-    let sent = conversations(30, 900);
+    let capture_plan = metered(plan(SourcePlan::Interface(port(&b.name, SourceKind::AfXdp)), &dir.join("live")), 1);
+    let collector = CollectingSink::default();
+    let capture = start_with(&capture_plan, &collector);
+    let sent = packets_of_flows(30, 900);
     for some in sent.chunks(300) {
         RawSender::new(&a).send(some);
         std::thread::sleep(Duration::from_millis(700));
     }
     until_offered(&capture, sent.len() as u64);
-    let ended = stop(capture, &wanted);
-    let live = agreed(&ear, &ended);
+    let ended = stop(capture, &capture_plan);
+    let live = assert_data_types_agree(&collector, &ended);
     let recorded: Vec<PathBuf> = ended.files.iter().map(|f| f.path.clone()).collect();
-    let (again, _) = run(&metered(plan(files(&recorded), &dir.join("again")), 2));
-    assert!(live.records == again.records, "other records");
-    // Silence after the last packet, and what the ledger says of how packets came, only the recording knows.
-    let bare = |made: &Made| -> Vec<Row> {
-        let rows = made.rows.iter().filter(|row| row.total.packets > 0);
+    let (replayed, _) = run(&metered(plan(files(&recorded), &dir.join("replayed")), 2));
+    assert!(live.records == replayed.records, "other records");
+    // Only the recording has silent seconds after the last packet and the ledger of the capture.
+    let comparable = |data: &RecordsAndRows| -> Vec<Row> {
+        let rows = data.rows.iter().filter(|row| row.total.packets > 0);
         rows.map(|row| Row { ledger: base::Tally::default(), ..*row }).collect()
     };
-    assert_eq!(bare(&live), bare(&again));
+    assert_eq!(comparable(&live), comparable(&replayed));
 }
 
 #[test]
@@ -325,63 +325,63 @@ fn real_captures_give_the_same_records_and_rows_with_1_2_and_8_shards() {
         }
     }
     eprintln!("{} captures, {packets} packets, {flows} flow records", inputs.len());
-    assert!(flows > 1000, "the captures have conversations");
+    assert!(flows > 1000, "the captures have many flows");
 }
 
 #[test]
-fn what_is_stored_beside_the_packets_is_what_was_made() {
-    let dir = TempDir::new("what_is_stored_beside_the_packets_is_what_was_made");
+fn the_store_has_the_records_and_rows_of_the_meter() {
+    let dir = TempDir::new("the_store_has_the_records_and_rows_of_the_meter");
     let store = dir.join("store");
-    let wanted = Plan { packets: Some(30_000), ..plan(sim("imix,flows=300,rate=1kpps"), &store) };
-    let wanted = metered(wanted, 1);
-    let ear = Ear::default();
-    let egresses = |label: &str| -> Result<Vec<Box<dyn Sink>>, _> {
-        Ok(vec![Box::new(StoreSink::new(&store, label, true)?), Box::new(ear.clone())])
+    let capture_plan = Plan { packets: Some(30_000), ..plan(sim("imix,flows=300,rate=1kpps"), &store) };
+    let capture_plan = metered(capture_plan, 1);
+    let collector = CollectingSink::default();
+    let sinks = |label: &str| -> Result<Vec<Box<dyn Sink>>, _> {
+        Ok(vec![Box::new(StoreSink::new(&store, label, true)?), Box::new(collector.clone())])
     };
-    let mut capture = Capture::claimed(&wanted, &Some(store.clone()), egresses).unwrap_or_else(|e| panic!("{e}"));
-    capture.wait().expect("a good end");
+    let mut capture = Capture::claimed(&capture_plan, &Some(store.clone()), sinks).unwrap_or_else(|e| panic!("{e}"));
+    capture.wait().expect("a run without an error");
     let report = capture.report();
     let kept = &report.meter.as_ref().expect("a meter").sinks[0];
-    let made = ear.made();
-    assert_eq!((kept.records, kept.rows, kept.lost), (made.records.len() as u64, made.rows.len() as u64, 0));
+    let data = collector.collected();
+    assert_eq!((kept.records, kept.rows, kept.lost), (data.records.len() as u64, data.rows.len() as u64, 0));
     let query = columns::Query::new(&store);
     let mut records: Vec<Record> = columns::flows(&query).expect("an answer").collect();
     let rows: Vec<Row> = columns::series(&query).expect("an answer").collect();
-    assert_eq!(rows, made.rows);
-    let mut expected = made.records;
+    assert_eq!(rows, data.rows);
+    let mut expected = data.records;
     let order = |r: &Record| (r.id, r.record_index);
     records.sort_by_key(order);
     expected.sort_by_key(order);
-    assert!(records == expected, "other records come back");
+    assert!(records == expected, "the store has other records");
 }
 
 #[test]
-fn a_capture_of_days_leaves_files_by_its_days_and_not_by_its_hours_or_turns_however_often_it_is_replayed() {
+fn the_number_of_files_depends_on_the_days_of_a_capture_not_on_replays() {
     const DAY: u64 = 86_400;
-    let dir = TempDir::new("a_capture_of_days_leaves_files_by_its_days");
-    let begins = Timestamp::from_secs_nanos(START.secs() / DAY * DAY, 0);
-    // A packet each hour of six days; and each second, by turns in two days.
+    let dir = TempDir::new("the_number_of_files_depends_on_the_days");
+    let midnight = Timestamp::from_secs_nanos(START.secs() / DAY * DAY, 0);
+    // One packet per hour over six days; and one packet per second, alternating between two days.
     let hours: Vec<u64> = (0..144).map(|hour| hour * 3600 + 60).collect();
-    let turns: Vec<u64> = (0..300).map(|i| i % 2 * 3 * DAY + 60 + i).collect();
-    for (name, seconds, days) in [("hours.pcap", hours, 6), ("turns.pcap", turns, 2)] {
+    let alternating: Vec<u64> = (0..300).map(|i| i % 2 * 3 * DAY + 60 + i).collect();
+    for (name, seconds, days) in [("hours.pcap", hours, 6), ("alternating.pcap", alternating, 2)] {
         let (path, store) = (dir.join(name), dir.join(name.strip_suffix(".pcap").unwrap_or(name)));
-        let frames = conversations(seconds.len(), seconds.len()).into_iter();
+        let frames = packets_of_flows(seconds.len(), seconds.len()).into_iter();
         let packets =
-            seconds.iter().zip(frames).map(|(second, frame)| (begins.after(Duration::from_secs(*second)), frame));
+            seconds.iter().zip(frames).map(|(second, frame)| (midnight.after(Duration::from_secs(*second)), frame));
         common::write_capture(&path, packets.collect::<Vec<_>>());
-        let wanted = metered(plan(files(std::slice::from_ref(&path)), &store), 1);
+        let capture_plan = metered(plan(files(std::slice::from_ref(&path)), &store), 1);
         let query = columns::Query::new(&store);
         for time in 1..=3 {
-            let egresses = |label: &str| -> Result<Vec<Box<dyn Sink>>, _> {
+            let sinks = |label: &str| -> Result<Vec<Box<dyn Sink>>, _> {
                 Ok(vec![Box::new(StoreSink::new(&store, label, true)?)])
             };
             let mut capture =
-                Capture::claimed(&wanted, &Some(store.clone()), egresses).unwrap_or_else(|e| panic!("{e}"));
-            capture.wait().expect("a good end");
+                Capture::claimed(&capture_plan, &Some(store.clone()), sinks).unwrap_or_else(|e| panic!("{e}"));
+            capture.wait().expect("a run without an error");
             for kind in [columns::DataFileKind::Flows, columns::DataFileKind::Series] {
                 let count = columns::files(&store, name, kind).expect("a listing").len();
-                // The day that is not over when the second one begins may have another.
-                assert!(count <= time * (days + 1), "{name}, {kind:?}: {count} files after {time} times");
+                // A day that is not complete when the next day begins may have one more file.
+                assert!(count <= time * (days + 1), "{name}, {kind:?}: {count} files after {time} replays");
             }
             let packets: u64 = columns::flows(&query).expect("an answer").map(|record| record.packets()).sum();
             let rows: u64 = columns::series(&query).expect("an answer").map(|row| row.total.packets).sum();
@@ -390,19 +390,19 @@ fn a_capture_of_days_leaves_files_by_its_days_and_not_by_its_hours_or_turns_howe
     }
 }
 
-/// Two bursts with two hours between them, of which nobody knows whether anything was watched.
+/// Two bursts two hours apart; the seconds between them are a gap.
 #[test]
-fn the_last_second_before_a_gap_says_how_many_flows_there_were() {
+fn the_last_second_before_a_gap_has_the_number_of_active_flows() {
     let dir = TempDir::new("the_last_second_before_a_gap");
     let path = dir.join("gap.pcap");
     let later = Duration::from_secs(7200);
     let burst = |after: Duration| {
-        let frames = conversations(5, 50).into_iter().enumerate();
+        let frames = packets_of_flows(5, 50).into_iter().enumerate();
         frames.map(move |(i, frame)| (START.after(after + Duration::from_millis(i as u64)), frame))
     };
     common::write_capture(&path, burst(Duration::ZERO).chain(burst(later)).collect::<Vec<_>>());
-    let (made, _) = run(&metered(plan(files(std::slice::from_ref(&path)), &dir.join("store")), 1));
-    let reported: Vec<_> = made
+    let (data, _) = run(&metered(plan(files(std::slice::from_ref(&path)), &dir.join("store")), 1));
+    let reported: Vec<_> = data
         .rows
         .iter()
         .map(|row| (row.second - START.secs(), row.flows_active, row.flows_new, row.flows_ended))
@@ -410,11 +410,11 @@ fn the_last_second_before_a_gap_says_how_many_flows_there_were() {
     assert_eq!(reported, [(0, 5, 5, 0), (7200, 5, 5, 5)]);
 }
 
-/// Holds its meter up, as a disk that stalls would, from the first second on until it is let go.
+/// A sink that blocks its meter from the first row on until it is released, as a stalled disk would.
 struct Slow {
-    ear: Ear,
-    held: Arc<AtomicBool>,
-    letting_go: Arc<AtomicBool>,
+    collector: CollectingSink,
+    is_blocking: Arc<AtomicBool>,
+    released: Arc<AtomicBool>,
 }
 
 impl Sink for Slow {
@@ -423,13 +423,13 @@ impl Sink for Slow {
     }
 
     fn record(&mut self, record: &Record) {
-        self.ear.record(record);
+        self.collector.record(record);
     }
 
     fn row(&mut self, row: &Row) {
-        self.ear.row(row);
-        self.held.store(true, Ordering::SeqCst);
-        while !self.letting_go.load(Ordering::SeqCst) {
+        self.collector.row(row);
+        self.is_blocking.store(true, Ordering::SeqCst);
+        while !self.released.load(Ordering::SeqCst) {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -443,46 +443,48 @@ impl Sink for Slow {
     }
 }
 
-/// A ring of 64 MiB holds 66 000 such packets, and 10 000 come each second. The meter is held up until two thirds of it
-/// are behind, and then has to let packets go; the recorder, which reads the same ring, stores every one.
+/// A ring of 64 MiB holds 66 000 such packets, and 10 000 arrive per second. The meter is blocked until it is two
+/// thirds of the ring behind, and then has to shed load; the recorder, which reads the same ring, stores every packet.
 #[test]
-fn a_meter_that_is_held_up_lets_packets_go_and_counts_them_and_every_packet_is_stored() {
-    let dir = TempDir::new("a_meter_that_is_held_up");
-    let wanted = Plan { ring: Some(64 << 20), ..plan(common::sim("1000,flows=100,rate=10kpps"), &dir.join("store")) };
-    let wanted = metered(wanted, 2);
-    let (ear, held, letting_go) = (Ear::default(), Arc::default(), Arc::default());
-    let slow = Slow { ear: ear.clone(), held: Arc::clone(&held), letting_go: Arc::clone(&letting_go) };
-    let store = wanted.store.as_ref().map(|s| s.dir.clone());
-    let capture = Capture::claimed(&wanted, &store, |_| Ok(vec![Box::new(slow)])).unwrap_or_else(|e| panic!("{e}"));
-    common::until("the first row", || held.load(Ordering::SeqCst));
+fn a_blocked_meter_skips_and_counts_packets_that_are_all_stored() {
+    let dir = TempDir::new("a_blocked_meter");
+    let capture_plan =
+        Plan { ring: Some(64 << 20), ..plan(common::sim("1000,flows=100,rate=10kpps"), &dir.join("store")) };
+    let capture_plan = metered(capture_plan, 2);
+    let (collector, is_blocking, released) = (CollectingSink::default(), Arc::default(), Arc::default());
+    let slow =
+        Slow { collector: collector.clone(), is_blocking: Arc::clone(&is_blocking), released: Arc::clone(&released) };
+    let store = capture_plan.store.as_ref().map(|s| s.dir.clone());
+    let capture =
+        Capture::claimed(&capture_plan, &store, |_| Ok(vec![Box::new(slow)])).unwrap_or_else(|e| panic!("{e}"));
+    common::until("the first row", || is_blocking.load(Ordering::SeqCst));
     let since = capture.report().counts.offered;
     common::until("two thirds of a ring", || capture.report().counts.offered > since + 42_000);
-    letting_go.store(true, Ordering::SeqCst);
-    let let_go_at = capture.report().counts.offered;
+    released.store(true, Ordering::SeqCst);
+    let released_at = capture.report().counts.offered;
     let metered = |capture: &Capture| capture.report().meter.map_or(0, |meter| meter.packets);
-    common::until("packets that came later are metered", || {
-        capture.report().counts.offered > let_go_at + 20_000 && metered(&capture) > 10_000
+    common::until("later packets are metered", || {
+        capture.report().counts.offered > released_at + 20_000 && metered(&capture) > 10_000
     });
-    let ended = stop(capture, &wanted);
-    let (made, meter) = (agreed(&ear, &ended), meter(&ended));
+    let ended = stop(capture, &capture_plan);
+    let (data, meter) = (assert_data_types_agree(&collector, &ended), meter(&ended));
     let counts = &ended.report.counts;
-    assert_eq!((counts.stored, counts.lost_total), (counts.offered, 0), "packets come first");
-    assert_eq!(ended.packets().count() as u64, counts.offered, "and they are in the files");
-    assert!(meter.unmetered > 10_000, "a third of a ring and more: {}", meter.unmetered);
-    assert!(meter.packets > 10_000, "what came before and after is metered: {}", meter.packets);
-    assert!(!ended.report.is_healthy(), "it is said");
-    // The rows have the whole ledger, although not every packet is in their sums; the records know that something is
-    // missing.
-    let short = made.rows.iter().filter(|row| row.total.packets < row.ledger.stored).count();
-    assert!(short > 0 && made.records.iter().any(|record| record.lost > 0), "{short} rows");
+    assert_eq!((counts.stored, counts.lost_total), (counts.offered, 0), "no packet is lost");
+    assert_eq!(ended.packets().count() as u64, counts.offered, "every packet is in the files");
+    assert!(meter.unmetered > 10_000, "at least a part of the ring is skipped: {}", meter.unmetered);
+    assert!(meter.packets > 10_000, "packets before and after the block are metered: {}", meter.packets);
+    assert!(!ended.report.is_healthy(), "the report is unhealthy");
+    // The rows have the complete ledger although their sums lack packets; the records have the number of skipped ones.
+    let short = data.rows.iter().filter(|row| row.total.packets < row.ledger.stored).count();
+    assert!(short > 0 && data.records.iter().any(|record| record.lost > 0), "{short} rows");
 }
 
-/// What is asked of a meter in disorder is that nothing is lost: packets of random moments over an hour.
+/// Packets with random timestamps within an hour are all metered.
 #[test]
-fn time_that_goes_back_and_forth_loses_no_packet_of_any_data_type() {
-    let test = "time_that_goes_back_and_forth_loses_no_packet_of_any_data_type";
+fn out_of_order_timestamps_lose_no_packet_in_any_data_type() {
+    let test = "out_of_order_timestamps_lose_no_packet_in_any_data_type";
     let (dir, mut random) = (TempDir::new(test), Prng::new(testkit::seed(test)));
-    let frames = conversations(40, 600);
+    let frames = packets_of_flows(40, 600);
     let path = dir.join("back.pcap");
     let at = |random: &mut Prng| START.after(Duration::from_millis(random.below(3_600_000)));
     common::write_capture(&path, frames.into_iter().map(|f| (at(&mut random), f)).collect::<Vec<_>>());

@@ -1,4 +1,4 @@
-//! One truth, told in many places: `/metrics`, the report, its JSON, the seconds and the index agree to the packet.
+//! `/metrics`, the report, its JSON, the ledger and the index have the same packet counts.
 
 use crate::common;
 
@@ -27,7 +27,7 @@ fn samples(text: &str) -> BTreeMap<&str, f64> {
     lines.map(|l| l.rsplit_once(' ').expect("a sample")).map(|(k, v)| (k, v.parse().expect("a number"))).collect()
 }
 
-/// Flat out into a small ring, half of it refused: losses and refusals both.
+/// A plan at full speed into a small ring with a filter, so that packets are lost and filtered.
 fn lossy(store: &TempDir) -> Plan {
     Plan {
         filter: Some("net 198.18.0.0/16".to_owned()),
@@ -36,18 +36,18 @@ fn lossy(store: &TempDir) -> Plan {
 }
 
 #[test]
-fn the_metrics_the_report_its_json_the_seconds_and_the_index_agree_to_the_packet() {
+fn metrics_report_json_ledger_and_index_have_equal_counts() {
     let store = TempDir::new("metrics");
     let plan = lossy(&store);
     let capture = Capture::start(&plan).unwrap_or_else(|e| panic!("{e}"));
     let observer = capture.observer();
     let server = MetricsServer::start("127.0.0.1:0", move || observer.measured()).expect("an address");
     assert!(get(server.address(), "/").contains("404"));
-    common::until("it has ended", || capture.finished());
+    common::until("the capture has ended", || capture.finished());
     let seconds = {
-        // The files, their index, the checker and the seconds are compared in here.
+        // `common::end` compares the files, their index, the checker and the ledger.
         let mut capture = capture;
-        capture.wait().expect("a good end");
+        capture.wait().expect("a run without an error");
         let seconds: Vec<Second> = capture.ledger().rows().map(|r| Second::from(&r)).collect();
         (seconds, common::end(capture, &plan))
     };
@@ -76,8 +76,8 @@ fn the_metrics_the_report_its_json_the_seconds_and_the_index_agree_to_the_packet
         let lost = of("lost_packets_total", &format!(",cause=\"{}\"", cause.name()));
         assert_eq!(lost, ended.lost(cause), "{}", cause.name());
     }
-    let by_gate = found.get("netgrain_lost_to_reader_packets_total{interface=\"sim\",reader=\"recorder\"}");
-    assert_eq!(by_gate.copied(), Some(counts.lost_total as f64));
+    let by_reader = found.get("netgrain_lost_to_reader_packets_total{interface=\"sim\",reader=\"recorder\"}");
+    assert_eq!(by_reader.copied(), Some(counts.lost_total as f64));
 
     let json = serde_json::to_value(&ended.report).expect("JSON");
     assert_eq!(json["offered"], counts.offered);
@@ -92,8 +92,8 @@ fn the_metrics_the_report_its_json_the_seconds_and_the_index_agree_to_the_packet
 }
 
 #[test]
-fn the_page_keeps_the_rules_of_the_format_of_names_and_of_units() {
-    let test = "the_page_keeps_the_rules_of_the_format_of_names_and_of_units";
+fn the_metrics_page_follows_the_exposition_format_and_naming_rules() {
+    let test = "the_metrics_page_follows_the_exposition_format_and_naming_rules";
     let recorder = Some(RecorderReport::default());
     let report = Report {
         interface: "a \"b\" \\".to_owned(),
@@ -153,7 +153,7 @@ fn the_page_keeps_the_rules_of_the_format_of_names_and_of_units() {
 }
 
 #[test]
-fn two_runs_on_virtual_time_give_the_same_files_bit_for_bit_and_lose_nothing() {
+fn two_runs_on_virtual_time_give_identical_files_without_a_loss() {
     let dir = TempDir::new("twice");
     let start = Some(base::Timestamp::from_secs_nanos(1_700_000_000, 0));
     let files = ["one", "two"].map(|name| {

@@ -1,4 +1,4 @@
-//! A recorder that is killed: what it had been offered and is in no file is in the ledger after the next start.
+//! After a recorder was killed, the next start enters the packets that were offered and not stored into the ledger.
 
 use crate::common;
 
@@ -11,39 +11,39 @@ use std::path::Path;
 use store::offered_page;
 use testkit::{ChildTest, TempDir};
 
-/// Set for a process that only records: the store.
+/// The environment variable with the store of a child process that only records.
 const STORE: &str = "NETGRAIN_TEST_KILLED_STORE";
 
 fn endless(store: &Path) -> Plan {
     let format = if store.ends_with("raw") { Format::Raw } else { Format::Pcap };
-    let wanted = plan(sim("200,rate=150kpps"), store);
-    Plan { store: Some(StorePlan { dir: store.to_owned(), format, depth: 8 }), segment: 16 << 20, ..wanted }
+    let base = plan(sim("200,rate=150kpps"), store);
+    Plan { store: Some(StorePlan { dir: store.to_owned(), format, depth: 8 }), segment: 16 << 20, ..base }
 }
 
-/// Not a test of its own: the body of the process that is killed.
+/// The body of the child process that is killed; without the variable this test does nothing.
 #[test]
-fn a_process_that_records_until_it_is_killed() {
+fn child_process_that_records() {
     let Some(store) = std::env::var_os(STORE) else { return };
     let mut capture = common::start(&endless(Path::new(&store)));
     let _ = capture.wait();
 }
 
 #[test]
-fn what_a_killed_recorder_was_offered_is_in_the_ledger_to_the_packet() {
-    let dir = TempDir::new("what_a_killed_recorder_was_offered");
+fn the_offered_packets_of_a_killed_recorder_are_in_the_ledger() {
+    let dir = TempDir::new("killed_recorder");
     for format in ["pcap", "raw"] {
         let store = dir.join(format);
         let folder = store.join("sim");
-        let mut process = ChildTest::start(module_path!(), "a_process_that_records_until_it_is_killed", STORE, &store);
+        let mut process = ChildTest::start(module_path!(), "child_process_that_records", STORE, &store);
         let is_published = |p: &Path| p.extension().is_some_and(|e| e == "ngi");
-        until("two files are there", || walk(&folder).iter().filter(|p| is_published(p)).count() > 1);
+        until("two files are published", || walk(&folder).iter().filter(|p| is_published(p)).count() > 1);
         process.kill();
         let tails = offered_page::orphaned_counts(&folder);
         let [tail] = &tails[..] else { panic!("{format}: {tails:?}") };
         assert!(tail.file.is_some() && tail.offered > tail.before && !tail.ended, "{format}: {tail:?}");
         let next = Plan { packets: Some(10), ..endless(&store) };
         let mut capture: Capture = common::start(&next);
-        capture.wait().expect("it records");
+        capture.wait().expect("a recording");
         let report = capture.report();
         drop(capture);
         let mut reported = base::Tally::default();
@@ -53,10 +53,14 @@ fn what_a_killed_recorder_was_offered_is_in_the_ledger_to_the_packet() {
         assert_eq!(reported.residue(), 0, "{format}");
         let offered = tail.offered + report.counts.offered;
         assert_eq!(reported.offered, offered, "{format}: {reported:?}, {tail:?}, {:#?}", report.warnings);
-        assert!(reported.lost[Cause::Crash as usize] < offered, "{format}: most of it is there");
-        assert_eq!(offered_page::orphaned_counts(&folder), [], "{format}: entered, and forgotten");
-        // Nothing of it was entered twice.
-        common::start(&next).wait().expect("it records again");
+        assert!(reported.lost[Cause::Crash as usize] < offered, "{format}: most packets are stored");
+        assert_eq!(
+            offered_page::orphaned_counts(&folder),
+            [],
+            "{format}: the page is removed after its count is entered"
+        );
+        // Another start enters nothing again.
+        common::start(&next).wait().expect("another recording");
         assert!(!walk(&folder).iter().any(|p| p.to_string_lossy().ends_with(".partial")));
     }
 }

@@ -1,4 +1,4 @@
-//! Capture files replayed into a store: what comes out is what went in, whatever went in.
+//! Capture files replayed into a store: the stored packets equal those of the capture.
 
 use crate::common;
 
@@ -18,8 +18,8 @@ fn pairs(ended: &Ended) -> Vec<(Timestamp, Vec<u8>)> {
 }
 
 #[test]
-fn a_damaged_tail_costs_one_record_and_is_named() {
-    let test = "a_damaged_tail_costs_one_record_and_is_named";
+fn a_damaged_tail_loses_one_record_and_is_reported() {
+    let test = "a_damaged_tail_loses_one_record_and_is_reported";
     let (dir, mut random) = (TempDir::new(test), Prng::new(testkit::seed(test)));
     let whole = dir.join("whole.pcap");
     let packets: Vec<_> =
@@ -27,7 +27,7 @@ fn a_damaged_tail_costs_one_record_and_is_named() {
     write_capture(&whole, packets.clone());
     let bytes = std::fs::read(&whole).expect("the file");
     for round in 0..20 {
-        // Anywhere behind the file's header, but not between two records.
+        // A random position after the file header that is not a record boundary.
         let cut = (25 + random.below(bytes.len() as u64 - 25)) as usize;
         let (mut at, mut intact) = (24, 0);
         while at + 16 + packets[intact].1.len() <= cut {
@@ -52,8 +52,8 @@ fn a_damaged_tail_costs_one_record_and_is_named() {
 }
 
 #[test]
-fn a_file_that_is_no_capture_starts_nothing() {
-    let dir = TempDir::new("a_file_that_is_no_capture_starts_nothing");
+fn a_file_that_is_no_capture_is_rejected_at_the_start() {
+    let dir = TempDir::new("a_file_that_is_no_capture_is_rejected_at_the_start");
     let path = dir.join("text");
     std::fs::write(&path, "this is no capture, and long enough to see it").expect("a file");
     let error = netgrain_engine::Capture::start(&plan(file(&path), &dir.join("store"))).err().expect("an error");
@@ -62,7 +62,7 @@ fn a_file_that_is_no_capture_starts_nothing() {
 }
 
 #[test]
-fn packets_of_another_link_type_are_counted_and_the_remark_says_which() {
+fn packets_of_another_link_type_are_counted_and_a_warning_names_it() {
     use pcap::ng;
     let dir = TempDir::new("packets_of_another_link_type_are_counted");
     let path = dir.join("mixed.pcapng");
@@ -79,30 +79,30 @@ fn packets_of_another_link_type_are_counted_and_the_remark_says_which() {
     assert!(ended.outcome.is_ok());
     assert_eq!((ended.report.counts.stored, ended.lost(Cause::Source)), (20, 10));
     assert!(
-        ended.remarks("10 packets of link type 127 (IEEE802_11_RADIOTAP) were left out"),
+        ended.has_warning("10 packets of link type 127 (IEEE802_11_RADIOTAP) were left out"),
         "{:?}",
         ended.report.warnings
     );
 }
 
 #[test]
-fn a_file_larger_than_the_ring_waits_for_the_recorder_and_loses_nothing() {
-    let test = "a_file_larger_than_the_ring_waits_for_the_recorder_and_loses_nothing";
+fn the_replay_of_a_file_larger_than_the_ring_loses_no_packet() {
+    let test = "the_replay_of_a_file_larger_than_the_ring_loses_no_packet";
     let dir = TempDir::new(test);
     let path = dir.join("large.pcap");
     let packets: Vec<_> =
         (0..40_000).map(|i| (START.after(Duration::from_millis(i)), frame(i as u32, 1000, &[]))).collect();
     write_capture(&path, packets.clone());
-    let wanted = netgrain_engine::Plan { segment: 2 << 20, ..plan(file(&path), &dir.join("store")) };
-    let ended = run(&wanted);
+    let capture_plan = netgrain_engine::Plan { segment: 2 << 20, ..plan(file(&path), &dir.join("store")) };
+    let ended = run(&capture_plan);
     assert!(ended.outcome.is_ok() && ended.report.counts.lost_total == 0);
     assert!(ended.files.len() >= 20, "{} files", ended.files.len());
     assert_eq!(pairs(&ended), packets);
 }
 
 #[test]
-fn frames_of_no_bytes_and_of_65535_bytes_are_stored_as_they_are() {
-    let dir = TempDir::new("frames_of_no_bytes_and_of_65535_bytes");
+fn frames_of_0_to_65535_bytes_are_stored_unchanged() {
+    let dir = TempDir::new("frames_of_0_to_65535_bytes");
     let path = dir.join("extremes.pcap");
     let packets: Vec<_> = [0, 1, 13, 14, 15, 60, 1514, 9014, 65_534, 65_535, 0, 1]
         .into_iter()
@@ -113,19 +113,19 @@ fn frames_of_no_bytes_and_of_65535_bytes_are_stored_as_they_are() {
     let ended = run(&plan(file(&path), &dir.join("store")));
     assert!(ended.outcome.is_ok());
     assert_eq!(pairs(&ended), packets);
-    assert_eq!(ended.noted(base::Note::Truncated), 0);
+    assert_eq!(ended.note_count(base::Note::Truncated), 0);
 }
 
 #[test]
-fn rotation_by_time_follows_the_packets_over_silence_and_leaps() {
-    let test = "rotation_by_time_follows_the_packets_over_silence_and_leaps";
+fn rotation_by_time_follows_the_timestamps_over_gaps() {
+    let test = "rotation_by_time_follows_the_timestamps_over_gaps";
     let dir = TempDir::new(test);
     let path = dir.join("leaps.pcap");
     let minute = Duration::from_secs(60);
     let year = Duration::from_secs(365 * 86_400);
     let first = START.floor_to(minute);
-    // Two in one minute, the very first moment of the next, three hours of silence, years, and the last second but one
-    // that a pcap file can say.
+    // Two packets in one minute, one at the first nanosecond of the next, then gaps of hours and years up to the last
+    // second but one that pcap can represent.
     let times = [
         first.after(Duration::from_secs(10)),
         first.after(Duration::from_nanos(59_999_999_999)),
@@ -138,12 +138,12 @@ fn rotation_by_time_follows_the_packets_over_silence_and_leaps() {
     ];
     let packets: Vec<_> = times.iter().enumerate().map(|(i, t)| (*t, frame(i as u32, 100, &[]))).collect();
     write_capture(&path, packets.clone());
-    let wanted = netgrain_engine::Plan { rotate: Some(minute), ..plan(file(&path), &dir.join("store")) };
-    let ended = run(&wanted);
+    let capture_plan = netgrain_engine::Plan { rotate: Some(minute), ..plan(file(&path), &dir.join("store")) };
+    let ended = run(&capture_plan);
     assert!(ended.outcome.is_ok());
     assert_eq!(pairs(&ended), packets);
     let minutes: BTreeSet<_> = times.iter().map(|t| t.floor_to(minute)).collect();
-    assert_eq!(ended.files.len(), minutes.len(), "a file for each minute with packets");
+    assert_eq!(ended.files.len(), minutes.len(), "one file per minute with packets");
     for stored in &ended.files {
         let of = |p: &Packet| p.ts.floor_to(minute);
         assert!(stored.packets.windows(2).all(|w| of(&w[0]) == of(&w[1])), "{}", stored.path.display());
@@ -151,8 +151,8 @@ fn rotation_by_time_follows_the_packets_over_silence_and_leaps() {
 }
 
 #[test]
-fn time_that_goes_back_loses_and_reorders_nothing() {
-    let test = "time_that_goes_back_loses_and_reorders_nothing";
+fn timestamps_that_go_back_lose_and_reorder_no_packet() {
+    let test = "timestamps_that_go_back_lose_and_reorder_no_packet";
     let (dir, mut random) = (TempDir::new(test), Prng::new(testkit::seed(test)));
     let path = dir.join("back.pcap");
     let packets: Vec<_> = (0..3000)
@@ -170,16 +170,16 @@ fn time_that_goes_back_loses_and_reorders_nothing() {
     assert_eq!(pairs(&ended), packets);
 }
 
-/// Every capture of the traces, and then other people's programs over everything that was written.
+/// Replays every capture of the traces, and then reads all written files with tcpdump, capinfos and Wireshark.
 #[test]
-fn every_real_capture_comes_out_as_it_went_in_and_every_tool_reads_it() {
-    let test = "every_real_capture_comes_out_as_it_went_in_and_every_tool_reads_it";
+fn every_real_capture_is_stored_unchanged_and_other_tools_read_it() {
+    let test = "every_real_capture_is_stored_unchanged_and_other_tools_read_it";
     let Some(traces) = testkit::traces(test) else { return };
     let inputs: Vec<_> = walk(&traces).into_iter().filter(|p| p.to_string_lossy().contains(".pcap")).collect();
     assert!(!inputs.is_empty(), "no captures in {}", traces.display());
     let dir = TempDir::new("every_real_capture");
     let mut written = Vec::new();
-    // A capture waits for its threads and the volume most of the time; several wait as well together.
+    // A replay waits for its threads and the volume most of the time, so several run in parallel.
     for (chunk, some) in inputs.chunks(8).enumerate() {
         std::thread::scope(|scope| {
             let work: Vec<_> = some
@@ -193,12 +193,13 @@ fn every_real_capture_comes_out_as_it_went_in_and_every_tool_reads_it() {
             }
         });
     }
-    tcpdump_agrees(test, &written);
-    capinfos_agrees(test, &written);
-    wireshark_agrees(test, &written, dir.path());
+    assert_tcpdump_agrees(test, &written);
+    assert_capinfos_agrees(test, &written);
+    assert_wireshark_agrees(test, &written, dir.path());
 }
 
-/// Replays one capture with rotation by the hour and compares packet by packet. Answers the files and their packets.
+/// Replays one capture with hourly rotation and compares each packet. Returns path, link type and number of packets of
+/// each file.
 fn replay(input: &Path, store: &Path) -> Vec<(PathBuf, u16, usize)> {
     let source = std::fs::File::open(input).expect("a trace");
     let expected = if input.extension().is_some_and(|e| e == "gz") {
@@ -210,12 +211,12 @@ fn replay(input: &Path, store: &Path) -> Vec<(PathBuf, u16, usize)> {
     let ended = run(&netgrain_engine::Plan { rotate, ..plan(file(input), store) });
     assert!(ended.outcome.is_ok(), "{}: {:?}", input.display(), ended.outcome);
     assert_eq!(ended.report.counts.lost_total, 0, "{}", input.display());
-    assert!(ended.packets().eq(&expected), "{}: other packets came out", input.display());
+    assert!(ended.packets().eq(&expected), "{}: the stored packets differ", input.display());
     let of = |f: &common::Stored| (f.path.clone(), f.index.header.link_type as u16, f.packets.len());
     ended.files.iter().map(of).collect()
 }
 
-fn tcpdump_agrees(test: &str, written: &[(PathBuf, u16, usize)]) {
+fn assert_tcpdump_agrees(test: &str, written: &[(PathBuf, u16, usize)]) {
     for (path, _, packets) in written {
         let Some(mut tcpdump) = testkit::tool(test, "tcpdump") else { return };
         let out = tcpdump.args(["-nn", "--count", "-r"]).arg(path).output().expect("tcpdump");
@@ -224,7 +225,7 @@ fn tcpdump_agrees(test: &str, written: &[(PathBuf, u16, usize)]) {
     }
 }
 
-fn capinfos_agrees(test: &str, written: &[(PathBuf, u16, usize)]) {
+fn assert_capinfos_agrees(test: &str, written: &[(PathBuf, u16, usize)]) {
     let Some(mut capinfos) = testkit::tool(test, "capinfos") else { return };
     let out =
         capinfos.args(["-T", "-r", "-m", "-M", "-c"]).args(written.iter().map(|w| &w.0)).output().expect("capinfos");
@@ -238,7 +239,7 @@ fn capinfos_agrees(test: &str, written: &[(PathBuf, u16, usize)]) {
 }
 
 /// `mergecap` joins all Ethernet files, and `tshark` dissects the result.
-fn wireshark_agrees(test: &str, written: &[(PathBuf, u16, usize)], dir: &Path) {
+fn assert_wireshark_agrees(test: &str, written: &[(PathBuf, u16, usize)], dir: &Path) {
     let ethernet = || written.iter().filter(|w| w.1 == pcap::ETHERNET);
     let total: usize = ethernet().map(|w| w.2).sum();
     let merged = dir.join("merged.pcapng");
@@ -246,7 +247,7 @@ fn wireshark_agrees(test: &str, written: &[(PathBuf, u16, usize)], dir: &Path) {
     let out = mergecap.arg("-w").arg(&merged).args(ethernet().map(|w| &w.0)).output().expect("mergecap");
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     let Some(mut tshark) = testkit::tool(test, "tshark") else { return };
-    // Not even the addresses: dissectors are slow, and say nothing about our files.
+    // Without dissectors, because they are slow and do not check the files.
     tshark.args(["-n", "--disable-protocol", "eth", "-T", "fields", "-e", "frame.number", "-r"]);
     let out = tshark.arg(&merged).output().expect("tshark");
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));

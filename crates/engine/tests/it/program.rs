@@ -1,10 +1,10 @@
-//! A port with a program of the language, live: in the kernel and in the engine's thread, swapped while packets come.
+//! Packet language programs of a live interface: in the kernel and in the engine thread, and swapped under traffic.
 
 use crate::common;
 
 use bpf::{Asm, Frames, Helper, Program, Reg};
 use capture::auto::SourceKind;
-use common::{PATIENCE, end, plan, port, start, stop, until, until_offered};
+use common::{WAIT_MAX, end, plan, port, start, stop, until, until_offered};
 use netgrain_engine::{Capture, EngineError, Plan, ProgramPlan, ProgramReport, SocketPlan, SourcePlan};
 use ring::{Desc, Listener, Mode};
 use std::os::fd::AsFd;
@@ -43,7 +43,7 @@ fn program_of(capture: &Capture) -> ProgramReport {
     capture.report().program.expect("a program")
 }
 
-/// All descriptors of packets that came so far.
+/// Appends the descriptors of all packets that have arrived.
 fn descs(listeners: &mut [Listener], all: &mut Vec<Desc>) {
     let mut batch = Vec::new();
     for listener in listeners {
@@ -57,8 +57,8 @@ fn descs(listeners: &mut [Listener], all: &mut Vec<Desc>) {
     }
 }
 
-/// A pair of ports `c` and `d`, of which `c` takes frames of XDP.
-fn way_out(sandbox: &Sandbox) -> (Port, Port) {
+/// A veth pair `c`–`d` in which `c` accepts redirected XDP frames.
+fn egress_pair(sandbox: &Sandbox) -> (Port, Port) {
     let (c, d) = sandbox.veth("c", "d");
     sys::ethtool::Offload::Gro.set(&d.name, true).expect("GRO");
     (c, d)
@@ -68,14 +68,14 @@ const EACH: &str = "main = when (has_port 1) drop >-> when (has_port 2) (forward
                     >-> when (has_port 3) (kernel >-> drop) >-> mark 42 >-> steer_flow";
 
 #[test]
-fn every_verdict_is_carried_out_and_booked_wherever_the_program_runs() {
-    let test = "every_verdict_is_carried_out_and_booked_wherever_the_program_runs";
+fn every_verdict_is_executed_and_counted_in_kernel_and_user_space() {
+    let test = "every_verdict_is_executed_and_counted_in_kernel_and_user_space";
     let Some(sandbox) = Sandbox::new(test) else { return };
     for (kind, in_kernel) in [(SourceKind::AfXdp, true), (SourceKind::Tpacket, false)] {
         let dir = TempDir::new(&format!("xdp-{kind:?}"));
         let (a, b) = sandbox.veth(&format!("a{kind:?}"), &format!("b{kind:?}"));
         let (c, d) = if in_kernel {
-            way_out(&sandbox)
+            egress_pair(&sandbox)
         } else {
             (
                 Port { name: "c".into(), index: 0 },
@@ -98,30 +98,35 @@ fn every_verdict_is_carried_out_and_booked_wherever_the_program_runs() {
         });
         assert!(seen.iter().all(|d| d.mark == 42), "{seen:?}");
         let hashes: std::collections::BTreeSet<u32> = seen.iter().map(|d| d.hash).collect();
-        assert_eq!(hashes.len(), 16, "flows are told apart");
+        assert_eq!(hashes.len(), 16, "each flow has its own hash");
         let of = |rest: u8| sent.iter().skip(rest.into()).step_by(5).cloned().collect::<Vec<_>>();
-        assert_eq!(out.at_least(8, QUIET, |_| true), of(2), "{kind:?}: out of the other port");
+        assert_eq!(out.at_least(8, QUIET, |_| true), of(2), "{kind:?}: frames of the egress interface");
         let for_host = if in_kernel { of(3) } else { sent.clone() };
-        assert_eq!(host.at_least(for_host.len(), QUIET, |_| true), for_host, "{kind:?}: to the host");
+        assert_eq!(host.at_least(for_host.len(), QUIET, |_| true), for_host, "{kind:?}: frames to the host");
         let ended = stop(capture, &plan);
         let counts = &ended.report.counts;
         assert_eq!((counts.stored, counts.filtered, counts.lost_total), (16, 24, 0), "{:?}", ended.report);
         let program = ended.report.program.as_ref().expect("a program");
         let (kernel, user) = (&program.kernel, &program.user);
-        let by = [kernel.dropped, kernel.forwarded, kernel.to_host, kernel.unsent];
-        let here = [user.dropped, user.forwarded, user.to_host, user.unsent];
-        assert_eq!(if in_kernel { (by, here) } else { (here, by) }, ([8, 8, 8, 0], [0; 4]), "{program:?}");
+        let in_kernel_part = [kernel.dropped, kernel.forwarded, kernel.to_host, kernel.unsent];
+        let in_user_part = [user.dropped, user.forwarded, user.to_host, user.unsent];
+        assert_eq!(
+            if in_kernel { (in_kernel_part, in_user_part) } else { (in_user_part, in_kernel_part) },
+            ([8, 8, 8, 0], [0; 4]),
+            "{program:?}"
+        );
         assert!(ended.report.is_healthy(), "{:?}", ended.report);
     }
 }
 
-/// Three VLAN tags are more than the kernel walks along, and a port of VXLAN may hide another packet.
+/// The kernel part does not decide packets with three VLAN tags or with the port of VXLAN, which may contain another
+/// packet.
 #[test]
-fn what_the_kernel_leaves_undecided_is_judged_the_same_in_user_space() {
-    let test = "what_the_kernel_leaves_undecided_is_judged_the_same_in_user_space";
+fn undecided_packets_get_the_same_verdict_in_user_space() {
+    let test = "undecided_packets_get_the_same_verdict_in_user_space";
     let Some(sandbox) = Sandbox::new(test) else { return };
     let (dir, (a, b)) = (TempDir::new("xdp"), sandbox.veth("a", "b"));
-    let (_c, d) = way_out(&sandbox);
+    let (_c, d) = egress_pair(&sandbox);
     let plan = live(&b, SourceKind::AfXdp, EACH, dir.path());
     let mut out = RawReader::new(&d);
     let capture = start(&plan);
@@ -133,7 +138,7 @@ fn what_the_kernel_leaves_undecided_is_judged_the_same_in_user_space() {
     let sent = [tagged(1), tagged(2), tagged(9), udp(1, 4789), udp(1, 1)];
     RawSender::new(&a).send(&sent);
     until_offered(&capture, 5);
-    // The reader does not see a tag that the kernel takes out on the way to it: the outermost.
+    // The kernel removes the outermost tag of a frame before the reader receives it.
     let expected = tagged(2);
     assert_eq!(out.at_least(1, QUIET, |_| true), [[&expected[..12], &expected[16..]].concat()]);
     let ended = stop(capture, &plan);
@@ -143,12 +148,13 @@ fn what_the_kernel_leaves_undecided_is_judged_the_same_in_user_space() {
     assert!(ended.report.is_healthy(), "{:?}", ended.report);
 }
 
-/// Each program marks with its number; packets come in order, so numbers never go back. Among them are those of which
-/// each packet says which program it met, those that say so only at first, and those that are not for the kernel.
+/// Each program marks packets with its number. Packets arrive in order, so the marks never decrease. Some programs put
+/// their generation into every packet in the kernel, some only until the queue has acknowledged the generation, and
+/// some do not run in the kernel.
 #[test]
-fn swapping_under_traffic_accounts_for_every_packet_and_never_goes_back() {
+fn swaps_under_traffic_count_every_packet_and_are_in_order() {
     const SWAPS: u32 = 150;
-    let test = "swapping_under_traffic_accounts_for_every_packet_and_never_goes_back";
+    let test = "swaps_under_traffic_count_every_packet_and_are_in_order";
     let Some(sandbox) = Sandbox::new(test) else { return };
     let _out = sandbox.veth("out", "far");
     for (kind, rest) in
@@ -156,8 +162,8 @@ fn swapping_under_traffic_accounts_for_every_packet_and_never_goes_back() {
     {
         let dir = TempDir::new(&format!("xdp-{}", rest.len()));
         let (a, b) = sandbox.veth(&format!("a{kind:?}{}", rest.len()), &format!("b{kind:?}{}", rest.len()));
-        // Most drop one port or another: in the kernel, so a packet that is dropped in user space met another half
-        // there.
+        // Most programs drop a UDP port in the kernel, so a drop in user space would show that the parts of two programs
+        // were mixed.
         let numbered = |n: u32| {
             let first = match n % 6 {
                 2 => "inc 1".to_owned(),
@@ -179,15 +185,16 @@ fn swapping_under_traffic_accounts_for_every_packet_and_never_goes_back() {
                 while !stop_sending.load(Ordering::Relaxed) {
                     wire.send(&frames);
                     sent += frames.len() as u64;
-                    // Slow enough that neither the receive ring nor the listener's patience is the limit.
+                    // Slow enough for the receive ring and the listener.
                     std::thread::sleep(Duration::from_micros(500));
                 }
                 sent
             });
             for n in 2..=SWAPS + 1 {
-                let report = capture.swap_program(&text(&numbered(n))).expect("a sound program").expect("another one");
-                let not_for_the_kernel = n % 6 == 5 || kind == SourceKind::Tpacket;
-                assert_eq!((report.generation, report.in_kernel == 0), (n, not_for_the_kernel), "{report:?}");
+                let report =
+                    capture.swap_program(&text(&numbered(n))).expect("a valid program").expect("a new program");
+                let is_user_only = n % 6 == 5 || kind == SourceKind::Tpacket;
+                assert_eq!((report.generation, report.in_kernel == 0), (n, is_user_only), "{report:?}");
                 descs(&mut listeners, &mut seen);
             }
             std::thread::sleep(Duration::from_millis(20));
@@ -198,7 +205,7 @@ fn swapping_under_traffic_accounts_for_every_packet_and_never_goes_back() {
         descs(&mut listeners, &mut seen);
         let ended = stop(capture, &plan);
         let counts = &ended.report.counts;
-        // A machine with other things to do may lose some to a full ring; what counts is that it is told.
+        // A busy machine may lose packets to a full ring, which are counted in `offered`.
         assert_eq!(counts.offered, sent, "{kind:?} {rest}: {:?}", ended.report);
         assert!(counts.filtered > 0 && counts.stored > 0, "{counts:?}");
         assert!(ended.report.faults.is_empty(), "{:?}", ended.report.faults);
@@ -209,16 +216,16 @@ fn swapping_under_traffic_accounts_for_every_packet_and_never_goes_back() {
             (kind == SourceKind::AfXdp, kind != SourceKind::AfXdp),
             "{kind:?} {rest}: {kernel}, {user}"
         );
-        assert!(seen.is_sorted_by_key(|d| d.mark), "{kind:?} {rest}: numbers go back");
+        assert!(seen.is_sorted_by_key(|d| d.mark), "{kind:?} {rest}: marks decrease");
         assert!(seen.last().is_some_and(|d| d.mark == SWAPS + 1), "{:?}", seen.last());
         assert!(seen.first().is_some_and(|d| d.mark < SWAPS), "{:?}", seen.first());
     }
 }
 
-/// Some drivers leave a program no room to write before a frame. Here the room is taken by whoever sent the frames.
+/// Some drivers give XDP programs no metadata space before a frame. Here the sender of the frames has used it.
 #[test]
-fn where_packets_cannot_say_which_program_they_met_they_are_judged_by_the_next_one_all_the_same() {
-    let test = "where_packets_cannot_say_which_program_they_met_they_are_judged_by_the_next_one_all_the_same";
+fn without_metadata_packets_get_the_verdict_of_the_next_program() {
+    let test = "without_metadata_packets_get_the_verdict_of_the_next_program";
     let Some(sandbox) = Sandbox::new(test) else { return };
     let (dir, (a, b)) = (TempDir::new("xdp"), sandbox.veth("a", "b"));
     let mut sender = Asm::new();
@@ -236,7 +243,7 @@ fn where_packets_cannot_say_which_program_they_met_they_are_judged_by_the_next_o
     let mut seen = Vec::new();
     for n in 1..=3u32 {
         if n > 1 {
-            capture.swap_program(&text(&numbered(n))).expect("a sound program").expect("another one");
+            capture.swap_program(&text(&numbered(n))).expect("a valid program").expect("a new program");
         }
         sender.run_live(&udp(1, 9), 0, 10, 1).expect("frames without a socket");
         until_offered(&capture, u64::from(n) * 10);
@@ -249,43 +256,43 @@ fn where_packets_cannot_say_which_program_they_met_they_are_judged_by_the_next_o
     assert_eq!(marks, [[1; 10], [2; 10], [3; 10]].concat());
     let ended = stop(capture, &plan);
     let program = ended.report.program.as_ref().expect("a program");
-    // All that there was to say is which program it was, so they are decided all the same.
+    // The metadata would contain only the generation, so the kernel part decides the packets without it.
     assert_eq!((program.undecided, program.in_kernel > 0), (0, true), "{program:?}");
     assert!(ended.report.is_healthy(), "{:?}", ended.report);
 }
 
-/// The driver would take them, or lose them, without a word.
+/// The driver would discard such frames without a counter.
 #[test]
-fn what_the_kernel_half_has_for_a_port_without_an_other_end_is_not_sent_and_counted() {
-    let test = "what_the_kernel_half_has_for_a_port_without_an_other_end_is_not_sent_and_counted";
+fn frames_of_the_kernel_part_for_a_dead_egress_are_counted_unsent() {
+    let test = "frames_of_the_kernel_part_for_a_dead_egress_are_counted_unsent";
     let Some(sandbox) = Sandbox::new(test) else { return };
     let (dir, (a, b)) = (TempDir::new("xdp"), sandbox.veth("a", "b"));
-    let (c, d) = way_out(&sandbox);
+    let (c, d) = egress_pair(&sandbox);
     let plan = live(&b, SourceKind::AfXdp, "main = forward \"c\" >-> drop", dir.path());
     let capture = start(&plan);
     let wire = RawSender::new(&a);
-    let booked = || {
+    let counts = || {
         let kernel = program_of(&capture).kernel;
         (kernel.forwarded, kernel.unsent)
     };
-    // Each way in which nothing gets out, and its end.
-    let carrier = |up: bool| sandbox.netlink().set_up(d.index, up).expect("the other end");
-    let switched = |up: bool| sandbox.netlink().set_up(c.index, up).expect("the port");
-    let takes = |up: bool| sys::ethtool::Offload::Gro.set(&d.name, up).expect("GRO");
-    for (nth, way) in (1..).zip([&carrier as &dyn Fn(bool), &switched, &takes]) {
-        way(false);
-        let before = booked().1;
-        until("it is not sent", || {
+    // Each condition under which no frame can be sent, and its end.
+    let set_carrier = |up: bool| sandbox.netlink().set_up(d.index, up).expect("the peer interface");
+    let set_up = |up: bool| sandbox.netlink().set_up(c.index, up).expect("the interface");
+    let set_gro = |up: bool| sys::ethtool::Offload::Gro.set(&d.name, up).expect("GRO");
+    for (nth, set) in (1..).zip([&set_carrier as &dyn Fn(bool), &set_up, &set_gro]) {
+        set(false);
+        let before = counts().1;
+        until("a frame is counted as unsent", || {
             wire.send(&[udp(1, nth)]);
             std::thread::sleep(Duration::from_millis(20));
-            booked().1 > before
+            counts().1 > before
         });
-        way(true);
-        let before = booked().0;
-        until("it is sent again", || {
+        set(true);
+        let before = counts().0;
+        until("a frame is forwarded again", || {
             wire.send(&[udp(1, nth)]);
             std::thread::sleep(Duration::from_millis(20));
-            booked().0 > before
+            counts().0 > before
         });
     }
     let ended = stop(capture, &plan);
@@ -293,8 +300,8 @@ fn what_the_kernel_half_has_for_a_port_without_an_other_end_is_not_sent_and_coun
 }
 
 #[test]
-fn a_program_that_is_refused_replaces_nothing() {
-    let test = "a_program_that_is_refused_replaces_nothing";
+fn a_rejected_program_replaces_nothing() {
+    let test = "a_rejected_program_replaces_nothing";
     let Some(sandbox) = Sandbox::new(test) else { return };
     let (dir, (a, b)) = (TempDir::new("xdp"), sandbox.veth("a", "b"));
     sandbox.veth("e", "f");
@@ -304,22 +311,25 @@ fn a_program_that_is_refused_replaces_nothing() {
         ("main = when (has_port", "test, line 1"),
         ("main = forward \"nowhere\" >-> drop", "there is no interface nowhere"),
         ("main = log_msg \"x\"", "writes no logs"),
-        // Nothing takes XDP frames at the other end of this one.
+        // The peer of this interface accepts no XDP frames.
         ("main = forward \"e\" >-> drop", "interface e: its driver takes no frames"),
-        // Where its packets go is known only here, and from here nothing gets to the host.
+        // Only the engine thread computes the member of a packet, and it cannot pass packets to the host.
         ("main = steer_rrobin >-> detour", "nothing gets to the host"),
-        // One packet, two fates.
+        // One packet would have two verdicts.
         ("main = when (has_port 80) kernel", "gives it no copies"),
         ("main = conditional is_udp (mark 42) kernel >-> steer_flow", "gives it no copies"),
         ("main = kernel >-> forward \"lo\" >-> drop", "gives it no copies"),
         ("main = when is_udp (forward \"lo\") >-> detour", "gives it no copies"),
     ] {
         match capture.swap_program(&text(program)) {
-            Err(EngineError::Program(said)) => assert!(said.contains(why), "{program}: {said}"),
+            Err(EngineError::Program(error)) => assert!(error.contains(why), "{program}: {error}"),
             other => panic!("{program}: {other:?}"),
         }
     }
-    assert!(capture.swap_program(&text("main = when (has_port 1) drop")).expect("sound").is_none(), "the same");
+    assert!(
+        capture.swap_program(&text("main = when (has_port 1) drop")).expect("a valid program").is_none(),
+        "the same program"
+    );
     RawSender::new(&a).send(&[udp(1, 1), udp(1, 2)]);
     until_offered(&capture, 2);
     let ended = stop(capture, &plan);
@@ -328,8 +338,8 @@ fn a_program_that_is_refused_replaces_nothing() {
 }
 
 #[test]
-fn counters_and_the_state_of_flows_live_on_in_the_next_program() {
-    let test = "counters_and_the_state_of_flows_live_on_in_the_next_program";
+fn counters_and_flow_state_are_kept_by_the_next_program() {
+    let test = "counters_and_flow_state_are_kept_by_the_next_program";
     let Some(sandbox) = Sandbox::new(test) else { return };
     for kind in [SourceKind::AfXdp, SourceKind::Tpacket] {
         let dir = TempDir::new(&format!("xdp-{kind:?}"));
@@ -346,19 +356,19 @@ fn counters_and_the_state_of_flows_live_on_in_the_next_program() {
         let wire = RawSender::new(&a);
         wire.send(&[udp(1, 9), udp(1, 9), udp(2, 9)]);
         until_offered(&capture, 3);
-        let report = capture.swap_program(&text(&counting(2))).expect("sound").expect("another");
+        let report = capture.swap_program(&text(&counting(2))).expect("a valid program").expect("a new program");
         assert_eq!(report.state_transfer.to_string(), "keeps flows", "{report:?}");
         wire.send(&[udp(1, 9), udp(1, 9), udp(2, 9)]);
         until_offered(&capture, 6);
-        until("all counted", || program_of(&capture).counters.get(&3) == Some(&6));
+        until("all packets are counted", || program_of(&capture).counters.get(&3) == Some(&6));
         let ended = stop(capture, &plan);
         assert_eq!((ended.report.counts.stored, ended.report.counts.filtered), (1, 5), "{kind:?} {:?}", ended.report);
     }
 }
 
 #[test]
-fn two_queues_are_judged_by_one_program() {
-    let test = "two_queues_are_judged_by_one_program";
+fn one_program_handles_two_queues() {
+    let test = "one_program_handles_two_queues";
     let Some(sandbox) = Sandbox::new(test) else { return };
     let dir = TempDir::new("xdp");
     let (a, b) = sandbox.veth_with("a", "b", VethOptions { queues: 2, ..VethOptions::default() });
@@ -366,31 +376,31 @@ fn two_queues_are_judged_by_one_program() {
     let capture = start(&plan);
     RawSender::new(&a).send(&(0..100u8).map(|n| udp(n, u16::from(n % 2))).collect::<Vec<_>>());
     until_offered(&capture, 100);
-    until("all counted", || program_of(&capture).counters.get(&1) == Some(&100));
+    until("all packets are counted", || program_of(&capture).counters.get(&1) == Some(&100));
     let ended = stop(capture, &plan);
     assert_eq!((ended.report.counts.stored, ended.report.counts.filtered), (50, 50), "{:?}", ended.report);
-    let SourcePlan::Interface(interface) = &mut plan.source else { unreachable!("a port") };
+    let SourcePlan::Interface(interface) = &mut plan.source else { unreachable!("a live interface") };
     interface.queues = Some(1);
     match Capture::start(&plan) {
-        Err(EngineError::Program(said)) => assert!(said.contains("leave --queues out"), "{said}"),
+        Err(EngineError::Program(error)) => assert!(error.contains("leave --queues out"), "{error}"),
         other => panic!("{:?}", other.err()),
     }
 }
 
 #[test]
-fn a_port_that_comes_back_gets_its_program_again() {
-    let test = "a_port_that_comes_back_gets_its_program_again";
+fn an_interface_that_comes_back_gets_its_program_again() {
+    let test = "an_interface_that_comes_back_gets_its_program_again";
     let Some(sandbox) = Sandbox::new(test) else { return };
     let (dir, (a, b)) = (TempDir::new("xdp"), sandbox.veth("a", "b"));
     let plan = live(&b, SourceKind::AfXdp, "main = when (has_port 1) drop", dir.path());
     let capture = start(&plan);
     RawSender::new(&a).send(&[udp(1, 1), udp(1, 2)]);
     until_offered(&capture, 2);
-    sandbox.netlink().delete_link(b.index).expect("the pair goes");
-    until("its absence is noticed", || capture.report().warnings.iter().any(|r| r.contains("went away")));
+    sandbox.netlink().delete_link(b.index).expect("the pair is deleted");
+    until("the missing interface is reported", || capture.report().warnings.iter().any(|r| r.contains("went away")));
     let (a, _b) = sandbox.veth("a", "b");
     let (wire, before) = (RawSender::new(&a), program_of(&capture).kernel.dropped);
-    until("it judges again", || {
+    until("the program handles packets again", || {
         let _ = wire.try_send(&[udp(1, 1)]);
         std::thread::sleep(Duration::from_millis(20));
         program_of(&capture).kernel.dropped > before
@@ -399,11 +409,10 @@ fn a_port_that_comes_back_gets_its_program_again() {
     assert_eq!(ended.report.counts.stored, 1, "{:?}", ended.report);
 }
 
-/// Nobody has seen a packet of the program that was put there before the port went, so the queue still has the one
-/// before.
+/// No packet arrived between the swap and the deletion of the interface, so the queue still has the old program.
 #[test]
-fn a_port_that_comes_back_goes_on_with_the_newest_program() {
-    let test = "a_port_that_comes_back_goes_on_with_the_newest_program";
+fn an_interface_that_comes_back_gets_the_newest_program() {
+    let test = "an_interface_that_comes_back_gets_the_newest_program";
     let Some(sandbox) = Sandbox::new(test) else { return };
     let _out = sandbox.veth("out", "far");
     for (nth, newest) in ["main = mark 2 >-> steer_flow", "main = forward \"out\" >-> mark 2"].into_iter().enumerate() {
@@ -415,12 +424,14 @@ fn a_port_that_comes_back_goes_on_with_the_newest_program() {
         let mut listeners = ring::attach(&dir.join("s"), Mode::Lossy, "test").expect("attach");
         RawSender::new(&a).send(&[udp(1, 1), udp(1, 2)]);
         until_offered(&capture, 2);
-        capture.swap_program(&text(newest)).expect("a sound program").expect("another one");
-        sandbox.netlink().delete_link(b.index).expect("the pair goes");
-        until("its absence is noticed", || capture.report().warnings.iter().any(|r| r.contains("went away")));
+        capture.swap_program(&text(newest)).expect("a valid program").expect("a new program");
+        sandbox.netlink().delete_link(b.index).expect("the pair is deleted");
+        until("the missing interface is reported", || {
+            capture.report().warnings.iter().any(|r| r.contains("went away"))
+        });
         let (a, _b) = sandbox.veth(&names[0], &names[1]);
         let (wire, mut seen) = (RawSender::new(&a), Vec::new());
-        until("it judges again", || {
+        until("the program handles packets again", || {
             let _ = wire.try_send(&[udp(1, 1)]);
             std::thread::sleep(Duration::from_millis(20));
             descs(&mut listeners, &mut seen);
@@ -434,16 +445,16 @@ fn a_port_that_comes_back_goes_on_with_the_newest_program() {
 }
 
 #[test]
-fn a_way_out_that_comes_back_is_used_again_by_both_halves() {
-    let test = "a_way_out_that_comes_back_is_used_again_by_both_halves";
-    // Made first, so that the thread ends up in the second.
-    let Some(elsewhere) = Sandbox::new(test) else { return };
+fn kernel_and_user_part_use_an_egress_interface_that_comes_back() {
+    let test = "kernel_and_user_part_use_an_egress_interface_that_comes_back";
+    // The thread stays in the namespace that was created last.
+    let Some(other) = Sandbox::new(test) else { return };
     let Some(sandbox) = Sandbox::new(test) else { return };
     let (dir, (a, b)) = (TempDir::new("xdp"), sandbox.veth("a", "b"));
-    let (c, _) = way_out(&sandbox);
+    let (c, _) = egress_pair(&sandbox);
     let plan = live(&b, SourceKind::AfXdp, EACH, dir.path());
     let capture = start(&plan);
-    // Of the second, the kernel does not find the headers, so the user half sends it.
+    // The kernel part does not parse the headers of the second frame, so the user part forwards it.
     let mut tags = [0; 72];
     let frame = Frame::udp4([10, 0, 0, 9], 1000, [10, 0, 1, 1], 2);
     frame.tag(EtherType(0x8100), 1).tag(EtherType(0x8100), 2).tag(EtherType(0x8100), 3).fill(&mut tags);
@@ -454,13 +465,13 @@ fn a_way_out_that_comes_back_is_used_again_by_both_halves() {
     };
     wire.send(&sent);
     until("both are forwarded", || by_both() == (1, 1));
-    sandbox.netlink().delete_link(c.index).expect("the pair goes");
+    sandbox.netlink().delete_link(c.index).expect("the pair is deleted");
     wire.send(&sent);
     until("neither is forwarded", || {
         let program = program_of(&capture);
         program.kernel.unsent + program.user.unsent == 2
     });
-    let (c, d) = way_out(&sandbox);
+    let (c, d) = egress_pair(&sandbox);
     let mut out = RawReader::new(&d);
     let forwarded_again = |before: (u64, u64)| {
         until("both are forwarded again", || {
@@ -471,63 +482,63 @@ fn a_way_out_that_comes_back_is_used_again_by_both_halves() {
         });
     };
     forwarded_again((1, 1));
-    assert!(!out.at_least(1, QUIET, |frame| frame == sent[0]).is_empty(), "they are on the wire");
-    // Through another namespace it comes back with the number that it had.
-    sandbox.netlink().move_to(c.index, elsewhere.namespace().as_fd()).expect("away");
+    assert!(!out.at_least(1, QUIET, |frame| frame == sent[0]).is_empty(), "the frames leave the interface");
+    // The interface moves to another namespace and returns with the same index.
+    sandbox.netlink().move_to(c.index, other.namespace().as_fd()).expect("move");
     let unsent = |of: ProgramReport| of.kernel.unsent + of.user.unsent;
     let before = unsent(program_of(&capture));
     wire.send(&sent);
     until("neither is forwarded", || unsent(program_of(&capture)) == before + 2);
-    elsewhere.namespace().enter().expect("there");
-    let index = elsewhere.netlink().link(&c.name).expect("it is there").index;
-    elsewhere.netlink().move_to(index, sandbox.namespace().as_fd()).expect("and back");
-    sandbox.namespace().enter().expect("here");
-    assert_eq!(sandbox.netlink().link(&c.name).expect("it is back").index, c.index);
+    other.namespace().enter().expect("enter the other namespace");
+    let index = other.netlink().link(&c.name).expect("the interface").index;
+    other.netlink().move_to(index, sandbox.namespace().as_fd()).expect("move back");
+    sandbox.namespace().enter().expect("enter the first namespace");
+    assert_eq!(sandbox.netlink().link(&c.name).expect("the interface").index, c.index);
     sandbox.set_up(&c, true);
     forwarded_again(by_both());
     let ended = stop(capture, &plan);
     assert_eq!(ended.report.counts.stored, 0, "{:?}", ended.report);
-    // The inner sandbox is left before the outer one.
+    // The inner sandbox is dropped before the outer one.
     drop(sandbox);
-    drop(elsewhere);
+    drop(other);
 }
 
 #[test]
-fn what_is_replayed_is_judged_too_but_never_sent() {
+fn a_program_filters_replayed_packets_and_may_not_forward_them() {
     let dir = TempDir::new("xdp");
     let source = || common::sim("60,flows=10,packets=1000,seed=7");
-    let judged = Plan { program: Some(text("main = drop")), ..plan(source(), &dir.join("store")) };
-    let capture = start(&judged);
-    let ended = end(capture, &judged);
+    let dropping = Plan { program: Some(text("main = drop")), ..plan(source(), &dir.join("store")) };
+    let capture = start(&dropping);
+    let ended = end(capture, &dropping);
     assert_eq!((ended.report.counts.stored, ended.report.counts.filtered), (0, 1000), "{:?}", ended.report);
-    let sent = Plan { program: Some(text("main = forward \"lo\"")), ..plan(source(), &dir.join("other")) };
-    match Capture::start(&sent) {
-        Err(EngineError::Program(said)) => assert!(said.contains("only replayed"), "{said}"),
+    let forwarding = Plan { program: Some(text("main = forward \"lo\"")), ..plan(source(), &dir.join("other")) };
+    match Capture::start(&forwarding) {
+        Err(EngineError::Program(error)) => assert!(error.contains("only replayed"), "{error}"),
         other => panic!("{:?}", other.err()),
     }
 }
 
 const FOLDER: &str = "NETGRAIN_TEST_PROGRAM";
 
-/// Not a test of its own: the body of the process that is killed below.
+/// The body of the child process that is killed below; without the variable this test does nothing.
 #[test]
-fn a_process_that_judges_until_it_is_killed() {
+fn child_process_with_a_program() {
     let Some(folder) = std::env::var_os(FOLDER) else { return };
     let b = Port { name: "b".into(), index: 0 };
     let plan = live(&b, SourceKind::AfXdp, "main = drop", Path::new(&folder));
     let _capture = start(&plan);
     let begun = Instant::now();
-    while begun.elapsed() < PATIENCE {
+    while begun.elapsed() < WAIT_MAX {
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
 #[test]
-fn nothing_stays_on_the_port_however_the_capture_ends() {
-    let test = "nothing_stays_on_the_port_however_the_capture_ends";
+fn no_program_stays_attached_after_an_end_or_a_kill() {
+    let test = "no_program_stays_attached_after_an_end_or_a_kill";
     let Some(sandbox) = Sandbox::new(test) else { return };
     let (dir, (_a, b)) = (TempDir::new("xdp"), sandbox.veth("a", "b"));
-    let busy = |plan: &Plan| match Capture::start(plan) {
+    let is_busy = |plan: &Plan| match Capture::start(plan) {
         Ok(_) => false,
         Err(e) if e.to_string().contains("the interface is busy") => true,
         Err(e) => panic!("{e}"),
@@ -535,14 +546,14 @@ fn nothing_stays_on_the_port_however_the_capture_ends() {
     let plan = live(&b, SourceKind::AfXdp, "main = drop", dir.path());
     let capture = start(&plan);
     let other = live(&b, SourceKind::AfXdp, "main = drop", &dir.join("o"));
-    assert!(busy(&other), "one program is on a port");
+    assert!(is_busy(&other), "a program is attached");
     stop(capture, &plan);
-    assert!(!busy(&other), "and goes with the capture");
+    assert!(!is_busy(&other), "the capture detaches its program");
     let folder = dir.join("k");
-    let mut process = ChildTest::start(module_path!(), "a_process_that_judges_until_it_is_killed", FOLDER, &folder);
-    // It lets listeners in once its program is there.
-    until("it has put its program there", || folder.join("s").exists());
-    assert!(busy(&other), "the other process is on the port");
+    let mut process = ChildTest::start(module_path!(), "child_process_with_a_program", FOLDER, &folder);
+    // The ring socket exists when the program is attached.
+    until("the child process has attached its program", || folder.join("s").exists());
+    assert!(is_busy(&other), "the program of the child process is attached");
     process.kill();
-    until("the kernel takes the program off", || !busy(&other));
+    until("the kernel detaches the program", || !is_busy(&other));
 }

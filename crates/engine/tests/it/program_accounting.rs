@@ -1,5 +1,5 @@
-//! What a port's program says of itself: its counters to the last packet, what its maps refused, what it took over, and
-//! what it did not send on because this host had sent it.
+//! The report of an interface's program: its counters, the refused entries of its maps, its state transfer, and the
+//! packets of this host that it did not forward.
 
 use crate::common;
 
@@ -36,22 +36,22 @@ fn program_of(capture: &Capture) -> ProgramReport {
 }
 
 #[test]
-fn the_last_report_has_all_that_was_counted_by_programs_that_came_and_went() {
-    let test = "the_last_report_has_all_that_was_counted_by_programs_that_came_and_went";
+fn the_final_report_has_the_counters_of_all_programs() {
+    let test = "the_final_report_has_the_counters_of_all_programs";
     let Some(sandbox) = Sandbox::new(test) else { return };
     for kind in [SourceKind::AfXdp, SourceKind::Tpacket] {
-        let dir = TempDir::new(&format!("books-{kind:?}"));
+        let dir = TempDir::new(&format!("counters-{kind:?}"));
         let (a, b) = sandbox.veth(&format!("a{kind:?}"), &format!("b{kind:?}"));
         let plan = live(&b, kind, "main = inc 3", dir.path());
         let capture = start(&plan);
         let wire = RawSender::new(&a);
         wire.send(&hosts(10));
         until_offered(&capture, 10);
-        // It counts nothing, and the kernel keeps no map for it.
-        capture.swap_program(&text("main = when (has_port 1) drop")).expect("sound").expect("another");
+        // This program counts nothing, and the kernel keeps no map for it.
+        capture.swap_program(&text("main = when (has_port 1) drop")).expect("a valid program").expect("a new program");
         wire.send(&hosts(10));
         until_offered(&capture, 20);
-        capture.swap_program(&text("main = inc 3 >-> mark 1")).expect("sound").expect("another");
+        capture.swap_program(&text("main = inc 3 >-> mark 1")).expect("a valid program").expect("a new program");
         wire.send(&hosts(10));
         until_offered(&capture, 30);
         let ended = stop(capture, &plan);
@@ -62,8 +62,8 @@ fn the_last_report_has_all_that_was_counted_by_programs_that_came_and_went() {
 }
 
 #[test]
-fn what_a_program_before_has_counted_is_told_though_the_one_in_force_does_not_name_it() {
-    let test = "what_a_program_before_has_counted_is_told_though_the_one_in_force_does_not_name_it";
+fn counters_of_earlier_programs_are_reported_without_use_in_the_new_one() {
+    let test = "counters_of_earlier_programs_are_reported_without_use_in_the_new_one";
     let Some(sandbox) = Sandbox::new(test) else { return };
     for kind in [SourceKind::AfXdp, SourceKind::Tpacket] {
         let dir = TempDir::new(&format!("kept-{kind:?}"));
@@ -74,8 +74,8 @@ fn what_a_program_before_has_counted_is_told_though_the_one_in_force_does_not_na
         until_offered(&capture, 10);
         capture
             .swap_program(&text("main = dec 2 >-> inc 5 >-> dec 5 >-> inc 4 >-> drop"))
-            .expect("sound")
-            .expect("another");
+            .expect("a valid program")
+            .expect("a new program");
         RawSender::new(&a).send(&hosts(4));
         until_offered(&capture, 14);
         let ended = stop(capture, &plan);
@@ -85,27 +85,27 @@ fn what_a_program_before_has_counted_is_told_though_the_one_in_force_does_not_na
     }
 }
 
-/// Packets that both halves took out of the stream, whatever became of them.
+/// Packets that the kernel part and the user part removed from the stream.
 fn filtered(program: &ProgramReport) -> u64 {
     let (kernel, user) = (&program.kernel, &program.user);
     let kernel = kernel.dropped + kernel.forwarded + kernel.to_host + kernel.unsent;
     kernel + user.dropped + user.forwarded + user.to_host + user.unsent
 }
 
-/// Whoever is to get a packet, it becomes one thing; a copy that a port did not take is counted beside that.
+/// A packet has one outcome; a copy that an interface did not send is counted in addition.
 #[test]
-fn a_packet_has_one_fate_however_many_ports_it_is_for_and_its_missing_copies_are_counted_beside() {
-    let test = "a_packet_has_one_fate_however_many_ports_it_is_for_and_its_missing_copies_are_counted_beside";
+fn a_packet_has_one_outcome_and_its_unsent_copies_are_counted_apart() {
+    let test = "a_packet_has_one_outcome_and_its_unsent_copies_are_counted_apart";
     let Some(sandbox) = Sandbox::new(test) else { return };
     let (c, _d) = sandbox.veth("c", "d");
     let (e, _f) = sandbox.veth("e", "f");
     for (round, (program, before, after)) in [
-        // By both ports, by one of them, by none: in turn forwarded, copies that did not leave, not sent.
+        // The counters are forwarded, to the host, copies not sent, and not sent.
         ("main = forward \"c\" >-> forward \"e\" >-> drop", [3, 0, 0, 0], [3, 0, 3, 0]),
-        // The host has them anyway.
+        // The host of a shared interface receives the packets anyway.
         ("main = forward \"e\" >-> kernel >-> drop", [3, 0, 0, 0], [0, 3, 3, 0]),
         ("main = forward \"e\" >-> drop", [3, 0, 0, 0], [0, 0, 0, 3]),
-        // They are stored.
+        // The packets are stored.
         ("main = forward \"e\" >-> mark 1", [0, 0, 0, 0], [0, 0, 3, 0]),
     ]
     .into_iter()
@@ -113,44 +113,49 @@ fn a_packet_has_one_fate_however_many_ports_it_is_for_and_its_missing_copies_are
     {
         let (a, b) = sandbox.veth(&format!("a{round}"), &format!("b{round}"));
         for (up, expected) in [(true, before), (false, after)] {
-            let dir = TempDir::new(&format!("fates-{round}-{up}"));
+            let dir = TempDir::new(&format!("outcomes-{round}-{up}"));
             let plan = live(&b, SourceKind::Tpacket, program, dir.path());
-            sandbox.netlink().set_up(e.index, up).expect("the port");
+            sandbox.netlink().set_up(e.index, up).expect("the interface");
             let capture = start(&plan);
             RawSender::new(&a).send(&hosts(3));
             until_offered(&capture, 3);
             let ended = stop(capture, &plan);
             let program = ended.report.program.as_ref().expect("a program");
             let user = &program.user;
-            let fates = [user.forwarded, user.to_host, user.copies_unsent, user.unsent];
-            assert_eq!(fates, expected, "{round}, {}", if up { "both are up" } else { "one is down" });
+            let outcomes = [user.forwarded, user.to_host, user.copies_unsent, user.unsent];
+            assert_eq!(
+                outcomes,
+                expected,
+                "{round}, {}",
+                if up { "both interfaces are up" } else { "one interface is down" }
+            );
             assert_eq!(filtered(program), ended.report.counts.filtered, "{round}: {program:?}");
         }
     }
-    sandbox.netlink().delete_link(c.index).expect("the pair goes");
+    sandbox.netlink().delete_link(c.index).expect("the pair is deleted");
 }
 
-/// The packets are stored as before, so nothing else says that they did not leave.
+/// The packets are stored as before, so no other counter shows that their copies were not sent.
 #[test]
-fn copies_for_a_port_that_went_away_are_counted_and_told_of() {
-    let test = "copies_for_a_port_that_went_away_are_counted_and_told_of";
+fn copies_for_a_deleted_interface_are_counted_and_reported() {
+    let test = "copies_for_a_deleted_interface_are_counted_and_reported";
     let Some(sandbox) = Sandbox::new(test) else { return };
     for (kind, program, each) in [
         (SourceKind::AfXdp, "main = when is_udp (forward \"c\")", 3),
         (SourceKind::Tpacket, "main = when is_udp (forward \"c\")", 3),
-        // All of them leave; the others are not stored.
+        // All packets are forwarded; those that are not UDP are not stored.
         (SourceKind::AfXdp, "main = tee \"c\" is_udp", 5),
         (SourceKind::Tpacket, "main = tee \"c\" is_udp", 5),
     ] {
         let name = format!("{kind:?}{each}");
         let dir = TempDir::new(&format!("away-{name}"));
         let (a, b) = sandbox.veth(&format!("a{name}"), &format!("b{name}"));
-        let way_out = || {
+        let egress = || {
             let (c, d) = sandbox.veth("c", "d");
             sys::ethtool::Offload::Gro.set(&d.name, true).expect("GRO");
             c
         };
-        let c = way_out();
+        let c = egress();
         let plan = live(&b, kind, program, dir.path());
         let capture = start(&plan);
         let wire = RawSender::new(&a);
@@ -159,45 +164,53 @@ fn copies_for_a_port_that_went_away_are_counted_and_told_of() {
         sent.extend(
             [1, 2].map(|host| Frame::tcp4([10, 0, 0, host], 1000, [10, 0, 1, 1], 53).fill(&mut bytes).to_vec()),
         );
-        // What left, and what did not.
-        let books = |report: &ProgramReport| {
+        // The number of frames sent, and of frames not sent.
+        let sent_and_unsent = |report: &ProgramReport| {
             let (kernel, user) = (&report.kernel, &report.user);
             (user.copies + user.forwarded + kernel.forwarded, user.copies_unsent + user.unsent + kernel.unsent)
         };
-        let reported = |what: &str| capture.report().warnings.iter().filter(|text| text.contains(what)).count();
+        let warnings = |text: &str| capture.report().warnings.iter().filter(|warning| warning.contains(text)).count();
         wire.send(&sent);
-        until("all have left", || books(&program_of(&capture)) == (each, 0));
-        sandbox.netlink().delete_link(c.index).expect("the pair goes");
+        until("all frames are sent", || sent_and_unsent(&program_of(&capture)) == (each, 0));
+        sandbox.netlink().delete_link(c.index).expect("the pair is deleted");
         wire.send(&sent);
-        until("none has left", || books(&program_of(&capture)) == (each, each));
-        assert_eq!((reported("interface c is "), reported("interface c takes packets again")), (1, 0), "{name}");
-        let c = way_out();
+        until("all frames are counted as unsent", || sent_and_unsent(&program_of(&capture)) == (each, each));
+        assert_eq!((warnings("interface c is "), warnings("interface c takes packets again")), (1, 0), "{name}");
+        let c = egress();
         let mut rounds = 2;
-        until("they leave again", || {
+        until("frames are sent again", || {
             wire.send(&sent);
             rounds += 1;
             until_offered(&capture, rounds * sent.len() as u64);
-            books(&program_of(&capture)).0 > each
+            sent_and_unsent(&program_of(&capture)).0 > each
         });
-        until("it is told", || reported("interface c takes packets again") == 1);
-        assert_eq!((reported("interface c is "), reported("interface c does not")), (1, 0), "it was told once");
+        until("the recovery is reported", || warnings("interface c takes packets again") == 1);
+        assert_eq!(
+            (warnings("interface c is "), warnings("interface c does not")),
+            (1, 0),
+            "each condition is reported once"
+        );
         let ended = stop(capture, &plan);
         let program = ended.report.program.as_ref().expect("a program");
-        let (left, unsent) = books(program);
-        assert_eq!(left + unsent, rounds * each, "{name}: each is in one number");
-        assert_eq!(filtered(program), ended.report.counts.filtered, "{name}: and each packet that is not stored");
+        let (forwarded, unsent) = sent_and_unsent(program);
+        assert_eq!(forwarded + unsent, rounds * each, "{name}: each frame is counted once");
+        assert_eq!(
+            filtered(program),
+            ended.report.counts.filtered,
+            "{name}: each packet that is not stored is filtered"
+        );
         let samples = exposition(&ended.report);
         let samples =
-            samples.lines().filter(|line| ["program_unsent_", "copies_unsent_"].iter().any(|it| line.contains(it)));
+            samples.lines().filter(|line| ["program_unsent_", "copies_unsent_"].iter().any(|part| line.contains(part)));
         let reported: f64 = samples.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum();
         assert_eq!(reported, unsent as f64, "{name}");
-        sandbox.netlink().delete_link(c.index).expect("the pair goes");
+        sandbox.netlink().delete_link(c.index).expect("the pair is deleted");
     }
 }
 
 #[test]
-fn a_map_that_is_full_is_told_of_while_the_program_runs_and_at_its_end() {
-    let test = "a_map_that_is_full_is_told_of_while_the_program_runs_and_at_its_end";
+fn a_full_map_is_reported_during_the_run_and_at_its_end() {
+    let test = "a_full_map_is_reported_during_the_run_and_at_its_end";
     let Some(sandbox) = Sandbox::new(test) else { return };
     for kind in [SourceKind::AfXdp, SourceKind::Tpacket] {
         let dir = TempDir::new(&format!("full-{kind:?}"));
@@ -213,15 +226,15 @@ fn a_map_that_is_full_is_told_of_while_the_program_runs_and_at_its_end() {
         let wire = RawSender::new(&a);
         let reported = |report: &ProgramReport| {
             let map = &report.maps[0];
-            let filling = map.kernel.unwrap_or(map.user);
-            assert_eq!((map.map.as_str(), map.kernel.is_some(), filling.capacity), ("m", kind == SourceKind::AfXdp, 3));
-            (filling.used, filling.refused)
+            let usage = map.kernel.unwrap_or(map.user);
+            assert_eq!((map.map.as_str(), map.kernel.is_some(), usage.capacity), ("m", kind == SourceKind::AfXdp, 3));
+            (usage.used, usage.refused)
         };
         wire.send(&hosts(5));
         until_offered(&capture, 5);
-        until("the fourth and the fifth are refused", || reported(&program_of(&capture)) == (Some(3), 2));
-        // The map goes on, and with it what is said of it.
-        capture.swap_program(&text(&of(2))).expect("sound").expect("another");
+        until("the fourth and the fifth host are refused", || reported(&program_of(&capture)) == (Some(3), 2));
+        // The next program keeps the map and its counters.
+        capture.swap_program(&text(&of(2))).expect("a valid program").expect("a new program");
         wire.send(&hosts(5));
         until_offered(&capture, 10);
         let ended = stop(capture, &plan);
@@ -233,55 +246,59 @@ fn a_map_that_is_full_is_told_of_while_the_program_runs_and_at_its_end() {
 }
 
 #[test]
-fn an_exchange_says_which_map_goes_on_and_which_begins_anew() {
-    let test = "an_exchange_says_which_map_goes_on_and_which_begins_anew";
+fn a_swap_reports_which_maps_are_kept_and_which_begin_empty() {
+    let test = "a_swap_reports_which_maps_are_kept_and_which_begin_empty";
     let Some(sandbox) = Sandbox::new(test) else { return };
     for kind in [SourceKind::AfXdp, SourceKind::Tpacket] {
         let dir = TempDir::new(&format!("anew-{kind:?}"));
         let (_a, b) = sandbox.veth(&format!("a{kind:?}"), &format!("b{kind:?}"));
-        let of = |most: u32| {
+        let of = |capacity: u32| {
             format!(
-                "a = flow_map 0 key_5tuple\nm = up_to {most} (flow_map 0 key_ip_src)\n\
-                 main = incr_fstate a >-> incr_fstate m >-> when (get_fstate m .> {most}) drop"
+                "a = flow_map 0 key_5tuple\nm = up_to {capacity} (flow_map 0 key_ip_src)\n\
+                 main = incr_fstate a >-> incr_fstate m >-> when (get_fstate m .> {capacity}) drop"
             )
         };
         let plan = live(&b, kind, &of(1000), dir.path());
         let capture = start(&plan);
-        let report = capture.swap_program(&text(&of(1200))).expect("sound").expect("another");
+        let report = capture.swap_program(&text(&of(1200))).expect("a valid program").expect("a new program");
         assert_eq!(report.state_transfer.to_string(), "keeps a; m begins anew (up_to 1200, not 1000)", "{kind:?}");
-        let report = capture.swap_program(&text("main = drop")).expect("sound").expect("another");
+        let report = capture.swap_program(&text("main = drop")).expect("a valid program").expect("a new program");
         assert_eq!(report.state_transfer.to_string(), "forgets a, m", "{kind:?}");
         stop(capture, &plan);
     }
 }
 
 #[test]
-fn two_programs_that_mirror_each_others_port_send_a_frame_once() {
-    let test = "two_programs_that_mirror_each_others_port_send_a_frame_once";
+fn two_programs_that_mirror_each_others_interface_send_a_frame_once() {
+    let test = "two_programs_that_mirror_each_others_interface_send_a_frame_once";
     let Some(sandbox) = Sandbox::new(test) else { return };
     let dir = TempDir::new("mirror");
     let ((a, b), (c, d)) = (sandbox.veth("a", "b"), sandbox.veth("c", "d"));
-    let there = live(&b, SourceKind::Tpacket, "main = forward \"c\"", &dir.join("there"));
-    let back = live(&c, SourceKind::Tpacket, "main = forward \"b\"", &dir.join("back"));
+    let forward = live(&b, SourceKind::Tpacket, "main = forward \"c\"", &dir.join("forward"));
+    let reverse = live(&c, SourceKind::Tpacket, "main = forward \"b\"", &dir.join("reverse"));
     let (mut near, mut far) = (RawReader::new(&a), RawReader::new(&d));
-    let (one, other) = (start(&there), start(&back));
+    let (one, other) = (start(&forward), start(&reverse));
     RawSender::new(&a).send(&hosts(1));
     until_offered(&one, 1);
     until_offered(&other, 1);
-    // No more than a few, because a frame that circles never ends.
-    let heard = |reader: &mut RawReader| {
+    // Reads a limited number of frames, because a looping frame never ends.
+    let received = |reader: &mut RawReader| {
         let first = reader.at_least(1, Duration::ZERO, |frame| frame == udp(1)).len();
         first + (0..3).filter_map(|_| reader.next(QUIET)).filter(|f| *f == udp(1)).count()
     };
-    assert_eq!((heard(&mut far), heard(&mut near)), (1, 1), "near it is heard as it leaves, and does not come back");
+    assert_eq!(
+        (received(&mut far), received(&mut near)),
+        (1, 1),
+        "the near reader receives the frame once, as it is sent"
+    );
     let of = |capture: Capture, plan: &Plan| stop(capture, plan).report.program.expect("a program").user;
-    let (one, other) = (of(one, &there), of(other, &back));
+    let (one, other) = (of(one, &forward), of(other, &reverse));
     assert_eq!((one.copies, one.forward_own, other.copies, other.forward_own), (1, 0, 0, 1));
 }
 
 #[test]
-fn a_program_that_asks_which_way_packets_go_forwards_what_this_host_sends() {
-    let test = "a_program_that_asks_which_way_packets_go_forwards_what_this_host_sends";
+fn a_program_with_is_outgoing_forwards_packets_of_this_host() {
+    let test = "a_program_with_is_outgoing_forwards_packets_of_this_host";
     let Some(sandbox) = Sandbox::new(test) else { return };
     let dir = TempDir::new("outgoing");
     let ((_a, b), (_c, d)) = (sandbox.veth("a", "b"), sandbox.veth("c", "d"));

@@ -1,4 +1,5 @@
-//! Recording goes on while room is made: machines in step on a volume in memory, then whole captures on small volumes.
+//! Recording beside retention: the state machines of writer and retention on a device in memory, then captures on small
+//! volumes.
 
 use crate::common;
 
@@ -22,16 +23,16 @@ use upkeep::retention::{ClockReading, Event, Free, RetentionScope, RetentionWork
 /// 2026-11-21T19:40:00Z.
 const START: u64 = 1_795_290_000;
 
-/// Bytes of a packet with its record header, and packets of a file: a little less than two blocks.
+/// Bytes of a packet with its record header, and packets per file: a file is a little less than two blocks.
 const RECORD: usize = 1016;
 const PER_FILE: u64 = 2000;
 
-/// The whole stream in memory; says how far it was released.
+/// The bytes of the stream, the offset of their aligned start, and the position up to which they were released.
 struct Memory(Vec<u8>, usize, AtomicU64);
 
 impl Bytes for Memory {
     fn at(&self, pos: u64, len: usize) -> &[u8] {
-        assert!(pos >= self.2.load(Ordering::Relaxed), "position {pos} was given back");
+        assert!(pos >= self.2.load(Ordering::Relaxed), "position {pos} was released");
         &self.0[self.1 + pos as usize..][..len]
     }
 
@@ -40,7 +41,7 @@ impl Bytes for Memory {
     }
 }
 
-/// So many files of packets, one each second.
+/// The stream of `files` files, one per second.
 fn stream(files: u64) -> (Arc<Memory>, Vec<Desc>) {
     let (mut bytes, mut descs) = (Vec::new(), Vec::new());
     for file in 0..files {
@@ -86,31 +87,31 @@ fn header() -> index::Header {
 }
 
 #[test]
-fn a_volume_that_others_fill_and_empty_costs_the_oldest_files_and_no_packet() {
-    let test = "a_volume_that_others_fill_and_empty_costs_the_oldest_files_and_no_packet";
+fn a_volume_with_varying_free_space_loses_old_files_and_no_packet() {
+    let test = "a_volume_with_varying_free_space_loses_old_files_and_no_packet";
     let mut prng = Prng::new(testkit::seed(test));
     const FILES: u64 = 30;
     let (memory, descs) = stream(FILES);
     let device = MemoryDevice::new(1);
     let config = Config { allocate: 2 * BLOCK, ..Config::new(PathBuf::from("store"), header()) };
     let mut writer = Writer::new(device.clone(), config);
-    let charge = RetentionScope {
+    let scope = RetentionScope {
         store: "store".into(),
         interfaces: vec!["eth1".into()],
         beside_others: false,
         folders_after: Duration::MAX,
     };
     let rules = Rules { keep_free: Some(Free::Bytes(0)), ahead: 2 * BLOCK, ..Rules::default() };
-    let mut worker = RetentionWorker::new(device.clone(), charge, rules);
+    let mut worker = RetentionWorker::new(device.clone(), scope, rules);
     let mut cutter = Cutter::new(Arc::clone(&memory) as Arc<dyn Bytes>);
     let (mut jobs, mut rest): (VecDeque<Job>, &[Desc]) = (VecDeque::new(), &descs);
-    let (mut removed, mut refused) = (Vec::new(), 0);
+    let (mut removed, mut steps_without_space) = (Vec::new(), 0);
     let mut now = Duration::ZERO;
     for step in 0..100_000 {
-        // Room for twelve files, and for a while for less than is open at once.
-        let room = if prng.below(400) < 60 || (4000..4400).contains(&step) { 3 } else { 24 };
+        // Space for twelve files, and at times for fewer files than are open at once.
+        let blocks = if prng.below(400) < 60 || (4000..4400).contains(&step) { 3 } else { 24 };
         if step % 100 == 0 {
-            device.set_fault(Fault { capacity: Some(room * BLOCK), slow: true, ..Fault::default() });
+            device.set_fault(Fault { capacity: Some(blocks * BLOCK), slow: true, ..Fault::default() });
         }
         while writer.has_room() && (!rest.is_empty() || !jobs.is_empty()) {
             if let Some(job) = jobs.pop_front() {
@@ -119,13 +120,13 @@ fn a_volume_that_others_fill_and_empty_costs_the_oldest_files_and_no_packet() {
             }
             let (batch, later) = rest.split_at((1 + prng.below(300) as usize).min(rest.len()));
             rest = later;
-            let mut made = Vec::new();
-            cutter.read_descriptors(batch, &mut made).expect("the stream is whole");
-            jobs.extend(made);
+            let mut new_jobs = Vec::new();
+            cutter.read_descriptors(batch, &mut new_jobs).expect("a complete stream");
+            jobs.extend(new_jobs);
         }
         writer.step(now, Duration::ZERO);
         memory.2.store(writer.released().pos, Ordering::Relaxed);
-        refused += u64::from(writer.retry_at().is_some());
+        steps_without_space += u64::from(writer.retry_at().is_some());
         let at = ClockReading { now: Timestamp::from_secs_nanos(START + FILES, 0), up: now };
         worker.step(at, true);
         removed.extend(worker.take_events().into_iter().filter_map(|event| match event {
@@ -137,48 +138,52 @@ fn a_volume_that_others_fill_and_empty_costs_the_oldest_files_and_no_packet() {
             break;
         }
     }
-    assert!(writer.is_done() && refused > 0, "done: {}, refused in {refused} steps", writer.is_done());
+    assert!(
+        writer.is_done() && steps_without_space > 0,
+        "done: {}, no space in {steps_without_space} steps",
+        writer.is_done()
+    );
     let totals = writer.totals();
     let ledger = totals.ledger.to_ledger().total();
     assert_eq!((ledger.stored, ledger.lost_total(), ledger.residue()), (FILES * PER_FILE, 0, 0));
     assert_eq!((totals.published, totals.hidden), (FILES, 0));
-    // The oldest went, in order, and every other file is there with its index.
+    // The oldest files were removed in order, and every other file exists with its index.
     let path = |file: u64, ending: &str| {
         let start = Timestamp::from_secs_nanos(START + file, 0);
         names::hour_folder(Path::new("store/eth1"), start).join(format!("{}.{ending}", names::stem(start, None, 0)))
     };
-    let gone = removed.len() as u64;
-    assert!(gone > 0 && gone < FILES, "{gone} files removed");
-    assert_eq!(removed, (0..gone).map(|file| path(file, "pcap")).collect::<Vec<_>>());
+    let removed_files = removed.len() as u64;
+    assert!(removed_files > 0 && removed_files < FILES, "{removed_files} files removed");
+    assert_eq!(removed, (0..removed_files).map(|file| path(file, "pcap")).collect::<Vec<_>>());
     let files = device.files();
-    let left: Vec<PathBuf> = (gone..FILES).flat_map(|file| [path(file, "ngi"), path(file, "pcap")]).collect();
-    assert_eq!(files.keys().cloned().collect::<Vec<_>>(), left);
-    for file in gone..FILES {
+    let kept: Vec<PathBuf> = (removed_files..FILES).flat_map(|file| [path(file, "ngi"), path(file, "pcap")]).collect();
+    assert_eq!(files.keys().cloned().collect::<Vec<_>>(), kept);
+    for file in removed_files..FILES {
         assert_eq!(files[&path(file, "pcap")].len() as u64, 24 + PER_FILE * RECORD as u64);
     }
 }
 
-/// 4 MB/s into files of 2 MiB. The ring holds sixteen seconds, in which retention makes room on a busy machine, too.
+/// 4 MB/s into files of 2 MiB. The ring holds 16 s, long enough for retention on a busy machine.
 fn recording(store: &Path) -> Plan {
     Plan { ring: Some(64 << 20), segment: 2 << 20, ..plan(sim("1000,rate=4kpps,truth"), store) }
 }
 
 #[test]
-fn a_small_volume_is_recorded_to_many_times_over_without_a_loss() {
-    let test = "a_small_volume_is_recorded_to_many_times_over_without_a_loss";
+fn a_recording_larger_than_its_volume_loses_no_packet() {
+    let test = "a_recording_larger_than_its_volume_loses_no_packet";
     let Some(volume) = Volume::new(test, "20m") else { return };
     let plan = recording(&volume.path.join("store"));
     let mut capture = start(&plan);
     let rules = Rules { keep_free: Some(Free::Bytes(0)), ..Rules::default() };
-    let wanted = RetentionPlan { store: volume.path.join("store"), segment: plan.segment, rules };
-    let retention = Retention::start(wanted, capture.observer(), |_| {}).expect("a thread");
+    let retention_plan = RetentionPlan { store: volume.path.join("store"), segment: plan.segment, rules };
+    let retention = Retention::start(retention_plan, capture.observer(), |_| {}).expect("a thread");
     until("files were removed", || retention.report().removed.files >= 3);
-    // Somebody else takes room, and gives it back.
-    let filling = volume.path.join("filling");
-    std::fs::write(&filling, vec![1; 3 << 20]).expect("room for the filling");
+    // A file that is not of the store takes space and is removed again.
+    let other_file = volume.path.join("other_file");
+    std::fs::write(&other_file, vec![1; 3 << 20]).expect("space for the file");
     let before = retention.report().removed.files;
     until("more files were removed", || retention.report().removed.files >= before + 2);
-    std::fs::remove_file(filling).expect("the filling");
+    std::fs::remove_file(other_file).expect("the file");
     let stored = capture.report().counts.stored;
     until("packets are stored again", || capture.report().counts.stored > stored + 8000);
     capture.stop();
@@ -193,16 +198,16 @@ fn a_small_volume_is_recorded_to_many_times_over_without_a_loss() {
     }
     assert!(outcome.is_ok() && report.counts.lost_total == 0, "{outcome:?}, {:#?}", report.warnings);
     let published = report.queues[0].recorder.as_ref().expect("a recorder").files;
-    let left = walk(&volume.path).into_iter().filter(|path| path.extension().is_some_and(|e| e == "pcap")).count();
-    assert_eq!(left as u64 + kept.removed.files, published);
+    let remaining = walk(&volume.path).into_iter().filter(|path| path.extension().is_some_and(|e| e == "pcap")).count();
+    assert_eq!(remaining as u64 + kept.removed.files, published);
     let checked = check(&[volume.path.join("store")], Options::default()).expect("a check");
     assert!(checked.is_complete(), "{checked}");
     assert_eq!(checked.sequences.map(|(_, last)| last + 1), Some(report.counts.stored));
 }
 
 #[test]
-fn what_leaves_a_small_volume_is_in_the_archive_on_another_one() {
-    let test = "what_leaves_a_small_volume_is_in_the_archive_on_another_one";
+fn files_removed_from_a_small_volume_are_in_the_archive() {
+    let test = "files_removed_from_a_small_volume_are_in_the_archive";
     let (Some(volume), Some(other)) = (Volume::new(test, "40m"), Volume::new(test, "200m")) else { return };
     let store = volume.path.join("store");
     let plan = recording(&store);
@@ -213,8 +218,8 @@ fn what_leaves_a_small_volume_is_in_the_archive_on_another_one() {
         archive: Some(other.path.clone()),
         ..Rules::default()
     };
-    let wanted = RetentionPlan { store: store.clone(), segment: plan.segment, rules };
-    let retention = Retention::start(wanted, capture.observer(), |_| {}).expect("two threads");
+    let retention_plan = RetentionPlan { store: store.clone(), segment: plan.segment, rules };
+    let retention = Retention::start(retention_plan, capture.observer(), |_| {}).expect("two threads");
     until("files were archived", || retention.report().archived.files >= 4);
     capture.stop();
     let outcome = capture.wait();
@@ -226,7 +231,7 @@ fn what_leaves_a_small_volume_is_in_the_archive_on_another_one() {
     let archived = format!("netgrain_retention_archived_bytes_total{{interface=\"sim\"}} {}\n", kept.archived.bytes);
     assert!(kept.archived.bytes > 0 && metrics.contains(&archived), "{archived} in {metrics}");
     assert_eq!((kept.removed.files, kept.unarchived_files, kept.trouble), (0, 0, None));
-    // A file may be in both at the end, whole in each: the copy comes before the removal.
+    // A file may be complete in both at the end, because it is copied before it is removed.
     let mut files: Vec<PathBuf> = [&other.path, &store].into_iter().flat_map(|folder| walk(folder)).collect();
     files.retain(|path| path.extension().is_some_and(|e| e == "pcap"));
     files.sort_by_key(|path| path.file_name().map(ToOwned::to_owned));

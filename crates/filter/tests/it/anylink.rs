@@ -1,4 +1,5 @@
-//! `anylink`: what is found in a plain frame is found below tags, labels, sessions and extension headers too.
+//! `anylink` filters match encapsulated frames (tags, labels, extension headers) like the same frames without
+//! encapsulation.
 
 use crate::common::agree::chosen;
 use crate::common::{Packet, traffic};
@@ -6,7 +7,7 @@ use netgrain_filter::Filter;
 use wire::build::Frame;
 use wire::{EtherType, Headers, IpProtocol, link};
 
-const WORDS: [&str; 12] = [
+const FILTERS: [&str; 12] = [
     "tcp",
     "udp port 53",
     "tcp dst port 80",
@@ -43,7 +44,7 @@ fn frames(wrap: impl Fn(Frame<'static>) -> Frame<'static>) -> Vec<Packet> {
 }
 
 #[test]
-fn what_is_found_in_plain_frames_is_found_below_tags_and_labels() {
+fn anylink_matches_below_tags_and_labels_as_in_untagged_frames() {
     let plain = frames(|f| f);
     let wrapped = [
         frames(|f| f.tag(EtherType::VLAN, 5)),
@@ -51,21 +52,21 @@ fn what_is_found_in_plain_frames_is_found_below_tags_and_labels() {
         frames(|f| f.label(16)),
         frames(|f| f.tag(EtherType::VLAN, 5).label(100).label(200)),
     ];
-    for words in WORDS {
-        let (own, any) = (Filter::parse(words).unwrap(), Filter::parse(&format!("anylink ({words})")).unwrap());
+    for text in FILTERS {
+        let (own, any) = (Filter::parse(text).unwrap(), Filter::parse(&format!("anylink ({text})")).unwrap());
         let found = chosen(&own, &plain, link::ETHERNET);
-        assert!(!found.is_empty() && found.len() < plain.len(), "{words} tells nothing apart");
+        assert!(!found.is_empty() && found.len() < plain.len(), "{text} matches no frame or all frames");
         for wrapped in &wrapped {
-            assert_eq!(chosen(&any, wrapped, link::ETHERNET), found, "{words}");
-            if !words.contains("net 2001") {
-                assert_eq!(chosen(&own, wrapped, link::ETHERNET), [0; 0], "{words} without the word");
+            assert_eq!(chosen(&any, wrapped, link::ETHERNET), found, "{text}");
+            if !text.contains("net 2001") {
+                assert_eq!(chosen(&own, wrapped, link::ETHERNET), [0; 0], "{text} without `anylink`");
             }
         }
     }
 }
 
 #[test]
-fn it_reaches_as_far_as_not_and_the_values_that_repeat_its_words() {
+fn anylink_applies_to_one_term_and_to_values_that_repeat_its_qualifiers() {
     let tagged = frames(|f| f.tag(EtherType::VLAN, 5));
     for (text, found) in [
         ("anylink tcp port 443 or 80", &[0, 2][..]),
@@ -87,7 +88,7 @@ fn it_reaches_as_far_as_not_and_the_values_that_repeat_its_words() {
 }
 
 #[test]
-fn it_says_what_the_header_walk_says() {
+fn anylink_protocols_agree_with_the_header_parser() {
     let packets = traffic::ethernet();
     for (number, word) in [(6, "tcp"), (17, "udp"), (132, "sctp"), (58, "proto 58"), (50, "esp")] {
         let filter = Filter::parse(&format!("anylink {word}")).unwrap();

@@ -1,5 +1,5 @@
-//! The filter asked of flow records: words of packets mean the packets of the initiator, whatever is around them, and
-//! words of records mean what the record counts.
+//! Filters on flow records: packet primitives refer to the packets of the initiator, whatever their encapsulation, and
+//! record primitives to the counters of the record.
 
 use base::Prng;
 use netgrain_filter::{Filter, FlowFilter, FlowTerms, KeyCondition};
@@ -12,7 +12,7 @@ fn filter(text: &str) -> FlowFilter {
 }
 
 /// A web download of 10 s, in a VLAN.
-fn blank() -> FlowTerms {
+fn download() -> FlowTerms {
     FlowTerms {
         src: [10, 0, 0, 1].into(),
         dst: [10, 0, 0, 2].into(),
@@ -33,27 +33,27 @@ fn blank() -> FlowTerms {
 }
 
 #[test]
-fn what_only_a_packet_can_answer_is_refused_by_name_with_what_to_do() {
-    for (text, named, says) in [
+fn packet_primitives_are_rejected_with_advice() {
+    for (text, word, message) in [
         ("less 64", "`less`", "`bytes` or `packets`"),
         ("tcp and not (port 80 or greater 1000)", "`greater`", "netgrain packets"),
         ("len != 60", "`len != 60`", "netgrain packets"),
         ("tcp[tcpflags] & tcp-syn != 0", "`tcp[tcpflags] & tcp-syn != 0`", "`flags S`"),
         ("ip[8] < 5", "`ip[8] < 5`", "netgrain packets"),
-        ("arp or tcp", "`arp`", "of IP only"),
-        ("arp host 10.0.0.1", "`10.0.0.1`", "of IP only"),
-        ("stp", "`stp`", "of IP only"),
+        ("arp or tcp", "`arp`", "only IP"),
+        ("arp host 10.0.0.1", "`10.0.0.1`", "only IP"),
+        ("stp", "`stp`", "only IP"),
         ("geneve", "`geneve`", "netgrain packets"),
         ("broadcast", "`broadcast`", "netgrain packets"),
         ("protochain 6", "`6`", "write `proto 6`"),
     ] {
         let error = FlowFilter::parse(text).expect_err(text).to_string();
-        assert!(error.starts_with(named) && error.contains(says), "{text}: {error}");
+        assert!(error.starts_with(word) && error.contains(message), "{text}: {error}");
     }
 }
 
 #[test]
-fn source_is_the_initiator_and_words_of_records_mean_what_they_count() {
+fn src_is_the_initiator_and_record_primitives_test_counters() {
     for (text, is) in [
         ("", true),
         ("src 10.0.0.1", true),
@@ -103,22 +103,22 @@ fn source_is_the_initiator_and_words_of_records_mean_what_they_count() {
         ("tcp and (bytes > 1M or packets < 3) and not port 443", true),
     ] {
         match FlowFilter::parse(text) {
-            Ok(filter) => assert_eq!(filter.matches(&blank()), is, "{text}"),
+            Ok(filter) => assert_eq!(filter.matches(&download()), is, "{text}"),
             Err(e) => assert_eq!(text, "dst packets > src", "{e}"),
         }
     }
 }
 
 #[test]
-fn a_record_without_a_rate_or_a_round_trip_has_none_to_compare() {
-    let single = FlowTerms { duration: 0, rtt: None, ..blank() };
+fn a_record_without_rate_or_round_trip_time_fails_every_comparison() {
+    let single = FlowTerms { duration: 0, rtt: None, ..download() };
     for text in ["bps >= 0", "pps < 1G", "rtt >= 0", "rtt < 1h"] {
-        assert!(!filter(text).matches(&single) && filter(text).matches(&blank()), "{text}");
+        assert!(!filter(text).matches(&single) && filter(text).matches(&download()), "{text}");
     }
 }
 
 #[test]
-fn an_index_of_records_is_asked_for_hosts_ports_and_protocols() {
+fn key_conditions_of_flow_filters_name_hosts_ports_and_protocols() {
     let host = KeyCondition::Host([10, 0, 0, 1].into());
     assert_eq!(filter("src host 10.0.0.1 and bytes > 1M").need(), host);
     assert_eq!(filter("not src host 10.0.0.1").need(), KeyCondition::Anything);
@@ -155,7 +155,7 @@ fn random_filter(prng: &mut Prng, depth: u64) -> String {
     }
 }
 
-/// A conversation of few hosts and ports, so that filters have something to agree about.
+/// A flow between few hosts and ports, so that filters match often.
 fn random_flow(prng: &mut Prng) -> FlowTerms {
     let end = |prng: &mut Prng, v6: bool| -> IpAddr {
         match v6 {
@@ -169,7 +169,7 @@ fn random_flow(prng: &mut Prng) -> FlowTerms {
     let protocol = [IpProtocol::TCP, IpProtocol::UDP, echo][prng.below(3) as usize];
     let (src_port, dst_port) = match protocol.has_ports() {
         true => (1 + prng.below(3) as u16, 1 + prng.below(3) as u16),
-        // Type and code of the first packet, which no word of the filter must take for a port.
+        // ICMP type and code of the first packet, which no primitive may interpret as a port.
         false => (0, if v6 { 128 << 8 } else { 8 << 8 }),
     };
     let tag = |prng: &mut Prng| 5 + prng.below(2) as u16;
@@ -179,10 +179,10 @@ fn random_flow(prng: &mut Prng) -> FlowTerms {
         _ => [None; 2],
     };
     let macs = [0, 1].map(|_| Some(MacAddr([2, 0, 0, 0, 0, 1 + prng.below(2) as u8])));
-    FlowTerms { src, dst, src_port, dst_port, protocol, vlans, macs, ..blank() }
+    FlowTerms { src, dst, src_port, dst_port, protocol, vlans, macs, ..download() }
 }
 
-/// A packet of the initiator, of any length.
+/// A packet that the initiator sent, with a random payload length.
 fn frame(flow: &FlowTerms, prng: &mut Prng) -> Vec<u8> {
     let (p, q) = (flow.src_port, flow.dst_port);
     let mut frame = match (flow.src, flow.dst, flow.protocol) {
@@ -192,7 +192,7 @@ fn frame(flow: &FlowTerms, prng: &mut Prng) -> Vec<u8> {
         (IpAddr::V6(a), IpAddr::V6(b), IpProtocol::TCP) => Frame::tcp6(a, p, b, q),
         (IpAddr::V6(a), IpAddr::V6(b), IpProtocol::UDP) => Frame::udp6(a, p, b, q),
         (IpAddr::V6(a), IpAddr::V6(b), _) => Frame::icmp6(a, b, 128, 0, [0; 4]),
-        mixed => panic!("of two families: {mixed:?}"),
+        mixed => panic!("addresses of two families: {mixed:?}"),
     };
     for id in flow.vlans.into_iter().flatten() {
         frame = frame.tag(EtherType::VLAN, id);
@@ -205,31 +205,31 @@ fn frame(flow: &FlowTerms, prng: &mut Prng) -> Vec<u8> {
     bytes
 }
 
-/// The conversation with everything changed that the filter says it does not look at.
-fn as_looked_at(flow: &FlowTerms, filter: &FlowFilter, prng: &mut Prng) -> FlowTerms {
-    let (looks, other) = (filter.looks(), random_flow(prng));
-    let mut seen = FlowTerms { bytes: [7; 2], packets: [7; 2], ..*flow };
-    if !looks.needs_addresses {
-        (seen.src, seen.dst) = (other.src, other.dst);
+/// The flow with other values in all fields that the filter does not require.
+fn with_required_fields(flow: &FlowTerms, filter: &FlowFilter, prng: &mut Prng) -> FlowTerms {
+    let (required, other) = (filter.required_fields(), random_flow(prng));
+    let mut changed = FlowTerms { bytes: [7; 2], packets: [7; 2], ..*flow };
+    if !required.needs_addresses {
+        (changed.src, changed.dst) = (other.src, other.dst);
     }
-    if !looks.needs_ports {
-        (seen.src_port, seen.dst_port) = (other.src_port, other.dst_port);
+    if !required.needs_ports {
+        (changed.src_port, changed.dst_port) = (other.src_port, other.dst_port);
     }
-    if !looks.needs_protocol {
-        seen.protocol = other.protocol;
+    if !required.needs_protocol {
+        changed.protocol = other.protocol;
     }
-    if !looks.needs_tags {
-        seen.vlans = other.vlans;
+    if !required.needs_tags {
+        changed.vlans = other.vlans;
     }
-    if !looks.needs_macs {
-        seen.macs = other.macs;
+    if !required.needs_macs {
+        changed.macs = other.macs;
     }
-    seen
+    changed
 }
 
 #[test]
-fn a_flow_matches_exactly_if_the_packets_of_its_initiator_do() {
-    let seed = testkit::seed("a_flow_matches_exactly_if_the_packets_of_its_initiator_do");
+fn a_flow_matches_exactly_if_its_initiators_packets_match() {
+    let seed = testkit::seed("a_flow_matches_exactly_if_its_initiators_packets_match");
     let mut prng = Prng::new(seed);
     let flows: Vec<(FlowTerms, Vec<u8>)> = (0..400)
         .map(|_| {
@@ -246,8 +246,12 @@ fn a_flow_matches_exactly_if_the_packets_of_its_initiator_do() {
             let wire_len = frame.len() as u32;
             let expected = of_packets.matches(frame, wire_len, &Headers::of(frame, wire_len, link::ETHERNET));
             assert_eq!(of_flows.matches(flow), expected, "seed {seed}, round {round}: {text}\n{flow:?}");
-            let seen = as_looked_at(flow, &of_flows, &mut prng);
-            assert_eq!(of_flows.matches(&seen), expected, "seed {seed}, round {round}: {text}\n{flow:?} as {seen:?}");
+            let changed = with_required_fields(flow, &of_flows, &mut prng);
+            assert_eq!(
+                of_flows.matches(&changed),
+                expected,
+                "seed {seed}, round {round}: {text}\n{flow:?} as {changed:?}"
+            );
             if expected { matched += 1 } else { refused += 1 }
         }
     }
@@ -255,9 +259,9 @@ fn a_flow_matches_exactly_if_the_packets_of_its_initiator_do() {
 }
 
 #[test]
-fn counts_of_both_directions_that_no_number_holds_are_more_than_any_bound() {
-    let claims = FlowTerms { packets: [1 << 63; 2], bytes: [u64::MAX, 2], ..blank() };
+fn sums_of_both_directions_saturate() {
+    let large = FlowTerms { packets: [1 << 63; 2], bytes: [u64::MAX, 2], ..download() };
     for text in ["bytes > 1M", "packets > 1k", "bps > 1M", "pps > 1k"] {
-        assert!(filter(text).matches(&claims), "{text}");
+        assert!(filter(text).matches(&large), "{text}");
     }
 }

@@ -1,27 +1,27 @@
-//! The filters against tcpdump, packet by packet: over traffic that the tests make, and over real captures, whole and
-//! cut short.
+//! Filters compared with tcpdump, packet by packet: on generated traffic and on captures, with complete and truncated
+//! frames.
 //!
-//! The packets are joined into one file whose timestamps are packet numbers; tcpdump writes what matches to its
-//! standard output, and the timestamps there say which packets it chose.
+//! The packets are joined into one file whose timestamps are packet numbers. tcpdump writes the matching packets to its
+//! standard output, and their timestamps identify them.
 
 use crate::common;
 
 use base::Prng;
-use common::agree::{Values, agree, cut_some};
+use common::agree::{Values, agree, truncate_some};
 use common::{Packet, collect, traffic};
 use netgrain_filter::Filter;
 use wire::link;
 
-/// Expressions that tcpdump reads, each a line.
+/// Expressions that tcpdump accepts, one per line.
 pub const CORPUS: &str = include_str!("../corpus.txt");
 
-/// Most frames of one capture: many short captures say more than one long one.
-const MOST: usize = 300;
+/// Maximum number of frames of one capture. Many short captures cover more cases than one long capture.
+const MAX_FRAMES: usize = 300;
 
-/// Expressions that libpcap's optimiser refuses, because they reject all packets; here they are read and match nothing.
+/// Expressions that libpcap's optimiser rejects because they match no packet; netgrain accepts them.
 const REJECTING: [&str; 3] = ["1 = 0", "tcp and udp", "tcp or udp and icmp"];
 
-/// Services and protocols that the corpus names, and that tcpdump looks up in files of the machine.
+/// Names of services and protocols in the corpus; tcpdump looks them up in files of the host.
 const SERVICES: [&str; 23] = [
     "http",
     "ntp",
@@ -48,8 +48,9 @@ const SERVICES: [&str; 23] = [
     "icmp6",
 ];
 
-/// tcpdump looks names up in two files of the machine. Some of those that differ between machines.
-fn names_mean_the_same() -> bool {
+/// True if `/etc/services` and `/etc/protocols`, which tcpdump uses, agree with netgrain's names. Tests a few names
+/// that differ between distributions.
+fn host_names_agree() -> bool {
     let file = |path| std::fs::read_to_string(path).unwrap_or_default();
     let (services, protocols) = (file("/etc/services"), file("/etc/protocols"));
     let has = |file: &str, name: &str, of: &str| file.lines().any(|l| l.split_whitespace().take(2).eq([name, of]));
@@ -61,26 +62,27 @@ fn names_mean_the_same() -> bool {
         && has(&protocols, "gre", "47")
 }
 
-/// The filters of the corpus that name no service, which mean the same on all machines; or only those that name one.
+/// The filters of the corpus that contain a service name (`is_named`), or the filters that contain none and so mean the
+/// same on all hosts.
 fn corpus(is_named: bool) -> impl Iterator<Item = String> + Clone {
     let named = |f: &str| SERVICES.iter().any(|s| f.contains(s));
     CORPUS.lines().filter(move |f| named(f) == is_named).map(str::to_owned)
 }
 
-/// Of frames that were cut, libpcap's optimiser may not miss what its code without it misses. Only with it are there
-/// places before a header, and only with it the words of an address that a network's length leaves out are not missed,
-/// by us neither.
-fn alike(f: &str) -> bool {
+/// True if the filter has the same results on truncated frames with and without libpcap's optimiser. Only the optimiser
+/// permits negative offsets, and only the optimiser (like netgrain) omits loads of address words outside of a network's
+/// mask.
+fn is_independent_of_optimiser(f: &str) -> bool {
     !["net ", "[-", " - "].iter().any(|part| f.contains(part))
 }
 
-fn hold(name: &str, mut packets: Vec<Packet>) {
+fn compare_with_tcpdump(name: &str, mut packets: Vec<Packet>) {
     let seed = testkit::seed(name);
     let mut prng = Prng::new(seed);
     let values = Values::of(&packets, link::ETHERNET);
     let random: Vec<_> = (0..400).map(|_| (values.filter(&mut prng, 3), false)).collect();
     let differs = |text: &str| REJECTING.contains(&text);
-    // Long enough for every byte that is asked for.
+    // Long enough for every byte that the corpus reads.
     let long = |p: &Packet| {
         let mut bytes = p.bytes.clone();
         bytes.resize(bytes.len().max(128), 0);
@@ -88,51 +90,56 @@ fn hold(name: &str, mut packets: Vec<Packet>) {
     };
     let padded: Vec<_> = packets.iter().map(long).collect();
     let whole = agree(seed, &padded, link::ETHERNET, corpus(false).map(|f| (f, true)), differs);
-    cut_some(&mut packets, &mut prng);
-    let cut = corpus(false).filter(|f| alike(f)).map(|f| (f, false));
+    truncate_some(&mut packets, &mut prng);
+    let cut = corpus(false).filter(|f| is_independent_of_optimiser(f)).map(|f| (f, false));
     let sums = agree(seed, &packets, link::ETHERNET, cut.chain(random), |_| false);
-    eprintln!("{} packets; whole {} filters, {} telling; cut {sums:?}", packets.len(), whole.filters, whole.telling);
-    // The comparison would prove nothing if most filters chose nothing, or were none.
-    assert!(whole.telling > 400 && sums.telling > 500 && whole.filters > 500, "{whole:?} {sums:?}");
+    eprintln!(
+        "{} packets; complete frames: {} filters, {} selective; truncated frames: {sums:?}",
+        packets.len(),
+        whole.filters,
+        whole.selective
+    );
+    // Without enough selective filters the comparison would be meaningless.
+    assert!(whole.selective > 400 && sums.selective > 500 && whole.filters > 500, "{whole:?} {sums:?}");
 }
 
 #[test]
-fn all_of_the_corpus_chooses_what_tcpdump_chooses_of_traffic_that_we_make() {
-    let name = "all_of_the_corpus_chooses_what_tcpdump_chooses_of_traffic_that_we_make";
+fn corpus_agrees_with_tcpdump_on_generated_traffic() {
+    let name = "corpus_agrees_with_tcpdump_on_generated_traffic";
     if testkit::tool(name, "tcpdump").is_some() {
-        hold(name, traffic::ethernet());
+        compare_with_tcpdump(name, traffic::ethernet());
     }
 }
 
 #[test]
-fn all_of_the_corpus_chooses_what_tcpdump_chooses_of_real_captures() {
-    let name = "all_of_the_corpus_chooses_what_tcpdump_chooses_of_real_captures";
+fn corpus_agrees_with_tcpdump_on_captures() {
+    let name = "corpus_agrees_with_tcpdump_on_captures";
     let Some(traces) = testkit::traces(name) else { return };
     if testkit::tool(name, "tcpdump").is_none() {
         return;
     }
-    let mut packets = collect(&traces, MOST);
+    let mut packets = collect(&traces, MAX_FRAMES);
     assert!(packets.len() > 1000, "only {} packets in {}", packets.len(), traces.display());
     packets.extend(traffic::ethernet());
-    hold(name, packets);
+    compare_with_tcpdump(name, packets);
 }
 
 #[test]
-fn services_choose_what_tcpdump_chooses() {
-    let name = "services_choose_what_tcpdump_chooses";
+fn service_names_agree_with_tcpdump() {
+    let name = "service_names_agree_with_tcpdump";
     if testkit::tool(name, "tcpdump").is_none() {
         return;
     }
-    if !names_mean_the_same() {
-        return testkit::skip(name, "the files services and protocols of /etc have other names than Debian's");
+    if !host_names_agree() {
+        return testkit::skip(name, "/etc/services or /etc/protocols has other names than in Debian");
     }
     let packets = traffic::ethernet();
     let sums = agree(testkit::seed(name), &packets, link::ETHERNET, corpus(true).map(|f| (f, true)), |_| false);
-    assert!(sums.filters > 40 && sums.telling > 20, "{sums:?}");
+    assert!(sums.filters > 40 && sums.selective > 20, "{sums:?}");
 }
 
 #[test]
-fn what_rejects_all_packets_is_read_and_matches_none() {
+fn filters_that_reject_all_packets_are_valid_and_match_none() {
     let packets = traffic::ethernet();
     for text in ["1 = 0", "tcp and udp", "ip and ip6", "not (len >= 0)"] {
         let filter = Filter::parse(text).unwrap_or_else(|e| panic!("{text}: {e}"));
@@ -147,7 +154,7 @@ fn a_port_in_a_tiny_first_fragment_is_found() {
     for (frame, text) in [(whole, "tcp port 8080"), (whole.tag(EtherType::VLAN, 5), "anylink tcp port 8080")] {
         let mut bytes = [0; 100];
         let bytes = frame.write(&mut bytes).expect("room");
-        // Eight bytes of TCP, as RFC 791 has it for the least fragment.
+        // Eight bytes of TCP: the smallest fragment payload that RFC 791 permits.
         let mut tiny = bytes[..bytes.len() - 12].to_vec();
         let ip = tiny.len() - 28;
         tiny[ip + 3] = 28;

@@ -1,10 +1,10 @@
-//! Filters against tcpdump on every link that is read. Frames of other links than Ethernet are those of Ethernet with
-//! another head, and the real captures of such links, where there are any.
+//! Filters compared with tcpdump on every supported link type. The frames are generated Ethernet frames with another
+//! link header, and frames of captures with that link type, if present.
 
 use crate::common;
 
 use base::Prng;
-use common::agree::{Values, agree, chosen, cut_some};
+use common::agree::{Values, agree, chosen, truncate_some};
 use common::traffic::{self, as_of};
 use common::{Packet, collect, collect_of};
 use netgrain_filter::{Filter, LinkFilter};
@@ -12,20 +12,20 @@ use std::path::Path;
 use wire::build::Frame;
 use wire::{Headers, link};
 
-/// Most frames of one capture.
-const MOST: usize = 100;
+/// Maximum number of frames of one capture.
+const MAX_FRAMES: usize = 100;
 
 fn packets_of(link_type: u16, ethernet: &[Packet], traces: Option<&Path>) -> Vec<Packet> {
-    let turned = ethernet.iter().enumerate().filter_map(|(i, p)| {
+    let converted = ethernet.iter().enumerate().filter_map(|(i, p)| {
         let bytes = as_of(link_type, &p.bytes, i as u64)?;
         Some(Packet { wire_len: p.wire_len - p.bytes.len() as u32 + bytes.len() as u32, bytes })
     });
-    let real = traces.map_or(Vec::new(), |traces| collect_of(traces, link_type, MOST));
-    turned.chain(real).filter(|p| !p.bytes.is_empty()).collect()
+    let real = traces.map_or(Vec::new(), |traces| collect_of(traces, link_type, MAX_FRAMES));
+    converted.chain(real).filter(|p| !p.bytes.is_empty()).collect()
 }
 
-/// Of words that every link has.
-const EVERYWHERE: &[&str] = &[
+/// Filters for all link types.
+const COMMON_FILTERS: &[&str] = &[
     "ip",
     "ip6",
     "arp",
@@ -60,7 +60,7 @@ const EVERYWHERE: &[&str] = &[
     "ip proto 47 or ip6 proto 58",
     "arp host 192.168.1.1",
     "rarp or moprc",
-    // Those that some links do not have, and say so.
+    // Primitives that some link types do not support.
     "vlan",
     "vlan and ip",
     "mpls",
@@ -74,17 +74,17 @@ const EVERYWHERE: &[&str] = &[
 ];
 
 #[test]
-fn on_each_link_the_filters_choose_what_tcpdump_chooses() {
-    let name = "on_each_link_the_filters_choose_what_tcpdump_chooses";
+fn filters_agree_with_tcpdump_on_each_link_type() {
+    let name = "filters_agree_with_tcpdump_on_each_link_type";
     if testkit::tool(name, "tcpdump").is_none() {
         return;
     }
     let traces = testkit::extra_traces(name);
     let seed = testkit::seed(name);
     let mut prng = Prng::new(seed);
-    let mut ethernet = traces.as_deref().map_or(Vec::new(), |traces| collect(traces, MOST));
+    let mut ethernet = traces.as_deref().map_or(Vec::new(), |traces| collect(traces, MAX_FRAMES));
     ethernet.extend(traffic::ethernet());
-    cut_some(&mut ethernet, &mut prng);
+    truncate_some(&mut ethernet, &mut prng);
     for link_type in
         [link::RAW_IP, link::RAW_IPV4, link::RAW_IPV6, link::NULL, link::LOOP, link::LINUX_SLL, link::LINUX_SLL2]
     {
@@ -92,44 +92,45 @@ fn on_each_link_the_filters_choose_what_tcpdump_chooses() {
         assert!(packets.len() > 100, "only {} packets of link type {link_type}", packets.len());
         let values = Values::of(&packets, link_type);
         let sent = ["inbound", "outbound and tcp"].iter().filter(|_| link_type == 113 || link_type == 276);
-        let fixed: Vec<_> = EVERYWHERE.iter().chain(sent).map(|f| ((*f).to_owned(), false)).collect();
+        let fixed: Vec<_> = COMMON_FILTERS.iter().chain(sent).map(|f| ((*f).to_owned(), false)).collect();
         let random: Vec<_> = (0..60).map(|_| (values.filter(&mut prng, 2), false)).collect();
         let sums = agree(seed, &packets, link_type, fixed.into_iter().chain(random), |_| false);
-        assert!(sums.telling > 20 && sums.refused > 2, "link type {link_type}: {sums:?}");
+        assert!(sums.selective > 20 && sums.refused > 2, "link type {link_type}: {sums:?}");
         eprintln!("link type {link_type}: {} packets; {sums:?}", packets.len());
     }
 }
 
 #[test]
-fn which_way_a_frame_of_ethernet_went_is_asked_of_the_capture() {
+fn the_capture_source_supplies_the_direction_of_ethernet_frames() {
     let frame = Frame::tcp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 80);
     let mut bytes = [0; 60];
     let bytes = frame.fill(&mut bytes);
     let (outbound, inbound) = (Filter::parse("outbound and tcp").unwrap(), Filter::parse("inbound").unwrap());
     for outgoing in [false, true] {
-        let takes = |filter: &Filter| filter.matches_way(bytes, 60, &Headers::of(bytes, 60, link::ETHERNET), outgoing);
-        assert_eq!((takes(&outbound), takes(&inbound)), (outgoing, !outgoing));
+        let matches =
+            |filter: &Filter| filter.matches_direction(bytes, 60, &Headers::of(bytes, 60, link::ETHERNET), outgoing);
+        assert_eq!((matches(&outbound), matches(&inbound)), (outgoing, !outgoing));
     }
 }
 
 #[test]
-fn a_family_of_either_order_is_read_on_loopback() {
+fn null_headers_of_both_byte_orders_match() {
     let filter = Filter::parse("ip").unwrap();
     let packets = [[2, 0, 0, 0], [0, 0, 0, 2], [24, 0, 0, 0]].map(|b| Packet { bytes: b.to_vec(), wire_len: 4 });
     assert_eq!(chosen(&filter, &packets, link::NULL), [0, 1]);
 }
 
 #[test]
-fn frames_of_a_link_that_cannot_be_asked_do_not_match() {
-    for (text, link_type, says) in [
-        ("vlan 5", link::LINUX_SLL, "no VLAN tag"),
-        ("not vlan 5", link::RAW_IP, "no VLAN tag"),
-        ("ether host 1:2:3:4:5:6", link::RAW_IP, "no link addresses"),
-        ("inbound", link::NULL, "which way"),
-        ("tcp", 147, "of this link type are not read"),
+fn a_filter_invalid_for_a_link_type_matches_no_frame() {
+    for (text, link_type, message) in [
+        ("vlan 5", link::LINUX_SLL, "VLAN tags are not supported"),
+        ("not vlan 5", link::RAW_IP, "VLAN tags are not supported"),
+        ("ether host 1:2:3:4:5:6", link::RAW_IP, "link addresses are not supported"),
+        ("inbound", link::NULL, "do not contain their direction"),
+        ("tcp", 147, "of this link type are not decoded"),
     ] {
         let error = LinkFilter::parse(text, link_type).unwrap_err().to_string();
-        assert!(error.contains(says), "{error}");
+        assert!(error.contains(message), "{error}");
         let filter = Filter::parse(text).unwrap();
         assert!(filter.fits(link_type).is_err());
         assert!(!filter.matches(&[0; 60], 60, &Headers::of(&[0; 60], 60, link_type)), "{text}");

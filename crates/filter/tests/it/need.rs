@@ -1,4 +1,4 @@
-//! What a filter needs of an index. That it is never more than what it matches is tested with the index
+//! Key conditions of filters. Tests of the index check that a condition is never stronger than its filter
 //! (`index/tests/it/agreement.rs`).
 
 use netgrain_filter::{Filter, KeyCondition};
@@ -9,7 +9,7 @@ fn need(text: &str) -> KeyCondition {
 }
 
 #[test]
-fn what_no_index_knows_asks_for_nothing() {
+fn tests_without_keys_yield_no_condition() {
     for text in
         ["", "not port 80", "less 64", "ether host 1:2:3:4:5:6", "port 80 or greater 100", "not (udp and port 5)"]
     {
@@ -27,7 +27,7 @@ fn what_no_index_knows_asks_for_nothing() {
 }
 
 #[test]
-fn words_become_needs_without_repetition() {
+fn conditions_are_simplified() {
     let host = |a: &str| KeyCondition::Host(a.parse().unwrap());
     assert_eq!(need("host 10.0.0.1 and src 10.0.0.1"), host("10.0.0.1"));
     assert_eq!(need("host 10.0.0.1 or 10.0.0.2"), KeyCondition::Any(vec![host("10.0.0.1"), host("10.0.0.2")]));
@@ -41,7 +41,7 @@ fn words_become_needs_without_repetition() {
 }
 
 #[test]
-fn two_ends_are_a_conversation_as_far_as_their_directions_say() {
+fn tests_of_both_endpoints_yield_a_flow_condition() {
     let (a, b): (IpAddr, IpAddr) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
     let flows = |text: &str| match need(text) {
         KeyCondition::All(parts) => {
@@ -61,26 +61,26 @@ fn two_ends_are_a_conversation_as_far_as_their_directions_say() {
     );
     assert_eq!(flows("dst 10.0.0.1 and tcp dst port 80 and src 10.0.0.2 and src port 4000"), [straight]);
     assert_eq!(flows("host 10.0.0.1 and host 10.0.0.2 and icmp"), [KeyCondition::Flow(1, (a, 0), (b, 0))]);
-    // One port leaves the other open, and so does one host.
+    // With only one port or only one host, the other endpoint is unknown.
     assert_eq!(flows("host 10.0.0.1 and host 10.0.0.2 and tcp port 80"), []);
     assert_eq!(flows("host 10.0.0.1 and port 80 and tcp port 4000"), []);
 }
 
 #[test]
-fn where_a_filter_may_see_what_an_index_does_not_it_asks_for_nothing() {
+fn headers_that_the_index_does_not_parse_yield_no_condition() {
     for text in ["mpls and host 10.0.0.1", "pppoes and tcp", "geneve and port 80", "proto 44", "ether proto 0x8847"] {
         assert_eq!(need(text), KeyCondition::Anything, "{text}");
     }
     let tagged = KeyCondition::All(vec![KeyCondition::Vlan(Some(5)), KeyCondition::Host("10.0.0.1".parse().unwrap())]);
     assert_eq!(need("vlan 5 and host 10.0.0.1"), tagged);
     assert_eq!(need("anylink vlan 5 and anylink host 10.0.0.1"), tagged);
-    // Nine tags are more than the header walk looks through.
+    // `tcp` follows more tags than the header parser skips.
     let nine = format!("{} and tcp", ["vlan"; 8].join(" and "));
     assert_eq!(need(&nine), KeyCondition::Vlan(None));
 }
 
 #[test]
-fn bytes_ask_for_the_protocol_that_they_are_of() {
+fn packet_bytes_yield_a_condition_on_their_protocol() {
     let v4 = KeyCondition::EtherType(0x800);
     assert_eq!(need("tcp[tcpflags] & tcp-syn != 0"), KeyCondition::All(vec![KeyCondition::Protocol(6), v4.clone()]));
     assert_eq!(need("anylink tcp[13] & 2 != 0"), KeyCondition::Protocol(6));
@@ -89,9 +89,9 @@ fn bytes_ask_for_the_protocol_that_they_are_of() {
 }
 
 #[test]
-fn a_thousand_tests_are_read_in_one_go() {
+fn conditions_of_a_thousand_tests_are_complete() {
     let text = (0..1000).map(|i| format!("host 10.0.{}.{}", i / 250, i % 250)).collect::<Vec<_>>().join(" or ");
-    let KeyCondition::Any(hosts) = need(&text) else { panic!("not any of them") };
+    let KeyCondition::Any(hosts) = need(&text) else { panic!("the condition is not a disjunction") };
     assert_eq!(hosts.len(), 1000);
     assert!(matches!(need(&text.replace(" or ", " and ")), KeyCondition::All(all) if all.len() == 1000));
 }

@@ -1,4 +1,4 @@
-//! Texts that are no filters: they are refused with what to write instead, and none panics.
+//! Invalid filters are rejected with a correction, and no text causes a panic.
 
 use crate::common::{Packet, joined, tcpdump};
 use crate::libpcap::CORPUS;
@@ -7,12 +7,12 @@ use netgrain_filter::{Filter, FlowFilter, LinkFilter};
 use wire::{Headers, link};
 
 #[test]
-fn random_text_is_refused_and_never_panics() {
-    let seed = testkit::seed("random_text_is_refused_and_never_panics");
+fn random_text_never_panics_the_parser() {
+    let seed = testkit::seed("random_text_never_panics_the_parser");
     let mut prng = Prng::new(seed);
     let words: Vec<&str> =
         CORPUS.lines().flat_map(|f| f.split_whitespace()).chain(["anylink", "bytes", "flags", "10s"]).collect();
-    let mut read = 0;
+    let mut valid = 0;
     for _ in 0..20_000 {
         let mut text = String::new();
         for _ in 0..prng.below(12) {
@@ -26,35 +26,36 @@ fn random_text_is_refused_and_never_panics() {
             }
         }
         if let Ok(filter) = Filter::parse(&text) {
-            read += 1;
+            valid += 1;
             filter.matches(&[0; 60], 60, &Headers::of(&[0; 60], 60, link::ETHERNET));
         }
         if let Err(e) = FlowFilter::parse(&text) {
             assert!(format!("{e:#}").contains('^'), "{e:#}");
         }
     }
-    assert!(read > 100, "only {read} of them were filters");
+    assert!(valid > 100, "only {valid} texts were valid filters");
     let deep = "(".repeat(100_000);
     assert!(Filter::parse(&deep).is_err() && Filter::parse(&"not ".repeat(100_000)).is_err());
 }
 
-/// Expressions of pcap-filter(7) that are refused here, each a line: the expression, whether tcpdump reads or refuses
-/// it of Ethernet or that depends on the names that a machine knows, and a part of the refusal.
+/// Expressions of pcap-filter(7) that netgrain rejects, one per line: the expression; `reads` or `refuses` for the
+/// result of tcpdump on Ethernet, or `depends` if it depends on the names of the host; and a part of netgrain's
+/// message.
 /// `docs/reference/filters.md` has the reasons.
 const REFUSED: &str = include_str!("../refused.txt");
 
 #[test]
-fn what_is_refused_of_tcpdumps_language_is_listed_and_tcpdump_does_with_it_what_the_list_says() {
-    let test = "what_is_refused_of_tcpdumps_language_is_listed_and_tcpdump_does_with_it_what_the_list_says";
+fn rejected_tcpdump_expressions_are_listed_with_the_result_of_tcpdump() {
+    let test = "rejected_tcpdump_expressions_are_listed_with_the_result_of_tcpdump";
     let lines = || {
         REFUSED.lines().map(|line| match line.split('\t').collect::<Vec<_>>()[..] {
-            [text, theirs, says] => (text, theirs, says),
+            [text, theirs, message] => (text, theirs, message),
             _ => panic!("three parts, separated by tabs: {line}"),
         })
     };
-    for (text, _, says) in lines() {
+    for (text, _, message) in lines() {
         let refused = Filter::parse(text).expect_err(text).to_string();
-        assert!(refused.contains(says), "{text}: {refused}");
+        assert!(refused.contains(message), "{text}: {refused}");
     }
     if testkit::tool(test, "tcpdump").is_none() {
         return;
@@ -70,34 +71,34 @@ fn what_is_refused_of_tcpdumps_language_is_listed_and_tcpdump_does_with_it_what_
 }
 
 #[test]
-fn refusals_say_what_to_write_instead() {
-    for (text, says) in [
+fn errors_contain_a_correction() {
+    for (text, message) in [
         ("10.0.0.1", "write `host 10.0.0.1`"),
         ("udp port ssh", "it is a service of tcp; write `tcp port ssh`"),
         ("80", "write `port 80`"),
         ("hots 10.0.0.1", "did you mean `host`?"),
-        ("host www.example.org", "names of hosts are not looked up"),
+        ("host www.example.org", "host names are not resolved"),
         ("net 10.0.0.1/8", "write `net 10.0.0.0/8`"),
         ("ip port 80", "write `ip and port 80`"),
         ("gateway 10.0.0.1", "needs the names of hosts"),
         ("geneve 16777216", "at most 16777215"),
-        ("llc foo", "no kind of 802.2"),
+        ("llc foo", "not an 802.2 frame type"),
         ("decnet host 64.1", "AREA.NODE"),
         ("decnet net 1.1", "AREA.NODE"),
-        ("pppoes and ether host 1:2:3:4:5:6", "no link addresses"),
-        ("pppoes and llc", "no header of 802.2"),
-        ("portrange 20-nosuchservice", "no range of ports"),
+        ("pppoes and ether host 1:2:3:4:5:6", "link addresses are not supported"),
+        ("pppoes and llc", "802.2 headers are not supported"),
+        ("portrange 20-nosuchservice", "not a port range"),
         ("tcp[0:3] = 1", "1, 2 or 4 bytes"),
         ("ip[0] / 0 = 1", "division by 0"),
         ("tcp port", "a value is missing"),
         ("tcp and", "a test is missing"),
         ("mpls and vlan", "no VLAN tag behind an MPLS label"),
         ("port 70000", "up to 65535"),
-        ("port nosuchservice", "no service that is known here"),
+        ("port nosuchservice", "unknown service"),
         ("tcp port ntp", "write `udp port ntp`"),
         ("src port 80 or dst http", "write `port http`"),
-        ("tcp[13] & 7", "compare it"),
-        ("len", "compare it"),
+        ("tcp[13] & 7", "must be compared with another"),
+        ("len", "must be compared with another"),
         ("TCP", "write it in lower case: `tcp`"),
         ("Host 10.0.0.1", "`host`"),
         ("http", "write `port http`"),
@@ -112,11 +113,11 @@ fn refusals_say_what_to_write_instead() {
         ("hosst 10.0.0.1", "did you mean `host`?"),
         ("host 10.0.0.0/8", "write `net 10.0.0.0/8`"),
         ("bytes > 1M", "`netgrain flows`"),
-        ("ifindex 3", "choose the interface when capturing"),
+        ("ifindex 3", "select the interface when capturing"),
         ("anylink", "a test is missing"),
-        ("anylink mpls 5", "looks through it already"),
+        ("anylink mpls 5", "already skips it"),
         ("bytes 5", "a comparison is missing"),
-        ("bytes > 5x", "it is no amount"),
+        ("bytes > 5x", "not an amount"),
         ("duration > 10", "write `10ms` or `10s`"),
         ("src duration > 10s", "no direction"),
         ("state open", "there are `midstream`"),
@@ -125,12 +126,12 @@ fn refusals_say_what_to_write_instead() {
         ("established", "write `state established`"),
     ] {
         let error = LinkFilter::parse(text, link::ETHERNET).expect_err(text).to_string();
-        assert!(error.contains(says), "`{text}`: {error}");
+        assert!(error.contains(message), "`{text}`: {error}");
     }
 }
 
 #[test]
-fn notations_of_nfdump_are_answered_with_the_expression_to_write() {
+fn nfdump_notations_are_rejected_with_the_equivalent_filter() {
     for (text, instead) in [
         ("src ip 10.0.0.1", "write `src host 10.0.0.1`"),
         ("dst ip in [10.0.0.1 10.0.0.2]", "write `dst host 10.0.0.1 or dst host 10.0.0.2`"),
@@ -153,7 +154,7 @@ fn notations_of_nfdump_are_answered_with_the_expression_to_write() {
         ("duration > 1000", "write `1000ms` or `1000s`"),
         ("bytes > 1m", "write `1M`"),
         ("inet6", "write `ip6`"),
-        ("any", "leave the filter out"),
+        ("any", "omit the filter"),
     ] {
         let error = FlowFilter::parse(text).expect_err(text).to_string();
         assert!(error.contains(instead), "`{text}`: {error}");
@@ -164,7 +165,7 @@ fn notations_of_nfdump_are_answered_with_the_expression_to_write() {
 }
 
 #[test]
-fn a_mark_shows_the_word_in_question() {
+fn an_error_marks_the_word() {
     let error = Filter::parse("tcp and hots 10.0.0.1").unwrap_err();
     assert_eq!(error.to_string(), "`hots` at column 9: did you mean `host`?");
     assert_eq!(

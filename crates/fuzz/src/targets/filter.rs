@@ -74,7 +74,7 @@ fn run_flows(bytes: &[u8]) {
     let text = text_of(bytes);
     let Ok(filter) = FlowFilter::parse(text) else { return };
     let again = FlowFilter::parse(&filter.to_string()).unwrap_or_else(|e| panic!("{text:?} is not {filter}: {e}"));
-    assert_eq!((again.looks(), again.need()), (filter.looks(), filter.need()));
+    assert_eq!((again.required_fields(), again.need()), (filter.required_fields(), filter.need()));
     let inverse = if filter.is_empty() { None } else { FlowFilter::parse(&format!("not ({filter})")).ok() };
     for flow in flows() {
         let matches = filter.matches(flow);

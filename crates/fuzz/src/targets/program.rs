@@ -15,7 +15,7 @@ pub const TARGET: Target = Target { name: "program", run, seeds, rounds: 2500, m
 fn run(bytes: &[u8]) {
     let text = text_of(bytes);
     headline(text);
-    syntax::goes_on(text);
+    syntax::is_incomplete(text);
     let formatted = syntax::format(text);
     if let Ok(formatted) = &formatted {
         assert_eq!(syntax::format(formatted).as_ref(), Ok(formatted));

@@ -110,8 +110,11 @@ fn a_thousand_swaps_under_load_lose_nothing_and_generations_never_go_back() {
             assert!(matches!(client.request(&broken), Err(ClientError::Refused(why)) if why.contains("no such thing")));
         }
     }
-    let at = engine.pushed();
-    until("packets pass through the last program", || engine.pushed() > at + 1000);
+    // In each ring: on a busy machine, one of the two may get no packet for a while.
+    let at = engine.pushed_by_ring();
+    until("packets of each ring pass through the last program", || {
+        engine.pushed_by_ring().iter().zip(&at).all(|(now, at)| *now > at + 500)
+    });
     engine.flow(false);
     until("everything was judged", || number(&stats(&engine, "g"), "received") == engine.pushed());
     let books = stats(&engine, "g");

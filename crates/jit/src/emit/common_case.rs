@@ -29,7 +29,7 @@ impl Emitter<'_> {
 
     /// Continues if the packet has this form. Only tests with mostly the same result for successive packets are
     /// branches; protocol and ports, which vary, are compared by arithmetic.
-    pub(super) fn is_common_case(&mut self, shape: CommonCase, sight: ParseDepth, no: ir::Block) {
+    pub(super) fn is_common_case(&mut self, shape: CommonCase, depth: ParseDepth, no: ir::Block) {
         let captured = self.number(shape.captured().into());
         let whole = self.b.ins().icmp(IntCC::UnsignedLessThanOrEqual, captured, self.len);
         self.require(whole, no);
@@ -65,7 +65,7 @@ impl Emitter<'_> {
         let (end, wire) = (self.b.ins().iadd_imm_s(length, i64::from(shape.l4())), self.wide(I32, at::WIRE_LEN));
         let is_inside = self.b.ins().icmp(IntCC::UnsignedLessThanOrEqual, end, wire);
         self.require(is_inside, no);
-        if sight == ParseDepth::Inner {
+        if depth == ParseDepth::Inner {
             let port = self.is_port_of_tunnel(shape);
             let tunnel = self.b.ins().band(udp, port);
             let none = self.b.ins().icmp_imm_s(IntCC::Equal, tunnel, 0);

@@ -1,4 +1,4 @@
-//! The interpreter and the machine code come to the same, on programs nobody wrote and packets nobody sends.
+//! Interpreter and machine code have equal results on random programs and on random and captured packets.
 
 use crate::random;
 
@@ -16,7 +16,8 @@ fn native(program: &Program) -> Executable {
     Executable::native(program.clone(), || begun.elapsed()).unwrap_or_else(|e| panic!("{e}\n{program}"))
 }
 
-/// Both over the same packets, in batches; everything that can be seen is compared. How many were dropped.
+/// Machine code and interpreter for the same program; `run` compares all results for a batch of packets and returns the
+/// number of dropped packets.
 struct Both<'a> {
     program: &'a Program,
     worker: Worker,
@@ -36,12 +37,12 @@ impl<'a> Both<'a> {
         let mut verdicts = vec![Verdict::default(); packets.len()];
         self.worker.evaluate(&mut packets, &mut verdicts);
         let mut interpreter = Interpreter::new(self.program);
-        let (mut acts, mut traces) = (Vec::new(), Vec::new());
+        let (mut actions, mut traces) = (Vec::new(), Vec::new());
         let mut dropped = 0;
         for (i, (bytes, source)) in batch.iter().enumerate() {
             let wire_len = source.wire_len.max(bytes.len() as u32);
             let seen = Facts::of(bytes, wire_len, link_type);
-            let facts = random::seen_from(&seen, self.sequence, source);
+            let facts = random::combined(&seen, self.sequence, source);
             let out = interpreter.run(bytes, &facts, &mut self.memory);
             self.sequence += 1;
             self.last = facts.time;
@@ -52,12 +53,12 @@ impl<'a> Both<'a> {
                 "{context}, packet {i} {facts:?}\n{bytes:02x?}\n{}",
                 self.program
             );
-            acts.extend(out.actions.iter().map(|action| PacketAction { packet: i as u32, action: *action }));
+            actions.extend(out.actions.iter().map(|action| PacketAction { packet: i as u32, action: *action }));
             traces.extend(out.traces);
             dropped += usize::from(out.kind == ir::VerdictKind::Drop);
         }
         assert_eq!(self.worker.traces(), traces, "{context}\n{}", self.program);
-        assert_eq!(self.worker.actions(), acts, "{context}\n{}", self.program);
+        assert_eq!(self.worker.actions(), actions, "{context}\n{}", self.program);
         assert_eq!(self.worker.datagrams().counts(), self.memory.datagrams.counts(), "{context}\n{}", self.program);
         assert_eq!(self.worker.counters(), &self.memory.counters, "{context}\n{}", self.program);
         for (map, table) in self.memory.tables.iter().enumerate() {
@@ -73,7 +74,7 @@ impl<'a> Both<'a> {
 fn random_programs_over_random_packets() {
     let seed = testkit::seed("random_programs_over_random_packets");
     let rounds = std::env::var("NETGRAIN_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(1500);
-    let (mut dropped, mut entries, mut branches, mut acts, mut followed) = (0, 0, 0, 0, 0);
+    let (mut dropped, mut entries, mut branches, mut actions, mut matched_fragments) = (0, 0, 0, 0, 0);
     for round in 0..rounds {
         let mut prng = Prng::new(seed.wrapping_add(round));
         let program = random::program(&mut prng, 5);
@@ -92,16 +93,17 @@ fn random_programs_over_random_packets() {
                 })
                 .collect();
             dropped += both.run(&packets, link::ETHERNET, &format!("seed {seed}, round {round}, batch {batch}"));
-            acts += both.worker.actions().len();
+            actions += both.worker.actions().len();
         }
-        followed += both.memory.datagrams.counts().matched;
+        matched_fragments += both.memory.datagrams.counts().matched;
         entries += both.memory.tables.iter().map(|t| t.entries(time).len()).sum::<usize>();
     }
     eprintln!(
-        "{rounds} programs, {branches} blocks, {dropped} drops, {entries} entries, {acts} acts, {followed} followed"
+        "{rounds} programs, {branches} blocks, {dropped} drops, {entries} entries, {actions} actions, \
+         {matched_fragments} matched fragments"
     );
-    let all = dropped > 1000 && entries > 300 && acts > 1000 && followed > 300;
-    assert!(rounds < 100 || all, "the programs do nothing");
+    let all = dropped > 1000 && entries > 300 && actions > 1000 && matched_fragments > 300;
+    assert!(rounds < 100 || all, "the programs have too few effects");
 }
 
 #[test]
@@ -121,7 +123,7 @@ fn random_programs_over_real_packets() {
         }
     }
     files.sort();
-    let mut judged = 0;
+    let mut evaluated = 0;
     for path in files.iter().filter(|p| p.metadata().is_ok_and(|m| m.len() < 4 << 20)) {
         let Ok(file) = std::fs::File::open(path) else { continue };
         let Ok(mut reader) = pcap::Reader::open(std::io::BufReader::new(file)) else { continue };
@@ -140,16 +142,16 @@ fn random_programs_over_real_packets() {
                 let facts = |wire_len, time| Facts { wire_len, time, ..Facts::default() };
                 let packets: Vec<_> = batch.iter().map(|(b, w, t)| (b.as_slice(), facts(*w, *t))).collect();
                 both.run(&packets, link_type, &format!("seed {seed}, {}, round {round}", path.display()));
-                judged += packets.len();
+                evaluated += packets.len();
             }
         }
     }
-    eprintln!("{judged} packets of {} files", files.len());
-    assert!(judged > 1000, "only {judged} packets were judged");
+    eprintln!("{evaluated} packets of {} files", files.len());
+    assert!(evaluated > 1000, "only {evaluated} packets were evaluated");
 }
 
-/// Leaves all that the headers say in its record.
-fn teller(layers: [Layer; 2]) -> Program {
+/// A program that stores all packet facts of these layers in its record.
+fn facts_in_record(layers: [Layer; 2]) -> Program {
     let mut b = Builder::default();
     let mut words = layers.map(|layer| {
         let l4 = b.fact(layer, Fact::L4);
@@ -174,7 +176,7 @@ fn teller(layers: [Layer; 2]) -> Program {
     {
         b.set(var, *from);
     }
-    // Asked again as branches: what is known beforehand must lead the same way.
+    // The same facts in branches: a specialisation with constants for them must take the same path.
     for (fact, values) in [(Fact::Protocol, [6, 17]), (Fact::Family, [4, 6])] {
         for value in values {
             let (is, end) = (b.fact(layers[0], fact), b.label());
@@ -188,7 +190,7 @@ fn teller(layers: [Layer; 2]) -> Program {
 }
 
 #[test]
-fn what_is_known_of_plain_packets_beforehand_is_what_would_be_found_in_them() {
+fn common_case_facts_equal_parsed_facts() {
     let (v6, w6) = ([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1], [9; 8]);
     let mut frames = Vec::new();
     for frame in [
@@ -200,24 +202,24 @@ fn what_is_known_of_plain_packets_beforehand_is_what_would_be_found_in_them() {
         for payload in [0, 7, 60] {
             let mut bytes = vec![0; frame.header_len() + payload];
             frame.fill(&mut bytes);
-            // A later end of the frame than of the packet, and cuts.
+            // Padding after the IP packet, and truncated frames.
             bytes.extend([0; 2]);
             frames.extend((12..=bytes.len()).map(|len| bytes[..len].to_vec()));
             for at in 12..frame.header_len() {
                 for value in 0..=255 {
-                    let mut bent = bytes.clone();
-                    bent[at] = value;
-                    frames.push(bent);
+                    let mut modified = bytes.clone();
+                    modified[at] = value;
+                    frames.push(modified);
                 }
             }
         }
     }
-    // Ports behind which a tunnel may be, with and without one.
-    let mut inside = [0; 100];
-    let inside = Frame::tcp4([1; 4], 1, [2; 4], 2).fill(&mut inside);
+    // Tunnel ports and adjacent ports, with and without a tunnel.
+    let mut inner = [0; 100];
+    let inner = Frame::tcp4([1; 4], 1, [2; 4], 2).fill(&mut inner);
     for port in wire::TUNNEL_PORTS.into_iter().flat_map(|p| [p - 1, p, p + 1]) {
         for (src, dst) in [(port, 9), (9, port)] {
-            for payload in [&[][..], &inside[14..], &[&[8, 0, 0, 0, 0, 0, 7, 0], inside].concat()] {
+            for payload in [&[][..], &inner[14..], &[&[8, 0, 0, 0, 0, 0, 7, 0], inner].concat()] {
                 let mut bytes = vec![0; 300];
                 let udp4 = Frame::udp4([10, 0, 0, 1], src, [10, 0, 0, 2], dst).payload(payload);
                 frames.push(udp4.write(&mut bytes).expect("room").to_vec());
@@ -226,7 +228,7 @@ fn what_is_known_of_plain_packets_beforehand_is_what_would_be_found_in_them() {
         }
     }
     for layers in [[Layer::Outer; 2], [Layer::Outer, Layer::Inner], [Layer::Inner; 2]] {
-        let program = teller(layers);
+        let program = facts_in_record(layers);
         let mut both = Both::new(&program, 1);
         for more in [0, 4] {
             for link_type in [link::ETHERNET, link::RAW_IP] {
@@ -240,25 +242,25 @@ fn what_is_known_of_plain_packets_beforehand_is_what_would_be_found_in_them() {
 }
 
 #[test]
-fn what_somebody_said_of_a_packet_counts_more_than_its_bytes() {
-    let program = teller([Layer::Outer, Layer::Inner]);
+fn given_facts_take_precedence_over_packet_bytes() {
+    let program = facts_in_record([Layer::Outer, Layer::Inner]);
     let mut bytes = [0; 60];
     let frame = Frame::udp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 2).fill(&mut bytes);
-    let mut said = Facts { vlan: 7, depth: 3, ..Facts::default() };
-    (said.outer.l3, said.outer.protocol, said.inner.l4) = (18, 132, 90);
-    let tell = |judge: Executable| {
+    let mut given = Facts { vlan: 7, depth: 3, ..Facts::default() };
+    (given.outer.l3, given.outer.protocol, given.inner.l4) = (18, 132, 90);
+    let evaluate = |executable: Executable| {
         let mut verdict = [Verdict::default()];
-        judge.worker(0).expect("no maps").evaluate(&mut [Packet::seen(frame, said)], &mut verdict);
+        executable.worker(0).expect("no maps").evaluate(&mut [Packet::with_facts(frame, given)], &mut verdict);
         verdict
     };
-    let reported = tell(native(&program));
-    assert_eq!(reported, tell(Executable::interpreted(program).expect("fit")));
-    assert_eq!((reported[0].hash, reported[0].hash2), (18 << 16, 90));
+    let verdict = evaluate(native(&program));
+    assert_eq!(verdict, evaluate(Executable::interpreted(program).expect("the program is valid")));
+    assert_eq!((verdict[0].hash, verdict[0].hash2), (18 << 16, 90));
 }
 
 #[test]
-fn tables_that_outgrow_the_caches_hold_what_the_interpreter_holds() {
-    let seed = testkit::seed("tables_that_outgrow_the_caches_hold_what_the_interpreter_holds");
+fn tables_larger_than_the_caches_agree_with_the_interpreter() {
+    let seed = testkit::seed("tables_larger_than_the_caches_agree_with_the_interpreter");
     let mut prng = Prng::new(seed);
     let mut b = Builder::default();
     for (name, expiry) in [("a", Expiry::Idle(30_000)), ("b", Expiry::Never)] {
@@ -270,7 +272,7 @@ fn tables_that_outgrow_the_caches_hold_what_the_interpreter_holds() {
     let (ends, ports) = (b.load(None, 26, 8), b.load(None, 34, 4));
     let (count, from) = (b.reg(), b.reg());
     b.push(Inst::MapAdd { to: count, map: 0, key: vec![ends, ports], by: Operand::Imm(1) });
-    // The scout takes the count to be 0, so that it announces other keys than are asked for here, and misses the rest.
+    // The prefetch function assumes the count 0, so it announces wrong keys here and does not reach the code below.
     b.require(count, Cmp::Ge, 2, none);
     b.push(Inst::MapGet { to: from, map: 1, key: vec![count, ends] });
     b.push(Inst::MapPut { map: 1, key: vec![count, ends], value: ports.into() });
@@ -297,18 +299,18 @@ fn tables_that_outgrow_the_caches_hold_what_the_interpreter_holds() {
         both.run(&packets, link::ETHERNET, &format!("seed {seed}, batch {batch}"));
         most = most.max(both.memory.tables.iter().map(ir::interp::Table::len).sum::<usize>());
     }
-    assert!(most * 64 > 1 << 20, "{most} entries are in the caches");
-    assert!(both.worker.refused().iter().any(|n| *n > 0), "no table was ever full");
+    assert!(most * 64 > 1 << 20, "{most} entries fit into the caches");
+    assert!(both.worker.refused().iter().any(|n| *n > 0), "no table was full at any time");
 }
 
 #[test]
-fn a_matcher_says_what_the_judge_says_of_every_filter() {
+fn a_matcher_agrees_with_the_interpreter_for_every_filter() {
     use netgrain_jit::Matcher;
-    let seed = testkit::seed("a_matcher_says_what_the_judge_says_of_every_filter");
+    let seed = testkit::seed("a_matcher_agrees_with_the_interpreter_for_every_filter");
     let mut prng = Prng::new(seed);
     let mut frames: Vec<_> = (0..2000).map(|_| random::frame(&mut prng)).collect();
     frames.extend((0..200).map(|n| tunnel(&mut prng, n)));
-    let asked: Vec<_> = frames.iter().map(|f| netgrain_jit::Frame::new(f, 0)).collect();
+    let inputs: Vec<_> = frames.iter().map(|f| netgrain_jit::Frame::new(f, 0)).collect();
     for text in [
         "",
         "tcp",
@@ -328,7 +330,7 @@ fn a_matcher_says_what_the_judge_says_of_every_filter() {
                 .expect(text);
         let matcher = Matcher::of(&program).unwrap_or_else(|e| panic!("{text}: {e}"));
         let mut matched = vec![2; frames.len()];
-        matcher.matches(&asked, &mut matched);
+        matcher.matches(&inputs, &mut matched);
         let mut interpreter = Interpreter::new(&program);
         for (frame, matched) in frames.iter().zip(&matched) {
             let facts = Facts::of(frame, 0, link::ETHERNET);
@@ -339,12 +341,12 @@ fn a_matcher_says_what_the_judge_says_of_every_filter() {
                 "seed {seed}, {text:?}\n{frame:02x?}\n{program}"
             );
         }
-        let some = matched.iter().filter(|m| **m == 1).count();
-        assert!(text.is_empty() || (some > 0 && some < frames.len()), "{text:?} matches {some}");
+        let count = matched.iter().filter(|m| **m == 1).count();
+        assert!(text.is_empty() || (count > 0 && count < frames.len()), "{text:?} matches {count} frames");
     }
 }
 
-/// A random frame in a tunnel of Geneve, with every other version of IP around it.
+/// A TCP frame in a Geneve tunnel over IPv4 (even `n`) or IPv6 (odd `n`).
 fn tunnel(prng: &mut Prng, n: u32) -> Vec<u8> {
     use wire::build::tunnel::geneve;
     let options = vec![0; 4 * prng.below(3) as usize];
@@ -353,21 +355,21 @@ fn tunnel(prng: &mut Prng, n: u32) -> Vec<u8> {
     let (mut inner, mut outer) = ([0; 100], [0; 250]);
     let inner = web.write(&mut inner).expect("room");
     let payload = [&geneve(wire::EtherType(0x6558), 5 + n % 3, &options)[..], inner].concat();
-    let around = match n % 2 {
+    let outer_frame = match n % 2 {
         0 => Frame::udp4([1; 4], 1, [2; 4], 6081),
         _ => Frame::udp6([1; 8], 1, [2; 8], 6081),
     };
-    around.payload(&payload).write(&mut outer).expect("room").to_vec()
+    outer_frame.payload(&payload).write(&mut outer).expect("room").to_vec()
 }
 
 #[test]
-fn what_is_more_than_a_filter_is_refused_by_name() {
+fn programs_that_are_more_than_filters_are_refused_with_the_reason() {
     use netgrain_jit::{Matcher, Refusal};
     for (source, what) in [
-        ("main = ip", "asks for headers that were found"),
+        ("main = ip", "reads results of the header parser"),
         ("main = kernel", "has effects"),
-        ("m = flow_map 0 key_vlan\nmain = incr_fstate m", "asks for headers that were found"),
-        ("main = steer_rss", "asks what the source knows"),
+        ("m = flow_map 0 key_vlan\nmain = incr_fstate m", "reads results of the header parser"),
+        ("main = steer_rss", "reads facts from the capture source"),
     ] {
         let program = lang::compile(source).unwrap_or_else(|e| panic!("{source}: {e:?}")).program;
         let refused = Matcher::of(&program);
@@ -375,52 +377,53 @@ fn what_is_more_than_a_filter_is_refused_by_name() {
     }
 }
 
-/// Runs this test again, alone, in a process to which `law` was done before (a line of Python, which exits with 77
-/// where it cannot), and answers what that process says; nothing where there can be none. `None` in that process
-/// itself.
-fn again_under(law: &str, name: &str) -> Option<String> {
-    const INSIDE: &str = "NETGRAIN_UNDER_A_LAW";
+/// Runs this test again, alone, in a process that first executes `restriction`, a line of Python that exits with 77 if
+/// the kernel does not support the restriction. Returns the output of that process, an empty text if the process cannot
+/// be started, and `None` in that process itself.
+fn again_under(restriction: &str, name: &str) -> Option<String> {
+    const INSIDE: &str = "NETGRAIN_RESTRICTED_TEST";
     if std::env::var_os(INSIDE).is_some() {
         return None;
     }
-    let script = format!("import ctypes, os, resource, sys\n{law}\nos.execv(sys.argv[1], sys.argv[1:])");
+    let script = format!("import ctypes, os, resource, sys\n{restriction}\nos.execv(sys.argv[1], sys.argv[1:])");
     let this = std::env::current_exe().expect("this test");
     let Some(mut python) = testkit::tool(name, "python3") else { return Some(String::new()) };
     let test = testkit::test_name(module_path!(), name);
     let run = python.args(["-c", &script]).arg(this).args(["--exact", &test, "--nocapture"]).env(INSIDE, "1").output();
     let run = run.expect("python runs");
     if run.status.code() == Some(77) {
-        testkit::skip(name, "this kernel has no such law");
+        testkit::skip(name, "this kernel does not support the restriction");
         return Some(String::new());
     }
     assert!(run.status.success() && String::from_utf8_lossy(&run.stdout).contains("1 passed"), "{run:?}");
     Some(String::from_utf8_lossy(&run.stdout).into_owned())
 }
 
-/// As in a service with `MemoryDenyWriteExecute=yes`: no memory is ever made executable that was not mapped so.
+/// As in a service with `MemoryDenyWriteExecute=yes`: no existing mapping can become executable.
 #[test]
 fn a_hardened_host_runs_machine_code() {
     let name = "a_hardened_host_runs_machine_code";
-    // prctl(PR_SET_MDWE, PR_MDWE_REFUSE_EXEC_GAIN), for this process and all that come of it.
-    let law = "if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0): sys.exit(77)";
-    if let Some(said) = again_under(law, name) {
-        return assert!(said.is_empty() || said.contains("natively: 42"), "{said}");
+    // prctl(PR_SET_MDWE, PR_MDWE_REFUSE_EXEC_GAIN), for this process and its children.
+    let restriction = "if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0): sys.exit(77)";
+    if let Some(output) = again_under(restriction, name) {
+        return assert!(output.is_empty() || output.contains("natively: 42"), "{output}");
     }
-    let judge = native(&lang::compile("main = ip >-> mark 42").expect("a program").program);
+    let executable = native(&lang::compile("main = ip >-> mark 42").expect("a program").program);
     let (mut bytes, mut verdict) = ([0; 60], [Verdict::default()]);
     let frame = Frame::udp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 2).fill(&mut bytes);
-    judge.worker(0).expect("small").evaluate(&mut [Packet::new(frame, link::ETHERNET, Facts::default())], &mut verdict);
+    let mut packets = [Packet::new(frame, link::ETHERNET, Facts::default())];
+    executable.worker(0).expect("no maps").evaluate(&mut packets, &mut verdict);
     println!("natively: {}", verdict[0].mark);
 }
 
 #[test]
-fn a_host_that_gives_no_memory_for_code_refuses_and_interprets() {
-    let name = "a_host_that_gives_no_memory_for_code_refuses_and_interprets";
-    let law = "resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))";
-    if let Some(said) = again_under(law, name) {
+fn without_executable_memory_native_is_refused_and_interpreted_works() {
+    let name = "without_executable_memory_native_is_refused_and_interpreted_works";
+    let restriction = "resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))";
+    if let Some(output) = again_under(restriction, name) {
         return assert!(
-            said.is_empty() || said.contains("refused: no executable memory (Too many open files"),
-            "{said}"
+            output.is_empty() || output.contains("refused: no executable memory (Too many open files"),
+            "{output}"
         );
     }
     let open: Vec<_> = std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).take(1000).collect();
@@ -429,11 +432,11 @@ fn a_host_that_gives_no_memory_for_code_refuses_and_interprets() {
     drop(open);
     let refused = refused.err().filter(|e| matches!(e, netgrain_jit::Refusal::Memory(_)));
     assert!(Executable::interpreted(program).is_ok());
-    println!("refused: {}", refused.expect("there was no file descriptor left"));
+    println!("refused: {}", refused.expect("all file descriptors are in use"));
 }
 
 #[test]
-fn a_worker_takes_over_what_is_the_same() {
+fn transfer_state_takes_over_equal_maps_and_counters() {
     let program = |names: [(&str, u32); 2]| {
         let mut b = Builder::default();
         for (name, capacity) in names {
@@ -460,14 +463,14 @@ fn a_worker_takes_over_what_is_the_same() {
         after.evaluate(&mut packets[..1], &mut [Verdict::default()]);
         assert_eq!(after.counters()[3], 4);
         let keys = |map| after.entries(map, 0).expect("a map").into_iter().map(|e| e.0[0]).collect::<Vec<_>>();
-        assert_eq!(keys(0), [0, 1, 2, 3], "b keeps its entries, and the numbering goes on");
-        assert_eq!(keys(1), [3], "a has another capacity");
+        assert_eq!(keys(0), [0, 1, 2, 3], "map b keeps its entries, and the sequence numbers continue");
+        assert_eq!(keys(1), [3], "map a has another capacity");
         assert_eq!(after.entries(2, 0), None);
     }
 }
 
 #[test]
-fn what_is_unfit_is_refused_by_both() {
+fn invalid_programs_are_refused_by_both_back_ends() {
     use ir::{Block, End, Reg};
     use netgrain_jit::Refusal;
     let code = vec![Inst::Load { to: Reg(0), base: None, offset: 0, width: 4 }];

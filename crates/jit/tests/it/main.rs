@@ -1,8 +1,8 @@
-//! All integration tests of this crate in one program, which is linked once; each module is a subject.
+//! All integration tests of this crate in one executable, which links faster than several.
 
 mod agree;
-mod behind;
 mod examples;
 mod memory;
 mod proof;
 mod random;
+mod resume;

@@ -1,13 +1,12 @@
-//! What becomes of code. A test program of its own: it counts the pieces of executable memory of the whole process, and
-//! other tests would make some meanwhile.
+//! The memory of machine code is freed. The test counts the executable mappings of the whole process.
 
 use netgrain_jit::Executable;
 use std::time::Duration;
 
 #[test]
-fn a_program_that_is_dropped_leaves_no_code_behind() {
+fn dropped_programs_free_their_machine_code() {
     let mapped = || {
-        let maps = std::fs::read_to_string("/proc/self/maps").expect("of Linux");
+        let maps = std::fs::read_to_string("/proc/self/maps").expect("/proc/self/maps of Linux");
         maps.lines().filter(|l| l.contains("r-xp")).count()
     };
     let native = || {
@@ -17,12 +16,12 @@ fn a_program_that_is_dropped_leaves_no_code_behind() {
     drop(native().worker(0));
     let before = mapped();
     let kept: Vec<_> = (0..20).map(|_| native()).collect();
-    // Neighbours may be merged into one line, so only that there is more can be said.
-    assert!(mapped() > before, "the code is somewhere");
+    // Adjacent mappings may be merged into one line, so the exact number is unknown.
+    assert!(mapped() > before, "the kept programs have executable memory");
     assert!(kept.iter().all(|j| j.report().native && j.report().code_bytes > 0));
     drop(kept);
     for _ in 0..200 {
         drop(native().worker(0));
     }
-    assert!(mapped() <= before, "{} pieces of code, {before} before", mapped());
+    assert!(mapped() <= before, "{} executable mappings, {before} before", mapped());
 }

@@ -1,5 +1,5 @@
-//! Machine code does what the programs of the language mean: random ones, of everything that the table of functions
-//! has, over made and over real packets.
+//! Differential tests of machine code: random programs that use all functions of the table, on generated packets and on
+//! packets of captures, compared with the model of crate `difftest`.
 
 use difftest::{
     BackEnd, CompiledCase, Execution, ExecutionResult, MapContents, ObservedAction, Packet, PacketOutcome, Record,
@@ -7,17 +7,17 @@ use difftest::{
 };
 use ir::interp::{self, Interpreter, ProgramState};
 use ir::{Program, VerdictKind};
-use netgrain_jit::{Executable, Packet as Judged, Refusal, Verdict, Worker};
+use netgrain_jit::{Executable, Packet as JitPacket, Refusal, Verdict, Worker};
 use std::time::Duration;
 
-/// All of a program as machine code, over one batch.
+/// The whole program as machine code, on one batch.
 struct Native;
 
-/// The first half of the stages interpreted, the rest as machine code that goes on; some packets are left to the latter
-/// whole, as the kernel leaves them.
-struct Behind;
+/// The first half of the stages in the interpreter, the rest in machine code that resumes. Every third packet is
+/// undecided, as in the kernel, and machine code runs the whole program for it.
+struct Split;
 
-/// The type of a refusal. That a program is unfit or has found a bug is not for a back end to say of what was verified.
+/// The type of a refusal. Other refusals are bugs, because the program was verified.
 fn refused(refusal: Refusal) -> String {
     match refusal {
         Refusal::TooLarge => "too large".to_owned(),
@@ -26,14 +26,14 @@ fn refused(refusal: Refusal) -> String {
     }
 }
 
-fn fate(worker: &Worker, packet: usize, v: &Verdict, program: &Program) -> PacketOutcome {
+fn outcome(worker: &Worker, packet: usize, v: &Verdict, program: &Program) -> PacketOutcome {
     let record = Record { classes: v.classes, hash: v.hash, hash2: v.hash2, mark: v.mark, state: v.state };
-    let acts = worker.actions().iter().filter(|act| act.packet as usize == packet);
-    let done = acts.map(|act| ObservedAction::of(act.action, program)).collect();
+    let actions = worker.actions().iter().filter(|action| action.packet as usize == packet);
+    let done = actions.map(|action| ObservedAction::of(action.action, program)).collect();
     PacketOutcome { kind: v.kind(), record: Some(record), kernel: v.kernel(), done }
 }
 
-fn remembered(worker: &Worker, now: u64) -> StateSnapshot {
+fn state(worker: &Worker, now: u64) -> StateSnapshot {
     let refused = worker.refused();
     let entries = |map| worker.entries(map, now).expect("as many maps");
     let maps = refused
@@ -49,72 +49,77 @@ impl BackEnd for Native {
         "machine code"
     }
 
-    fn load<'a>(&'a self, ready: &'a CompiledCase) -> Result<Box<dyn Execution + 'a>, String> {
-        let judge = Executable::native(ready.program.clone(), || Duration::ZERO).map_err(refused)?;
-        let worker = judge.worker(ready.world.hash_key).map_err(refused)?;
-        Ok(Box::new(Whole { ready, worker }))
+    fn load<'a>(&'a self, compiled: &'a CompiledCase) -> Result<Box<dyn Execution + 'a>, String> {
+        let executable = Executable::native(compiled.program.clone(), || Duration::ZERO).map_err(refused)?;
+        let worker = executable.worker(compiled.world.hash_key).map_err(refused)?;
+        Ok(Box::new(Whole { compiled, worker }))
     }
 }
 
 struct Whole<'a> {
-    ready: &'a CompiledCase,
+    compiled: &'a CompiledCase,
     worker: Worker,
 }
 
 impl Execution for Whole<'_> {
-    fn judge(&mut self, packets: &[Packet]) -> Vec<ExecutionResult> {
-        let link_type = self.ready.world.link_type;
-        let mut judged: Vec<_> = packets.iter().map(|p| Judged::new(&p.bytes, link_type, p.facts)).collect();
-        let mut verdicts = vec![Verdict::default(); judged.len()];
-        self.worker.evaluate(&mut judged, &mut verdicts);
+    fn evaluate(&mut self, packets: &[Packet]) -> Vec<ExecutionResult> {
+        let link_type = self.compiled.world.link_type;
+        let mut jit_packets: Vec<_> = packets.iter().map(|p| JitPacket::new(&p.bytes, link_type, p.facts)).collect();
+        let mut verdicts = vec![Verdict::default(); jit_packets.len()];
+        self.worker.evaluate(&mut jit_packets, &mut verdicts);
         let seen = verdicts.iter().enumerate().map(|(i, verdict)| ExecutionResult {
-            outcome: fate(&self.worker, i, verdict, &self.ready.program),
+            outcome: outcome(&self.worker, i, verdict, &self.compiled.program),
             first_half: false,
             number: i as u64,
         });
         seen.collect()
     }
 
-    fn remembered(&mut self, now: u64) -> Vec<StateSnapshot> {
-        vec![remembered(&self.worker, now)]
+    fn state(&mut self, now: u64) -> Vec<StateSnapshot> {
+        vec![state(&self.worker, now)]
     }
 }
 
-impl BackEnd for Behind {
+impl BackEnd for Split {
     fn name(&self) -> &'static str {
-        "machine code behind other stages"
+        "machine code that resumes after interpreted stages"
     }
 
-    fn load<'a>(&'a self, ready: &'a CompiledCase) -> Result<Box<dyn Execution + 'a>, String> {
-        let stages = ready.program.stages.len() / 2;
-        let judge = Executable::native_behind(ready.program.clone(), stages, || Duration::ZERO).map_err(refused)?;
-        let worker = judge.worker(ready.world.hash_key).map_err(refused)?;
-        let (head, _) = ready.program.split(stages);
-        let memory = ProgramState::of(&head, ready.world.hash_key);
-        Ok(Box::new(GoingOn { ready, worker, head, memory, stages, number: 0 }))
+    fn load<'a>(&'a self, compiled: &'a CompiledCase) -> Result<Box<dyn Execution + 'a>, String> {
+        let stages = compiled.program.stages.len() / 2;
+        let executable =
+            Executable::native_behind(compiled.program.clone(), stages, || Duration::ZERO).map_err(refused)?;
+        let worker = executable.worker(compiled.world.hash_key).map_err(refused)?;
+        let (head, _) = compiled.program.split(stages);
+        let memory = ProgramState::of(&head, compiled.world.hash_key);
+        Ok(Box::new(SplitRun { compiled, worker, head, memory, stages, number: 0 }))
     }
 }
 
-struct GoingOn<'a> {
-    ready: &'a CompiledCase,
+struct SplitRun<'a> {
+    compiled: &'a CompiledCase,
     worker: Worker,
     head: Program,
     memory: ProgramState,
     stages: usize,
-    /// Packets that came to the worker so far.
+    /// The number of packets that the worker has evaluated.
     number: u64,
 }
 
-impl GoingOn<'_> {
+impl SplitRun<'_> {
     fn one(&mut self, packet: &Packet) -> ExecutionResult {
-        let (link_type, program) = (self.ready.world.link_type, &self.ready.program);
-        let mut judged = [Judged::new(&packet.bytes, link_type, packet.facts)];
+        let (link_type, program) = (self.compiled.world.link_type, &self.compiled.program);
+        let mut jit_packets = [JitPacket::new(&packet.bytes, link_type, packet.facts)];
         let number = self.number;
         if packet.bytes.len().is_multiple_of(3) {
             let mut verdict = [Verdict::default()];
-            self.worker.evaluate(&mut judged, &mut verdict);
+            self.worker.evaluate(&mut jit_packets, &mut verdict);
             self.number += 1;
-            return ExecutionResult { outcome: fate(&self.worker, 0, &verdict[0], program), first_half: false, number };
+            return ExecutionResult {
+                outcome: outcome(&self.worker, 0, &verdict[0], program),
+                first_half: false,
+                number,
+            };
         }
         let facts = facts(packet, link_type, number);
         let out = Interpreter::new(&self.head).run(&packet.bytes, &facts, &mut self.memory);
@@ -124,10 +129,10 @@ impl GoingOn<'_> {
         }
         let interp::Execution { kind, classes, hash, hash2, mark, state, .. } = out;
         let mut verdict = [Verdict::resumed(kind, classes, [hash, hash2], mark, state)];
-        self.worker.resume(&mut judged, &mut verdict);
+        self.worker.resume(&mut jit_packets, &mut verdict);
         self.number += 1;
-        let rest = fate(&self.worker, 0, &verdict[0], program);
-        // What was done elsewhere is not done again.
+        let rest = outcome(&self.worker, 0, &verdict[0], program);
+        // The actions of the first part precede those of the second.
         let done = [first.done, rest.done].concat();
         ExecutionResult {
             outcome: PacketOutcome { done, kernel: first.kernel || rest.kernel, ..rest },
@@ -137,13 +142,13 @@ impl GoingOn<'_> {
     }
 }
 
-impl Execution for GoingOn<'_> {
-    fn judge(&mut self, packets: &[Packet]) -> Vec<ExecutionResult> {
+impl Execution for SplitRun<'_> {
+    fn evaluate(&mut self, packets: &[Packet]) -> Vec<ExecutionResult> {
         packets.iter().map(|p| self.one(p)).collect()
     }
 
-    fn remembered(&mut self, now: u64) -> Vec<StateSnapshot> {
-        vec![StateSnapshot::of(&self.memory, now), remembered(&self.worker, now)]
+    fn state(&mut self, now: u64) -> Vec<StateSnapshot> {
+        vec![StateSnapshot::of(&self.memory, now), state(&self.worker, now)]
     }
 
     fn first_stages(&self) -> usize {
@@ -151,8 +156,8 @@ impl Execution for GoingOn<'_> {
     }
 }
 
-/// That nearly everything ran, and every function of the table was in it.
-fn is_worth_it(report: &Report) {
+/// Asserts that nearly all programs ran and that they used every function of the table.
+fn assert_coverage(report: &Report) {
     eprintln!("{report:?}");
     let Report { cases, ran, packets, .. } = report;
     if *cases < 300 {
@@ -169,20 +174,20 @@ fn is_worth_it(report: &Report) {
 }
 
 #[test]
-fn machine_code_does_what_programs_mean() {
-    let test = "machine_code_does_what_programs_mean";
-    is_worth_it(&Trial::new(testkit::seed(test), 700).run(&Native));
+fn machine_code_agrees_with_the_model() {
+    let test = "machine_code_agrees_with_the_model";
+    assert_coverage(&Trial::new(testkit::seed(test), 700).run(&Native));
 }
 
 #[test]
-fn machine_code_behind_other_stages_does_what_programs_mean() {
-    let test = "machine_code_behind_other_stages_does_what_programs_mean";
-    is_worth_it(&Trial::new(testkit::seed(test), 400).run(&Behind));
+fn resumed_machine_code_agrees_with_the_model() {
+    let test = "resumed_machine_code_agrees_with_the_model";
+    assert_coverage(&Trial::new(testkit::seed(test), 400).run(&Split));
 }
 
 #[test]
-fn machine_code_does_what_programs_mean_over_real_packets() {
-    let test = "machine_code_does_what_programs_mean_over_real_packets";
+fn machine_code_agrees_with_the_model_on_captured_packets() {
+    let test = "machine_code_agrees_with_the_model_on_captured_packets";
     let Some(traces) = testkit::traces(test) else { return };
-    is_worth_it(&Trial::new(testkit::seed(test), 400).over(frames::real(&traces, 200)).run(&Native));
+    assert_coverage(&Trial::new(testkit::seed(test), 400).over(frames::real(&traces, 200)).run(&Native));
 }

@@ -2,13 +2,13 @@
 //! of its datagram.
 //!
 //! ```text
-//! steered ──── part of a datagram? ── no ─────────────────────────────────────► on
-//!                   │ yes                                                       ▲
-//!                   ▼                                                           │
-//!              way of this packet as a number ─► Datagram ─► number as a way ───┘
-//!                                                   ▲  │ none
-//! not for it ─ part of a datagram? ── yes: none ────┘  ▼
-//!                   └ no ────────────────────────► dropped
+//! steered ───── fragment? ── no ────────────────────────────────────────────────► on
+//!                   │ yes                                                         ▲
+//!                   ▼                                                             │
+//!              this packet's steering as a number ─► Datagram ─► number as steering
+//!                                                       ▲  │ none
+//! not steered ─ fragment? ── yes: none ─────────────────┘  ▼
+//!                   └ no ────────────────────────────► dropped
 //! ```
 //! The code behind the test runs for fragments only. For other packets the test costs one comparison with a packet
 //! fact, or nothing if they are known not to be fragments.
@@ -54,14 +54,14 @@ type SavedVariables = Vec<(Var, Reg)>;
 impl Lower {
     /// The parameters for steering by values that later fragments lack (ports, and packets in tunnels); otherwise
     /// `None`.
-    pub(super) fn datagram(&self, steer: &Steering, sight: PacketScopeInfo) -> Option<FragmentSteering> {
+    pub(super) fn datagram(&self, steer: &Steering, scope: PacketScopeInfo) -> Option<FragmentSteering> {
         const PORTS: [Field; 4] = [Field::SrcPort, Field::DstPort, Field::IcmpType, Field::IcmpCode];
         const FRAME: [Field; 3] = [Field::EthSrc, Field::EthDst, Field::Vlan];
         let by_key = |key: ir::Key, layer| match layer {
             Layer::Outer => key.fields().any(|f| PORTS.contains(&f)),
             Layer::Inner => key.fields().any(|f| !FRAME.contains(&f)),
         };
-        let layer = sight.flow_layer();
+        let layer = scope.flow_layer();
         let (layer, follows) = match steer {
             Steering::Pair | Steering::DoubleIp | Steering::Local(..) => (layer, layer == Layer::Inner),
             Steering::Flow => (layer, true),
@@ -71,7 +71,7 @@ impl Lower {
                 let layer = if key.is_outside() { Layer::Outer } else { Layer::Inner };
                 (layer, by_key(key, layer))
             }
-            Steering::Rtp(_) | Steering::GtpUser(_) => (sight.layer(), true),
+            Steering::Rtp(_) | Steering::GtpUser(_) => (scope.layer(), true),
             Steering::RoundRobin | Steering::Rss | Steering::Queue | Steering::To(_) => return None,
             Steering::Link | Steering::LocalLink(_) | Steering::DoubleMac | Steering::Vlan => return None,
             // These bytes are read at the same offset of every frame, also in later fragments.
@@ -92,7 +92,7 @@ impl Lower {
     pub(super) fn datagram_ports(&mut self, layer: Layer, parts: FragmentScope) -> (Reg, Reg) {
         let (src, dst) = self.ports(layer);
         let (part, on) = (self.b.label(), self.b.label());
-        self.if_part(parts, part, on);
+        self.if_fragment(parts, part, on);
         self.b.place(part);
         let moved = self.b.op(Op::Shl, src, 16);
         let own = self.b.op(Op::Or, moved, dst);
@@ -128,13 +128,13 @@ impl Lower {
     ) {
         let FragmentSteering { parts, form, selects, mistakes, .. } = datagram;
         let (number, on) = (self.b.reg(), self.b.label());
-        let [part, ask, known, lost] = [(); 4].map(|()| self.b.label());
+        let [part, lookup, known, lost] = [(); 4].map(|()| self.b.label());
         self.b.jump(end);
         self.b.place(none);
         if self.b.is_live() {
             if selects {
                 let unknown = self.b.label();
-                self.if_part(parts, unknown, lost);
+                self.if_fragment(parts, unknown, lost);
                 self.b.place(unknown);
                 let value = if mistakes { NONE } else { 0 }.into();
                 self.b.push(Inst::Datagram { to: number, parts, form, value });
@@ -145,16 +145,16 @@ impl Lower {
         }
         self.b.place(end);
         if self.b.is_live() {
-            self.if_part(parts, part, on);
+            self.if_fragment(parts, part, on);
             self.b.place(part);
-            self.way_as_number(datagram, number, ask);
-            self.b.place(ask);
+            self.steering_to_number(datagram, number, lookup);
+            self.b.place(lookup);
             let value = number.into();
             self.b.push(Inst::Datagram { to: number, parts, form, value });
             if mistakes {
-                let nobody = self.b.label();
-                self.b.branch(number, Cmp::Ne, 0, known, nobody);
-                self.b.place(nobody);
+                let not_steered = self.b.label();
+                self.b.branch(number, Cmp::Ne, 0, known, not_steered);
+                self.b.place(not_steered);
                 before.iter().for_each(|(var, was)| self.b.set(*var, *was));
                 self.discard(dropped);
             }
@@ -162,12 +162,12 @@ impl Lower {
         self.b.place(known);
         if self.b.is_live() {
             before.into_iter().for_each(|(var, was)| self.b.set(var, was));
-            self.number_as_way(datagram, number, on);
+            self.steering_from_number(datagram, number, on);
         }
         self.b.place(on);
     }
 
-    fn if_part(&mut self, parts: FragmentScope, yes: Label, no: Label) {
+    fn if_fragment(&mut self, parts: FragmentScope, yes: Label, no: Label) {
         let part = match parts {
             FragmentScope::Outer => self.b.fact(Layer::Outer, Fact::Fragment),
             FragmentScope::Inner => self.b.fact(Layer::Inner, Fact::Fragment),
@@ -176,7 +176,12 @@ impl Lower {
         self.b.branch(part, Cmp::Ne, 0, yes, no);
     }
 
-    fn way_as_number(&mut self, FragmentSteering { doubles, casts, .. }: FragmentSteering, number: Reg, then: Label) {
+    fn steering_to_number(
+        &mut self,
+        FragmentSteering { doubles, casts, .. }: FragmentSteering,
+        number: Reg,
+        then: Label,
+    ) {
         let kind = self.b.get(Var::Kind);
         if casts {
             let (all, some) = (self.b.label(), self.b.label());
@@ -196,7 +201,12 @@ impl Lower {
         }
     }
 
-    fn number_as_way(&mut self, FragmentSteering { doubles, casts, .. }: FragmentSteering, number: Reg, on: Label) {
+    fn steering_from_number(
+        &mut self,
+        FragmentSteering { doubles, casts, .. }: FragmentSteering,
+        number: Reg,
+        on: Label,
+    ) {
         if casts {
             let (all, some) = (self.b.label(), self.b.label());
             self.b.branch(number, Cmp::Eq, number::ALL, all, some);

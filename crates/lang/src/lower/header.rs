@@ -17,9 +17,9 @@ pub(super) const MAPPED: u64 = 0xffff_0000_0000;
 
 impl Lower {
     /// The value of the property; jumps to `none` if the packet does not have the property.
-    pub(super) fn prop(&mut self, prop: &Prop, sight: PacketScopeInfo, none: Label) -> Reg {
+    pub(super) fn prop(&mut self, prop: &Prop, scope: PacketScopeInfo, none: Label) -> Reg {
         match prop {
-            Prop::Header(field) => self.header_field(*field, sight.layer(), none),
+            Prop::Header(field) => self.header_field(*field, scope.layer(), none),
             Prop::Bytes(offset, size) => {
                 self.b.fits(None, *offset, (*size).into(), none);
                 self.b.load(None, *offset, *size)
@@ -33,14 +33,14 @@ impl Lower {
                 self.b.op(Op::And, tag, 0xfff)
             }
             Prop::Flow(flow_map) => {
-                let map = self.map(flow_map, sight);
-                let key = self.key(flow_map.key, sight, none);
+                let map = self.map(flow_map, scope);
+                let key = self.key(flow_map.key, scope, none);
                 let to = self.b.reg();
                 self.b.push(Inst::MapGet { to, map, key });
                 to
             }
             Prop::Op(inner, op, by) => {
-                let value = self.prop(inner, sight, none);
+                let value = self.prop(inner, scope, none);
                 self.b.op(*op, value, *by)
             }
         }

@@ -1,9 +1,9 @@
 //! Flow keys: packs fields of the packet into words.
 //!
 //! ```text
-//! each end:  address (2 words, IPv4 among IPv6)   link address   port
-//! symmetric: the lesser end first, compared in this order, of the fields whose other end is in the key too
-//! then all:  addresses · link addresses (a word each) · the rest, packed from the low bits up into as few words as hold it
+//! endpoint:  address (2 words, IPv4 in its IPv6 form)   link address   port
+//! symmetric: the lesser endpoint first, compared in this order; only fields whose opposite field is in the key
+//! words:     addresses · link addresses (a word each) · other fields, packed from the low bits into few words
 //! ```
 //! IP fields are missing in packets without IP. Ports and ICMP type and code are 0 in packets without them. In keys of
 //! maps, later fragments have the ports of their first fragment; if a key steers packets, later fragments follow the
@@ -45,8 +45,8 @@ type HeldField = (Field, Vec<Reg>);
 
 impl Lower {
     /// The words of the packet's key; jumps to `none` if a field is missing.
-    pub(super) fn key(&mut self, key: Key, sight: PacketScopeInfo, none: Label) -> Vec<Reg> {
-        let mut held = self.fields(key, sight, none);
+    pub(super) fn key(&mut self, key: Key, scope: PacketScopeInfo, none: Label) -> Vec<Reg> {
+        let mut held = self.fields(key, scope, none);
         if key.is_symmetric() {
             self.put_in_order(key, &mut held);
         }
@@ -71,8 +71,8 @@ impl Lower {
     }
 
     /// The registers of each field, in the order of [`Field::ALL`].
-    fn fields(&mut self, key: Key, sight: PacketScopeInfo, none: Label) -> Vec<HeldField> {
-        let layer = sight.flow_layer();
+    fn fields(&mut self, key: Key, scope: PacketScopeInfo, none: Label) -> Vec<HeldField> {
+        let layer = scope.flow_layer();
         let any = |fields: &[Field]| fields.iter().any(|f| key.has(*f));
         let macs = any(&[Field::EthSrc, Field::EthDst]).then(|| self.macs(none));
         let addresses = any(&[Field::IpSrc, Field::IpDst]).then(|| self.addresses(layer, none));
@@ -82,11 +82,11 @@ impl Lower {
             self.b.require(family, Cmp::Ne, 0, none);
         }
         let ports = any(&[Field::SrcPort, Field::DstPort])
-            .then(|| if sight.leads { self.ports(layer) } else { self.datagram_ports(layer, parts_of(layer)) });
+            .then(|| if scope.leads { self.ports(layer) } else { self.datagram_ports(layer, parts_of(layer)) });
         let tos = any(&[Field::IpEcn, Field::IpDscp]).then(|| {
             let tos = crate::term::Prop::Header(crate::term::HeaderField::IpTos);
-            let sight = PacketScopeInfo { tunnels: u8::from(layer == Layer::Inner), ..PacketScopeInfo::default() };
-            self.prop(&tos, sight, none)
+            let scope = PacketScopeInfo { tunnels: u8::from(layer == Layer::Inner), ..PacketScopeInfo::default() };
+            self.prop(&tos, scope, none)
         });
         let icmp = any(&[Field::IcmpType, Field::IcmpCode]).then(|| self.icmp(layer));
         let mut held = Vec::new();

@@ -83,13 +83,13 @@ struct Lower {
 
 impl Lower {
     /// Falls through if the action passes; jumps to `dropped` (or ends the program) if it drops.
-    fn act(&mut self, act: &ActionTerm, sight: PacketScopeInfo, dropped: Option<Label>) {
+    fn act(&mut self, act: &ActionTerm, scope: PacketScopeInfo, dropped: Option<Label>) {
         match act {
             ActionTerm::Unit => (),
             ActionTerm::Drop => self.discard(dropped),
             ActionTerm::Filter(p) => {
                 let (yes, no) = (self.b.label(), self.b.label());
-                self.pred(p, sight, yes, no);
+                self.pred(p, scope, yes, no);
                 self.b.place(no);
                 if self.b.is_live() {
                     self.discard(dropped);
@@ -98,28 +98,28 @@ impl Lower {
             }
             ActionTerm::If(p, then, other) => {
                 let (yes, no, end) = (self.b.label(), self.b.label(), self.b.label());
-                self.pred(p, sight, yes, no);
+                self.pred(p, scope, yes, no);
                 self.b.place(yes);
-                self.act(then, sight, dropped);
+                self.act(then, scope, dropped);
                 self.b.jump(end);
                 self.b.place(no);
-                self.act(other, sight, dropped);
+                self.act(other, scope, dropped);
                 self.b.place(end);
             }
-            ActionTerm::Case(prop, arms, other) => self.case(prop, arms, other, sight, dropped),
-            ActionTerm::Seq(steps) => steps.iter().for_each(|(_, step)| self.act(step, sight, dropped)),
+            ActionTerm::Case(prop, arms, other) => self.case(prop, arms, other, scope, dropped),
+            ActionTerm::Seq(steps) => steps.iter().for_each(|(_, step)| self.act(step, scope, dropped)),
             ActionTerm::Inv(inner) => {
                 let inverted = self.b.label();
-                self.act(inner, sight, Some(inverted));
+                self.act(inner, scope, Some(inverted));
                 self.discard(dropped);
                 self.b.place(inverted);
                 self.b.set(Var::Kind, VerdictKind::Copy as u64);
             }
-            ActionTerm::Par(acts) => self.par(acts, sight, dropped),
-            ActionTerm::Within(look, inner) => self.within(*look, inner, sight, dropped),
+            ActionTerm::Par(acts) => self.par(acts, scope, dropped),
+            ActionTerm::Within(look, inner) => self.within(*look, inner, scope, dropped),
             ActionTerm::Broadcast => self.broadcast(),
             ActionTerm::Classify(class) => self.b.set(Var::Classes, 1 << class),
-            ActionTerm::Steer(steer) => self.steering(steer, sight, dropped),
+            ActionTerm::Steer(steer) => self.steering(steer, scope, dropped),
             ActionTerm::Forward(device) => {
                 let device = self.b.device(device);
                 self.b.push(Inst::Forward { device });
@@ -142,14 +142,14 @@ impl Lower {
             ActionTerm::Mark(mark) => self.b.set(Var::Mark, u64::from(*mark)),
             ActionTerm::State(state) => self.b.set(Var::State, u64::from(*state)),
             ActionTerm::Count(counter, by) => self.b.push(Inst::Count { counter: *counter, by: Operand::Imm(*by) }),
-            ActionTerm::Put(map, value) => self.on_flow(map, sight, |b, map, key| {
+            ActionTerm::Put(map, value) => self.on_flow(map, scope, |b, map, key| {
                 b.push(Inst::MapPut { map, key, value: Operand::Imm(*value) });
             }),
-            ActionTerm::Add(map, by) => self.on_flow(map, sight, |b, map, key| {
+            ActionTerm::Add(map, by) => self.on_flow(map, scope, |b, map, key| {
                 let to = b.reg();
                 b.push(Inst::MapAdd { to, map, key, by: Operand::Imm(*by) });
             }),
-            ActionTerm::Forget(map) => self.on_flow(map, sight, |b, map, key| b.push(Inst::MapDelete { map, key })),
+            ActionTerm::Forget(map) => self.on_flow(map, scope, |b, map, key| b.push(Inst::MapDelete { map, key })),
         }
     }
 
@@ -170,34 +170,34 @@ impl Lower {
         prop: &Prop,
         arms: &[(u64, ActionTerm)],
         other: &ActionTerm,
-        sight: PacketScopeInfo,
+        scope: PacketScopeInfo,
         dropped: Option<Label>,
     ) {
         let (end, none) = (self.b.label(), self.b.label());
-        let value = self.prop(prop, sight, none);
+        let value = self.prop(prop, scope, none);
         for (number, act) in arms {
             let next = self.b.label();
             self.b.require(value, Cmp::Eq, *number, next);
-            self.act(act, sight, dropped);
+            self.act(act, scope, dropped);
             self.b.jump(end);
             self.b.place(next);
         }
         self.b.place(none);
-        self.act(other, sight, dropped);
+        self.act(other, scope, dropped);
         self.b.place(end);
     }
 
-    fn par(&mut self, acts: &[ActionTerm], sight: PacketScopeInfo, dropped: Option<Label>) {
+    fn par(&mut self, acts: &[ActionTerm], scope: PacketScopeInfo, dropped: Option<Label>) {
         const OUTCOME: [Var; 4] = [Var::Kind, Var::Classes, Var::Hash, Var::Hash2];
         let end = self.b.label();
         let saved = OUTCOME.map(|var| self.b.get(var));
         for (i, act) in acts.iter().enumerate() {
             if i + 1 == acts.len() {
-                self.act(act, sight, dropped);
+                self.act(act, scope, dropped);
                 break;
             }
             let next = self.b.label();
-            self.act(act, sight, Some(next));
+            self.act(act, scope, Some(next));
             self.b.jump(end);
             self.b.place(next);
             for (var, value) in OUTCOME.into_iter().zip(saved) {
@@ -207,27 +207,27 @@ impl Lower {
         self.b.place(end);
     }
 
-    fn within(&mut self, look: PacketScope, inner: &ActionTerm, mut sight: PacketScopeInfo, dropped: Option<Label>) {
+    fn within(&mut self, look: PacketScope, inner: &ActionTerm, mut scope: PacketScopeInfo, dropped: Option<Label>) {
         match look {
-            PacketScope::Src => sight.end = Some(Endpoint::Src),
-            PacketScope::Dst => sight.end = Some(Endpoint::Dst),
-            PacketScope::Outside => (sight.outside, sight.tunnels) = (true, 0),
+            PacketScope::Src => scope.end = Some(Endpoint::Src),
+            PacketScope::Dst => scope.end = Some(Endpoint::Dst),
+            PacketScope::Outside => (scope.outside, scope.tunnels) = (true, 0),
             PacketScope::Inside => {
-                (sight.outside, sight.tunnels) = (false, sight.tunnels.saturating_add(1));
+                (scope.outside, scope.tunnels) = (false, scope.tunnels.saturating_add(1));
                 let (depth, shallow, deep) = (self.b.meta(Meta::Depth), self.b.label(), self.b.label());
-                self.b.branch(depth, Cmp::Ge, u64::from(sight.tunnels), deep, shallow);
+                self.b.branch(depth, Cmp::Ge, u64::from(scope.tunnels), deep, shallow);
                 self.b.place(shallow);
                 self.discard(dropped);
                 self.b.place(deep);
             }
         }
-        self.act(inner, sight, dropped);
+        self.act(inner, scope, dropped);
     }
 
     /// The index of a map; adds the map if it is new. The choice of the innermost or outermost packet is part of the
     /// key: a flow map that is used with both becomes two maps with the same name, and the program is rejected.
-    fn map(&mut self, map: &Arc<FlowMap>, sight: PacketScopeInfo) -> u16 {
-        let key = if sight.outside { map.key.outside() } else { map.key };
+    fn map(&mut self, map: &Arc<FlowMap>, scope: PacketScopeInfo) -> u16 {
+        let key = if scope.outside { map.key.outside() } else { map.key };
         if let Some(known) = self.maps.iter().position(|(m, k)| m == map && *k == key) {
             return known as u16;
         }
@@ -239,9 +239,9 @@ impl Lower {
     }
 
     /// Applies `what` to the entry of the packet's flow; does nothing if the packet has no flow.
-    fn on_flow(&mut self, map: &Arc<FlowMap>, sight: PacketScopeInfo, what: impl FnOnce(&mut Builder, u16, Vec<Reg>)) {
-        let (index, none) = (self.map(map, sight), self.b.label());
-        let key = self.key(map.key, sight, none);
+    fn on_flow(&mut self, map: &Arc<FlowMap>, scope: PacketScopeInfo, what: impl FnOnce(&mut Builder, u16, Vec<Reg>)) {
+        let (index, none) = (self.map(map, scope), self.b.label());
+        let key = self.key(map.key, scope, none);
         what(&mut self.b, index, key);
         self.b.place(none);
     }

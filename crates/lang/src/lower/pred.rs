@@ -13,67 +13,67 @@ const MAC_GROUP: u64 = 0x0100_0000_0000;
 
 impl Lower {
     /// Jumps to `yes` if the predicate holds, otherwise to `no`.
-    pub(super) fn pred(&mut self, p: &Pred, sight: PacketScopeInfo, yes: Label, no: Label) {
+    pub(super) fn pred(&mut self, p: &Pred, scope: PacketScopeInfo, yes: Label, no: Label) {
         match p {
             Pred::Always(is) => self.b.jump(if *is { yes } else { no }),
-            Pred::Not(p) => self.pred(p, sight, no, yes),
+            Pred::Not(p) => self.pred(p, scope, no, yes),
             Pred::And(p, q) => {
                 let both = self.b.label();
-                self.pred(p, sight, both, no);
+                self.pred(p, scope, both, no);
                 self.b.place(both);
-                self.pred(q, sight, yes, no);
+                self.pred(q, scope, yes, no);
             }
             Pred::Or(p, q) => {
                 let neither = self.b.label();
-                self.pred(p, sight, yes, neither);
+                self.pred(p, scope, yes, neither);
                 self.b.place(neither);
-                self.pred(q, sight, yes, no);
+                self.pred(q, scope, yes, no);
             }
             Pred::Xor(p, q) => {
-                let (p, q) = (self.truth(p, sight), self.truth(q, sight));
+                let (p, q) = (self.truth(p, scope), self.truth(q, scope));
                 self.b.branch(p, Cmp::Ne, q, yes, no);
             }
             Pred::Compare(prop, cmp, value) => {
-                let number = self.prop(prop, sight, no);
+                let number = self.prop(prop, scope, no);
                 self.b.branch(number, *cmp, *value, yes, no);
             }
             Pred::Ip(version) => {
-                let family = self.b.fact(sight.layer(), Fact::Family);
+                let family = self.b.fact(scope.layer(), Fact::Family);
                 match version {
                     Some(v) => self.b.branch(family, Cmp::Eq, u64::from(*v), yes, no),
                     None => self.b.branch(family, Cmp::Ne, 0, yes, no),
                 }
             }
             Pred::Transport(version, protocols, header) => {
-                self.transport(*version, protocols, *header, sight.layer(), yes, no);
+                self.transport(*version, protocols, *header, scope.layer(), yes, no);
             }
             // Ethertype 0 stands for a frame without ethertype, for which every comparison is false.
             Pred::EtherType(0) => self.b.jump(no),
             Pred::EtherType(value) => {
-                let ethertype = self.b.fact(sight.layer(), Fact::Ethertype);
+                let ethertype = self.b.fact(scope.layer(), Fact::Ethertype);
                 self.b.branch(ethertype, Cmp::Eq, u64::from(*value), yes, no);
             }
             Pred::Protocol(value) => {
-                let family = self.b.fact(sight.layer(), Fact::Family);
+                let family = self.b.fact(scope.layer(), Fact::Family);
                 self.b.require(family, Cmp::Ne, 0, no);
-                let protocol = self.b.fact(sight.layer(), Fact::Protocol);
+                let protocol = self.b.fact(scope.layer(), Fact::Protocol);
                 self.b.branch(protocol, Cmp::Eq, u64::from(*value), yes, no);
             }
-            Pred::Port(end, low, high) => self.port(*end, (*low).into(), (*high).into(), sight, yes, no),
+            Pred::Port(end, low, high) => self.port(*end, (*low).into(), (*high).into(), scope, yes, no),
             Pred::FlowPort(end, port) => {
-                let parts = if sight.outside { FragmentScope::Outer } else { FragmentScope::Enclosing };
-                let (src, dst) = self.datagram_ports(sight.flow_layer(), parts);
-                let is = |s: &mut Self, asked, yes, no| s.b.branch(asked, Cmp::Eq, u64::from(*port), yes, no);
-                self.ends(*end, sight, src, dst, yes, no, is);
+                let parts = if scope.outside { FragmentScope::Outer } else { FragmentScope::Enclosing };
+                let (src, dst) = self.datagram_ports(scope.flow_layer(), parts);
+                let is = |s: &mut Self, value, yes, no| s.b.branch(value, Cmp::Eq, u64::from(*port), yes, no);
+                self.ends(*end, scope, src, dst, yes, no, is);
             }
-            Pred::Address(end, prefixes) => self.address(*end, prefixes, sight, yes, no),
-            Pred::Host(end) => self.member(*end, &Set::Host, sight, yes, no),
+            Pred::Address(end, prefixes) => self.address(*end, prefixes, scope, yes, no),
+            Pred::Host(end) => self.member(*end, &Set::Host, scope, yes, no),
             Pred::Outgoing => {
                 let outgoing = self.b.meta(Meta::Outgoing);
                 self.b.branch(outgoing, Cmp::Ne, 0, yes, no);
             }
             Pred::Fragment(first, later) => {
-                let fragment = self.b.fact(sight.layer(), Fact::Fragment);
+                let fragment = self.b.fact(scope.layer(), Fact::Fragment);
                 match (first, later) {
                     (true, true) => self.b.branch(fragment, Cmp::Ne, 0, yes, no),
                     (true, false) => self.b.branch(fragment, Cmp::Eq, 1, yes, no),
@@ -91,13 +91,13 @@ impl Lower {
             Pred::Mac { end, broadcast } => {
                 let (src, dst) = self.macs(no);
                 let (cmp, bits) = if *broadcast { (Cmp::Eq, MAC_ALL) } else { (Cmp::AllBits, MAC_GROUP) };
-                self.ends(*end, sight, src, dst, yes, no, |s, mac, yes, no| s.b.branch(mac, cmp, bits, yes, no));
+                self.ends(*end, scope, src, dst, yes, no, |s, mac, yes, no| s.b.branch(mac, cmp, bits, yes, no));
             }
-            Pred::Voip(kind) => self.voip(*kind, sight.layer(), yes, no),
-            Pred::Gtp(kind) => self.gtp(*kind, sight.layer(), yes, no),
+            Pred::Voip(kind) => self.voip(*kind, scope.layer(), yes, no),
+            Pred::Gtp(kind) => self.gtp(*kind, scope.layer(), yes, no),
             Pred::Known(flow_map) => {
-                let map = self.map(flow_map, sight);
-                let key = self.key(flow_map.key, sight, no);
+                let map = self.map(flow_map, scope);
+                let key = self.key(flow_map.key, scope, no);
                 let to = self.b.reg();
                 self.b.push(Inst::Has { to, map, key });
                 self.b.branch(to, Cmp::Ne, 0, yes, no);
@@ -107,10 +107,10 @@ impl Lower {
     }
 
     /// The truth value of a predicate, 1 or 0, in a register.
-    fn truth(&mut self, p: &Pred, sight: PacketScopeInfo) -> Reg {
+    fn truth(&mut self, p: &Pred, scope: PacketScopeInfo) -> Reg {
         let out = self.b.constant(0);
         let (yes, end) = (self.b.label(), self.b.label());
-        self.pred(p, sight, yes, end);
+        self.pred(p, scope, yes, end);
         self.b.place(yes);
         self.b.push(Inst::Const { to: out, value: 1 });
         self.b.place(end);
@@ -127,26 +127,26 @@ impl Lower {
     }
 
     /// Tests the source, the destination, or either.
-    #[expect(clippy::too_many_arguments, reason = "the question is asked in place, where its two answers are")]
+    #[expect(clippy::too_many_arguments, reason = "two values, two labels and the test")]
     fn ends<T>(
         &mut self,
         end: Endpoint,
-        sight: PacketScopeInfo,
+        scope: PacketScopeInfo,
         src: T,
         dst: T,
         yes: Label,
         no: Label,
-        ask: impl Fn(&mut Self, T, Label, Label),
+        test: impl Fn(&mut Self, T, Label, Label),
     ) {
-        match sight.ends(end) {
+        match scope.ends(end) {
             (true, true) => {
                 let other = self.b.label();
-                ask(self, src, yes, other);
+                test(self, src, yes, other);
                 self.b.place(other);
-                ask(self, dst, yes, no);
+                test(self, dst, yes, no);
             }
-            (true, false) => ask(self, src, yes, no),
-            _ => ask(self, dst, yes, no),
+            (true, false) => test(self, src, yes, no),
+            _ => test(self, dst, yes, no),
         }
     }
 
@@ -175,9 +175,9 @@ impl Lower {
         (self.b.load(Some(l4), 0, 2), self.b.load(Some(l4), 2, 2))
     }
 
-    fn port(&mut self, end: Endpoint, low: u64, high: u64, sight: PacketScopeInfo, yes: Label, no: Label) {
-        let (src, dst) = self.port_pair(sight.layer(), no);
-        self.ends(end, sight, src, dst, yes, no, |s, port, yes, no| {
+    fn port(&mut self, end: Endpoint, low: u64, high: u64, scope: PacketScopeInfo, yes: Label, no: Label) {
+        let (src, dst) = self.port_pair(scope.layer(), no);
+        self.ends(end, scope, src, dst, yes, no, |s, port, yes, no| {
             if low == high {
                 return s.b.branch(port, Cmp::Eq, low, yes, no);
             }
@@ -186,12 +186,12 @@ impl Lower {
         });
     }
 
-    fn address(&mut self, end: Endpoint, prefixes: &[Prefix], sight: PacketScopeInfo, yes: Label, no: Label) {
+    fn address(&mut self, end: Endpoint, prefixes: &[Prefix], scope: PacketScopeInfo, yes: Label, no: Label) {
         let [prefix] = prefixes else {
-            return self.member(end, &Set::of_prefixes(prefixes.iter().copied()), sight, yes, no);
+            return self.member(end, &Set::of_prefixes(prefixes.iter().copied()), scope, yes, no);
         };
-        let a = self.addresses(sight.layer(), no);
-        self.ends(end, sight, a.src, a.dst, yes, no, |s, address, yes, no| s.in_prefix(address, *prefix, yes, no));
+        let a = self.addresses(scope.layer(), no);
+        self.ends(end, scope, a.src, a.dst, yes, no, |s, address, yes, no| s.in_prefix(address, *prefix, yes, no));
     }
 
     /// Jumps to `yes` if the address is in the network, otherwise to `no`.
@@ -209,10 +209,10 @@ impl Lower {
         self.b.branch(low, Cmp::Eq, lo, yes, no);
     }
 
-    fn member(&mut self, end: Endpoint, set: &Set, sight: PacketScopeInfo, yes: Label, no: Label) {
+    fn member(&mut self, end: Endpoint, set: &Set, scope: PacketScopeInfo, yes: Label, no: Label) {
         let set = self.b.set_table(set);
-        let a = self.addresses(sight.layer(), no);
-        self.ends(end, sight, a.src, a.dst, yes, no, |s, [hi, lo], yes, no| {
+        let a = self.addresses(scope.layer(), no);
+        self.ends(end, scope, a.src, a.dst, yes, no, |s, [hi, lo], yes, no| {
             let to = s.b.reg();
             s.b.push(Inst::Member { to, set, hi, lo });
             s.b.branch(to, Cmp::Ne, 0, yes, no);

@@ -28,11 +28,11 @@ mod salt {
 const IP_ALL: u64 = MAPPED | 0xffff_ffff;
 
 impl Lower {
-    pub(super) fn steering(&mut self, steer: &Steering, sight: PacketScopeInfo, dropped: Option<Label>) {
+    pub(super) fn steering(&mut self, steer: &Steering, scope: PacketScopeInfo, dropped: Option<Label>) {
         let (none, end) = (self.b.label(), self.b.label());
-        let layer = sight.flow_layer();
-        let sight = PacketScopeInfo { leads: true, ..sight };
-        let datagram = self.datagram(steer, sight).map(|datagram| (datagram, self.before(datagram)));
+        let layer = scope.flow_layer();
+        let scope = PacketScopeInfo { leads: true, ..scope };
+        let datagram = self.datagram(steer, scope).map(|datagram| (datagram, self.before(datagram)));
         match steer {
             Steering::RoundRobin => self.pick_meta(Meta::Sequence),
             Steering::Queue => self.pick_meta(Meta::Queue),
@@ -46,7 +46,7 @@ impl Lower {
             }
             Steering::Link => {
                 let (src, dst) = self.macs(none);
-                self.unless_all(src, dst, end);
+                self.unless_mac_broadcast(src, dst, end);
                 let (low, high) = (self.b.op(Op::Min, src, dst), self.b.op(Op::Max, src, dst));
                 let hash = self.hash(salt::MACS, &[low, high]);
                 self.steering_by_one(hash);
@@ -54,7 +54,7 @@ impl Lower {
             Steering::LocalLink(gateway) => self.local_link(*gateway, none, end),
             Steering::DoubleMac => {
                 let (src, dst) = self.macs(none);
-                self.unless_all(src, dst, end);
+                self.unless_mac_broadcast(src, dst, end);
                 let (dst, src) = (self.hash(salt::MAC, &[dst]), self.hash(salt::MAC, &[src]));
                 self.steering_by_two(dst, src);
             }
@@ -66,8 +66,8 @@ impl Lower {
             }
             Steering::Pair => {
                 let a = self.addresses(layer, none);
-                self.unless_everybody(a.src, end);
-                self.unless_everybody(a.dst, end);
+                self.unless_ip_broadcast(a.src, end);
+                self.unless_ip_broadcast(a.dst, end);
                 let (low, high) = self.ordered(&a.src, &a.dst);
                 let hash = self.hash(salt::PAIR, &[low[0], low[1], high[0], high[1]]);
                 self.steering_by_one(hash);
@@ -102,22 +102,22 @@ impl Lower {
                 self.steering_by_two(a, b);
             }
             Steering::Key(key) => {
-                let words = self.key(key.both_ways(), sight, none);
+                let words = self.key(key.both_ways(), scope, none);
                 let hash = self.hash(salt::KEY, &words);
                 self.steering_by_one(hash);
             }
             Steering::Common => {
                 // The layer of the maps, not that of the enclosing action.
                 if let Some(key) = self.common {
-                    let sight =
+                    let scope =
                         PacketScopeInfo { outside: key.is_outside(), leads: true, ..PacketScopeInfo::default() };
-                    let words = self.key(key.both_ways(), sight, none);
+                    let words = self.key(key.both_ways(), scope, none);
                     let hash = self.hash(salt::KEY, &words);
                     self.steering_by_one(hash);
                 }
             }
-            Steering::Rtp(signalling) => self.rtp(*signalling, sight.layer(), none, end),
-            Steering::GtpUser(net) => self.gtp_user(*net, sight.layer(), none, end),
+            Steering::Rtp(signalling) => self.rtp(*signalling, scope.layer(), none, end),
+            Steering::GtpUser(net) => self.gtp_user(*net, scope.layer(), none, end),
         }
         match datagram {
             Some((datagram, before)) => self.together(datagram, before, none, end, dropped),
@@ -222,7 +222,7 @@ impl Lower {
     }
 
     /// Broadcasts the packet and jumps to `end` if one of the MAC addresses is the broadcast address.
-    fn unless_all(&mut self, src: Reg, dst: Reg, end: Label) {
+    fn unless_mac_broadcast(&mut self, src: Reg, dst: Reg, end: Label) {
         let (all, not_src, one) = (self.b.label(), self.b.label(), self.b.label());
         self.b.branch(src, Cmp::Eq, MAC_ALL, all, not_src);
         self.b.place(not_src);
@@ -234,7 +234,7 @@ impl Lower {
     }
 
     /// Broadcasts the packet and jumps to `end` if the IPv4 address is 255.255.255.255.
-    fn unless_everybody(&mut self, address: [Reg; 2], end: Label) {
+    fn unless_ip_broadcast(&mut self, address: [Reg; 2], end: Label) {
         let (all, one) = (self.b.label(), self.b.label());
         self.b.require(address[0], Cmp::Eq, 0, one);
         self.b.branch(address[1], Cmp::Eq, IP_ALL, all, one);
@@ -247,7 +247,7 @@ impl Lower {
     fn local_link(&mut self, gateway: [u8; 6], none: Label, end: Label) {
         let gateway = gateway.iter().fold(0, |n, b| n << 8 | u64::from(*b));
         let (src, dst) = self.macs(none);
-        self.unless_all(src, dst, end);
+        self.unless_mac_broadcast(src, dst, end);
         let (hash_src, hash_dst) = (self.hash(salt::MAC, &[src]), self.hash(salt::MAC, &[dst]));
         let (up, not_up, down, inside) = (self.b.label(), self.b.label(), self.b.label(), self.b.label());
         self.b.branch(dst, Cmp::Eq, gateway, up, not_up);

@@ -48,7 +48,7 @@ impl Error {
     ///   |
     /// 1 | main = ip >-> forward eth1
     ///   |                       ^^^^
-    ///   = help: a text stands in quotes: `forward \"eth1\"`
+    ///   = help: put the text in quotes: `forward \"eth1\"`
     /// ");
     /// ```
     pub fn show(&self, text: &str, name: &str) -> String {

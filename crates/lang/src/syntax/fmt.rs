@@ -18,10 +18,10 @@ pub fn format(text: &str) -> Result<String, Error> {
     let trimmed = format!("{}\n", trimmed.trim_end());
     let tidy = tidy(&trimmed)?;
     let same = parse(&tidy).is_ok_and(|after| {
-        let said = |bindings: &[super::Binding]| -> Vec<_> {
+        let content = |bindings: &[super::Binding]| -> Vec<_> {
             bindings.iter().map(|b| (b.name.clone(), b.params.clone(), b.body.clone())).collect()
         };
-        said(&before) == said(&after)
+        content(&before) == content(&after)
     });
     Ok(if same { tidy } else { trimmed })
 }

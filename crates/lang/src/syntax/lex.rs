@@ -139,11 +139,11 @@ fn token(rest: &str, at: usize) -> Result<(Kind, usize), Error> {
     if let Some((prefix, len)) = address(rest) {
         let text = &rest[..len];
         return prefix.map(|prefix| (Kind::Address(prefix), len)).ok_or_else(|| {
-            let error = Error::new(at..at + len, format!("`{text}` is no address and no network"));
+            let error = Error::new(at..at + len, format!("`{text}` is neither an address nor a network"));
             error.help(if text.contains(':') {
-                "eight groups of up to four digits, `::` for those that are 0, and behind `/` up to 128 bits: `2001:db8::/32`"
+                "eight groups of up to four hexadecimal digits, `::` in place of groups of zeros, and after `/` up to 128 bits: `2001:db8::/32`"
             } else {
-                "four numbers up to 255, and behind `/` up to 32 bits: `10.0.0.0/8`"
+                "four numbers up to 255, and after `/` up to 32 bits: `10.0.0.0/8`"
             })
         });
     }
@@ -174,10 +174,10 @@ fn token(rest: &str, at: usize) -> Result<(Kind, usize), Error> {
     if first == '`' {
         return backquoted(rest, at);
     }
-    let error = Error::new(at..at + first.len_utf8(), format!("`{first}` means nothing here"));
+    let error = Error::new(at..at + first.len_utf8(), format!("unexpected character `{first}`"));
     Err(match first {
         '\'' | '“' | '”' | '‘' | '’' | '«' | '»' => {
-            error.help("a text stands between straight double quotes: `\"eth1\"`")
+            error.help("put a text between straight double quotes: `\"eth1\"`")
         }
         '→' => error.help("actions are joined by `>->`"),
         _ => error,
@@ -219,7 +219,7 @@ fn backquoted(rest: &str, at: usize) -> Result<(Kind, usize), Error> {
     {
         return Ok((Kind::Operator(rest[..len].to_owned()), len));
     }
-    Err(Error::new(at..at + 1, "a backquote begins the name of a function, and another one ends it")
+    Err(Error::new(at..at + 1, "the name of a function must stand between two backquotes")
         .help("write it between its two values: ``ip_tos `any_bit` 3``"))
 }
 
@@ -241,7 +241,7 @@ fn fraction(digits: &str) -> Option<usize> {
 
 fn number(rest: &str, at: usize) -> Result<(Kind, usize), Error> {
     let wrong = |len: usize| {
-        Error::new(at..at + len, format!("`{}` is no number", &rest[..len]))
+        Error::new(at..at + len, format!("`{}` is not a number", &rest[..len]))
             .help("write it as `80` or `0x50`; an address as `10.0.0.1`, a network as `10.0.0.0/8`")
     };
     if let Some(len) = fraction(rest) {

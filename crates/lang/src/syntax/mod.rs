@@ -124,7 +124,7 @@ pub fn parse(text: &str) -> Result<Vec<Binding>, Error> {
 
 /// True if the text is incomplete: a bracket or comment is open, or the last token requires another. An interactive
 /// prompt uses this to read further lines.
-pub fn goes_on(text: &str) -> bool {
+pub fn is_incomplete(text: &str) -> bool {
     use lex::Kind;
     let Ok(tokens) = lex::tokens(text) else {
         // An unclosed comment is the only lexical error that more text can correct.
@@ -135,13 +135,13 @@ pub fn goes_on(text: &str) -> bool {
         Kind::Mark(')' | ']' | '}') => depth - 1,
         _ => depth,
     });
-    let wants_more = |token: &lex::Token| match &token.kind {
+    let requires_more = |token: &lex::Token| match &token.kind {
         Kind::Operator(_) | Kind::Mark(',') => true,
         Kind::Name(name) => ["do", "of", "if", "then", "else", "case"].contains(&name.as_str()),
         _ => false,
     };
     // The last token marks the end of the text, so the token before it is tested.
-    depth > 0 || tokens.iter().rev().nth(1).is_some_and(wants_more)
+    depth > 0 || tokens.iter().rev().nth(1).is_some_and(requires_more)
 }
 
 #[cfg(test)]
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_goes_on_behind_what_wants_more() {
+    fn incomplete_text_is_recognised() {
         for open in [
             "main = do",
             "main =",
@@ -161,12 +161,12 @@ mod tests {
             "a {- b",
             "f $",
         ] {
-            assert!(goes_on(open), "{open}");
+            assert!(is_incomplete(open), "{open}");
         }
         for whole in
             ["", "main = ip", "ip >-> tcp -- do", "log_msg \"do", "a {- b -}", "x)", "main = do { tcp }", "10.0.0.0/8"]
         {
-            assert!(!goes_on(whole), "{whole}");
+            assert!(!is_incomplete(whole), "{whole}");
         }
     }
 }

@@ -83,7 +83,7 @@ fn foreign(operator: &str) -> String {
         "!" | "~" => "not",
         "." | "->" | ">>=" | ">>>" | "|>" | "=>" | "-->" => return "actions are joined by `>->`".to_owned(),
         "//" | "#" | "/*" => return "a comment begins with `--`".to_owned(),
-        _ => return format!("`{operator}` is no operator of the language"),
+        _ => return format!("`{operator}` is not an operator of the language"),
     };
     format!("write `{instead}`")
 }
@@ -138,14 +138,14 @@ impl Parser<'_> {
             Kind::Mark(m) => format!("`{m}`"),
             Kind::End => "the end of the program".to_owned(),
         };
-        let error = Error::new(t.span.clone(), format!("{wanted} is missing here, there is {found}"));
+        let error = Error::new(t.span.clone(), format!("expected {wanted}, found {found}"));
         match &t.kind {
             Kind::Operator(o) if strength(o).is_none() => error.help(foreign(o)),
             Kind::Name(n) if matches!(n.as_str(), "where" | "let" | "in") => {
-                error.help("make a binding of its own above or below `main`")
+                error.help("define a separate binding above or below `main`")
             }
             Kind::Mark('}' | ';') if t.span.is_empty() && !at_end => {
-                error.help("indent the line to continue the one before")
+                error.help("indent the line to continue the previous line")
             }
             _ => error,
         }
@@ -180,12 +180,11 @@ impl Parser<'_> {
             let is_step = params.is_empty() && crate::table::find(&name).is_some();
             let help = match &self.peek().kind {
                 Kind::Mark(_) | Kind::End if is_step => {
-                    "a line that goes on is indented, and actions are joined by `>->`; the program is `main = …`"
-                        .to_owned()
+                    "indent a continued line, and join actions by `>->`; the program is `main = …`".to_owned()
                 }
                 _ => match GROUP_WORDS.iter().find(|word| word.0 == name) {
                     Some((_, program)) => format!(
-                        "`{name}` with a filter behind it is a whole program for `netgrain group` alone; in the language it is `{program}`"
+                        "`{name}FILTER` is a whole program only in `netgrain group`; in the language, write `{program}`"
                     ),
                     None => format!("write `{name} = …`, for the whole program `main = …`"),
                 },
@@ -201,7 +200,7 @@ impl Parser<'_> {
         let mut params: Vec<String> = Vec::new();
         while let Kind::Name(p) = self.peek().kind.clone() {
             if params.contains(&p) && p != "_" {
-                return Err(Error::new(self.peek().span.clone(), format!("`{p}` is a parameter twice")));
+                return Err(Error::new(self.peek().span.clone(), format!("the parameter `{p}` is repeated")));
             }
             self.next += 1;
             params.push(p);
@@ -211,11 +210,8 @@ impl Parser<'_> {
 
     fn expr(&mut self) -> Result<Expr, Error> {
         if self.depth >= MAX_DEPTH {
-            return Err(Error::new(
-                self.peek().span.clone(),
-                format!("more than {MAX_DEPTH} expressions inside one another"),
-            )
-            .help("give parts of it names of their own"));
+            return Err(Error::new(self.peek().span.clone(), format!("more than {MAX_DEPTH} nested expressions"))
+                .help("move parts of it into bindings"));
         }
         self.depth += 1;
         let out = self.operators(0);
@@ -254,7 +250,7 @@ impl Parser<'_> {
                     joined += 1;
                     if joined > MAX_DEPTH {
                         return Err(Error::new(at, format!("more than {MAX_DEPTH} operators in a row"))
-                            .help("give parts of it names of their own"));
+                            .help("move parts of it into bindings"));
                     }
                     match op.strip_prefix('`') {
                         Some(name) => {
@@ -299,7 +295,7 @@ impl Parser<'_> {
                 "if" => self.conditional(),
                 "case" => self.case(),
                 "let" | "where" => Err(Error::new(token.span, format!("`{n}` is not part of the language"))
-                    .help("make a binding of its own above or below `main`")),
+                    .help("define a separate binding above or below `main`")),
                 "then" | "else" | "of" | "in" => Err(self.unexpected("an expression")),
                 _ => {
                     self.next += 1;
@@ -410,8 +406,10 @@ impl Parser<'_> {
         while self.peek().is(';') && self.after(1).is_name("else") {
             self.next += 1;
         }
-        self.expect_name("else")
-            .map_err(|e| Error { help: Some("every `if` has an `else`; without one write `when`".into()), ..e })?;
+        self.expect_name("else").map_err(|e| Error {
+            help: Some("every `if` needs an `else`; to act without an `else`, write `when`".into()),
+            ..e
+        })?;
         let other = self.expr()?;
         let span = start..other.span.end;
         Ok(Expr { node: Node::If(Box::new(condition), Box::new(then), Box::new(other)), span })

@@ -185,7 +185,7 @@ pub const CONTROL: &[Function] = &[
         |g| {
             let arms = g.list(1)?;
             if arms.is_empty() {
-                return Err("has no arm: write `[0 ~> drop]`, and as many more as there are values".into());
+                return Err("has no arm: write `[0 ~> drop]`, with one arm for each value".into());
             }
             let arms = arms.iter().map(|v| match v {
                 Value::Arm(n, act) => Ok((*n, act.clone())),
@@ -272,10 +272,10 @@ pub const CONTROL: &[Function] = &[
         "The action on the outermost IP packet; hashes and keys in the action use the outermost packet too.",
         |g| act(ActionTerm::Within(PacketScope::Outside, g.act(0)?.into()))
     ),
-    row!("src", "Act -> Act", &[], "The action, where tests of both ends test the source only.", |g| act(
+    row!("src", "Act -> Act", &[], "The action, in which tests of both endpoints test only the source.", |g| act(
         ActionTerm::Within(PacketScope::Src, g.act(0)?.into())
     )),
-    row!("dst", "Act -> Act", &[], "The action, where tests of both ends test the destination only.", |g| act(
+    row!("dst", "Act -> Act", &[], "The action, in which tests of both endpoints test only the destination.", |g| act(
         ActionTerm::Within(PacketScope::Dst, g.act(0)?.into())
     )),
 ];
@@ -285,7 +285,7 @@ const MANAGEMENT: u64 = 63;
 
 fn class(g: &Arguments<'_, '_>) -> Result<u8, String> {
     if g.number(0, u64::from(u32::MAX)) == Ok(MANAGEMENT) {
-        return Err("class 63 is for those who configure, and nobody is ever in it; 0 to 62 is possible".into());
+        return Err("class 63 is reserved for management and never has members; write 0 to 62".into());
     }
     Ok(g.number(0, MANAGEMENT - 1)? as u8)
 }
@@ -300,7 +300,7 @@ pub const DELIVERY: &[Function] = &[
         "broadcast",
         "Act",
         &[Effect::Fanout, Effect::Classes],
-        "To all members of all classes except 63, the class of controllers.",
+        "To all members of all classes except 63, the class `management`.",
         |_| act(ActionTerm::Broadcast)
     ),
     row!("drop"["drop'"], "Act", DROP, "To no member. Earlier effects remain.", |_| act(ActionTerm::Drop)),
@@ -374,7 +374,7 @@ pub const DELIVERY: &[Function] = &[
         |g| {
             let names = g.list(0)?.iter().map(|v| match v {
                 Value::Text(name) => device(name),
-                _ => Err("takes names of devices".to_owned()),
+                _ => Err("takes device names".to_owned()),
             });
             act(ActionTerm::Link(names.collect::<Result<_, _>>()?))
         }

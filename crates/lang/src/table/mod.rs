@@ -91,9 +91,9 @@ const OPERATORS: [(&str, &str); 26] = [
 
 /// Names of other versions without an equivalent here, and the advice for users.
 const REMOVED: [(&str, &str); 4] = [
-    ("crc16", "it measured the load of a processor; `netgrain-bench` does that now"),
-    ("get_persistent", "state from packet to packet is kept in a `flow_map`"),
-    ("put_persistent", "state from packet to packet is kept in a `flow_map`"),
+    ("crc16", "it measured processor load; use `netgrain-bench`"),
+    ("get_persistent", "keep state from packet to packet in a `flow_map`"),
+    ("put_persistent", "keep state from packet to packet in a `flow_map`"),
     ("return", "write `unit`"),
 ];
 
@@ -192,8 +192,12 @@ impl<'a> Arguments<'_, 'a> {
 
     /// A probability between 0 and 1, both excluded.
     fn chance(&self, i: usize) -> Result<f64, String> {
-        let Some(Value::Chance(p)) = self.0.get(i) else { return Err("takes a chance here".into()) };
-        if *p > 0.0 && *p < 1.0 { Ok(*p) } else { Err(format!("a chance of {p} is none; write one such as 0.001")) }
+        let Some(Value::Chance(p)) = self.0.get(i) else { return Err("takes a probability here".into()) };
+        if *p > 0.0 && *p < 1.0 {
+            Ok(*p)
+        } else {
+            Err(format!("{p} is not a probability between 0 and 1; write one such as 0.001"))
+        }
     }
 
     /// A tcpdump filter.
@@ -227,11 +231,15 @@ impl<'a> Arguments<'_, 'a> {
 }
 
 fn within(n: i64, most: u64) -> Result<u64, String> {
-    u64::try_from(n).ok().filter(|n| *n <= most).ok_or_else(|| format!("{n} is out of range; 0 to {most} is possible"))
+    u64::try_from(n).ok().filter(|n| *n <= most).ok_or_else(|| format!("{n} is out of range; the range is 0 to {most}"))
 }
 
 /// Checks a device name by the kernel's rule.
 fn device(name: &str) -> Result<String, String> {
     let fits = (1..16).contains(&name.len()) && !name.contains(|c: char| c == '/' || c.is_whitespace());
-    if fits { Ok(name.to_owned()) } else { Err(format!("{name:?} is no name of a device, which has 1 to 15 letters")) }
+    if fits {
+        Ok(name.to_owned())
+    } else {
+        Err(format!("{name:?} is not a device name: 1 to 15 characters without spaces and `/`"))
+    }
 }

@@ -52,7 +52,7 @@ pub fn vlan_ids(ids: &[Value<'_>]) -> Result<Pred, String> {
         match id {
             Value::Int(-1) => return Ok(Pred::Vlan(vec![])),
             Value::Int(n) => out.push(within(*n, 4095)? as u16),
-            _ => return Err("takes ids of VLANs".into()),
+            _ => return Err("takes VLAN ids".into()),
         }
     }
     if out.is_empty() { Ok(Pred::Always(false)) } else { Ok(Pred::Vlan(out)) }
@@ -64,7 +64,8 @@ pub fn bloom(end: Endpoint, g: &Arguments<'_, '_>) -> Result<Pred, String> {
     let nets = g.list(1)?.iter().map(|v| match v {
         Value::Net(net) => {
             let most = if net.is_v4() { 32 } else { 128 };
-            Prefix::new(net.address(), bits.min(most)).ok_or_else(|| format!("{} has no {bits} bits", net.address()))
+            Prefix::new(net.address(), bits.min(most))
+                .ok_or_else(|| format!("{} has fewer than {bits} bits", net.address()))
         }
         _ => Err("takes addresses".to_owned()),
     });

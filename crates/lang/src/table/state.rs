@@ -26,7 +26,7 @@ fn add<'a>(g: &Arguments<'_, 'a>, by: u64) -> Result<Value<'a>, String> {
 /// At least one millisecond, because an entry with a lifetime of zero would never be present.
 fn milliseconds(g: &Arguments<'_, '_>) -> Result<u64, String> {
     match g.number(0, 1 << 40)? {
-        0 => Err("0 milliseconds would forget each flow at once".into()),
+        0 => Err("0 milliseconds would remove each flow at once".into()),
         ms => Ok(ms),
     }
 }
@@ -160,7 +160,7 @@ fn whole<'a>(x: f64) -> Result<Value<'a>, String> {
     if x.is_finite() && (0.0..9e15).contains(&x) {
         Ok(Value::Int(x as i64))
     } else {
-        Err("there is no such size".into())
+        Err("no size satisfies these numbers".into())
     }
 }
 

@@ -31,7 +31,7 @@ fn offset(g: &Arguments<'_, '_>, i: usize) -> Result<u32, String> {
 }
 
 fn local<'a>(net: Prefix, bits: u64, counted: u64) -> Result<Value<'a>, String> {
-    let wrong = |bits: u64| format!("{} has no {bits} bits", net.address());
+    let wrong = |bits: u64| format!("{} has fewer than {bits} bits", net.address());
     let most = if net.is_v4() { 32 } else { 128 };
     let net = Prefix::new(net.address(), u8::try_from(bits).map_err(|_| wrong(bits))?).ok_or_else(|| wrong(bits))?;
     if counted > most { Err(wrong(counted)) } else { steering(Steering::Local(net, counted as u8)) }
@@ -65,7 +65,7 @@ pub const STEERING: &[Function] = &[
         |g| {
             let text = g.text(0)?;
             let mac = filter::mac(&text)
-                .ok_or_else(|| format!("{text:?} is no link address; write \"00:1b:21:0a:0b:0c\""))?;
+                .ok_or_else(|| format!("{text:?} is not a link address; write \"00:1b:21:0a:0b:0c\""))?;
             steering(Steering::LocalLink(mac))
         }
     ),
@@ -161,8 +161,8 @@ pub const STEERING: &[Function] = &[
         |g| {
             let bits = g.number(1, 128)? as u8;
             let net = g.net(0)?;
-            let net =
-                Prefix::new(net.address(), bits).ok_or_else(|| format!("{} has no {bits} bits", net.address()))?;
+            let net = Prefix::new(net.address(), bits)
+                .ok_or_else(|| format!("{} has fewer than {bits} bits", net.address()))?;
             steering(Steering::GtpUser(net))
         }
     ),

@@ -7,10 +7,10 @@ use base::nearest;
 use std::ops::Range;
 
 /// The function that takes an argument, as quoted in messages.
-pub fn whose(f: &Expr) -> String {
+pub fn subject(f: &Expr) -> String {
     match &f.node {
         Node::Name(name) => format!("`{name}`"),
-        Node::Apply(f, _) => whose(f),
+        Node::Apply(f, _) => subject(f),
         _ => "this".to_owned(),
     }
 }
@@ -22,8 +22,11 @@ pub fn binding(op: &str, first: &Expr) -> Option<String> {
     }
     Some(match &first.node {
         Node::Apply(..) => {
-            let f = whose(first);
-            format!("{f} takes what stands right behind it: write `{} (… {op} …)`", f.trim_matches('`'))
+            let f = subject(first);
+            format!(
+                "{f} takes only the words directly after it as arguments: write `{} (… {op} …)`",
+                f.trim_matches('`')
+            )
         }
         _ => "comparisons bind less tightly than `.&&.` and `.||.`: put each into parentheses".to_owned(),
     })
@@ -38,9 +41,9 @@ pub fn parenthesize(f: &Expr, args: &[Expr]) -> String {
     });
     match (inner.next_back(), name(f)) {
         (Some(inner), Some(outer)) => {
-            format!("put `{inner}` and what it takes into parentheses: `{outer} … ({inner} …)`")
+            format!("put `{inner}` and its arguments into parentheses: `{outer} … ({inner} …)`")
         }
-        _ => "put each function and what it takes into parentheses".to_owned(),
+        _ => "put each function and its arguments into parentheses".to_owned(),
     }
 }
 
@@ -62,15 +65,15 @@ pub fn example(f: &Expr) -> Option<String> {
 }
 
 /// The error for an argument behind the last parameter; the function takes `taken` arguments.
-pub fn too_many(whose: &str, of: &Type, taken: usize, arg: &Expr) -> Error {
+pub fn too_many(subject: &str, of: &Type, taken: usize, arg: &Expr) -> Error {
     let what = match taken {
-        0 => format!("{whose} is {}, and takes nothing", of.words()),
-        n => format!("{whose} takes {n} {}, this is one more", if n == 1 { "value" } else { "values" }),
+        0 => format!("{subject} is {}, and takes no argument", of.words()),
+        n => format!("{subject} takes {n} {}; this value is one too many", if n == 1 { "value" } else { "values" }),
     };
     Error::new(arg.span.clone(), what).help(match of {
         Type::Pred => "join predicates by `.&&.`, `.||.` or `.^^.`",
         Type::Int | Type::Text | Type::Net => {
-            "values of a list stand apart by commas; put a function before what it takes"
+            "separate the values of a list by commas, and put a function before its arguments"
         }
         Type::Key => "join keys by `<>`",
         _ => "join actions by `>->`, or put them on lines of a `do`",
@@ -78,47 +81,54 @@ pub fn too_many(whose: &str, of: &Type, taken: usize, arg: &Expr) -> Error {
 }
 
 /// The error for a value of another type than expected.
-pub fn mismatch(e: &Expr, have: &Type, want: &Type, whose: &str) -> Error {
-    let error = Error::new(e.span.clone(), format!("{whose} takes {} here, this is {}", want.words(), have.words()));
-    match (have, want) {
+pub fn mismatch(e: &Expr, actual: &Type, expected: &Type, subject: &str) -> Error {
+    let error = Error::new(
+        e.span.clone(),
+        format!("{subject} takes {} here, but this is {}", expected.words(), actual.words()),
+    );
+    match (actual, expected) {
         (Type::Pred, Type::Act) => {
-            error.help("write `filter (…)` to drop what it does not hold for, or `when (…)` to act on it")
+            error.help("write `filter (…)` to drop all other packets, or `when (…)` to act on these packets")
         }
-        (Type::Pred, Type::Prop) if whose == "`case`" => error.help("for a predicate write `if … then … else …`"),
+        (Type::Pred, Type::Prop) if subject == "`case`" => error.help("for a predicate write `if … then … else …`"),
         // Only functions of the table have an example; operators and names of the program have none.
         (Type::Prop, Type::Int)
-            if let Some(example) = table::find(whose.trim_matches('`')).and_then(Function::example) =>
+            if let Some(example) = table::find(subject.trim_matches('`')).and_then(Function::example) =>
         {
-            error.help(format!("it takes a number that the program writes, and none of the packet: `{example}`"))
+            error.help(format!("it takes a constant, not a number of the packet: `{example}`"))
         }
         (Type::Prop, Type::Int | Type::Act) => error.help("compare it: `ip_ttl .< 9`"),
-        (Type::Int | Type::Net | Type::Prop, Type::Text) => error.help("a text stands in quotes"),
-        (_, Type::Device) => error.help(format!("a name stands in quotes: `{} \"eth1\"`", whose.trim_matches('`'))),
-        (Type::Text, Type::Int) => error.help("numbers stand without quotes"),
-        (Type::Key, Type::Int) if matches!(whose, "`+`" | "`*`" | "`-`") => error.help("join keys by `<>`"),
+        (Type::Int | Type::Net | Type::Prop, Type::Text) => error.help("put the text in quotes"),
+        (_, Type::Device) => error.help(format!("put the name in quotes: `{} \"eth1\"`", subject.trim_matches('`'))),
+        (Type::Text, Type::Int) => error.help("write numbers without quotes"),
+        (Type::Key, Type::Int) if matches!(subject, "`+`" | "`*`" | "`-`") => error.help("join keys by `<>`"),
         (Type::Map, Type::Act) => {
-            error.help("give it a name, and count in it: `flows = flow_map 0 key_5tuple`, `incr_fstate flows`")
+            error.help("bind it to a name, and count in it: `flows = flow_map 0 key_5tuple`, `incr_fstate flows`")
         }
         (Type::Key, Type::Act) => error.help("steer by it: `steer_key (…)`"),
         (Type::Text | Type::Net, Type::Act) => {
-            error.help("say what to do with it: `forward \"eth1\"`, `addr 10.0.0.0/8`")
+            error.help("apply a function to it: `forward \"eth1\"`, `addr 10.0.0.0/8`")
         }
         (Type::List(_), Type::Act) => error.help("join actions by `>->`, or put them on lines of a `do`"),
-        (have, Type::List(of)) if have == &**of || matches!((have, &**of), (Type::Text, Type::Device | Type::Net)) => {
+        (actual, Type::List(of))
+            if actual == &**of || matches!((actual, &**of), (Type::Text, Type::Device | Type::Net)) =>
+        {
             error.help("write it as a list: `[…]`")
         }
         (Type::Fun(..), _) => {
-            let (takes, gives) = have.parts();
+            let (takes, gives) = actual.parts();
             let lacks = takes.iter().map(|t| t.words()).collect::<Vec<_>>().join(" and ");
             match () {
-                () if gives == want && whose == "`main`" => error.help(match example(e) {
+                () if gives == expected && subject == "`main`" => error.help(match example(e) {
                     Some(example) => format!("it still needs {lacks}: `{example}`"),
                     None => format!("it still needs {lacks}"),
                 }),
-                () if gives == want => error.help(format!("give it {lacks} first, and put all of it into parentheses")),
-                () if *gives == Type::Pred && *want == Type::Act => {
-                    error.help(format!("it still needs {lacks}; then `filter (…)` drops what it does not hold for"))
+                () if gives == expected => {
+                    error.help(format!("give it {lacks} first, and put all of it into parentheses"))
                 }
+                () if *gives == Type::Pred && *expected == Type::Act => error.help(format!(
+                    "it still needs {lacks}; then `filter (…)` drops packets for which it does not hold"
+                )),
                 () => error,
             }
         }
@@ -148,7 +158,7 @@ pub fn unknown(name: &str, span: Range<usize>, scope: &[(String, Type)], binding
         return error.help(format!("classes are numbers in a program: `{name}` is {class}"));
     }
     if let Some(key) = as_key(name) {
-        return error.help(format!("to tell flows by it, write `{key}`"));
+        return error.help(format!("to use it in a flow key, write `{key}`"));
     }
     if let Some((port, _)) = filter::service(name) {
         return error.help(format!("a port is a number here: `{name}` is {port}"));
@@ -166,9 +176,10 @@ pub fn unknown(name: &str, span: Range<usize>, scope: &[(String, Type)], binding
     match nearest(name, all) {
         Some(near) => error.help(format!("did you mean `{near}`?")),
         None if name.chars().any(|c| c.is_ascii_digit()) => {
-            error.help(format!("a text stands in quotes: `forward \"{name}\"`"))
+            error.help(format!("put the text in quotes: `forward \"{name}\"`"))
         }
-        None => error
-            .help("docs/reference/packet-language-functions.md lists what there is; your own are bindings: `name = …`"),
+        None => error.help(
+            "docs/reference/packet-language-functions.md lists all functions; define your own as bindings: `name = …`",
+        ),
     }
 }

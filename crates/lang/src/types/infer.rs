@@ -8,7 +8,7 @@
 //! are pure and not recursive, so every program ends.
 
 use super::Type;
-use super::advice::{self, mismatch, order, parenthesize, too_many, unknown, whose};
+use super::advice::{self, mismatch, order, parenthesize, subject, too_many, unknown};
 use crate::syntax::{Binding, Error, Expr, Node, entry};
 use crate::table;
 use ir::Effects;
@@ -52,12 +52,12 @@ pub fn infer(bindings: &[Binding]) -> Result<Vec<BindingInfo>, Error> {
     }
     if let Some(main) = entry(bindings) {
         if let Some(param) = main.params.get(1) {
-            let what = format!("`{}` takes the packet and nothing else, and `{param}` is more", main.name);
-            return Err(Error::new(main.span.clone(), what).help("a packet is what it begins with: `main = …`"));
+            let what = format!("`{}` takes only the packet as a parameter; `{param}` is one too many", main.name);
+            return Err(Error::new(main.span.clone(), what).help("remove the parameter: `main = …`"));
         }
         let of = infer.known[&main.name].of.clone();
         let of = infer.instance(&of, &mut HashMap::new());
-        if !infer.stands_for(&of, &Type::Act) {
+        if !infer.converts_to(&of, &Type::Act) {
             return Err(mismatch(&main.body, &infer.resolved(&of), &Type::Act, &format!("`{}`", main.name)));
         }
     }
@@ -96,11 +96,11 @@ impl Infer<'_> {
             return Ok(());
         }
         if self.open.contains(&b.name) {
-            return Err(Error::new(b.span.clone(), format!("`{}` needs itself", b.name))
-                .help("programs do not loop; state from packet to packet is kept in a `flow_map`"));
+            return Err(Error::new(b.span.clone(), format!("`{}` refers to itself", b.name))
+                .help("programs have no loops; keep state from packet to packet in a `flow_map`"));
         }
         if self.open.len() >= 100 {
-            return Err(Error::new(b.span.clone(), "more than 100 bindings that need one another in a row"));
+            return Err(Error::new(b.span.clone(), "a chain of more than 100 bindings that refer to one another"));
         }
         self.open.push(b.name.clone());
         let mut scope = Scope::new();
@@ -208,16 +208,17 @@ impl Infer<'_> {
         }
     }
 
-    /// True if a value of type `have` can be used as `want`, possibly by an implicit conversion; unifies the types.
-    fn stands_for(&mut self, have: &Type, want: &Type) -> bool {
-        match (self.resolved(have), self.resolved(want)) {
+    /// True if a value of type `actual` can be used as `expected`, possibly by an implicit conversion; unifies the
+    /// types.
+    fn converts_to(&mut self, actual: &Type, expected: &Type) -> bool {
+        match (self.resolved(actual), self.resolved(expected)) {
             (Type::Text, Type::Net | Type::Device) | (Type::Prop | Type::Act, Type::Pred) => true,
             (Type::Counter, Type::Int) | (Type::Int, Type::Chance) => true,
-            (Type::Fun(packet, gives), want) if want.is_of_packet() => {
-                self.unify(&packet, &Type::Packet) && self.stands_for(&gives, &want)
+            (Type::Fun(packet, gives), expected) if expected.is_of_packet() => {
+                self.unify(&packet, &Type::Packet) && self.converts_to(&gives, &expected)
             }
-            (Type::List(have), Type::List(want)) => self.stands_for(&have, &want),
-            (have, want) => self.unify(&have, &want),
+            (Type::List(actual), Type::List(expected)) => self.converts_to(&actual, &expected),
+            (actual, expected) => self.unify(&actual, &expected),
         }
     }
 
@@ -238,26 +239,28 @@ impl Infer<'_> {
         Err(unknown(name, span.clone(), scope, self.bindings))
     }
 
-    fn want(
+    fn expect_type(
         &mut self,
         e: &Expr,
-        want: &Type,
-        whose: &str,
+        expected: &Type,
+        subject: &str,
         scope: &mut Scope,
         effects: &mut Effects,
     ) -> Result<(), Error> {
-        let have = self.expr(e, scope, effects)?;
+        let actual = self.expr(e, scope, effects)?;
         // A decrease such as `(-1)` is written like a negative number.
-        if matches!((&e.node, self.resolved(want)), (Node::Int(..0), Type::Change)) || self.stands_for(&have, want) {
+        if matches!((&e.node, self.resolved(expected)), (Node::Int(..0), Type::Change))
+            || self.converts_to(&actual, expected)
+        {
             return Ok(());
         }
-        let (have, want) = (self.resolved(&have), self.resolved(want));
-        Err(mismatch(e, &have, &want, whose))
+        let (actual, expected) = (self.resolved(&actual), self.resolved(expected));
+        Err(mismatch(e, &actual, &expected, subject))
     }
 
     fn expr(&mut self, e: &Expr, scope: &mut Scope, effects: &mut Effects) -> Result<Type, Error> {
         if self.depth >= MAX_DEPTH {
-            return Err(Error::new(e.span.clone(), "expressions and bindings inside one another grow too deep here"));
+            return Err(Error::new(e.span.clone(), "expressions and bindings are nested too deeply here"));
         }
         self.depth += 1;
         let of = self.node(e, scope, effects);
@@ -278,28 +281,28 @@ impl Infer<'_> {
             Node::List(items) => {
                 let of = self.fresh();
                 for item in items {
-                    let have = self.expr(item, scope, effects)?;
+                    let actual = self.expr(item, scope, effects)?;
                     // A list with texts and addresses is a list of addresses, whichever comes first.
-                    match (self.resolved(&of), self.resolved(&have)) {
+                    match (self.resolved(&of), self.resolved(&actual)) {
                         (Type::Text, Type::Net) => return self.list_of(Type::Net, items, scope, effects),
-                        _ if self.stands_for(&have, &of) => (),
-                        (of, have) => return Err(mismatch(item, &have, &of, "this list")),
+                        _ if self.converts_to(&actual, &of) => (),
+                        (of, actual) => return Err(mismatch(item, &actual, &of, "this list")),
                     }
                 }
                 Type::List(Box::new(of))
             }
             Node::Pair(address, bits) => {
-                self.want(address, &Type::Net, "a network", scope, effects)?;
-                self.want(bits, &Type::Int, "a network", scope, effects)?;
+                self.expect_type(address, &Type::Net, "a network", scope, effects)?;
+                self.expect_type(bits, &Type::Int, "a network", scope, effects)?;
                 Type::Net
             }
             Node::Apply(f, args) => {
                 let mut of = self.expr(f, scope, effects)?;
-                let whose = whose(f);
+                let subject = subject(f);
                 for (i, arg) in args.iter().enumerate() {
                     of = match self.resolved(&of) {
                         Type::Fun(from, to) => {
-                            self.want(arg, &from, &whose, scope, effects).map_err(|error| {
+                            self.expect_type(arg, &from, &subject, scope, effects).map_err(|error| {
                                 let rest = args.len() - i - 1;
                                 let takes = self.resolved(&to).parts().0.len();
                                 // The advice names the most likely cause.
@@ -321,26 +324,26 @@ impl Infer<'_> {
                             let (from, to) = (self.expr(arg, scope, effects)?, self.fresh());
                             let fun = Type::Fun(Box::new(from), Box::new(to.clone()));
                             if !self.unify(&Type::Var(n), &fun) {
-                                let what = format!("{whose} is given to itself here, which has no type");
+                                let what = format!("{subject} is applied to itself here, which has no type");
                                 return Err(Error::new(arg.span.clone(), what));
                             }
                             to
                         }
                         other if other.is_of_packet() && self.is_packet(arg, scope, effects)? => other,
-                        other => return Err(too_many(&whose, &other, i, arg)),
+                        other => return Err(too_many(&subject, &other, i, arg)),
                     };
                 }
                 of
             }
             Node::Chain(steps) => {
                 for step in steps {
-                    self.want(step, &Type::Act, "`>->`", scope, effects)?;
+                    self.expect_type(step, &Type::Act, "`>->`", scope, effects)?;
                 }
                 Type::Act
             }
             Node::Operator(op, at, a, b) => self.operator(op, at, a, b, scope, effects)?,
             Node::Section(_, by) => {
-                self.want(by, &Type::Int, "a change", scope, effects)?;
+                self.expect_type(by, &Type::Int, "a change", scope, effects)?;
                 Type::Change
             }
             Node::Lambda(params, body) => {
@@ -353,23 +356,23 @@ impl Infer<'_> {
             }
             Node::Do(steps) => {
                 for step in steps {
-                    self.want(step, &Type::Act, "a step of `do`", scope, effects)?;
+                    self.expect_type(step, &Type::Act, "a step of `do`", scope, effects)?;
                 }
                 Type::Act
             }
             Node::If(p, then, other) => {
-                self.want(p, &Type::Pred, "`if`", scope, effects)?;
-                self.want(then, &Type::Act, "`then`", scope, effects)?;
-                self.want(other, &Type::Act, "`else`", scope, effects)?;
+                self.expect_type(p, &Type::Pred, "`if`", scope, effects)?;
+                self.expect_type(then, &Type::Act, "`then`", scope, effects)?;
+                self.expect_type(other, &Type::Act, "`else`", scope, effects)?;
                 Type::Act
             }
             Node::Case(of, arms) => {
-                self.want(of, &Type::Prop, "`case`", scope, effects)?;
+                self.expect_type(of, &Type::Prop, "`case`", scope, effects)?;
                 for (pattern, act) in arms {
                     if let Some(pattern) = pattern {
-                        self.want(pattern, &Type::Int, "an arm of `case`", scope, effects)?;
+                        self.expect_type(pattern, &Type::Int, "an arm of `case`", scope, effects)?;
                     }
-                    self.want(act, &Type::Act, "an arm of `case`", scope, effects)?;
+                    self.expect_type(act, &Type::Act, "an arm of `case`", scope, effects)?;
                 }
                 Type::Act
             }
@@ -384,7 +387,7 @@ impl Infer<'_> {
 
     fn list_of(&mut self, of: Type, items: &[Expr], scope: &mut Scope, effects: &mut Effects) -> Result<Type, Error> {
         for item in items {
-            self.want(item, &of, "this list", scope, effects)?;
+            self.expect_type(item, &of, "this list", scope, effects)?;
         }
         Ok(Type::List(Box::new(of)))
     }
@@ -406,24 +409,24 @@ impl Infer<'_> {
                 if self.unify(&f, &fun) {
                     return Ok(gives);
                 }
-                let what = format!("{} takes nothing more", whose(a));
+                let what = format!("{} takes no further argument", subject(a));
                 return Err(Error::new(at.clone(), what).help("join actions by `>->`"));
             };
-            self.want(b, &from, &whose(a), scope, effects)?;
+            self.expect_type(b, &from, &subject(a), scope, effects)?;
             return Ok(*to);
         }
         if matches!(op, "+" | "-" | "*") {
-            self.want(a, &Type::Int, &format!("`{op}`"), scope, effects)?;
-            self.want(b, &Type::Int, &format!("`{op}`"), scope, effects)?;
+            self.expect_type(a, &Type::Int, &format!("`{op}`"), scope, effects)?;
+            self.expect_type(b, &Type::Int, &format!("`{op}`"), scope, effects)?;
             return Ok(Type::Int);
         }
         let Some(f) = table::operator(op) else {
-            return Err(Error::new(at.clone(), format!("`{op}` is no operator of the language")));
+            return Err(Error::new(at.clone(), format!("`{op}` is not an operator of the language")));
         };
         *effects = effects.with(f.effects());
         let of = f.of();
         let (takes, gives) = of.parts();
-        let whose = format!("`{op}`");
+        let subject = format!("`{op}`");
         let hint = |e: Error| match advice::binding(op, a) {
             Some(help) => e.help(help),
             None => e,
@@ -431,13 +434,13 @@ impl Infer<'_> {
         // In the table the property comes first; operators that end in a dot have the number first.
         let turned = op.ends_with('.') && !op.starts_with('.');
         let (first, second) = if turned { (b, a) } else { (a, b) };
-        self.want(first, takes[0], &whose, scope, effects).map_err(hint)?;
-        self.want(second, takes[1], &whose, scope, effects).map_err(hint)?;
+        self.expect_type(first, takes[0], &subject, scope, effects).map_err(hint)?;
+        self.expect_type(second, takes[1], &subject, scope, effects).map_err(hint)?;
         Ok(gives.clone())
     }
 }
 
 fn too_large(e: &Expr) -> Error {
-    Error::new(e.span.clone(), "the type of this grows too large")
-        .help("bindings that use one another twice double each time")
+    Error::new(e.span.clone(), "the type of this becomes too large")
+        .help("a binding that uses another binding twice doubles its size")
 }

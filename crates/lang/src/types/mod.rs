@@ -110,7 +110,7 @@ impl Type {
             Self::Pred => "a predicate".into(),
             Self::Prop => "a property".into(),
             Self::Int => "a number".into(),
-            Self::Chance => "a chance such as `0.001`".into(),
+            Self::Chance => "a probability such as `0.001`".into(),
             Self::Packet => "the packet".into(),
             Self::Text => "a text in quotes".into(),
             Self::Device => "a device name".into(),
@@ -120,7 +120,7 @@ impl Type {
             Self::Counter => "a counter".into(),
             Self::Change => "a change such as `(+1)`".into(),
             Self::Arm => "an arm such as `0 ~> drop`".into(),
-            Self::List(of) => format!("a list of which each is {}", of.words()),
+            Self::List(of) => format!("a list in which each element is {}", of.words()),
             Self::Fun(..) => format!("a function ({self})"),
             Self::Var(_) => "anything".into(),
         }

@@ -1,5 +1,5 @@
-//! The parts of datagrams: they go where the whole packets of their flow go, in any order, whatever is around them, and
-//! the memory that this takes is what its module says.
+//! Fragment tracking: fragments follow the unfragmented packets of their flow, in any order and in any tunnel, and the
+//! tracker agrees with a model and stays within its capacity.
 
 use base::Prng;
 use ir::fragment_tracker::{CAPACITY, Counts, NONE, TIMEOUT};
@@ -16,7 +16,7 @@ const A: [u8; 4] = [10, 45, 0, 1];
 const B: [u8; 4] = [8, 8, 8, 8];
 const GATES: [[u8; 4]; 2] = [[172, 16, 0, 1], [172, 16, 0, 2]];
 
-/// A program and what it remembers.
+/// A program and its state.
 struct World {
     program: Program,
     memory: ProgramState,
@@ -29,13 +29,13 @@ fn world(text: &str) -> World {
 }
 
 impl World {
-    fn sees(&mut self, frame: &[u8]) -> Execution {
+    fn run(&mut self, frame: &[u8]) -> Execution {
         let facts = Facts { time: self.time, ..Facts::of(frame, frame.len() as u32, link::ETHERNET) };
         Interpreter::new(&self.program).run(frame, &facts, &mut self.memory)
     }
 
     fn hash(&mut self, frame: &[u8]) -> u32 {
-        let out = self.sees(frame);
+        let out = self.run(frame);
         assert_eq!(out.kind, VerdictKind::Steer);
         out.hash
     }
@@ -45,7 +45,7 @@ fn written(frame: Frame<'_>) -> Vec<u8> {
     frame.write(&mut [0; 1000]).expect("room").to_vec()
 }
 
-/// Both directions of a conversation of TCP.
+/// One packet of each direction of a TCP flow.
 fn tcp(payload: usize) -> [Vec<u8>; 2] {
     let payload = vec![1; payload];
     [(A, 4000, B, 443), (B, 443, A, 4000)].map(|(a, p, b, q)| written(Frame::tcp4(a, p, b, q).payload(&payload)))
@@ -55,10 +55,10 @@ fn raw(frame: &[u8]) -> &[u8] {
     &frame[14..]
 }
 
-/// What is put around a frame, and whether it is around its IP packet only.
-type Around = fn(&[u8]) -> Vec<u8>;
+/// Encapsulates a frame, or its IP packet, in a tunnel.
+type Encapsulation = fn(&[u8]) -> Vec<u8>;
 
-const TUNNELS: [(&str, Around); 7] = [
+const TUNNELS: [(&str, Encapsulation); 7] = [
     ("VXLAN", |inner| {
         let payload = [&tunnel::vxlan(7)[..], inner].concat();
         written(Frame::udp4(GATES[0], 50_000, GATES[1], 4789).payload(&payload))
@@ -86,7 +86,7 @@ const TUNNELS: [(&str, Around); 7] = [
 ];
 
 #[test]
-fn a_stream_of_which_some_packets_are_cut_is_one_stream() {
+fn fragments_have_the_hash_of_their_flow() {
     for text in ["main = steer_flow", "main = ip >-> outer steer_flow", "main = steer_key key_5tuple"] {
         let mut w = world(text);
         let whole = w.hash(&tcp(0)[0]);
@@ -100,7 +100,7 @@ fn a_stream_of_which_some_packets_are_cut_is_one_stream() {
 }
 
 #[test]
-fn a_cut_packet_of_ipv6_is_with_its_flow_too() {
+fn ipv6_fragments_have_the_hash_of_their_flow() {
     let mut w = world("main = steer_flow");
     let frame = |len| written(Frame::udp6([1; 8], 5, [2; 8], 6).payload(&vec![0; len]));
     let whole = w.hash(&frame(0));
@@ -108,18 +108,18 @@ fn a_cut_packet_of_ipv6_is_with_its_flow_too() {
 }
 
 #[test]
-fn cut_tunnel_packets_are_with_the_flow_inside_whichever_tunnel_it_takes() {
+fn fragments_of_tunnel_packets_follow_the_inner_flow() {
     let forms = ["steer_flow", "steer_p2p", "steer_key key_3tuple", "steer_local_ip 10.45.0.0/16", "double_steer_ip"];
     for form in forms {
         let mut w = world(&format!("main = {form}"));
-        let fate = |out: &Execution| (out.kind, out.classes, out.hash, out.hash2);
-        let [bare, back] = tcp(0).map(|frame| fate(&w.sees(&frame)));
-        for (id, (name, around)) in (0..).zip(TUNNELS) {
+        let outcome = |out: &Execution| (out.kind, out.classes, out.hash, out.hash2);
+        let [bare, back] = tcp(0).map(|frame| outcome(&w.run(&frame)));
+        for (id, (name, encapsulate)) in (0..).zip(TUNNELS) {
             for (frame, expected) in tcp(500).iter().zip([bare, back]) {
-                let outer = around(frame);
-                assert_eq!(fate(&w.sees(&outer)), expected, "{form}, {name}, whole");
+                let outer = encapsulate(frame);
+                assert_eq!(outcome(&w.run(&outer)), expected, "{form}, {name}, whole");
                 for (i, part) in fragments(&outer, id, 160).iter().enumerate() {
-                    assert_eq!(fate(&w.sees(part)), expected, "{form}, {name}, part {i}");
+                    assert_eq!(outcome(&w.run(part)), expected, "{form}, {name}, part {i}");
                 }
             }
         }
@@ -127,23 +127,23 @@ fn cut_tunnel_packets_are_with_the_flow_inside_whichever_tunnel_it_takes() {
 }
 
 #[test]
-fn a_packet_cut_inside_its_tunnel_and_again_outside_is_with_its_flow() {
+fn packets_fragmented_inside_and_outside_a_tunnel_follow_their_flow() {
     let mut w = world("main = steer_flow");
     let whole = w.hash(&tcp(0)[0]);
-    for (name, around) in TUNNELS {
+    for (name, encapsulate) in TUNNELS {
         for (id, part) in (0..).zip(fragments(&tcp(700)[1], 99, 320)) {
-            let outer = around(&part);
+            let outer = encapsulate(&part);
             for (i, part) in fragments(&outer, 100 + id, 88).iter().enumerate() {
                 assert_eq!(w.hash(part), whole, "{name}, inner part {id}, part {i} of it");
             }
         }
-        // Identifications of the next one have nothing to do with these.
+        // The next tunnel reuses the identifications, so these datagrams must expire first.
         w.time += TIMEOUT + 1;
     }
 }
 
 #[test]
-fn a_packet_cut_between_two_tunnels_is_with_its_flow() {
+fn packets_fragmented_between_two_tunnels_follow_their_flow() {
     let mut w = world("main = steer_flow");
     let inner = &tcp(400)[0];
     let payload = [&tunnel::vxlan(7)[..], inner].concat();
@@ -157,35 +157,41 @@ fn a_packet_cut_between_two_tunnels_is_with_its_flow() {
 }
 
 #[test]
-fn in_whatever_order_the_parts_come_they_stay_together() {
+fn fragments_in_any_order_get_the_same_hash() {
     let mut w = world("main = steer_flow");
     let whole = w.hash(&tcp(0)[0]);
     let parts = fragments(&tcp(300)[0], 1, 96);
     let alone = w.hash(&parts[2]);
-    assert_ne!(alone, whole, "nobody knows its ports yet");
-    assert!([0, 3, 1, 0].iter().all(|i| w.hash(&parts[*i]) == alone), "the first follows, even when it comes twice");
+    assert_ne!(alone, whole, "the first fragment with the ports has not arrived yet");
+    assert!(
+        [0, 3, 1, 0].iter().all(|i| w.hash(&parts[*i]) == alone),
+        "the first fragment follows, also if it is repeated"
+    );
     assert_eq!(w.memory.datagrams.counts(), Counts { datagrams: 1, matched: 2, orphaned: 1, ..Counts::default() });
 }
 
 #[test]
-fn where_the_first_part_is_for_nobody_the_others_are_not_for_the_ends_of_the_tunnel() {
-    // The tunnel's ends are in the network, those inside are not.
+fn fragments_of_a_dropped_datagram_are_not_steered_by_the_outer_addresses() {
+    // The outer addresses are in the network, the inner addresses are not.
     let [[a, b, ..], _] = GATES;
     let text = format!("main = steer_local_net \"{a}.{b}.0.0\" 16 32");
     let unknown_client = written(Frame::tcp4([9; 4], 1, [8; 4], 2).payload(&[0; 600]));
     let outer = written(Frame::ip4(GATES[0], GATES[1], IpProtocol::IPV4).payload(raw(&unknown_client)));
     let parts = fragments(&outer, 3, 160);
     let mut w = world(&text);
-    assert_eq!(w.sees(&outer).kind, VerdictKind::Drop);
-    assert!(parts.iter().all(|part| w.sees(part).kind == VerdictKind::Drop), "whole or cut, it is for nobody");
-    // A later part that comes first is steered by what is in it, and then all of them are.
+    assert_eq!(w.run(&outer).kind, VerdictKind::Drop);
+    assert!(
+        parts.iter().all(|part| w.run(part).kind == VerdictKind::Drop),
+        "the fragments are dropped like the whole packet"
+    );
+    // A later fragment that arrives first is steered by its own addresses, and the others follow it.
     let mut w = world(&text);
-    let kinds: Vec<_> = [1, 0, 2].iter().map(|i| w.sees(&parts[*i]).kind).collect();
+    let kinds: Vec<_> = [1, 0, 2].iter().map(|i| w.run(&parts[*i]).kind).collect();
     assert!(kinds[0] != VerdictKind::Drop && kinds.iter().all(|kind| *kind == kinds[0]), "{kinds:?}");
 }
 
 #[test]
-fn an_identification_that_is_in_use_is_not_forgotten_half_way() {
+fn a_new_first_fragment_renews_the_timeout_of_its_identification() {
     let mut w = world("main = steer_flow");
     let whole = w.hash(&tcp(0)[0]);
     let parts = fragments(&tcp(300)[0], 7, 96);
@@ -197,14 +203,14 @@ fn an_identification_that_is_in_use_is_not_forgotten_half_way() {
 }
 
 #[test]
-fn an_identification_that_comes_again_is_another_datagram() {
+fn a_reused_identification_begins_a_new_datagram() {
     let mut w = world("main = steer_flow");
     let other = |len| written(Frame::tcp4(A, 4001, B, 443).payload(&vec![1; len]));
     let hashes = [w.hash(&tcp(0)[0]), w.hash(&other(0))];
     for (frame, hash) in [(tcp(300)[0].clone(), hashes[0]), (other(300), hashes[1])] {
         assert!(fragments(&frame, 1, 96).iter().all(|part| w.hash(part) == hash));
     }
-    // After half a minute the parts are nobody's any more.
+    // After `TIMEOUT` the datagram is no longer tracked.
     let later = &fragments(&other(300), 1, 96)[1];
     w.time += TIMEOUT;
     assert_eq!(w.hash(later), hashes[1]);
@@ -213,7 +219,7 @@ fn an_identification_that_comes_again_is_another_datagram() {
 }
 
 #[test]
-fn each_form_of_steering_has_a_memory_of_its_own() {
+fn each_form_of_steering_is_tracked_separately() {
     let mut w = world("main = steer_p2p >-> steer_flow >-> mark 1 >-> conditional is_more_frag steer_p2p unit");
     let pair = world("main = steer_p2p").hash(&tcp(0)[0]);
     let flow = world("main = steer_flow").hash(&tcp(0)[0]);
@@ -222,12 +228,12 @@ fn each_form_of_steering_has_a_memory_of_its_own() {
 }
 
 #[test]
-fn a_cut_message_goes_to_all_and_cut_media_with_its_call() {
+fn sip_fragments_are_broadcast_and_rtp_fragments_follow_their_call() {
     let mut w = world("main = steer_voip");
     let sip = [b"INVITE sip:a@b SIP/2.0\r\n".to_vec(), vec![b'x'; 400]].concat();
     let sip = written(Frame::udp4(A, 5060, B, 5060).payload(&sip));
     for part in fragments(&sip, 1, 160) {
-        let out = w.sees(&part);
+        let out = w.run(&part);
         assert_eq!((out.kind, out.classes), (VerdictKind::Copy, ANY_CLASS));
     }
     let media = |len| [vec![0x80, 8, 0, 1], vec![0; len]].concat();
@@ -235,14 +241,14 @@ fn a_cut_message_goes_to_all_and_cut_media_with_its_call() {
     let whole = w.hash(&rtp(20));
     assert!(fragments(&rtp(400), 2, 160).iter().all(|part| w.hash(part) == whole));
     let neither = written(Frame::udp4(A, 9, B, 9).payload(&[0; 400]));
-    assert!(fragments(&neither, 3, 160).iter().all(|part| w.sees(part).kind == VerdictKind::Drop));
-    // What was media is forgotten when the number comes again on something else.
-    assert!(fragments(&neither, 2, 160).iter().all(|part| w.sees(part).kind == VerdictKind::Drop));
-    assert_eq!(w.sees(&fragments(&rtp(400), 4, 160)[1]).kind, VerdictKind::Drop, "of which nobody knows what it is");
+    assert!(fragments(&neither, 3, 160).iter().all(|part| w.run(part).kind == VerdictKind::Drop));
+    // Another datagram with the identification of an RTP datagram replaces its entry.
+    assert!(fragments(&neither, 2, 160).iter().all(|part| w.run(part).kind == VerdictKind::Drop));
+    assert_eq!(w.run(&fragments(&rtp(400), 4, 160)[1]).kind, VerdictKind::Drop, "the first fragment is unknown");
 }
 
 #[test]
-fn cut_user_packets_are_with_the_subscriber_and_cut_control_with_all() {
+fn gtp_user_fragments_are_steered_and_control_fragments_broadcast() {
     let mut w = world("main = steer_gtp_usr 10.45.0.0 16");
     let (_, gtp) = TUNNELS[5];
     let whole = w.hash(&gtp(&tcp(0)[0]));
@@ -250,12 +256,13 @@ fn cut_user_packets_are_with_the_subscriber_and_cut_control_with_all() {
         assert!(fragments(&gtp(&frame), id, 160).iter().all(|part| w.hash(part) == whole));
     }
     let unknown_client = written(Frame::tcp4([9; 4], 1, B, 2).payload(&[0; 500]));
-    assert!(fragments(&gtp(&unknown_client), 7, 160).iter().all(|part| w.sees(part).kind == VerdictKind::Drop));
+    assert!(fragments(&gtp(&unknown_client), 7, 160).iter().all(|part| w.run(part).kind == VerdictKind::Drop));
     let control = written(Frame::udp4(GATES[0], 2123, GATES[1], 2123).payload(&[0x48; 500]));
-    assert!(fragments(&control, 8, 160).iter().all(|part| w.sees(part).classes == ANY_CLASS));
+    assert!(fragments(&control, 8, 160).iter().all(|part| w.run(part).classes == ANY_CLASS));
 }
 
-/// What is remembered, without a bound: by datagram and form, the number, that of the first, and since when.
+/// A model without a capacity limit: for each datagram and form, the number of all fragments, the number of the first
+/// fragment, and the time of the entry.
 #[derive(Default)]
 struct Model(HashMap<(u8, u32, u32), (u64, u64, u64)>);
 
@@ -279,8 +286,8 @@ impl Model {
 }
 
 #[test]
-fn over_a_random_walk_it_remembers_what_an_unbounded_table_does() {
-    let seed = testkit::seed("over_a_random_walk_it_remembers_what_an_unbounded_table_does");
+fn the_tracker_agrees_with_an_unbounded_table_on_random_fragments() {
+    let seed = testkit::seed("the_tracker_agrees_with_an_unbounded_table_on_random_fragments");
     let mut prng = Prng::new(seed);
     let (datagrams, mut model) = (FragmentTracker::new(seed), Model::default());
     let mut now = 1_000_000_000;
@@ -304,7 +311,7 @@ fn over_a_random_walk_it_remembers_what_an_unbounded_table_does() {
 }
 
 #[test]
-fn however_many_datagrams_there_are_its_memory_is_bounded_and_who_went_is_counted() {
+fn the_tracker_is_bounded_and_counts_evicted_datagrams() {
     let datagrams = FragmentTracker::new(1);
     let of = |n: u32| {
         let [_, a, b, c] = n.to_be_bytes();
@@ -313,92 +320,96 @@ fn however_many_datagrams_there_are_its_memory_is_bounded_and_who_went_is_counte
         datagrams.number(&first, &facts, FragmentScope::Outer, 0, u64::from(n) + 1)
     };
     let many = 3 * CAPACITY as u32;
-    assert!((0..many).all(|n| of(n) == u64::from(n) + 1), "each goes where it says");
+    assert!((0..many).all(|n| of(n) == u64::from(n) + 1), "each first fragment keeps its own number");
     let Counts { datagrams: kept, evicted: displaced, .. } = datagrams.counts();
     assert_eq!((kept, datagrams.counts().held()), (many.into(), u64::from(many) - displaced));
     let lost = u64::from(many) - CAPACITY as u64;
-    assert!((lost..lost + CAPACITY as u64 / 100).contains(&displaced), "{displaced} of {many} went");
+    assert!((lost..lost + CAPACITY as u64 / 100).contains(&displaced), "{displaced} of {many} datagrams were evicted");
 }
 
-/// One flow map by ports, and the number that the packet's flow has in it afterwards, as the mark says it.
+/// A program that counts the packets of each flow and sets the mark to the flow's count, up to 5.
 const COUNTED: &str = "flows = flow_map 0 (both_ways key_5tuple)
 main = incr_fstate flows >-> case_of (get_fstate flows) [1 ~> mark 1, 2 ~> mark 2, 3 ~> mark 3, 4 ~> mark 4, 5 ~> mark 5]";
 
 #[test]
-fn a_cut_packet_is_in_the_entry_of_its_flow_with_all_its_parts() {
+fn all_fragments_use_the_map_entry_of_their_flow() {
     let mut w = world(COUNTED);
     let [there, back] = tcp(300);
-    assert_eq!(w.sees(&tcp(0)[0]).mark, 1);
-    let marks: Vec<u32> = fragments(&there, 1, 112).iter().map(|part| w.sees(part).mark).collect();
-    assert_eq!(marks, [2, 3, 4], "as many as there are parts");
-    assert_eq!(w.sees(&fragments(&back, 1, 112)[0]).mark, 5, "both directions are one flow");
-    // Another flow between the two, of which the parts come at the same time.
+    assert_eq!(w.run(&tcp(0)[0]).mark, 1);
+    let marks: Vec<u32> = fragments(&there, 1, 112).iter().map(|part| w.run(part).mark).collect();
+    assert_eq!(marks, [2, 3, 4], "each fragment is counted");
+    assert_eq!(w.run(&fragments(&back, 1, 112)[0]).mark, 5, "both directions are one flow");
+    // Another flow between the two hosts.
     let other = written(Frame::tcp4(A, 4001, B, 443).payload(&[1; 300]));
-    let marks: Vec<u32> = fragments(&other, 2, 112).iter().map(|part| w.sees(part).mark).collect();
+    let marks: Vec<u32> = fragments(&other, 2, 112).iter().map(|part| w.run(part).mark).collect();
     assert_eq!(marks, [1, 2, 3]);
-    // And a datagram without ports has an entry as before.
+    // A datagram without ports has an entry too.
     let ping = written(Frame::icmp4(A, B, 8, 0, [0; 4]).payload(&[0; 300]));
-    let marks: Vec<u32> = fragments(&ping, 3, 160).iter().map(|part| w.sees(part).mark).collect();
+    let marks: Vec<u32> = fragments(&ping, 3, 160).iter().map(|part| w.run(part).mark).collect();
     assert_eq!(marks, [1, 2]);
 }
 
 #[test]
-fn where_a_later_part_comes_first_all_of_its_datagram_are_in_one_entry() {
+fn a_datagram_whose_later_fragment_comes_first_has_one_map_entry() {
     let mut w = world(COUNTED);
-    assert_eq!(w.sees(&tcp(0)[0]).mark, 1);
+    assert_eq!(w.run(&tcp(0)[0]).mark, 1);
     let parts = fragments(&tcp(300)[0], 1, 96);
-    let marks: Vec<u32> = [2, 0, 1, 3].iter().map(|i| w.sees(&parts[*i]).mark).collect();
-    assert_eq!(marks, [1, 2, 3, 4], "that without ports");
-    assert_eq!(w.sees(&tcp(0)[0]).mark, 2);
+    let marks: Vec<u32> = [2, 0, 1, 3].iter().map(|i| w.run(&parts[*i]).mark).collect();
+    assert_eq!(marks, [1, 2, 3, 4], "all fragments use the entry without ports");
+    assert_eq!(w.run(&tcp(0)[0]).mark, 2);
 }
 
 #[test]
-fn the_parts_of_a_tunnel_have_the_addresses_of_the_tunnel_and_no_ports_of_what_is_inside() {
+fn later_fragments_of_a_tunnel_have_the_key_of_the_outer_packet() {
     let inner = &tcp(500)[0];
-    for (id, (name, around)) in (0..).zip(TUNNELS) {
+    for (id, (name, encapsulate)) in (0..).zip(TUNNELS) {
         let mut w = world(COUNTED);
-        let parts = fragments(&around(inner), id, 160);
-        assert_eq!((w.sees(inner).mark, w.sees(&parts[0]).mark), (1, 2), "{name}: the first one shows what is inside");
-        let marks: Vec<u32> = parts[1..].iter().map(|part| w.sees(part).mark).collect();
-        assert_eq!(marks[..2], [1, 2], "{name}: the others are the tunnel's own flow");
-        // A datagram inside that is cut has its own.
-        let marks: Vec<u32> = fragments(inner, 7, 320).iter().map(|part| w.sees(&around(part)).mark).collect();
+        let parts = fragments(&encapsulate(inner), id, 160);
+        assert_eq!(
+            (w.run(inner).mark, w.run(&parts[0]).mark),
+            (1, 2),
+            "{name}: the first fragment contains the inner headers"
+        );
+        let marks: Vec<u32> = parts[1..].iter().map(|part| w.run(part).mark).collect();
+        assert_eq!(marks[..2], [1, 2], "{name}: the later fragments belong to the flow of the outer packet");
+        // Fragments of the inner packet belong to the inner flow.
+        let marks: Vec<u32> = fragments(inner, 7, 320).iter().map(|part| w.run(&encapsulate(part)).mark).collect();
         assert_eq!(marks, [3, 4], "{name}");
     }
-    // Of the outermost packet only its own ports count.
+    // With `outer`, the key contains the ports of the outermost packet.
     let mut w = world(&COUNTED.replace("main = ", "main = outer (").replace("mark 5]", "mark 5])"));
     let (_, vxlan) = TUNNELS[0];
-    let marks: Vec<u32> = fragments(&vxlan(inner), 1, 160).iter().map(|part| w.sees(part).mark).collect();
+    let marks: Vec<u32> = fragments(&vxlan(inner), 1, 160).iter().map(|part| w.run(part).mark).collect();
     assert_eq!(marks, [1, 2, 3, 4]);
 }
 
 #[test]
-fn members_that_steer_by_what_their_maps_have_in_common_share_no_entry() {
+fn fragments_steered_by_steer_common_share_no_entry_between_members() {
     let mut w = world("flows = flow_map 0 key_5tuple\nmain = incr_fstate flows >-> steer_common");
     let whole = w.hash(&tcp(0)[0]);
     let parts = fragments(&tcp(300)[0], 1, 96);
     assert!(parts.iter().all(|part| w.hash(part) == whole));
-    // One entry, with one member.
+    // All packets went to one member, and there is one entry.
     assert_eq!(w.memory.tables[0].len(), 1);
     let parts = fragments(&tcp(300)[0], 2, 96);
     let alone = w.hash(&parts[1]);
     assert!(alone != whole && [0, 2, 3].iter().all(|i| w.hash(&parts[*i]) == alone));
-    assert_eq!(w.memory.tables[0].len(), 2, "one with each of two members");
+    assert_eq!(w.memory.tables[0].len(), 2, "one entry at each of two members");
 }
 
 #[test]
-fn a_flow_has_its_port_in_all_parts_of_its_datagrams_also_in_tunnels() {
+fn flow_port_matches_all_fragments_of_a_flow_also_in_tunnels() {
     let mut w = world("main = filter (flow_port 443)");
     let mut outer = world("main = outer (filter (flow_port 443))");
     let mut src = world("main = src (filter (flow_port 443))");
-    let passes = |w: &mut World, frame: &[u8]| w.sees(frame).kind != VerdictKind::Drop;
+    let passes = |w: &mut World, frame: &[u8]| w.run(frame).kind != VerdictKind::Drop;
     let [there, back] = tcp(500);
     let other = written(Frame::tcp4(A, 80, B, 444).payload(&[1; 500]));
-    for (id, (name, around)) in (0..).zip(TUNNELS) {
-        for part in fragments(&around(&there), id, 160) {
+    for (id, (name, encapsulate)) in (0..).zip(TUNNELS) {
+        for part in fragments(&encapsulate(&there), id, 160) {
             assert!(passes(&mut w, &part) && !passes(&mut outer, &part), "{name}");
         }
-        assert!(fragments(&around(&other), 100 + id, 160).iter().all(|part| !passes(&mut w, part)), "{name}");
+        assert!(fragments(&encapsulate(&other), 100 + id, 160).iter().all(|part| !passes(&mut w, part)), "{name}");
     }
     for (id, frame) in (200..).zip([&there, &back]) {
         for part in fragments(frame, id, 160) {
@@ -406,7 +417,7 @@ fn a_flow_has_its_port_in_all_parts_of_its_datagrams_also_in_tunnels() {
             assert!(passes(&mut w, &part) && passes(&mut outer, &part) && from == (frame == &back));
         }
     }
-    assert!(!passes(&mut w, &fragments(&there, 300, 160)[1]), "of which nobody knows the first");
+    assert!(!passes(&mut w, &fragments(&there, 300, 160)[1]), "the first fragment is unknown");
     let error = compile("main = filter (flow_port 0)").expect_err("no port");
     assert!(error.what.contains("no flow has port 0"), "{error:?}");
 }

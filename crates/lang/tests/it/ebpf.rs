@@ -1,4 +1,4 @@
-//! The kernel's half: what it is made of, what is refused, and what passes to the other half.
+//! The kernel part of programs: its maps, refusals, and the metadata for user space.
 
 use ir::interp::Execution;
 use ir::{Builder, Expiry, Fact, Inst, Layer, Meta, Program, Set, Var, VerdictKind};
@@ -25,14 +25,14 @@ fn program(text: &str) -> Program {
 }
 
 #[test]
-fn maps_are_those_that_the_stages_use() {
+fn an_object_has_exactly_the_maps_that_its_stages_use() {
     let text = "flows = up_to 100 (flow_map 0 key_5tuple)\nmain = do\n  incr_fstate flows\n  when is_udp (bridge \"eth1\")\n  inc 4\n";
-    let object = emit(&program(text), &OPTIONS).expect("all of it is for the kernel");
+    let object = emit(&program(text), &OPTIONS).expect("all stages run in the kernel");
     let roles: Vec<_> = object.maps.iter().map(|m| m.role).collect();
     for role in [Role::Flow(0), Role::Counters, Role::Devices, Role::Sockets, Role::Outcomes] {
         assert!(roles.contains(&role), "{role:?} is not among {roles:?}");
     }
-    assert!(!roles.contains(&Role::Clock), "nothing asks for the time");
+    assert!(!roles.contains(&Role::Clock), "no stage reads the time");
     let flows = &object.maps[roles.iter().position(|r| *r == Role::Flow(0)).unwrap_or(0)];
     assert_eq!((flows.kind, flows.key, flows.value, flows.entries), (MapKind::Hash, 40, 16, 100));
     let by_queue: Vec<_> = object.maps.iter().filter(|m| m.entries == OPTIONS.queues).map(|m| m.role).collect();
@@ -40,12 +40,12 @@ fn maps_are_those_that_the_stages_use() {
 }
 
 #[test]
-fn large_sets_are_tries_of_exactly_their_addresses() {
+fn large_sets_become_tries_with_exactly_their_addresses() {
     let ranges: Vec<(u128, u128)> =
         (0..8_u128).map(|n| (n << 100 | 3, n << 100 | 0x1_0005)).chain([(u128::MAX - 4, u128::MAX)]).collect();
     let mut b = Builder::default();
     b.stage("a set");
-    // So many that the last of them share tries with the first.
+    // More sets than tries: the last two sets share tries with the first two.
     let sets: Vec<_> = (0..u128::from(SET_MAPS) + 2)
         .map(|n| {
             let mut own = ranges.clone();
@@ -54,7 +54,7 @@ fn large_sets_are_tries_of_exactly_their_addresses() {
         })
         .collect();
     let (hi, lo, to) = (b.meta(Meta::WireLen), b.meta(Meta::Queue), b.reg());
-    // Each is asked twice, and is in the trie once.
+    // Each set is used twice, and is in its trie once.
     for ranges in sets.iter().chain(&sets) {
         let set = b.set_table(&Set::Ranges(ranges.clone()));
         b.push(Inst::Member { to, set, hi, lo });
@@ -94,7 +94,7 @@ fn covered(content: &[(Vec<u8>, Vec<u8>)], number: u32) -> Vec<(u128, u128)> {
 }
 
 #[test]
-fn what_is_not_for_the_kernel_is_refused_by_type() {
+fn programs_that_the_kernel_cannot_run_are_refused_with_the_reason() {
     let refused = |text: &str, options: &EmitOptions| emit(&program(text), options).expect_err(text);
     assert_eq!(refused("main = ip", &EmitOptions { link_type: 113, ..OPTIONS }), Refusal::LinkType(113));
     let why = refused("main = log_packet >-> ip", &OPTIONS);
@@ -102,12 +102,15 @@ fn what_is_not_for_the_kernel_is_refused_by_type() {
     assert!(why.to_string().contains("`log_packet` writes a log"), "{why}");
     let without = EmitOptions { metadata: Metadata::None, ..OPTIONS };
     assert_eq!(refused("main = inc 1", &without), Refusal::NoMetadata);
-    assert!(emit(&program("main = ip >-> steer_flow"), &without).is_ok(), "a filter needs no record");
+    assert!(
+        emit(&program("main = ip >-> steer_flow"), &without).is_ok(),
+        "a program without effects needs no metadata"
+    );
     assert!(matches!(emit(&Program::default(), &OPTIONS), Err(Refusal::Unfit(_))));
 }
 
 #[test]
-fn what_fits_no_stack_is_cut_earlier() {
+fn stages_that_exceed_the_stack_stay_in_user_space() {
     let mut b = Builder::default();
     b.stage("short");
     b.set(Var::Mark, 4);
@@ -123,13 +126,13 @@ fn what_fits_no_stack_is_cut_earlier() {
 }
 
 #[test]
-fn a_rule_with_nets_for_each_of_many_customers_is_for_the_kernel_as_a_whole() {
+fn two_hundred_stages_with_address_sets_run_in_the_kernel() {
     let object = emit(&program(&customers(200)), &OPTIONS).expect("marks");
     assert_eq!(object.stages, 200);
-    assert_eq!(object.maps.len(), usize::from(SET_MAPS) + 3, "tries, sockets, fates and what was seen");
+    assert_eq!(object.maps.len(), usize::from(SET_MAPS) + 3, "tries, sockets, outcomes and generations");
 }
 
-/// A stage with nine nets for each customer.
+/// A stage with nine networks for each customer.
 fn customers(n: usize) -> String {
     let nets = |i| (0..9).map(|k| format!("10.{i}.{}.0/28", 2 * k)).collect::<Vec<_>>().join(", ");
     let stages: Vec<_> = (0..n).map(|i| format!("when (has_addr_in [{}]) (mark {})", nets(i), i + 1)).collect();
@@ -137,19 +140,19 @@ fn customers(n: usize) -> String {
 }
 
 #[test]
-fn what_needs_more_maps_than_the_kernel_allows_is_cut_earlier() {
+fn stages_that_exceed_the_map_limit_stay_in_user_space() {
     let text: String = (0..64).map(|i| format!("m{i} = for_ms 5 (flow_map {i} key_5tuple)\n")).collect();
     let stages: Vec<_> = (0..64).map(|i| format!("incr_fstate m{i}")).collect();
     let ir = program(&format!("{text}main = {}\n", stages.join(" >-> ")));
-    let object = emit(&ir, &OPTIONS).expect("the first of them");
+    let object = emit(&ir, &OPTIONS).expect("the first stages");
     assert_eq!(object.maps.len(), MAPS_MAX);
-    assert_eq!(object.stages, MAPS_MAX - 5, "but for counters, sockets, fates, what was seen, and the clock");
+    assert_eq!(object.stages, MAPS_MAX - 5, "five maps are counters, sockets, outcomes, generations and clock");
     let all_at_once = program(&format!("{text}main = when ip ({})\n", stages.join(" >-> ")));
     assert_eq!(emit(&all_at_once, &OPTIONS).map(|_| ()), Err(Refusal::Maps { need: 69 }));
 }
 
 #[test]
-fn a_program_that_is_long_three_times_over_is_for_the_kernel_all_the_same() {
+fn a_long_program_runs_in_the_kernel_without_fast_paths() {
     let stages = vec!["add_fstate m 1"; 170].join(" >-> ");
     let ir = program(&format!("m = idle_after 60000 (flow_map 0 key_vlan)\nmain = ip >-> {stages}\n"));
     let object = emit(&ir, &OPTIONS).expect("all of it");
@@ -157,7 +160,7 @@ fn a_program_that_is_long_three_times_over_is_for_the_kernel_all_the_same() {
 }
 
 #[test]
-fn room_that_the_kernel_did_not_write_says_nothing() {
+fn unwritten_or_cleared_metadata_is_not_a_verdict() {
     assert_eq!(KernelVerdict::read(&[0; METADATA_BYTES], 9), None);
     let mut bytes = [0; METADATA_BYTES];
     bytes[..4].copy_from_slice(&9_u32.to_ne_bytes());
@@ -165,11 +168,11 @@ fn room_that_the_kernel_did_not_write_says_nothing() {
     let handed = KernelVerdict::read(&bytes, 1).map(|h| (h.generation, h.stages, h.record.kind));
     assert_eq!(handed, Some((9, 1, VerdictKind::Steer)));
     bytes[METADATA_BYTES - COMPACT_BYTES..].fill(0);
-    assert_eq!(KernelVerdict::read(&bytes, 9), None, "what says it was zeroed");
+    assert_eq!(KernelVerdict::read(&bytes, 9), None, "the magic bytes were cleared");
 }
 
 #[test]
-fn of_a_generation_the_lower_half_is_enough() {
+fn the_low_half_of_a_generation_identifies_it() {
     let mut bytes = [0; METADATA_BYTES];
     for (low, near, generation) in [
         (7, 7, 7),
@@ -182,33 +185,37 @@ fn of_a_generation_the_lower_half_is_enough() {
     ] {
         bytes[METADATA_BYTES - COMPACT_BYTES..][..2].copy_from_slice(&u16::to_ne_bytes(low));
         bytes[METADATA_BYTES - 2..].copy_from_slice(&[4, 0x6e]);
-        let handed = KernelVerdict::read(&bytes, near).expect("the least");
+        let handed = KernelVerdict::read(&bytes, near).expect("the compact form");
         assert_eq!((handed.generation, handed.stages), (generation, 4), "{low:#x} beside {near:#x}");
         assert_eq!(handed.record, Execution::start(0));
     }
 }
 
-/// The record of what neither counts nor remembers can be made in user space as well.
+/// User space can compute the record of a program that uses neither counters nor maps.
 #[test]
-fn the_record_goes_along_where_something_else_was_done_too() {
-    let least = EmitOptions { metadata: Metadata::Compact, ..OPTIONS };
-    let goes_along = |text: &str| emit(&program(text), &least).map(|o| (o.metadata, o.is_evaluated_again));
-    assert_eq!(goes_along("main = ip >-> steer_flow"), Ok((Metadata::Compact, true)));
-    assert_eq!(goes_along("main = ip >-> inc 1 >-> steer_flow"), Ok((Metadata::Full, false)));
-    let local = goes_along("main = when is_tcp steer_rss");
-    assert_eq!(local, Ok((Metadata::Compact, true)), "what only user space knows is for the record alone");
-    // If the kernel got beyond what it cannot do, it would count, and so would user space.
-    let behind = goes_along("main = when is_tcp (steer_rss >-> inc 1)");
+fn a_program_with_effects_passes_the_full_record() {
+    let compact = EmitOptions { metadata: Metadata::Compact, ..OPTIONS };
+    let metadata = |text: &str| emit(&program(text), &compact).map(|o| (o.metadata, o.is_evaluated_again));
+    assert_eq!(metadata("main = ip >-> steer_flow"), Ok((Metadata::Compact, true)));
+    assert_eq!(metadata("main = ip >-> inc 1 >-> steer_flow"), Ok((Metadata::Full, false)));
+    let local = metadata("main = when is_tcp steer_rss");
+    assert_eq!(local, Ok((Metadata::Compact, true)), "values that only user space has affect only the record");
+    // If the kernel continued after the operation that it cannot do, kernel and user space would both count.
+    let behind = metadata("main = when is_tcp (steer_rss >-> inc 1)");
     assert_eq!(behind, Ok((Metadata::Full, false)));
-    assert_eq!(goes_along("main = ip"), Ok((Metadata::Compact, false)), "every packet's record is the same");
+    assert_eq!(metadata("main = ip"), Ok((Metadata::Compact, false)), "all packets have the same record");
     let hashes = |options: &EmitOptions| {
         emit(&program("main = ip >-> steer_p2p"), options).map(|o| format!("{:?}", o.code).contains("*="))
     };
-    assert_eq!((hashes(&OPTIONS), hashes(&least)), (Ok(true), Ok(false)), "nobody asks the kernel for the hash");
+    assert_eq!(
+        (hashes(&OPTIONS), hashes(&compact)),
+        (Ok(true), Ok(false)),
+        "with compact metadata the kernel does not compute the hash"
+    );
 }
 
 #[test]
-fn an_entry_is_read_as_it_was_written_and_goes_when_its_time_has_come() {
+fn map_values_round_trip_and_expire() {
     let entry = MapValue { number: 5, stamp: 1000 };
     assert_eq!(MapValue::read(&entry.bytes()), entry);
     assert!(!entry.expired(Expiry::Idle(10), 1010) && entry.expired(Expiry::Idle(10), 1011));

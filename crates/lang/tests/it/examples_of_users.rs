@@ -1,21 +1,21 @@
-//! Programs as somebody writes them who knows PFQ, Haskell, C or tcpdump, but not this language: each error names the
-//! place, the cause and what to write instead.
+//! Programs of users who know PFQ, Haskell, C or tcpdump, but not this language: each error names the position, the
+//! cause and the correction.
 
 use base::Prng;
 use netgrain_lang::compile;
 use netgrain_lang::table::names;
 
-/// The program, the text under the error, what is said of it, and what the advice must have.
+/// The program, the marked text, a part of the message, and a part of the message or advice.
 const WRONG: &[(&str, &str, &str, &str)] = &[
-    // As the thesis prints it, and as nobody's compiler ever took it.
+    // Without parentheses, as the PFQ thesis prints such calls; no compiler accepted them.
     ("main = when is_tcp forward \"eth1\"", "forward", "this is a function", "(forward …)"),
     ("main = conditional is_udp mark 42 kernel", "mark", "this is a function", "(mark …)"),
     ("main = unless has_port 80 drop", "has_port", "takes a predicate here", "(has_port …)"),
     ("main = filter not is_tcp", "not", "takes a predicate here", "(not …)"),
     ("main = when (has_port 80) kernel drop", "drop", "takes 2 values", "`>->`"),
-    ("main = filter (ip_ttl .< 9 .||. is_tcp)", "9", "takes a predicate here, this is a number", "parentheses"),
-    // What `main` is not.
-    ("main = is_tcp", "is_tcp", "`main` takes an action here, this is a predicate", "filter"),
+    ("main = filter (ip_ttl .< 9 .||. is_tcp)", "9", "takes a predicate here, but this is a number", "parentheses"),
+    // Values that `main` cannot have.
+    ("main = is_tcp", "is_tcp", "`main` takes an action here, but this is a predicate", "filter"),
     ("main = ip_ttl", "ip_ttl", "this is a property", "compare it"),
     (
         "m = flow_map 0 key_5tuple\nmain = add_fstate m pkt_len",
@@ -37,38 +37,38 @@ const WRONG: &[(&str, &str, &str, &str)] = &[
     ("main = flow_map 0 key_5tuple", "flow_map 0 key_5tuple", "this is a flow map", "incr_fstate"),
     ("main = key_5tuple", "key_5tuple", "this is a key", "steer_key"),
     ("main = [ip, tcp]", "[ip, tcp]", "this is a list", "`>->`"),
-    ("main x y = ip", "main", "takes the packet and nothing else", "`main = …`"),
-    ("Main = ip", "Main", "there is no `main`", "small"),
-    ("steer_flow", "", "`=` is missing", "`main = …`"),
-    ("main = ip\nsteer_flow\n", "", "`=` is missing", "indented"),
+    ("main x y = ip", "main", "takes only the packet as a parameter", "`main = …`"),
+    ("Main = ip", "Main", "there is no `main`", "lower case"),
+    ("steer_flow", "", "expected `=`", "`main = …`"),
+    ("main = ip\nsteer_flow\n", "", "expected `=`", "indent "),
     // Operators of other languages.
-    ("main = filter (is_tcp && is_udp)", "&&", "is missing here, there is `&&`", "`.&&.`"),
-    ("main = filter (is_tcp || is_udp)", "||", "there is `||`", "`.||.`"),
-    ("main = filter (is_tcp and is_udp)", "and", "takes nothing", "`.&&.`"),
-    ("main = filter (is_tcp `and is_udp)", "`", "begins the name of a function", "between its two values"),
-    ("main = filter (ip_ttl < 9)", "<", "there is `<`", "`.<`"),
-    ("main = filter (ip_ttl == 9)", "==", "there is `==`", "`.==`"),
-    ("main = filter (ip_ttl = 9)", "=", "there is `=`", "`.==`"),
-    ("main = filter (ip_ttl != 9)", "!=", "there is `!=`", "`./=`"),
-    ("main = filter !is_tcp", "!", "there is `!`", "`not`"),
-    ("main = ip >>= steer_flow", ">>=", "there is `>>=`", "`>->`"),
-    ("main = ip . steer_flow", ".", "there is `.`", "`>->`"),
-    ("main = ip | tcp", "|", "there is `|`", "`.||.`"),
-    ("main == ip", "==", "`=` is missing", "`main = …`"),
+    ("main = filter (is_tcp && is_udp)", "&&", "found `&&`", "`.&&.`"),
+    ("main = filter (is_tcp || is_udp)", "||", "found `||`", "`.||.`"),
+    ("main = filter (is_tcp and is_udp)", "and", "takes no ", "`.&&.`"),
+    ("main = filter (is_tcp `and is_udp)", "`", "between two backquotes", "between its two values"),
+    ("main = filter (ip_ttl < 9)", "<", "found `<`", "`.<`"),
+    ("main = filter (ip_ttl == 9)", "==", "found `==`", "`.==`"),
+    ("main = filter (ip_ttl = 9)", "=", "found `=`", "`.==`"),
+    ("main = filter (ip_ttl != 9)", "!=", "found `!=`", "`./=`"),
+    ("main = filter !is_tcp", "!", "found `!`", "`not`"),
+    ("main = ip >>= steer_flow", ">>=", "found `>>=`", "`>->`"),
+    ("main = ip . steer_flow", ".", "found `.`", "`>->`"),
+    ("main = ip | tcp", "|", "found `|`", "`.||.`"),
+    ("main == ip", "==", "expected `=`", "`main = …`"),
     ("main = steer_key (key_ip_src + key_ip_dst)", "key_ip_src", "`+` takes a number", "`<>`"),
     ("main = steer_key key_ip_src key_ip_dst", "key_ip_dst", "takes 1 value", "`>->`"),
-    ("main = ip // all", "//", "there is `//`", "`--`"),
-    ("main = ip # all", "#", "there is `#`", "`--`"),
-    ("main = forward 'eth1'", "'", "means nothing", "double quotes"),
-    ("main = forward “eth1”", "“", "means nothing", "double quotes"),
-    // What there is in Haskell and not here.
-    ("main = do { tcp ; x <- steer_flow }", "<-", "there is `<-`", "not bound"),
+    ("main = ip // all", "//", "found `//`", "`--`"),
+    ("main = ip # all", "#", "found `#`", "`--`"),
+    ("main = forward 'eth1'", "'", "unexpected character", "double quotes"),
+    ("main = forward “eth1”", "“", "unexpected character", "double quotes"),
+    // Constructs of Haskell that the language does not have.
+    ("main = do { tcp ; x <- steer_flow }", "<-", "found `<-`", "not bound"),
     ("main = let f = tcp in f", "let", "not part of the language", "binding"),
-    ("main = f where f = tcp", "where", "there is `where`", "binding"),
+    ("main = f where f = tcp", "where", "found `where`", "binding"),
     ("main = return", "return", "not known", "`unit`"),
     ("main = case is_tcp of { 0 -> drop }", "is_tcp", "`case` takes a property", "`if …"),
-    ("main = if is_tcp then drop", "", "`else` is missing here, there is the end of the program", "`when`"),
-    ("main = ip >->", "", "an expression is missing here, there is the end of the program", ""),
+    ("main = if is_tcp then drop", "", "expected `else`, found the end of the program", "`when`"),
+    ("main = ip >->", "", "expected an expression, found the end of the program", ""),
     // Values.
     ("main = port \"80\"", "\"80\"", "takes a number", "without quotes"),
     ("main = port http", "http", "not known", "`http` is 80"),
@@ -77,15 +77,20 @@ const WRONG: &[(&str, &str, &str, &str)] = &[
     ("main = forward eth1", "eth1", "not known", "`forward \"eth1\"`"),
     ("main = link \"eth1\"", "\"eth1\"", "takes a list", "`[…]`"),
     ("main = filter (vlan_id 5)", "5", "takes a list", "`[…]`"),
-    ("main = vlan_id_filter [5 6]", "6", "takes nothing", "commas"),
+    ("main = vlan_id_filter [5 6]", "6", "takes no ", "commas"),
     ("main = tee is_tcp \"eth1\"", "is_tcp", "takes a device name", "`tee \"eth1\"`"),
     ("main = incr_fstate (flow_map key_5tuple)", "key_5tuple", "takes a number", "in this order: a number; a key"),
     ("main = incr_fstate 0", "0", "takes a flow map", ""),
-    ("main = addr \"10.0.0.0/33\"", "\"10.0.0.0/33\"", "no address or network", "`10.0.0.0/8`"),
+    ("main = addr \"10.0.0.0/33\"", "\"10.0.0.0/33\"", "not an address or a network", "`10.0.0.0/8`"),
     ("main = addr CIDR (\"10.0.0.0\", 8)", "CIDR", "this is a function", "(CIDR …)"),
     ("main = mark 4294967296", "mark 4294967296", "out of range", ""),
-    ("main = steer_local_net \"131.114.0.0\" 16 33", "steer_local_net \"131.114.0.0\" 16 33", "has no 33 bits", ""),
-    // Words.
+    (
+        "main = steer_local_net \"131.114.0.0\" 16 33",
+        "steer_local_net \"131.114.0.0\" 16 33",
+        "has fewer than 33 bits",
+        "",
+    ),
+    // Names, and the precedence of operators.
     ("main = steer_flw", "steer_flw", "not known", "`steer_flow`"),
     ("main = ip >-> steer", "steer", "not known", "`steer_ip`"),
     ("main = filter ip_ttl .< 9", "filter ip_ttl", "takes a property", "`filter (… .< …)`"),
@@ -102,22 +107,21 @@ const WRONG: &[(&str, &str, &str, &str)] = &[
 ];
 
 #[test]
-fn each_error_names_the_place_the_cause_and_what_to_write() {
+fn each_error_names_the_position_the_cause_and_the_correction() {
     let mut poor = String::new();
-    for (text, marked, says, advises) in WRONG {
+    for (text, marked, message, advice) in WRONG {
         let error = compile(text).expect_err(text);
         let all = format!("{}; {}", error.what, error.help.clone().unwrap_or_default());
         let place = text.get(error.span.clone());
-        if place != Some(*marked) || !error.what.contains(says) || !all.contains(advises) {
-            poor += &format!("wanted {marked:?}, {says:?}, {advises:?}:\n{}\n", error.show(text, "x"));
+        if place != Some(*marked) || !error.what.contains(message) || !all.contains(advice) {
+            poor += &format!("wanted {marked:?}, {message:?}, {advice:?}:\n{}\n", error.show(text, "x"));
         }
     }
     assert!(poor.is_empty(), "{poor}");
 }
 
-/// What looks wrong to one and is right to another.
 #[test]
-fn what_others_wrote_in_their_own_way_is_read() {
+fn notations_of_pfq_and_haskell_are_accepted() {
     for text in [
         "main = addr (CIDR (\"192.168.0.0\",24))",
         "main = steer_net (IPv4 \"131.114.0.0\") 16 24",
@@ -132,7 +136,7 @@ fn what_others_wrote_in_their_own_way_is_read() {
     }
 }
 
-/// An expression whose shape is right and whose types are anything.
+/// A random expression with valid syntax and arbitrary types.
 fn any_expression(prng: &mut Prng, depth: u32) -> String {
     let names: Vec<&str> = names().collect();
     let any = |prng: &mut Prng, of: &[&str]| of[prng.below(of.len() as u64) as usize].to_owned();
@@ -165,8 +169,8 @@ fn any_expression(prng: &mut Prng, depth: u32) -> String {
 }
 
 #[test]
-fn programs_of_wrong_types_are_refused_at_a_place_within_them_and_never_panic() {
-    let seed = testkit::seed("programs_of_wrong_types_are_refused_at_a_place_within_them_and_never_panic");
+fn ill_typed_programs_are_rejected_with_a_position_and_without_panic() {
+    let seed = testkit::seed("ill_typed_programs_are_rejected_with_a_position_and_without_panic");
     let mut prng = Prng::new(seed);
     let mut ran = 0;
     for _ in 0..20_000 {
@@ -178,10 +182,10 @@ fn programs_of_wrong_types_are_refused_at_a_place_within_them_and_never_panic() 
                 assert_eq!(compiled.program.verify(), Ok(()), "seed {seed}: {text}");
             }
             Err(e) => {
-                assert!(text.get(e.span.clone()).is_some(), "seed {seed}: {:?} is no part of\n{text}", e.span);
+                assert!(text.get(e.span.clone()).is_some(), "seed {seed}: {:?} is not a range of\n{text}", e.span);
                 assert!(e.show(&text, "x").contains(" --> x:"), "seed {seed}: {text}");
             }
         }
     }
-    assert!(ran > 30, "seed {seed}: only {ran} were programs");
+    assert!(ran > 30, "seed {seed}: only {ran} texts were valid programs");
 }

@@ -1,4 +1,4 @@
-//! Filters as programs: the intermediate form gives the verdict of the filter's own interpreter, which is held against
+//! Filters translated to the IR have the results of the filter's own interpreter, which other tests compare with
 //! tcpdump.
 
 use base::Prng;
@@ -12,7 +12,7 @@ use wire::{Headers, link};
 
 const CORPUS: &str = include_str!("../../../filter/tests/corpus.txt");
 
-/// Words beside those of tcpdump.
+/// Filters with `anylink`, which tcpdump does not have.
 const OWN: &[&str] = &[
     "anylink tcp",
     "anylink udp port 53",
@@ -38,8 +38,8 @@ const OWN: &[&str] = &[
 ];
 
 #[test]
-fn a_program_gives_the_verdict_of_the_filter() {
-    let seed = testkit::seed("a_program_gives_the_verdict_of_the_filter");
+fn a_translated_filter_has_the_results_of_the_filter() {
+    let seed = testkit::seed("a_translated_filter_has_the_results_of_the_filter");
     let mut prng = Prng::new(seed);
     let mut frames: Vec<Vec<u8>> = (0..300).map(|_| testkit::random_frame(&mut prng)).collect();
     for frame in frames.iter_mut().step_by(5) {
@@ -78,11 +78,11 @@ fn a_program_gives_the_verdict_of_the_filter() {
             telling += usize::from(found > 0 && found < frames.len());
         }
     }
-    assert!(filters > 1400 && telling > 300, "{filters} filters, {telling} telling");
+    assert!(filters > 1400 && telling > 300, "{filters} filters, of which {telling} match some but not all frames");
 }
 
 #[test]
-fn a_program_is_made_for_the_link_of_its_frames() {
+fn a_program_is_compiled_for_a_link_type() {
     let text = "main = when (matches \"tcp port 80\") (mark 1) >-> bpf \"tcp\"";
     let cooked = compile_for(text, link::LINUX_SLL).unwrap().program;
     let mut bytes = [0; 60];
@@ -92,17 +92,17 @@ fn a_program_is_made_for_the_link_of_its_frames() {
     let out = Interpreter::new(&cooked).run(&bytes, &facts, &mut ProgramState::of(&cooked, 0));
     assert_eq!((out.kind, out.mark), (VerdictKind::Copy, 1));
     assert_eq!(cooked.fits_link(link::LINUX_SLL), Ok(()));
-    let said = cooked.fits_link(link::ETHERNET).unwrap_err().to_string();
-    assert!(said.contains("where Linux cooked has") && said.contains("are Ethernet"), "{said}");
-    for (text, link_type, says) in [
-        ("main = bpf \"vlan 5\"", link::LINUX_SLL, "no VLAN tag"),
-        ("main = bpf \"ether host 1:2:3:4:5:6\"", link::RAW_IP, "no link addresses"),
-        ("main = bpf \"inbound\"", link::NULL, "which way"),
-        ("main = bpf \"tcp\"", 147, "this link type are not read"),
+    let message = cooked.fits_link(link::ETHERNET).unwrap_err().to_string();
+    assert!(message.contains("of type Linux cooked") && message.contains("are Ethernet"), "{message}");
+    for (text, link_type, message) in [
+        ("main = bpf \"vlan 5\"", link::LINUX_SLL, "VLAN tags are not supported"),
+        ("main = bpf \"ether host 1:2:3:4:5:6\"", link::RAW_IP, "link addresses are not supported"),
+        ("main = bpf \"inbound\"", link::NULL, "do not contain their direction"),
+        ("main = bpf \"tcp\"", 147, "this link type are not decoded"),
         ("main = bpf \"ip6 protochain 6\"", link::ETHERNET, "in a loop"),
         ("main = bpf \"bytes > 5\"", link::ETHERNET, "`netgrain flows`"),
     ] {
         let error = compile_for(text, link_type).unwrap_err().show(text, "x");
-        assert!(error.contains(says), "{error}");
+        assert!(error.contains(message), "{error}");
     }
 }

@@ -1,4 +1,4 @@
-//! The intermediate form: what the verifier refuses, what the interpreter makes of what it lets through.
+//! The intermediate representation: errors of the verifier, and results of the interpreter.
 
 use base::Prng;
 use ir::interp::{Action, Interpreter, ProgramState};
@@ -22,7 +22,7 @@ fn udp() -> (Vec<u8>, Facts) {
 }
 
 #[test]
-fn what_is_not_defined_on_every_way_is_refused() {
+fn a_register_that_is_undefined_on_some_path_is_rejected() {
     let read = Inst::Copy { to: Reg(1), from: Reg(0) };
     let never = one_block(2, vec![read], End::Pass);
     assert_eq!(never.verify(), Err(VerifyError::Undefined { block: 0, reg: Reg(0) }));
@@ -39,12 +39,12 @@ fn what_is_not_defined_on_every_way_is_refused() {
 }
 
 #[test]
-fn a_load_needs_a_promise_on_every_way_and_for_its_own_base() {
+fn a_load_requires_a_bounds_test_of_its_own_base() {
     let load = |base, offset| Inst::Load { to: Reg(0), base, offset, width: 4 };
     let bare = one_block(1, vec![load(None, 0)], End::Pass);
     assert_eq!(bare.verify(), Err(VerifyError::Unguarded { block: 0, base: None, need: 4, have: 0 }));
 
-    let promised = |base: bool, at: bool, offset| {
+    let verified = |base: bool, at: bool, offset| {
         let mut b = Builder::default();
         let (l3, no) = (b.fact(Layer::Outer, Fact::L3), b.label());
         b.fits(base.then_some(l3), 12, 8, no);
@@ -52,14 +52,14 @@ fn a_load_needs_a_promise_on_every_way_and_for_its_own_base() {
         b.place(no);
         b.finish().verify()
     };
-    assert_eq!(promised(false, false, 16), Ok(()));
-    assert_eq!(promised(true, true, 16), Ok(()));
-    assert!(matches!(promised(false, false, 17), Err(VerifyError::Unguarded { need: 21, have: 20, .. })));
-    assert!(matches!(promised(false, true, 0), Err(VerifyError::Unguarded { .. })));
+    assert_eq!(verified(false, false, 16), Ok(()));
+    assert_eq!(verified(true, true, 16), Ok(()));
+    assert!(matches!(verified(false, false, 17), Err(VerifyError::Unguarded { need: 21, have: 20, .. })));
+    assert!(matches!(verified(false, true, 0), Err(VerifyError::Unguarded { .. })));
 }
 
 #[test]
-fn a_promise_ends_when_its_base_is_written() {
+fn writing_the_base_invalidates_its_bounds_test() {
     let mut b = Builder::default();
     let (l3, no) = (b.fact(Layer::Outer, Fact::L3), b.label());
     b.fits(Some(l3), 0, 20, no);
@@ -70,7 +70,7 @@ fn a_promise_ends_when_its_base_is_written() {
 }
 
 #[test]
-fn control_goes_forward_only() {
+fn jumps_that_are_not_forward_are_rejected() {
     for to in [0, 1, 7] {
         let p = one_block(0, vec![], End::Jump(BlockId(to)));
         assert_eq!(p.verify(), Err(VerifyError::Jump { block: 0, to }));
@@ -79,7 +79,7 @@ fn control_goes_forward_only() {
 }
 
 #[test]
-fn tables_and_limits_are_held() {
+fn invalid_table_references_and_exceeded_limits_are_rejected() {
     let zero = Inst::Const { to: Reg(0), value: 0 };
     let missing = |inst| one_block(2, vec![zero.clone(), inst], End::Pass).verify();
     assert!(matches!(missing(Inst::Forward { device: 0 }), Err(VerifyError::Missing { table: "devices", .. })));
@@ -102,7 +102,7 @@ fn tables_and_limits_are_held() {
 }
 
 #[test]
-fn no_register_lives_across_stages_and_a_stage_is_entered_at_its_start() {
+fn registers_do_not_cross_stages_and_stages_are_entered_at_their_start() {
     let mut b = Builder::default();
     b.stage("one");
     let r = b.constant(1);
@@ -121,7 +121,7 @@ fn no_register_lives_across_stages_and_a_stage_is_entered_at_its_start() {
 }
 
 #[test]
-fn effects_before_a_drop_happen_and_a_pass_goes_to_the_default_class() {
+fn effects_before_a_drop_happen_and_pass_selects_the_default_class() {
     let (bytes, facts) = udp();
     let mut p = one_block(0, vec![Inst::Forward { device: 0 }, Inst::Kernel], End::Drop);
     p.devices.push("eth1".into());
@@ -133,7 +133,7 @@ fn effects_before_a_drop_happen_and_a_pass_goes_to_the_default_class() {
 }
 
 #[test]
-fn arithmetic_has_no_corner_that_traps() {
+fn arithmetic_edge_cases_do_not_trap() {
     for (op, a, b, is) in [
         (Op::Div, 7, 0, 0),
         (Op::Rem, 7, 0, 7),
@@ -147,11 +147,11 @@ fn arithmetic_has_no_corner_that_traps() {
 }
 
 #[test]
-fn sets_hold_addresses_of_both_families() {
+fn sets_contain_addresses_of_both_families() {
     let prefixes = ["10.0.0.0/8", "10.1.0.0/16", "11.0.0.0/8", "2001:db8::/32"].map(|p| Prefix::parse(p).unwrap());
     let set = Set::of_prefixes(prefixes);
     assert_eq!(set, Set::of_prefixes([prefixes[3], prefixes[2], prefixes[1], prefixes[0]]));
-    assert!(matches!(&set, Set::Ranges(r) if r.len() == 2), "neighbours are one range: {set:?}");
+    assert!(matches!(&set, Set::Ranges(r) if r.len() == 2), "adjacent prefixes are one range: {set:?}");
     let v4 = |a: [u8; 4]| ir::mapped(a.into());
     assert!(set.contains(v4([10, 255, 255, 255])) && set.contains(v4([11, 0, 0, 0])));
     assert!(!set.contains(v4([9, 255, 255, 255])) && !set.contains(v4([12, 0, 0, 0])));
@@ -160,8 +160,8 @@ fn sets_hold_addresses_of_both_families() {
 }
 
 #[test]
-fn a_cut_program_does_what_the_whole_does() {
-    let seed = testkit::seed("a_cut_program_does_what_the_whole_does");
+fn a_split_program_has_the_results_of_the_whole_program() {
+    let seed = testkit::seed("a_split_program_has_the_results_of_the_whole_program");
     let mut prng = Prng::new(seed);
     let (bytes, mut facts) = udp();
     for round in 0..500 {
@@ -186,7 +186,7 @@ fn a_cut_program_does_what_the_whole_does() {
     }
 }
 
-/// A few stages of arithmetic over the packet's number, with an effect or a drop here and there.
+/// One to four stages of arithmetic on the packet's sequence number, each with an effect or a drop.
 fn random(prng: &mut Prng) -> Program {
     let mut b = Builder::default();
     b.tables().maps.push(map(1, 4, Expiry::Never));
@@ -209,7 +209,7 @@ fn random(prng: &mut Prng) -> Program {
 }
 
 #[test]
-fn the_kernel_gets_what_makes_no_copy() {
+fn a_forward_that_copies_the_packet_runs_in_user_space() {
     let stages = |last: End| {
         let mut b = Builder::default();
         let device = b.device("eth1");
@@ -231,21 +231,21 @@ fn the_kernel_gets_what_makes_no_copy() {
 }
 
 #[test]
-fn a_table_is_bounded_and_forgets_what_is_idle() {
+fn a_table_is_bounded_and_its_idle_entries_expire() {
     let mut table = ir::interp::Table::new(&map(1, 2, Expiry::Idle(10)));
     table.put(&[1], 7, 100);
     assert_eq!(table.add(&[2], 1, 105), 1);
     assert_eq!(table.add(&[3], 1, 106), 1);
     assert_eq!((table.refused(), table.has(&[3], 106)), (1, false));
     assert_eq!(table.get(&[1], 110), 7, "the read touches the entry");
-    assert_eq!(table.get(&[2], 116), 0, "11 after the last touch");
+    assert_eq!(table.get(&[2], 116), 0, "11 ns after the last touch");
     table.put(&[3], 1, 116);
     assert_eq!(table.entries(116), [(vec![1], 7), (vec![3], 1)]);
     let mut window = ir::interp::Table::new(&map(1, 2, Expiry::Lifetime(10)));
     assert_eq!(
         [100, 105, 110, 111].map(|now| window.add(&[1], 1, now)),
         [1, 2, 3, 1],
-        "a touch does not prolong a life"
+        "a touch does not extend a lifetime"
     );
 }
 

@@ -1,6 +1,6 @@
-//! The laws that composition keeps, over random actions; and that no source, however wrong, is more than refused.
+//! Algebraic laws of composition, tested on random actions; and the robustness of the compiler against invalid sources.
 //!
-//! What random programs mean is held against a second opinion in the crate `difftest`.
+//! The crate `difftest` compares the results of random programs with a second model.
 
 use base::Prng;
 use difftest::semantics::ProgramContext;
@@ -18,8 +18,8 @@ fn any<T: Clone>(prng: &mut Prng, of: &[T]) -> T {
     of[below(prng, of.len() as u64) as usize].clone()
 }
 
-/// A random action as a term; its maps are its own. What is steered by the key of all maps depends on what else there
-/// is.
+/// A random action as a term, with its own maps. Actions with `steer_common` are excluded, because their meaning
+/// depends on the other maps of the program.
 fn act(prng: &mut Prng, name: &str) -> ActionTerm {
     loop {
         let text = action(prng, name).text();
@@ -32,8 +32,8 @@ fn act(prng: &mut Prng, name: &str) -> ActionTerm {
     }
 }
 
-/// A random question as a term.
-fn question(prng: &mut Prng, name: &str) -> Pred {
+/// A random predicate as a term.
+fn predicate(prng: &mut Prng, name: &str) -> Pred {
     loop {
         if let ActionTerm::Seq(steps) = act(prng, name)
             && let [(_, ActionTerm::If(p, ..) | ActionTerm::Filter(p))] = &steps[..]
@@ -43,22 +43,22 @@ fn question(prng: &mut Prng, name: &str) -> Pred {
     }
 }
 
-/// What becomes of packets, and what is remembered: counters, and what is in maps that hold something.
-type Done = (Vec<PacketOutcome>, Vec<u64>, BTreeMap<String, Vec<(Vec<u64>, u64)>>);
+/// The outcomes of packets, the counters, and the entries of the maps that are not empty.
+type Observed = (Vec<PacketOutcome>, Vec<u64>, BTreeMap<String, Vec<(Vec<u64>, u64)>>);
 
-/// Nothing if the program is too long for the form.
-fn done(act: &ActionTerm, packets: &[Packet]) -> Option<Done> {
+/// Runs an action; `None` if its program exceeds the limits of the IR.
+fn observed(act: &ActionTerm, packets: &[Packet]) -> Option<Observed> {
     let program = lower(act);
     program.verify().ok()?;
     let names: Vec<String> = program.maps.iter().map(|m| m.name.clone()).collect();
     let world =
         ProgramContext { hash_key: 7, link_type: wire::link::ETHERNET, host: vec![], devices: vec![], common: None };
-    let ready = CompiledCase { program, term: act.clone(), world };
-    let mut execution = Interpreted.load(&ready).expect("the interpreter runs everything");
-    let fates = execution.judge(packets).into_iter().map(|seen| seen.outcome).collect();
-    let memory = execution.remembered(packets.last().map_or(0, |p| p.facts.time)).remove(0);
+    let compiled = CompiledCase { program, term: act.clone(), world };
+    let mut execution = Interpreted.load(&compiled).expect("the interpreter runs every program");
+    let outcomes = execution.evaluate(packets).into_iter().map(|seen| seen.outcome).collect();
+    let memory = execution.state(packets.last().map_or(0, |p| p.facts.time)).remove(0);
     let maps = names.into_iter().zip(memory.maps).map(|(name, held)| (name, held.entries));
-    Some((fates, memory.counters, maps.filter(|m| !m.1.is_empty()).collect()))
+    Some((outcomes, memory.counters, maps.filter(|m| !m.1.is_empty()).collect()))
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn composition_keeps_the_laws_of_a_monad() {
     let mut held = BTreeMap::<&str, usize>::new();
     for round in 0..1000 {
         let [f, g, h] = ["f", "g", "h"].map(|name| act(&mut prng, name));
-        let [p, q] = ["p", "q"].map(|name| question(&mut prng, name));
+        let [p, q] = ["p", "q"].map(|name| predicate(&mut prng, name));
         let p_box = Box::new(p.clone());
         let neither = Pred::Not(Pred::Or(p_box.clone(), Box::new(q.clone())).into());
         let de_morgan = Pred::And(Pred::Not(p_box).into(), Pred::Not(q.into()).into());
@@ -90,8 +90,8 @@ fn composition_keeps_the_laws_of_a_monad() {
         ];
         let packets = frames::packets(&mut prng, wire::link::ETHERNET, 8, false);
         for (law, left, right) in laws {
-            // Random programs may be too long for the form; those that are left must be many.
-            let (Some(a), Some(b)) = (done(&left, &packets), done(&right, &packets)) else { continue };
+            // Programs that exceed the limits are skipped; the last assertion requires that few are.
+            let (Some(a), Some(b)) = (observed(&left, &packets), observed(&right, &packets)) else { continue };
             *held.entry(law).or_default() += 1;
             assert_eq!(a, b, "{law}, seed {seed}, round {round}\n{left:?}\n{right:?}");
         }
@@ -100,7 +100,7 @@ fn composition_keeps_the_laws_of_a_monad() {
 }
 
 #[test]
-fn malformed_sources_are_refused_and_never_panic() {
+fn malformed_sources_are_rejected_without_panic() {
     const WORDS: [&str; 44] = [
         "main",
         "=",
@@ -147,7 +147,7 @@ fn malformed_sources_are_refused_and_never_panic() {
         "--",
         "::",
     ];
-    let seed = testkit::seed("malformed_sources_are_refused_and_never_panic");
+    let seed = testkit::seed("malformed_sources_are_rejected_without_panic");
     let mut prng = Prng::new(seed);
     let mut programs = 0;
     for _ in 0..30_000 {
@@ -162,11 +162,11 @@ fn malformed_sources_are_refused_and_never_panic() {
         }
         let _ = netgrain_lang::syntax::format(&text);
     }
-    assert!(programs > 40, "only {programs} were programs");
+    assert!(programs > 40, "only {programs} texts were valid programs");
 }
 
 #[test]
-fn programs_that_grow_without_end_are_refused_in_time() {
+fn programs_that_grow_exponentially_are_rejected_in_bounded_time() {
     let doubling: String = (0..60).map(|i| format!("f{} = f{i} >-> f{i}\n", i + 1)).collect();
     let deep = format!("main = {}unit{}", "inv (".repeat(5000), ")".repeat(5000));
     let chain = format!("main = {}unit", "inv $ ".repeat(5000));
@@ -194,25 +194,24 @@ fn programs_that_grow_without_end_are_refused_in_time() {
         filters,
     ] {
         let error = compile(&text).expect_err(&text[..60.min(text.len())]);
-        let bounded = ["grows", "inside", "grow too deep", "more than"].iter().any(|word| error.what.contains(word));
+        let bounded = ["becomes too large", "nested", "more than"].iter().any(|word| error.what.contains(word));
         assert!(bounded, "{error:?}");
     }
     assert_eq!(compile(&long).map(|c| c.program.stages.len()).map_err(|e| e.what), Ok(5001));
 }
 
 #[test]
-fn what_is_given_to_itself_has_no_type() {
+fn a_function_applied_to_itself_has_no_type() {
     for text in ["f x = x x\nmain = f unit", "f x = x x\nmain = ip", "main = (\\x -> x x) (\\x -> x x)"] {
         let error = compile(text).expect_err(text);
-        assert!(error.what.contains("given to itself"), "{text}: {error:?}");
+        assert!(error.what.contains("applied to itself"), "{text}: {error:?}");
     }
 }
 
-/// Nearly all of them are ill-typed: bindings with parameters that are applied to one another, to lists and to
-/// themselves.
+/// Random bindings with parameters, applied to one another, to lists and to themselves; nearly all are ill-typed.
 #[test]
-fn random_functions_of_functions_are_judged_and_never_panic() {
-    let seed = testkit::seed("random_functions_of_functions_are_judged_and_never_panic");
+fn random_higher_order_programs_never_panic_the_compiler() {
+    let seed = testkit::seed("random_higher_order_programs_never_panic_the_compiler");
     let mut prng = Prng::new(seed);
     let mut programs = 0;
     for _ in 0..20_000 {
@@ -231,10 +230,10 @@ fn random_functions_of_functions_are_judged_and_never_panic() {
             Err(e) => assert!(e.show(&text, "x").starts_with("error: "), "{text}"),
         }
     }
-    assert!(programs > 200, "only {programs} were programs");
+    assert!(programs > 200, "only {programs} texts were valid programs");
 }
 
-/// Writes an expression of the first bindings and parameters.
+/// Writes a random expression that uses the first `bindings` bindings and `params` parameters.
 fn applied(prng: &mut Prng, text: &mut String, bindings: u64, params: u64, level: u32) {
     const WORDS: [&str; 8] = ["unit", "ip", "is_tcp", "steer_flow", "1", "when", "inv", "ip_ttl"];
     match below(prng, if level == 0 { 3 } else { 8 }) {

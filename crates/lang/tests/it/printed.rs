@@ -1,5 +1,4 @@
-//! Programs as they were printed for Enif-lang (Bonelli's thesis, 2017, §4.10 and §4.11) and written for PFQ's older
-//! versions.
+//! Programs as printed for Enif-lang (Bonelli's thesis, 2017, §4.10 and §4.11), and programs for older versions of PFQ.
 
 use ir::Facts;
 use ir::VerdictKind;
@@ -20,7 +19,7 @@ fn world(text: &str) -> World {
 }
 
 impl World {
-    fn sees(&mut self, frame: Frame<'_>) -> Execution {
+    fn run(&mut self, frame: Frame<'_>) -> Execution {
         let mut bytes = [0; 80];
         let bytes = frame.fill(&mut bytes);
         let facts = Facts::of(bytes, bytes.len() as u32, link::ETHERNET);
@@ -40,7 +39,7 @@ fn udp(port: u16) -> Frame<'static> {
 }
 
 #[test]
-fn the_counter_of_udp_runs_as_printed() {
+fn the_udp_counter_runs_as_printed() {
     let mut w = world(
         "udpCounter = counter 0\n\
          enif_main :: Packet -> Action ()\n\
@@ -48,12 +47,12 @@ fn the_counter_of_udp_runs_as_printed() {
              when (is_udp pkt) $ modifyCounter udpCounter (+1)\n",
     );
     for frame in [udp(53), tcp(80), udp(5)] {
-        assert_eq!(w.sees(frame).kind, VerdictKind::Copy);
+        assert_eq!(w.run(frame).kind, VerdictKind::Copy);
     }
     assert_eq!(w.memory.counters[0], 2);
 }
 
-/// As printed, but for one parenthesis that nothing opens.
+/// As printed, except for one unmatched closing parenthesis.
 const TAGS: &str = "\
 http = dst_port 80
 pass_to_kernel =
@@ -77,15 +76,15 @@ enif_main pkt = do
 ";
 
 #[test]
-fn the_tagging_of_http_runs_as_printed() {
+fn the_http_tagger_runs_as_printed() {
     let mut w = world(TAGS);
-    let (web, other, not) = (w.sees(tcp(80)), w.sees(tcp(81)), w.sees(udp(80)));
+    let (web, other, not) = (w.run(tcp(80)), w.run(tcp(81)), w.run(udp(80)));
     assert_eq!((web.kernel, &web.actions[..]), (true, &[][..]));
     assert_eq!((other.kernel, &other.actions[..]), (false, &[Action::Forward(0)][..]));
     assert_eq!((not.kind, not.kernel), (VerdictKind::Drop, false));
 }
 
-/// What had to be changed is in the table of docs/reference/packet-language.md.
+/// The table in docs/reference/packet-language.md lists the changes to the printed program.
 const KNOCKING: &str = "\
 auth_flow = flow_map 0 TUPLE_5
 knock_table = flow_map 1 TUPLE_3
@@ -110,30 +109,30 @@ enif_main pkt =
 ";
 
 #[test]
-fn port_knocking_runs_with_three_words_changed() {
+fn port_knocking_runs_with_three_changed_words() {
     for text in [KNOCKING.to_owned(), KNOCKING.replace("tcp_dest .==", "dst_port")] {
         let mut w = world(&text);
-        let mut knock = |ports: &[u16]| ports.iter().map(|p| w.sees(tcp(*p)).kernel).collect::<Vec<_>>();
-        assert_eq!(knock(&[22, 5123, 6234, 9, 7345, 22]), [false; 6], "a wrong port begins again");
+        let mut knock = |ports: &[u16]| ports.iter().map(|p| w.run(tcp(*p)).kernel).collect::<Vec<_>>();
+        assert_eq!(knock(&[22, 5123, 6234, 9, 7345, 22]), [false; 6], "a wrong port resets the sequence");
         assert_eq!(knock(&[5123, 6234, 7345, 8456, 22, 22]), [false, false, false, false, true, true]);
     }
 }
 
 #[test]
-fn the_tracker_of_flows_counts_them() {
+fn the_flow_tracker_counts_flows() {
     let mut w = world(
         "flowMap = up_to 1000000 (flow_map 0 TUPLE_5)\n\
          enif_main :: Packet -> Action IO ()\n\
          enif_main pkt = incr_fstate flowMap\n",
     );
     for frame in [tcp(80), udp(53), tcp(80)] {
-        w.sees(frame);
+        w.run(frame);
     }
     assert_eq!((w.program.maps[0].name.as_str(), w.memory.tables[0].entries(0).len()), ("flowMap", 2));
 }
 
 #[test]
-fn the_packet_may_be_named_anywhere_and_changes_nothing() {
+fn naming_the_packet_parameter_changes_nothing() {
     let plain = world("web = has_port 80\nmain = ip >-> when (web .&&. is_tcp) (mark 3) >-> steer_flow").program;
     for named in [
         "web p = has_port 80 p\nmain pkt = ip pkt >-> when (web pkt .&&. is_tcp pkt) (mark 3 pkt) >-> steer_flow pkt",
@@ -143,27 +142,27 @@ fn the_packet_may_be_named_anywhere_and_changes_nothing() {
     ] {
         assert_eq!(world(named).program.blocks, plain.blocks, "{named}");
     }
-    assert_eq!(world("ttl p = ip_ttl p\nmain p = filter (ttl p .> 9)").sees(tcp(1)).kind, VerdictKind::Copy);
-    for (text, says) in [
-        ("main pkt = forward pkt", "`forward` takes a device name here, this is the packet"),
+    assert_eq!(world("ttl p = ip_ttl p\nmain p = filter (ttl p .> 9)").run(tcp(1)).kind, VerdictKind::Copy);
+    for (text, message) in [
+        ("main pkt = forward pkt", "`forward` takes a device name here, but this is the packet"),
         ("main pkt = pkt", "`main` takes an action here"),
-        ("main a b = ip", "`b` is more"),
-        ("main pkt = when (is_tcp 3) drop", "takes nothing"),
-        ("f p = is_tcp p\nmain = when (f 80) drop", "`f` takes the packet here, this is a number"),
+        ("main a b = ip", "`b` is one too many"),
+        ("main pkt = when (is_tcp 3) drop", "takes no "),
+        ("f p = is_tcp p\nmain = when (f 80) drop", "`f` takes the packet here, but this is a number"),
         ("enif_main pkt = pkt >-> drop", "takes an action here"),
     ] {
         let error = compile(text).unwrap_err().show(text, "x");
-        assert!(error.contains(says), "{error}");
+        assert!(error.contains(message), "{error}");
     }
     let both = world("enif_main pkt = drop\nmain = ip").program;
-    assert_eq!(both.blocks, world("main = ip").program.blocks, "`main` is first");
+    assert_eq!(both.blocks, world("main = ip").program.blocks, "`main` has priority over `enif_main`");
 }
 
 #[test]
-fn a_filter_is_the_predicate_of_what_it_passes() {
+fn a_filter_is_usable_as_a_predicate() {
     let kinds = |text: &str| {
         let mut w = world(text);
-        [tcp(80), tcp(81), udp(80)].map(|frame| w.sees(frame).kind == VerdictKind::Copy)
+        [tcp(80), tcp(81), udp(80)].map(|frame| w.run(frame).kind == VerdictKind::Copy)
     };
     assert_eq!(kinds("main = filter (tcp .&&. port 80)"), [true, false, false]);
     assert_eq!(kinds("main = filter (not (port 80))"), [false, true, false]);
@@ -172,18 +171,18 @@ fn a_filter_is_the_predicate_of_what_it_passes() {
 }
 
 #[test]
-fn the_oldest_names_deliver_to_classes() {
-    let fate = |text: &str| {
-        let out = world(text).sees(tcp(80));
+fn the_oldest_names_for_class_delivery_work() {
+    let outcome = |text: &str| {
+        let out = world(text).run(tcp(80));
         (out.kind, out.class())
     };
-    assert_eq!(fate("main = deliver 3"), (VerdictKind::Copy, Some(3)));
-    assert_eq!(fate("main = steer_flow >-> deliver 3"), (VerdictKind::Copy, Some(3)), "the later choice wins");
-    assert_eq!(fate("main = deliver 3 >-> steer_flow"), (VerdictKind::Steer, Some(3)));
-    assert_eq!(fate("main = dispatch 4"), (VerdictKind::Steer, Some(4)));
-    assert_eq!(fate("main = class_steering 4"), fate("main = dispatch 4"));
-    assert_eq!(fate("main = broadcast >-> dispatch 4 >-> steer_link"), (VerdictKind::Steer, Some(4)));
-    let hash = |text: &str| world(text).sees(tcp(80)).hash;
+    assert_eq!(outcome("main = deliver 3"), (VerdictKind::Copy, Some(3)));
+    assert_eq!(outcome("main = steer_flow >-> deliver 3"), (VerdictKind::Copy, Some(3)), "the later choice wins");
+    assert_eq!(outcome("main = deliver 3 >-> steer_flow"), (VerdictKind::Steer, Some(3)));
+    assert_eq!(outcome("main = dispatch 4"), (VerdictKind::Steer, Some(4)));
+    assert_eq!(outcome("main = class_steering 4"), outcome("main = dispatch 4"));
+    assert_eq!(outcome("main = broadcast >-> dispatch 4 >-> steer_link"), (VerdictKind::Steer, Some(4)));
+    let hash = |text: &str| world(text).run(tcp(80)).hash;
     assert_eq!(hash("main = dispatch 4"), hash("main = classify 4 >-> steer_flow"));
     assert_eq!(hash("main = dispatch 4 >-> steer_p2p"), hash("main = steer_p2p"));
     let gone = compile("main = crc16").unwrap_err();
@@ -191,7 +190,7 @@ fn the_oldest_names_deliver_to_classes() {
 }
 
 #[test]
-fn fractions_are_chances() {
+fn fractions_are_probabilities() {
     let bits = |text: &str| {
         let text = format!("main = bloom_filter ({text}) [\"10.0.0.1\"] 32");
         compile(&text).unwrap_or_else(|e| panic!("{}", e.show(&text, "x"))).term
@@ -202,25 +201,25 @@ fn fractions_are_chances() {
             format!("{:?}", bits("bloomCalcM 4 0.001")).replace("bloomCalcM 4 0.001", "")
         );
     }
-    // ⌈-4 n / ln(1 - p^(1/4))⌉ for 4 hosts at one in a thousand is 82: the property has no such value, and 81 neither.
-    let mark = |n: u64| world(&format!("main = mark (bloomCalcM 4 0.001 - {n})")).sees(tcp(1)).mark;
+    // ⌈-4 n / ln(1 - p^(1/4))⌉ for 4 hosts at a probability of 0.001 is 82.
+    let mark = |n: u64| world(&format!("main = mark (bloomCalcM 4 0.001 - {n})")).run(tcp(1)).mark;
     let expected = (-16.0 / (1.0_f64 - 0.001_f64.powf(0.25)).ln()).ceil() as u32;
     assert_eq!((mark(0), mark(1)), (expected, expected - 1));
-    for (text, says) in [
-        ("main = mark 0.5", "`mark` takes a number here, this is a chance"),
-        ("main = mark (bloomCalcM 4 1.5)", "a chance of 1.5 is none"),
-        ("main = mark (bloomCalcM 4 0)", "a chance of 0 is none"),
-        ("main = addr 10.0.0/8", "`10.0.0` is no number"),
-        ("main = mark 1e", "`1e` is no number"),
-        ("main = mark 1.5x", "`1.5x` is no number"),
+    for (text, message) in [
+        ("main = mark 0.5", "`mark` takes a number here, but this is a probability"),
+        ("main = mark (bloomCalcM 4 1.5)", "1.5 is not a probability"),
+        ("main = mark (bloomCalcM 4 0)", "0 is not a probability"),
+        ("main = addr 10.0.0/8", "`10.0.0` is not a number"),
+        ("main = mark 1e", "`1e` is not a number"),
+        ("main = mark 1.5x", "`1.5x` is not a number"),
     ] {
         let error = compile(text).unwrap_err().show(text, "x");
-        assert!(error.contains(says), "{error}");
+        assert!(error.contains(message), "{error}");
     }
 }
 
 #[test]
-fn a_function_in_backquotes_stands_between_its_values() {
+fn a_function_in_backquotes_is_an_infix_operator() {
     let same = |a: &str, b: &str| assert_eq!(world(a).program.blocks, world(b).program.blocks, "{a}");
     same("main = filter (ip_tos `any_bit` 3)", "main = filter (any_bit ip_tos 3)");
     same("main = filter (ip_tos `any_bit` 3 .&&. is_tcp)", "main = filter ((any_bit ip_tos 3) .&&. is_tcp)");
@@ -230,18 +229,18 @@ fn a_function_in_backquotes_stands_between_its_values() {
     );
     same("main = is_tcp `when` mark 3 >-> drop", "main = (when is_tcp (mark 3)) >-> drop");
     assert_eq!(syntax::format("main = filter (ip_tos  `any_bit`  3)").unwrap(), "main = filter (ip_tos `any_bit` 3)\n");
-    for (text, says) in [
+    for (text, message) in [
         ("main = filter (ip_tos `any_bt` 3)", "did you mean `any_bit`?"),
-        ("main = filter (ip_tos `3` 3)", "begins the name of a function"),
-        ("main = filter (`any_bit` 3)", "is missing here, there is `any_bit`"),
+        ("main = filter (ip_tos `3` 3)", "between two backquotes"),
+        ("main = filter (`any_bit` 3)", "found `any_bit`"),
     ] {
         let error = compile(text).unwrap_err().show(text, "x");
-        assert!(error.contains(says), "{error}");
+        assert!(error.contains(message), "{error}");
     }
 }
 
 #[test]
-fn a_byte_order_mark_is_no_part_of_the_program() {
+fn a_byte_order_mark_is_ignored() {
     let text = "\u{feff}-- a program\nmain = do\n  ip\n  steer_flow\nother = drop\n";
     assert_eq!(world(text).program, world(text.trim_start_matches('\u{feff}')).program);
     assert_eq!(syntax::headline(text), "main = do");

@@ -1,4 +1,4 @@
-//! The table of functions: complete, without doubles, true to its word; and the page that is made from it.
+//! The function table is complete and unambiguous, its types and effects are correct, and the reference page agrees.
 
 use ir::Effects;
 use netgrain_lang::compile;
@@ -7,7 +7,7 @@ use netgrain_lang::types::Type;
 use std::collections::BTreeSet;
 
 #[test]
-fn the_page_is_the_one_that_the_table_makes() {
+fn the_reference_page_is_generated_from_the_table() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/packet-language-functions.md");
     let page = std::fs::read_to_string(path).expect(path);
     if page != reference() && std::env::var_os("NETGRAIN_WRITE_DOCS").is_some() {
@@ -21,10 +21,10 @@ fn the_page_is_the_one_that_the_table_makes() {
 }
 
 #[test]
-fn every_name_is_one_function_and_every_sentence_ends() {
+fn names_are_unique_and_descriptions_end_with_a_full_stop() {
     let mut seen = BTreeSet::new();
     for name in names() {
-        assert!(seen.insert(name), "{name} is there twice");
+        assert!(seen.insert(name), "{name} occurs twice");
         assert!(find(name).is_some(), "{name}");
     }
     for f in PARTS.iter().flat_map(|p| p.1) {
@@ -35,13 +35,13 @@ fn every_name_is_one_function_and_every_sentence_ends() {
 }
 
 #[test]
-fn every_operator_stands_for_a_function_and_can_be_written() {
+fn every_operator_has_a_function_and_compiles() {
     for sign in operators() {
-        let f = operator(sign).unwrap_or_else(|| panic!("`{sign}` stands for nothing"));
+        let f = operator(sign).unwrap_or_else(|| panic!("`{sign}` has no function"));
         let of = f.of();
         let (takes, gives) = of.parts();
         let [a, b] = [takes[0], takes[1]].map(sample);
-        // The number stands on the left of those that end in a dot.
+        // Operators that end in a dot have the number on the left.
         let (a, b) = if sign.ends_with('.') && !sign.starts_with('.') { (b, a) } else { (a, b) };
         let main = match gives {
             Type::Act => format!("{a} {sign} {b}"),
@@ -55,7 +55,7 @@ fn every_operator_stands_for_a_function_and_can_be_written() {
     }
 }
 
-/// All that version 6 of PFQ had, by category of its tables, and what later or older ones had besides.
+/// All functions of PFQ version 6, by category of its tables, and additional functions of other versions.
 const PFQ: &str = "less less_eq equal not_equal greater greater_eq any_bit all_bit or xor and not \
     is_ip is_tcp is_udp is_icmp is_flow is_frag is_first_frag is_more_frag is_l3_proto is_l4_proto has_port has_src_port has_dst_port flow_port \
     has_addr has_src_addr has_dst_addr has_vlan has_vid vlan_id has_mark has_state bloom bloom_src bloom_dst is_broadcast is_multicast \
@@ -76,7 +76,7 @@ const PFQ: &str = "less less_eq equal not_equal greater greater_eq any_bit all_b
     key_dst_port key_icmp_type key_icmp_code";
 
 #[test]
-fn nothing_that_users_wrote_is_missing() {
+fn all_functions_of_pfq_exist() {
     let missing: Vec<_> = PFQ.split_whitespace().filter(|n| find(n).is_none()).collect();
     assert_eq!(missing, [] as [&str; 0]);
 }
@@ -102,7 +102,7 @@ fn sample(of: &Type) -> String {
 }
 
 #[test]
-fn every_functions_example_runs_and_does_no_more_than_it_says() {
+fn examples_compile_and_have_only_the_declared_effects() {
     for f in PARTS.iter().flat_map(|p| p.1) {
         let of = f.of();
         let (takes, gives) = of.parts();
@@ -123,19 +123,23 @@ fn every_functions_example_runs_and_does_no_more_than_it_says() {
         };
         let text = format!("flows = flow_map 0 key_5tuple\nmain = {main}");
         let compiled = compile(&text).unwrap_or_else(|e| panic!("{}", e.show(&text, "table")));
-        // What the wrapping and the samples do is not the function's.
+        // The effects of the wrapper and of the sample arguments are permitted too.
         let wrapped = compiled.bindings.iter().find(|b| b.name == "main").expect("a program").effects;
         let does = compiled.program.effects();
-        assert!(does.within(wrapped), "`{text}` does {does}, the table says {wrapped}");
+        assert!(does.within(wrapped), "`{text}` has the effects {does}; the table declares {wrapped}");
         if *gives == Type::Act && !takes.contains(&&Type::Act) {
             let own = f.effects();
-            // A map, without which there is nothing to steer by.
+            // `steer_common` requires a map in the program.
             let counts = (f.name == "steer_common").then_some("incr_fstate");
             let words = call.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| *word != f.name);
             let given =
                 words.chain(counts).filter_map(find).map(|g| g.effects()).fold(Effects::default(), Effects::with);
             let map = if takes.contains(&&Type::Map) { own } else { Effects::default() };
-            assert!(does.within(own.with(given).with(map)), "`{}` does {does}, the table says {own}", f.name);
+            assert!(
+                does.within(own.with(given).with(map)),
+                "`{}` has the effects {does}; the table declares {own}",
+                f.name
+            );
         }
     }
 }

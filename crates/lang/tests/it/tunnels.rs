@@ -1,4 +1,4 @@
-//! Packets inside one another: which of them steering and state go by; and links on which frames begin otherwise.
+//! Tunnels: the nested packet that steering and flow maps use; and filters for link types other than Ethernet.
 
 use ir::interp::{Execution, Interpreter, ProgramState};
 use ir::{Facts, Field, Key};
@@ -11,7 +11,7 @@ fn program(text: &str) -> Program {
     compile(text).unwrap_or_else(|e| panic!("{}", e.show(text, "test"))).program
 }
 
-fn sees(program: &Program, frame: &[u8]) -> Execution {
+fn run(program: &Program, frame: &[u8]) -> Execution {
     let facts = Facts::of(frame, frame.len() as u32, link::ETHERNET);
     Interpreter::new(program).run(frame, &facts, &mut ProgramState::of(program, 7))
 }
@@ -24,20 +24,20 @@ const GATES: [[u8; 4]; 2] = [[172, 16, 0, 1], [172, 16, 0, 2]];
 const USER: [u8; 4] = [10, 1, 2, 3];
 const FAR: [u8; 4] = [8, 8, 8, 8];
 
-/// Type, and bytes between length and next type.
+/// Type of an extension header, and the bytes between its length and its next type.
 type Extension = (u8, &'static [u8]);
 
-/// A user's packet inside GTP, with extension headers given as to [`tunnel::gtp_u`].
+/// A user's packet inside GTP, with the extension headers of [`tunnel::gtp_u`].
 fn gtp(sequence: Option<u16>, extensions: &[Extension], user: &[u8]) -> Vec<u8> {
     let payload = [&tunnel::gtp_u(5, sequence, extensions, user.len())[..], user].concat();
     written(Frame::udp4(GATES[0], 2152, GATES[1], 2152).payload(&payload))
 }
 
 #[test]
-fn a_subscriber_who_tunnels_is_with_his_worker_all_the_same() {
+fn a_subscribers_own_tunnels_do_not_change_the_steering() {
     let users = program("main = steer_gtp_usr 10.0.0.0 8");
     let plain = written(Frame::udp4(USER, 1, FAR, 53).raw().payload(&[0; 8]));
-    let hash = sees(&users, &gtp(None, &[], &plain)).hash;
+    let hash = run(&users, &gtp(None, &[], &plain)).hash;
     let private = written(Frame::udp4([192, 168, 1, 1], 1, [192, 168, 1, 2], 53).raw().payload(&[0; 8]));
     let in_gre = [&tunnel::gre(EtherType::IPV4, None, None, None)[..], &private].concat();
     let six = written(Frame::tcp6([0x20; 16], 1, [0x21; 16], 443).raw().payload(&[0; 8]));
@@ -51,46 +51,46 @@ fn a_subscriber_who_tunnels_is_with_his_worker_all_the_same() {
         [(None, &[]), (Some(9), &[]), (None, &[(0x85, &[0; 2])]), (Some(9), &[(0xc0, &[1, 2]), (0x85, &[0; 6])])];
     for (i, user) in own.iter().enumerate() {
         for (sequence, extensions) in extensions {
-            let out = sees(&users, &gtp(sequence, extensions, user));
+            let out = run(&users, &gtp(sequence, extensions, user));
             assert_eq!((out.kind, out.hash), (VerdictKind::Steer, hash), "user packet {i}, extensions {extensions:?}");
         }
     }
     let unknown_client = written(Frame::udp4([9; 4], 1, FAR, 53).raw().payload(&[0; 8]));
-    assert_eq!(sees(&users, &gtp(None, &[], &unknown_client)).kind, VerdictKind::Drop);
+    assert_eq!(run(&users, &gtp(None, &[], &unknown_client)).kind, VerdictKind::Drop);
     let only_inside = written(Frame::ip4([9; 4], FAR, IpProtocol::IPV4).raw().payload(&own[3]));
     assert_eq!(
-        sees(&users, &gtp(None, &[], &only_inside)).kind,
+        run(&users, &gtp(None, &[], &only_inside)).kind,
         VerdictKind::Drop,
-        "whoever is in a stranger's tunnel"
+        "the tunnel inside GTP is not the subscriber's"
     );
 }
 
 #[test]
-fn users_of_ipv6_are_found_inside_gtp() {
+fn ipv6_subscribers_inside_gtp_are_steered() {
     let users = program("main = steer_gtp_usr 2001:db8:: 32");
     let mut src = [0; 16];
     src[..5].copy_from_slice(&[0x20, 1, 0xd, 0xb8, 7]);
     let user = written(Frame::tcp6(src, 1, [0x21; 16], 443).raw().payload(&[0; 8]));
-    assert_eq!(sees(&users, &gtp(Some(1), &[], &user)).kind, VerdictKind::Steer);
+    assert_eq!(run(&users, &gtp(Some(1), &[], &user)).kind, VerdictKind::Steer);
     let whole = gtp(Some(1), &[], &user);
-    let hash = sees(&users, &whole).hash;
+    let hash = run(&users, &whole).hash;
     let mut steered = 0;
     for len in 42..whole.len() {
         let facts = Facts::of(&whole[..len], whole.len() as u32, link::ETHERNET);
         let out = Interpreter::new(&users).run(&whole[..len], &facts, &mut ProgramState::of(&users, 7));
         match out.kind {
             VerdictKind::Drop => (),
-            // What cannot be told from the control plane goes to all, as it does there.
+            // A packet that is too short to be distinguished from the control plane is broadcast like it.
             VerdictKind::Copy => assert!(len < 42 + 10, "cut at {len}"),
             _ => assert_eq!((out.kind, out.hash), (VerdictKind::Steer, hash), "cut at {len}"),
         }
         steered += usize::from(out.kind == VerdictKind::Steer);
     }
-    assert!(steered > 0, "the payload alone was cut");
+    assert!(steered > 0, "no truncated packet was steered");
 }
 
 #[test]
-fn state_of_tunnels_and_of_what_is_in_them_needs_workers_of_their_own() {
+fn keys_of_outer_and_inner_packets_form_separate_clusters() {
     let p = program(
         "m = flow_map 0 key_ip_src\nn = flow_map 1 key_ip_src\nmain = ip >-> incr_fstate m >-> outer (incr_fstate n)",
     );
@@ -99,26 +99,34 @@ fn state_of_tunnels_and_of_what_is_in_them_needs_workers_of_their_own() {
     assert_eq!(p.maps[1].key.to_string(), "outer ip_src");
     let both =
         program("m = flow_map 0 key_5tuple\nn = flow_map 1 key_ip_src\nmain = outer (incr_fstate m >-> incr_fstate n)");
-    assert_eq!(clusters(&[&both]), [(key.outside(), vec![0, 1])], "the tunnels' own have something in common");
+    assert_eq!(
+        clusters(&[&both]),
+        [(key.outside(), vec![0, 1])],
+        "both keys of the outermost packet have a common field"
+    );
     let frames = program(
         "m = flow_map 0 (key_vlan <> key_ip_src)\nn = flow_map 1 (key_vlan <> key_ip_dst)\nmain = incr_fstate m >-> outer (incr_fstate n)",
     );
-    assert_eq!(clusters(&[&frames]), [(Key::of(&[Field::Vlan]), vec![0, 1])], "a frame has one tag, whatever is in it");
+    assert_eq!(
+        clusters(&[&frames]),
+        [(Key::of(&[Field::Vlan]), vec![0, 1])],
+        "the VLAN tag is the same for all nested packets"
+    );
 }
 
 #[test]
-fn a_map_is_of_one_packet_of_those_in_each_other() {
+fn a_map_is_for_either_the_outermost_or_the_innermost_packet() {
     let text = "m = flow_map 0 key_ip_src\nmain = incr_fstate m >-> outer (filter (get_fstate m .< 3))";
-    let said = compile(text).unwrap_err().show(text, "x");
-    assert!(said.contains("`m` is asked about the outermost packet") && said.contains("a map for each"), "{said}");
+    let message = compile(text).unwrap_err().show(text, "x");
+    assert!(message.contains("`m` is used for the outermost packet"), "{message}");
+    assert!(message.contains("a map for each"), "{message}");
     let twice = "m = flow_map 0 key_vlan\nmain = incr_fstate m >-> outer (incr_fstate m)";
-    assert_eq!(program(twice).maps.len(), 1, "a tag is the same for both");
+    assert_eq!(program(twice).maps.len(), 1, "the VLAN tag is the same for both packets");
 }
 
 #[test]
-fn what_two_keys_determine_is_the_same_wherever_both_are() {
-    // Two packets that agree in either key agree in what the keys have in common: over all pairs of small keys, and
-    // both layers.
+fn the_common_key_is_commutative_and_contained_in_both_keys() {
+    // All pairs of small keys of both layers.
     let fields = [Field::Vlan, Field::EthSrc, Field::IpSrc, Field::IpDst, Field::EthType];
     let keys: Vec<Key> = (0..1 << fields.len())
         .flat_map(|bits: u32| {
@@ -143,14 +151,14 @@ fn what_two_keys_determine_is_the_same_wherever_both_are() {
 }
 
 #[test]
-fn a_filter_of_tcpdump_is_refused_where_frames_are_not_of_ethernet() {
+fn a_tcpdump_filter_is_rejected_for_frames_of_another_link_type() {
     let filtered = program("main = when (matches \"tcp port 80\") (mark 1) >-> bpf \"udp\"");
     assert_eq!(filtered.fits_link(link::ETHERNET), Ok(()));
     for (link_type, name) in
         [(link::RAW_IP, "IP without a link header"), (link::LINUX_SLL, "Linux cooked"), (147, "link type 147")]
     {
-        let said = filtered.fits_link(link_type).unwrap_err().to_string();
-        assert!(said.contains("\"tcp port 80\"") && said.contains(name), "{said}");
+        let message = filtered.fits_link(link_type).unwrap_err().to_string();
+        assert!(message.contains("\"tcp port 80\"") && message.contains(name), "{message}");
     }
     let (head, tail) = filtered.split(1);
     assert!(head.fits_link(101).is_err() && tail.fits_link(101).is_err());

@@ -1,5 +1,5 @@
-//! Frames with everything that a walk along headers can meet: tags, labels, options, extension headers, fragments,
-//! tunnels; whole, cut and bent.
+//! Random frames for header parsers: tags, labels, options, extension headers, fragments, tunnels; intact, truncated
+//! and corrupted.
 
 use base::Prng;
 
@@ -7,8 +7,8 @@ fn pick<T: Copy>(prng: &mut Prng, from: &[T]) -> T {
     from[prng.below(from.len() as u64) as usize]
 }
 
-/// A frame of fourteen bytes or more. `bent` makes some of them wrong.
-pub fn frame(prng: &mut Prng, bent: bool) -> Vec<u8> {
+/// A frame of fourteen bytes or more; with `corrupt`, some frames are truncated or have wrong bytes.
+pub fn frame(prng: &mut Prng, corrupt: bool) -> Vec<u8> {
     let mut bytes = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
     let tags = pick(prng, &[0, 0, 0, 0, 1, 1, 2, 3]);
     for _ in 0..tags {
@@ -31,7 +31,7 @@ pub fn frame(prng: &mut Prng, bent: bool) -> Vec<u8> {
     }
     // Ethernet pads short frames.
     bytes.resize(bytes.len() + pick(prng, &[0, 0, 4, 18]), 0);
-    if bent {
+    if corrupt {
         match prng.below(4) {
             0 => bytes.truncate(14 + prng.below(bytes.len() as u64 - 13) as usize),
             1 => {
@@ -47,10 +47,10 @@ pub fn frame(prng: &mut Prng, bent: bool) -> Vec<u8> {
 }
 
 fn ipv4(prng: &mut Prng, bytes: &mut Vec<u8>) {
-    let (protocol, carried) = transport(prng);
+    let (protocol, body) = transport(prng);
     let words = pick(prng, &[5_u8, 5, 5, 6, 8, 15]);
     let fragment = pick(prng, &[0_u16, 0, 0, 0x4000, 0x2000, 0x2005, 0x0005]);
-    let total = usize::from(words) * 4 + carried.len();
+    let total = usize::from(words) * 4 + body.len();
     bytes.extend([0x40 | words, 0]);
     bytes.extend((total as u16).to_be_bytes());
     bytes.extend([0, 9]);
@@ -58,12 +58,12 @@ fn ipv4(prng: &mut Prng, bytes: &mut Vec<u8>) {
     bytes.extend([64, protocol, 0, 0]);
     bytes.extend([10, 0, 0, prng.below(4) as u8, 192, 168, 1, prng.below(4) as u8]);
     bytes.resize(bytes.len() + usize::from(words - 5) * 4, 1);
-    bytes.extend(carried);
+    bytes.extend(body);
 }
 
 fn ipv6(prng: &mut Prng, bytes: &mut Vec<u8>) {
     const EXTENSIONS: [u8; 8] = [0, 43, 44, 51, 60, 135, 139, 140];
-    let (protocol, carried) = transport(prng);
+    let (protocol, body) = transport(prng);
     let chain: Vec<u8> = (0..pick(prng, &[0, 0, 0, 1, 2, 3, 4])).map(|_| pick(prng, &EXTENSIONS)).collect();
     let mut extensions = Vec::new();
     for (i, kind) in chain.iter().enumerate() {
@@ -80,16 +80,16 @@ fn ipv6(prng: &mut Prng, bytes: &mut Vec<u8>) {
         extensions.resize(at + len, 0);
     }
     bytes.extend([0x60, 0, 0, 0]);
-    bytes.extend(((extensions.len() + carried.len()) as u16).to_be_bytes());
+    bytes.extend(((extensions.len() + body.len()) as u16).to_be_bytes());
     bytes.extend([chain.first().copied().unwrap_or(protocol), 64]);
     for _ in 0..2 {
         bytes.extend([0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, prng.below(4) as u8]);
     }
     bytes.extend(extensions);
-    bytes.extend(carried);
+    bytes.extend(body);
 }
 
-/// A protocol and what it carries, at times too short for it.
+/// A protocol and its header with payload, sometimes truncated.
 fn transport(prng: &mut Prng) -> (u8, Vec<u8>) {
     const PORTS: [u16; 12] = [53, 80, 443, 1024, 5060, 50_000, 2152, 3544, 4754, 4789, 6081, 8472];
     let protocol = pick(prng, &[6_u8, 6, 6, 17, 17, 17, 1, 58, 132, 4, 41, 47, 33, 59, 200]);

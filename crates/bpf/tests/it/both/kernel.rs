@@ -1,4 +1,4 @@
-//! An object in the kernel, tried out packet by packet.
+//! Runs an object in the kernel, packet by packet (`BPF_PROG_TEST_RUN`).
 
 use ir::{COUNTERS, MAX_MAPS, Program as Ir};
 use kernel_programs::{
@@ -9,9 +9,9 @@ use netgrain_bpf::{Frames, MapKind, MapSpec, Program, RawMap};
 use std::io;
 use std::os::fd::AsFd;
 
-/// What the program returns for packets for user space: a verdict that it has no other use for.
+/// The return value for packets for user space, which the program uses for nothing else.
 pub const USER: u32 = 3;
-/// The loopback interface, which is everywhere.
+/// The index of the loopback interface, which every host has.
 const LOOPBACK: u32 = 1;
 
 pub const OPTIONS: EmitOptions = EmitOptions {
@@ -32,50 +32,51 @@ pub struct Kernel {
     pub program: Program,
 }
 
-/// What became of a packet.
+/// The result of a run for one packet.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct RunResult {
     pub verdict: u32,
-    pub fate: Option<PacketOutcome>,
-    pub handed: Option<KernelVerdict>,
+    pub outcome: Option<PacketOutcome>,
+    pub metadata: Option<KernelVerdict>,
 }
 
-/// What runs an object, packet by packet.
+/// A machine that runs an object, packet by packet.
 pub trait Machine {
     fn object(&self) -> &Object;
 
     /// Runs one packet.
-    fn run(&mut self, frame: &[u8], time: u64) -> Answer;
+    fn run(&mut self, frame: &[u8], time: u64) -> RunResult;
 
-    fn fates(&self) -> Vec<u64>;
+    /// The number of packets with each outcome.
+    fn outcomes(&self) -> Vec<u64>;
 
-    /// What user space and the program know of the queue.
+    /// The generations of the queue.
     fn seen(&self) -> QueueGenerations;
 
-    /// User space has seen a packet of the program with this generation.
+    /// Records that user space has seen a packet of this generation.
     fn see(&mut self, generation: u32);
 
-    /// Which of its devices the last packet went out of, if the machine tells.
+    /// The index of the device through which the last packet was sent, if the machine reports it.
     fn device(&self) -> Option<u32> {
         None
     }
 
-    /// The group's counters, and how many entries each map refused.
+    /// The group's counters, and the number of entries that each map refused.
     fn counters(&self) -> (Vec<u64>, Vec<u64>);
 
-    /// The entries of a program's map that are there at `now`; takes the others out, as user space does.
+    /// The entries of a map that are present at `now`; removes expired entries, as user space does.
     fn entries(&mut self, ir: &Ir, map: usize, now: u64) -> Vec<(Vec<u64>, u64)>;
 }
 
-/// What user space reads in the bytes before a packet, of which there are no more than what was written.
-pub fn handed(written: &[u8]) -> Option<KernelVerdict> {
+/// Parses the metadata before a packet; `written` contains only the bytes that the program wrote.
+pub fn metadata(written: &[u8]) -> Option<KernelVerdict> {
     let mut bytes = [0; METADATA_BYTES];
     bytes[METADATA_BYTES - written.len()..].copy_from_slice(written);
     KernelVerdict::read(&bytes, OPTIONS.generation)
 }
 
 impl Kernel {
-    /// `None` where programs cannot be loaded at all, which is said.
+    /// Loads the object; `None` and a report that `test` is skipped if this process may not load programs.
     pub fn load(test: &str, object: Object) -> Option<Self> {
         let mut maps = Vec::new();
         for need in &object.maps {
@@ -143,27 +144,30 @@ impl Machine for Kernel {
         &self.object
     }
 
-    fn run(&mut self, frame: &[u8], time: u64) -> Answer {
+    fn run(&mut self, frame: &[u8], time: u64) -> RunResult {
         if let Some(clock) = self.map(Role::Clock) {
             clock.set(&[0; 4], &time.to_ne_bytes()).expect("a clock");
         }
-        let before = self.fates();
+        let before = self.outcomes();
         let mut out = vec![0; frame.len() + METADATA_BYTES];
         let run = self.program.run(frame, &mut out, 0, 0).expect("a test run");
-        let after = self.fates();
-        let risen: Vec<_> =
+        let after = self.outcomes();
+        let incremented: Vec<_> =
             PacketOutcome::ALL.into_iter().filter(|f| after[*f as usize] != before[*f as usize]).collect();
-        let sum = |fates: &[u64]| fates.iter().sum::<u64>();
-        assert_eq!((risen.len(), sum(&after)), (1, sum(&before) + 1), "each packet has one fate");
-        let before_it = run.bytes_out as usize - frame.len();
-        assert!([0, COMPACT_BYTES, METADATA_BYTES].contains(&before_it), "{before_it} bytes before the packet");
-        assert_eq!(&out[before_it..run.bytes_out as usize], frame, "the packet stays as it is");
-        let handed = handed(&out[..before_it]);
-        Answer { verdict: run.verdict, fate: risen.first().copied(), handed }
+        let sum = |outcomes: &[u64]| outcomes.iter().sum::<u64>();
+        assert_eq!((incremented.len(), sum(&after)), (1, sum(&before) + 1), "each packet has exactly one outcome");
+        let metadata_bytes = run.bytes_out as usize - frame.len();
+        assert!(
+            [0, COMPACT_BYTES, METADATA_BYTES].contains(&metadata_bytes),
+            "{metadata_bytes} bytes before the packet"
+        );
+        assert_eq!(&out[metadata_bytes..run.bytes_out as usize], frame, "the packet is unchanged");
+        let metadata = metadata(&out[..metadata_bytes]);
+        RunResult { verdict: run.verdict, outcome: incremented.first().copied(), metadata }
     }
 
-    fn fates(&self) -> Vec<u64> {
-        self.sum(Role::Outcomes).expect("every object has fates")
+    fn outcomes(&self) -> Vec<u64> {
+        self.sum(Role::Outcomes).expect("every object counts outcomes")
     }
 
     fn seen(&self) -> QueueGenerations {

@@ -1,7 +1,7 @@
-//! The kernel's machine in a few pages (RFC 9669), with maps: no rights are needed to run in it, and it forgives
-//! nothing. A byte that was not there, or that nobody wrote, ends the test.
+//! A strict eBPF interpreter (RFC 9669) with maps, which needs no privileges. An access out of bounds, or a read of a
+//! stack byte that was not written, fails the test.
 
-use super::kernel::{Answer, Machine, handed};
+use super::kernel::{Machine, RunResult, metadata};
 use ir::{COUNTERS, MAX_MAPS, Program as Ir};
 use kernel_programs::{MapKind, MapValue, Object, PacketOutcome, QueueGenerations, Role};
 use netgrain_bpf::Insn;
@@ -10,12 +10,12 @@ use std::collections::BTreeMap;
 const CONTEXT: u64 = 0x0001_0000;
 const HEADROOM: usize = 256;
 const STACK: usize = 512;
-/// What an address is in: its upper bits say.
+/// The shift of the region number in an address.
 const REGION: u32 = 20;
 const PACKET: u64 = 1;
 const STACK_REGION: u64 = 2;
 const FIRST_VALUE: u64 = 3;
-/// What a map's number is as an argument.
+/// The first argument of a helper is this number plus the index of the map.
 const MAP: u64 = 0x7000_0000;
 const E2BIG: i64 = -7;
 const EEXIST: i64 = -17;
@@ -25,15 +25,15 @@ const REDIRECT: u64 = 4;
 pub struct Vm {
     pub object: Object,
     code: Vec<Insn>,
-    /// By map: keys, and where their values are.
+    /// For each map, the addresses of the values by key.
     maps: Vec<BTreeMap<Vec<u8>, u64>>,
     values: Vec<Vec<u8>>,
     /// Instructions of the last run.
     pub steps: u64,
-    /// Which of the devices the last run sent its packet out of.
+    /// The index of the device through which the last run sent its packet.
     pub device: Option<u32>,
-    /// Whether the driver lets a program write before a frame.
-    pub has_room: bool,
+    /// True if the driver leaves space for metadata before a frame.
+    pub has_metadata_space: bool,
 }
 
 struct Run<'a> {
@@ -47,7 +47,8 @@ struct Run<'a> {
 impl Vm {
     pub fn load(object: Object) -> Self {
         let code = object.code.insns().collect();
-        let mut vm = Self { code, maps: vec![], values: vec![], object, steps: 0, device: None, has_room: true };
+        let mut vm =
+            Self { code, maps: vec![], values: vec![], object, steps: 0, device: None, has_metadata_space: true };
         for need in vm.object.maps.clone() {
             let mut map = BTreeMap::new();
             let is_array = matches!(need.kind, MapKind::Array | MapKind::PerCpuArray | MapKind::DevMap);
@@ -93,30 +94,30 @@ impl Machine for Vm {
         &self.object
     }
 
-    fn run(&mut self, frame: &[u8], time: u64) -> Answer {
+    fn run(&mut self, frame: &[u8], time: u64) -> RunResult {
         if let Some(clock) = self.map(Role::Clock) {
             let at = self.maps[clock][&vec![0; 4]];
             self.values[((at >> REGION) - FIRST_VALUE) as usize] = time.to_ne_bytes().to_vec();
         }
-        let before = self.fates();
+        let before = self.outcomes();
         let packet = [&[0; HEADROOM], frame].concat();
         let mut run = Run { vm: self, packet, data_meta: HEADROOM, stack: [None; STACK], r: [0; 11] };
         let verdict = run.all();
         let (meta, packet) = (run.data_meta, run.packet);
-        assert_eq!(&packet[HEADROOM..], frame, "the packet stays as it is");
-        let handed = handed(&packet[meta..HEADROOM]);
-        let after = self.fates();
-        let fate = PacketOutcome::ALL.into_iter().find(|f| after[*f as usize] != before[*f as usize]);
-        assert_eq!(after.iter().sum::<u64>(), before.iter().sum::<u64>() + 1, "each packet has one fate");
-        Answer { verdict: verdict as u32, fate, handed }
+        assert_eq!(&packet[HEADROOM..], frame, "the packet is unchanged");
+        let metadata = metadata(&packet[meta..HEADROOM]);
+        let after = self.outcomes();
+        let outcome = PacketOutcome::ALL.into_iter().find(|f| after[*f as usize] != before[*f as usize]);
+        assert_eq!(after.iter().sum::<u64>(), before.iter().sum::<u64>() + 1, "each packet has exactly one outcome");
+        RunResult { verdict: verdict as u32, outcome, metadata }
     }
 
     fn device(&self) -> Option<u32> {
         self.device
     }
 
-    fn fates(&self) -> Vec<u64> {
-        self.first(Role::Outcomes).expect("every object has fates")
+    fn outcomes(&self) -> Vec<u64> {
+        self.first(Role::Outcomes).expect("every object counts outcomes")
     }
 
     fn seen(&self) -> QueueGenerations {
@@ -165,7 +166,7 @@ impl Run<'_> {
         loop {
             let i = self.vm.code[at];
             self.vm.steps += 1;
-            assert!(self.vm.steps < 100_000, "an endless program");
+            assert!(self.vm.steps < 100_000, "the program does not terminate");
             let (dst, src) = (usize::from(i.dst()), usize::from(i.src()));
             let by_register = i.code() & 8 != 0;
             let signed = i64::from(i.imm()) as u64;
@@ -179,7 +180,7 @@ impl Run<'_> {
                         0 => u64::from(upper) << 32 | u64::from(i.imm() as u32),
                         5 => MAP + i.imm() as u64,
                         6 => self.vm.maps[i.imm() as usize][&vec![0; 4]],
-                        other => panic!("a wide load of kind {other}"),
+                        other => panic!("a 64-bit load with pseudo source {other}"),
                     };
                 }
                 1 => self.r[dst] = self.read(self.r[src], i.off(), width(i)),
@@ -218,7 +219,7 @@ impl Run<'_> {
         let address = base.wrapping_add_signed(off.into());
         let data = (PACKET << REGION) + HEADROOM as u64;
         if address >> REGION == 0 {
-            assert_eq!(width, 4, "the context is read by words");
+            assert_eq!(width, 4, "fields of the context have four bytes");
             return match address - CONTEXT {
                 0 => data,
                 4 => (PACKET << REGION) + self.packet.len() as u64,
@@ -233,10 +234,9 @@ impl Run<'_> {
                 assert!(from >= self.data_meta, "a byte before the packet");
                 number(&self.packet[from..from + width])
             }
-            STACK_REGION => self.stack[from..from + width]
-                .iter()
-                .rev()
-                .fold(0, |n, b| n << 8 | u64::from(b.unwrap_or_else(|| panic!("nobody wrote fp-{}", STACK - from)))),
+            STACK_REGION => self.stack[from..from + width].iter().rev().fold(0, |n, b| {
+                n << 8 | u64::from(b.unwrap_or_else(|| panic!("read of unwritten stack byte fp-{}", STACK - from)))
+            }),
             _ => number(&self.vm.bytes_at(address)[from..from + width]),
         }
     }
@@ -269,7 +269,7 @@ impl Run<'_> {
     fn call(&mut self, helper: i32) {
         let arguments = self.r;
         let map = arguments[1].wrapping_sub(MAP) as usize;
-        let answer = match helper {
+        let result = match helper {
             1 => {
                 let key = self.bytes(arguments[2], self.vm.object.maps[map].key);
                 self.vm.find(map, &key).unwrap_or(0)
@@ -300,17 +300,17 @@ impl Run<'_> {
                 }
                 false => arguments[3] & 3,
             },
-            54 if !self.vm.has_room => EINVAL as u64,
+            54 if !self.vm.has_metadata_space => EINVAL as u64,
             54 => {
                 let moved = self.data_meta as i64 + arguments[2] as i64;
                 assert!((0..=HEADROOM as i64).contains(&moved) && moved % 4 == 0, "metadata of {moved}");
                 self.data_meta = moved as usize;
                 0
             }
-            other => panic!("no function {other}"),
+            other => panic!("unknown helper {other}"),
         };
-        self.r[0] = answer;
-        // The kernel forgets them, so nobody may rely on them.
+        self.r[0] = result;
+        // A helper clobbers these registers in the kernel.
         self.r[1..6].fill(0xdead_dead_dead_dead);
     }
 }

@@ -1,4 +1,4 @@
-//! What the tests of sources share: frames to send, and ways to read a source.
+//! Helpers for the tests of sources: frames to send, and functions that read a source.
 
 use base::{Cause, Prng, Timestamp};
 use netgrain_capture::tpacket::{self, Tpacket, TpacketConfig};
@@ -6,22 +6,22 @@ use netgrain_capture::{Counts, Frame, Polled, Source};
 use std::time::{Duration, SystemTime};
 use testkit::Port;
 
-/// Long enough for anything that is on its way; a test that waits it out fails, it does not pass.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// The time after which a wait has failed; long enough for a loaded machine.
+const WAIT_MAX: Duration = Duration::from_secs(120);
 pub const WAIT: Duration = Duration::from_millis(20);
 
-/// How much a source may hold while nobody reads.
+/// How many frames a source can buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
     /// Enough for every burst of the suite.
     Usual,
-    /// As little as the source can do with.
+    /// The smallest buffer that the source accepts.
     Tiny,
 }
 
-/// A frame as it was handed over, with its tag put back as the engine does.
+/// A frame that a source delivered, with its VLAN tag reinserted as the engine does.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Taken {
+pub struct Delivered {
     pub bytes: Vec<u8>,
     pub wire_len: u32,
     pub stamp: Option<Timestamp>,
@@ -29,7 +29,7 @@ pub struct Taken {
     pub super_frame: bool,
 }
 
-impl Taken {
+impl Delivered {
     pub fn new(frame: &Frame<'_>) -> Self {
         let mut bytes = frame.bytes.to_vec();
         let mut wire_len = frame.wire_len;
@@ -41,38 +41,38 @@ impl Taken {
     }
 }
 
-/// Reads at most `most` frames, until they are there or the source ends.
-pub fn read(source: &mut impl Source, most: usize) -> Vec<Taken> {
-    let mut taken = Vec::new();
+/// Reads until `max` frames have been delivered or the source ends.
+pub fn read(source: &mut impl Source, max: usize) -> Vec<Delivered> {
+    let mut delivered = Vec::new();
     let begun = SystemTime::now();
-    while taken.len() < most {
-        match source.poll(most - taken.len(), WAIT, |f| taken.push(Taken::new(f))).expect("poll") {
+    while delivered.len() < max {
+        match source.poll(max - delivered.len(), WAIT, |f| delivered.push(Delivered::new(f))).expect("poll") {
             Polled::Frames(_) => (),
-            Polled::Idle if begun.elapsed().is_ok_and(|t| t < PATIENCE) => (),
+            Polled::Idle if begun.elapsed().is_ok_and(|t| t < WAIT_MAX) => (),
             Polled::Idle | Polled::End => break,
         }
     }
-    taken
+    delivered
 }
 
 /// Stops the source and reads it to its end.
-pub fn stop_and_drain(source: &mut impl Source) -> Vec<Taken> {
+pub fn stop_and_drain(source: &mut impl Source) -> Vec<Delivered> {
     source.stop();
-    let mut taken = Vec::new();
+    let mut delivered = Vec::new();
     let begun = SystemTime::now();
-    // Without a wait, so that a source that forgets what is still on its way is caught at it.
-    while source.poll(64, Duration::ZERO, |f| taken.push(Taken::new(f))).expect("poll") != Polled::End {
-        assert!(begun.elapsed().is_ok_and(|t| t < PATIENCE), "a stopped source must end");
+    // Without a wait, so that a source which does not deliver its buffered frames fails.
+    while source.poll(64, Duration::ZERO, |f| delivered.push(Delivered::new(f))).expect("poll") != Polled::End {
+        assert!(begun.elapsed().is_ok_and(|t| t < WAIT_MAX), "a stopped source must end");
     }
-    taken
+    delivered
 }
 
-/// Losses behind the point where the source counts.
+/// The losses that `Counts::seen` includes: all causes except the NIC.
 pub fn lost(counts: &Counts) -> u64 {
     counts.lost.iter().sum::<u64>() - counts.lost[Cause::Nic as usize]
 }
 
-/// Ethernet frames of `len` bytes that carry their number and noise, and look like no protocol that anyone answers.
+/// Ethernet frames of `len` bytes with their number and pseudorandom bytes, of a protocol that no host answers.
 pub fn numbered(range: std::ops::Range<u32>, len: impl Fn(u32) -> usize) -> Vec<Vec<u8>> {
     range.map(|number| frame(number, len(number), &[])).collect()
 }
@@ -93,7 +93,7 @@ pub fn frame(number: u32, len: usize, tags: &[(u16, u16)]) -> Vec<u8> {
     bytes
 }
 
-/// A configuration with as much memory as asked for.
+/// A configuration with this amount of memory.
 pub fn config(port: &Port, memory: Memory) -> TpacketConfig {
     let config = TpacketConfig::new(&port.name);
     match memory {

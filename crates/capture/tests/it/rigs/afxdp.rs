@@ -1,4 +1,4 @@
-//! AF_XDP on a veth pair: frames are put on the one end and captured at the other.
+//! AF_XDP on a veth pair: frames are sent on one end and captured at the other.
 
 use crate::common::Memory;
 use netgrain_capture::afxdp::{self, AfXdp, AfXdpConfig};
@@ -19,10 +19,10 @@ impl crate::conformance::Rig for Rig {
         const OPERATIONAL: u8 = 6;
         let sandbox = Sandbox::new(test)?;
         let (a, b) = sandbox.veth("a", "b");
-        // Until the kernel has noticed the carrier, what a port is given to send is dropped.
+        // Before the kernel has detected the carrier, it drops frames that are sent on an interface.
         let (mut netlink, until) = (sandbox.netlink(), Instant::now() + Duration::from_secs(120));
         while ![&a, &b].iter().all(|p| netlink.link_by_index(p.index).expect("port").operstate == OPERATIONAL) {
-            assert!(Instant::now() < until, "the ports come up");
+            assert!(Instant::now() < until, "the interfaces come up");
             std::thread::sleep(Duration::from_millis(1));
         }
         Some(Self { wire: RawSender::new(&a), port: b, _sandbox: sandbox })

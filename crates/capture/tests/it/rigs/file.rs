@@ -1,4 +1,4 @@
-//! A capture file in the nanosecond pcap format, written here without the room that reads it.
+//! A capture file in the nanosecond pcap format, written without the crate that reads it.
 
 use crate::common::Memory;
 use netgrain_capture::file::{File, Options};
@@ -16,7 +16,7 @@ impl crate::conformance::Rig for Rig {
 
     fn start(&mut self, frames: &[Vec<u8>], _: Memory) -> (File, Vec<Vec<u8>>) {
         let words = |words: [u32; 4]| words.into_iter().flat_map(u32::to_le_bytes);
-        // Magic number, version 2.4, two words of zero, the longest record, Ethernet.
+        // Magic number, version 2.4, two zero words; then the snaplen and the link type Ethernet.
         let mut bytes: Vec<u8> = words([0xa1b2_3c4d, 4 << 16 | 2, 0, 0]).collect();
         bytes.extend([262_144u32, 1].into_iter().flat_map(u32::to_le_bytes));
         for (i, frame) in (0..).zip(frames) {
@@ -34,6 +34,6 @@ impl crate::conformance::Rig for Rig {
     }
 
     fn send(&mut self, _: &[Vec<u8>]) {
-        unreachable!("a file is whole when it is opened");
+        unreachable!("no frame arrives at an open file");
     }
 }

@@ -1,4 +1,4 @@
-//! One rig for each kind of source: what makes frames arrive, and what says which have arrived.
+//! One rig per source: it opens the source, makes frames arrive, and returns the frames to expect.
 
 pub mod afxdp;
 pub mod file;

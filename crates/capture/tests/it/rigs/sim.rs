@@ -1,6 +1,7 @@
-//! The simulation on virtual time. It makes up its own frames; a second run, taken one by one, says which.
+//! The simulator on virtual time. It generates its own frames; a second run that is read frame by frame gives the
+//! frames to expect.
 
-use crate::common::{Memory, Taken};
+use crate::common::{Delivered, Memory};
 use base::Timestamp;
 use netgrain_capture::sim::Sim;
 use netgrain_capture::{Polled, Source};
@@ -21,12 +22,13 @@ impl crate::conformance::Rig for Rig {
         let open =
             || Sim::open(&spec, Some(Timestamp::from_secs_nanos(1_700_000_000, 0))).unwrap_or_else(|e| panic!("{e}"));
         let (mut oracle, mut expected) = (open(), Vec::new());
-        while oracle.poll(1, Duration::ZERO, |f| expected.push(Taken::new(f).bytes)).expect("poll") != Polled::End {}
+        while oracle.poll(1, Duration::ZERO, |f| expected.push(Delivered::new(f).bytes)).expect("poll") != Polled::End {
+        }
         assert_eq!(expected.len(), frames.len());
         (open(), expected)
     }
 
     fn send(&mut self, _: &[Vec<u8>]) {
-        unreachable!("a simulation keeps its own schedule");
+        unreachable!("a simulation sends by its own schedule");
     }
 }

@@ -1,4 +1,4 @@
-//! TPACKET_V3 on one end of a veth pair; frames come from the other.
+//! TPACKET_V3 on one end of a veth pair; frames are sent on the other end.
 
 use crate::common::{Memory, config, open_one};
 use netgrain_capture::tpacket::Tpacket;

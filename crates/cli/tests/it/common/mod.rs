@@ -1,4 +1,4 @@
-//! What the tests of the binary share: running it, and looking at what it said.
+//! Helpers of the tests of the binary: they run it and parse its output.
 
 #![allow(dead_code, reason = "each test program uses its own part")]
 
@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A test that waits this long has failed; nothing is asserted about how long things take.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+/// The time after which a wait has failed. Tests assert no durations, so it is long enough for a busy machine.
+pub const WAIT_MAX: Duration = Duration::from_secs(120);
 
-/// What a run left behind.
+/// The exit status and the output of a command that ended.
 #[derive(Debug)]
-pub struct Said {
+pub struct Output {
     pub status: Option<i32>,
     pub out: String,
     pub err: String,
@@ -27,20 +27,20 @@ pub fn netgrain(args: &[&str]) -> Command {
 }
 
 /// Runs a command to its end.
-pub fn say(command: &mut Command) -> Said {
-    let done = command.output().expect("it starts");
+pub fn run_command(command: &mut Command) -> Output {
+    let done = command.output().expect("the process starts");
     let text = |bytes| String::from_utf8(bytes).expect("text");
-    Said { status: done.status.code(), out: text(done.stdout), err: text(done.stderr) }
+    Output { status: done.status.code(), out: text(done.stdout), err: text(done.stderr) }
 }
 
 /// Runs the binary to its end.
-pub fn run(args: &[&str]) -> Said {
-    say(&mut netgrain(args))
+pub fn run(args: &[&str]) -> Output {
+    run_command(&mut netgrain(args))
 }
 
 /// A path as an argument.
 pub fn arg(path: &Path) -> &str {
-    path.to_str().expect("a path of characters")
+    path.to_str().expect("a path in UTF-8")
 }
 
 /// Sends a signal by name.
@@ -49,18 +49,18 @@ pub fn signal(child: &Child, name: &str) {
     assert!(done.success(), "kill -{name}");
 }
 
-/// Whether SIGHUP is ignored here (nohup), and so by those whom this starts.
+/// True if this process, and hence every child of it, ignores SIGHUP (nohup).
 pub fn ignores_hangup() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).map(str::trim);
     ignored.and_then(|mask| u64::from_str_radix(mask, 16).ok()).is_some_and(|mask| mask & 1 == 1)
 }
 
-/// Waits until `done`, which must come about.
+/// Waits until `done` returns true; panics after [`WAIT_MAX`].
 pub fn until(what: &str, mut done: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !done() {
-        assert!(begun.elapsed() < PATIENCE, "waited in vain: {what}");
+        assert!(begun.elapsed() < WAIT_MAX, "waited too long for: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -78,19 +78,22 @@ pub fn until_filtered(child: &Child) {
 pub struct Running(pub Child);
 
 impl Running {
-    /// Starts it with both outputs caught, and waits until it has said that it captures.
+    /// Starts a command with piped standard output and error, and waits for the message that the capture has begun.
     pub fn start(command: &mut Command) -> (Self, BufReader<std::process::ChildStderr>) {
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
-        let mut err = BufReader::new(child.stderr.take().expect("caught"));
-        let (mut line, mut said) = (String::new(), String::new());
-        // The line that describes the source comes when the capture has begun.
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the process starts");
+        let mut err = BufReader::new(child.stderr.take().expect("a pipe"));
+        let (mut line, mut output) = (String::new(), String::new());
+        // The capture has begun when the line that describes the source is printed.
         while !["simulation", "AF_XDP ", "TPACKET_V3 ", "pcap "]
             .iter()
             .any(|s| line.starts_with(&format!("netgrain: {s}")))
         {
             line.clear();
-            assert!(err.read_line(&mut line).expect("text") > 0, "it ended before it began: {said}");
-            said.push_str(&line);
+            assert!(
+                err.read_line(&mut line).expect("text") > 0,
+                "the process ended before the capture began: {output}"
+            );
+            output.push_str(&line);
         }
         (Self(child), err)
     }
@@ -98,34 +101,34 @@ impl Running {
     /// Reads the reports that `record --json` and `run --json` print each second, until one of them satisfies
     /// `is_reached`. Reports that were read are not in the output that [`Self::end`] returns.
     pub fn read_reports_until(&mut self, what: &str, is_reached: impl Fn(&serde_json::Value) -> bool) {
-        let (begun, out) = (Instant::now(), self.0.stdout.as_mut().expect("caught"));
+        let (begun, out) = (Instant::now(), self.0.stdout.as_mut().expect("a pipe"));
         loop {
             // Byte by byte: a buffer would keep bytes of the next report.
             let (mut line, mut byte) = (Vec::new(), [0]);
             while byte != [b'\n'] {
-                out.read_exact(&mut byte).unwrap_or_else(|e| panic!("waited in vain: {what}: {e}"));
+                out.read_exact(&mut byte).unwrap_or_else(|e| panic!("waited too long for: {what}: {e}"));
                 line.push(byte[0]);
             }
             let report = objects(std::str::from_utf8(&line).expect("text")).remove(0);
             if is_reached(&report["live"]) {
                 return;
             }
-            assert!(begun.elapsed() < PATIENCE, "waited in vain: {what}: {report}");
+            assert!(begun.elapsed() < WAIT_MAX, "waited too long for: {what}: {report}");
         }
     }
 
-    /// Waits for the end.
-    pub fn end(mut self, mut err: BufReader<std::process::ChildStderr>) -> Said {
-        let mut said = Said { status: None, out: String::new(), err: String::new() };
-        let mut out = self.0.stdout.take().expect("caught");
+    /// Waits for the end of the process.
+    pub fn end(mut self, mut err: BufReader<std::process::ChildStderr>) -> Output {
+        let mut output = Output { status: None, out: String::new(), err: String::new() };
+        let mut out = self.0.stdout.take().expect("a pipe");
         let rest = std::thread::spawn(move || {
             let mut text = String::new();
             err.read_to_string(&mut text).map(|_| text)
         });
-        out.read_to_string(&mut said.out).expect("text");
-        said.err = rest.join().expect("a reader").expect("text");
-        said.status = self.0.wait().expect("it ends").code();
-        said
+        out.read_to_string(&mut output.out).expect("text");
+        output.err = rest.join().expect("a reader").expect("text");
+        output.status = self.0.wait().expect("the process ends").code();
+        output
     }
 }
 
@@ -148,25 +151,26 @@ pub fn objects(out: &str) -> Vec<serde_json::Value> {
 /// The number of lost packets in the final report of `record --json`. The ledger closes, and the exit status says
 /// whether packets were lost: a busy machine may lose some, but all of them are counted.
 #[track_caller]
-pub fn lost_in_report(said: &Said) -> u64 {
-    let last = objects(&said.out).pop().expect("a report");
+pub fn lost_in_report(output: &Output) -> u64 {
+    let last = objects(&output.out).pop().expect("a report");
     let report = &last["report"];
     let number = |key: &str| report[key].as_u64().unwrap_or_else(|| panic!("no {key}: {last}"));
     let lost = number("lost_total");
     assert_eq!(report["residue"], 0, "{last}");
     assert_eq!(number("offered"), number("stored") + number("filtered") + lost, "{last}");
-    assert_eq!(said.status, Some(i32::from(lost > 0)), "{said:?}");
+    assert_eq!(output.status, Some(i32::from(lost > 0)), "{output:?}");
     lost
 }
 
 /// The number of packets that a query finds in a store; 0 if the store has none yet.
 pub fn stored_packets(store: &Path) -> u64 {
-    let said = run(&["packets", "--store", arg(store), "--count", "--json"]);
-    objects(&said.out).pop().and_then(|counted| counted["packets"].as_u64()).unwrap_or(0)
+    let output = run(&["packets", "--store", arg(store), "--count", "--json"]);
+    objects(&output.out).pop().and_then(|counted| counted["packets"].as_u64()).unwrap_or(0)
 }
 
-/// What `demo --json` says of itself: every data type has every packet, and the walk found who was sent.
-pub fn is_a_whole_walk(demo: &serde_json::Value) {
+/// Asserts that the output of `demo --json` is consistent: every data type contains every packet, and the queries of
+/// the demo found the packets of the incident.
+pub fn assert_demo_is_complete(demo: &serde_json::Value) {
     let number = |value: &serde_json::Value| value.as_u64().unwrap_or_else(|| panic!("no number: {demo}"));
     assert_eq!(demo["disagreements"], serde_json::json!([]), "{demo}");
     let (report, verdict) = (&demo["report"], &demo["verdict"]);
@@ -181,7 +185,7 @@ pub fn is_a_whole_walk(demo: &serde_json::Value) {
     assert!(demo["query"]["text"].as_str().is_some_and(|text| !text.starts_with("0 packets")), "{demo}");
 }
 
-/// Every file below a folder.
+/// Every file below a directory, except lock files.
 pub fn walk(dir: &Path) -> Vec<PathBuf> {
     let mut out = Vec::new();
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
@@ -189,7 +193,7 @@ pub fn walk(dir: &Path) -> Vec<PathBuf> {
         if path.is_dir() {
             out.extend(walk(&path));
         } else if path.file_name().is_none_or(|name| name != store::hold::HOLD && name != store::hold::RETENTION_LOCK) {
-            // What only locks are on is no content.
+            // Lock files have no content.
             out.push(path);
         }
     }
@@ -197,16 +201,24 @@ pub fn walk(dir: &Path) -> Vec<PathBuf> {
     out
 }
 
-/// A folder where everybody may go, with a copy of the binary and a folder `store`; removed in the end.
-pub struct Open(pub PathBuf);
+/// Copies the binary to `to` with a process of its own. With `std::fs::copy`, a child that another test starts at the
+/// same time inherits the descriptor that writes the copy, and running the copy fails with "Text file busy".
+pub fn copy_program(to: &Path) {
+    let status = Command::new("cp").arg(env!("CARGO_BIN_EXE_netgrain")).arg(to).status().expect("cp");
+    assert!(status.success(), "cp to {}: {status}", to.display());
+}
 
-impl Open {
+/// A temporary directory with mode 755, so that every user may enter it. It contains a copy of the binary and a
+/// directory `store`, and is removed on drop.
+pub struct PublicDir(pub PathBuf);
+
+impl PublicDir {
     pub fn new(test: &str) -> Self {
         let dir = std::env::temp_dir().join(format!("netgrain-{test}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&dir);
         std::fs::create_dir_all(dir.join("store")).expect("a folder");
-        std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o755)).expect("ours");
-        std::fs::copy(env!("CARGO_BIN_EXE_netgrain"), dir.join("netgrain")).expect("a copy");
+        std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(0o755)).expect("a writable file");
+        copy_program(&dir.join("netgrain"));
         Self(dir)
     }
 
@@ -215,7 +227,7 @@ impl Open {
     }
 }
 
-impl Drop for Open {
+impl Drop for PublicDir {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }

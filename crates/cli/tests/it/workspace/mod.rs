@@ -1,24 +1,25 @@
-//! Commands run word for word: in a network whose ports have the names that pages use, and with a `/run` that is empty
-//! for them.
+//! A test bed that runs command lines as the documentation prints them: in a network namespace with the interface names
+//! of the pages, and with an empty `/run`.
 
 #![allow(dead_code, reason = "each test program uses its own part")]
 
-use crate::common::{Running, Said, arg, objects, say, signal, until};
+use crate::common::{Output, Running, arg, objects, run_command, signal, until};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use testkit::{Port, Sandbox, TempDir};
 
-/// The ports `eth1`, at whose other end tests send, and `eth2`, at whose other end they listen.
-pub struct Ground {
+/// A network namespace with the veth pairs `feed`–`eth1`, into which tests send, and `eth2`–`sink`, at which they
+/// receive.
+pub struct Testbed {
     _sandbox: Sandbox,
     /// The other end of `eth1`.
     pub feed: Port,
     /// The other end of `eth2`.
     pub sink: Port,
-    /// Keeps the file system in which `/run` is empty.
+    /// The process that keeps the mount namespace with the empty `/run`.
     holder: Running,
-    /// Where commands run; `examples` is there.
+    /// The working directory of the commands; it contains a link to `examples`.
     pub dir: TempDir,
 }
 
@@ -28,7 +29,7 @@ pub struct Engine {
     err: BufReader<std::process::ChildStderr>,
 }
 
-impl Ground {
+impl Testbed {
     pub fn new(test: &str) -> Option<Self> {
         let mut unshare = testkit::tool(test, "unshare")?;
         testkit::tool(test, "nsenter")?;
@@ -39,14 +40,14 @@ impl Ground {
         let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         std::os::unix::fs::symlink(repository.join("examples"), dir.join("examples")).expect("a link");
         let holder = unshare.args(["--mount", "sh", "-c", "mount -t tmpfs none /run && echo ready && exec sleep 1000"]);
-        let mut holder = Running(holder.stdout(Stdio::piped()).spawn().expect("it starts"));
+        let mut holder = Running(holder.stdout(Stdio::piped()).spawn().expect("the process starts"));
         let mut ready = String::new();
-        BufReader::new(holder.0.stdout.take().expect("caught")).read_line(&mut ready).expect("text");
-        assert_eq!(ready, "ready\n", "a file system of its own");
+        BufReader::new(holder.0.stdout.take().expect("a pipe")).read_line(&mut ready).expect("text");
+        assert_eq!(ready, "ready\n", "the mount of /run");
         Some(Self { _sandbox: sandbox, feed, sink, holder, dir })
     }
 
-    /// A command line as a page has it; only the store is in the test's own folder.
+    /// A command line of a page. The store `/data/store` is replaced by a directory of the test.
     pub fn shell(&self, line: &str) -> Command {
         let binary = Path::new(env!("CARGO_BIN_EXE_netgrain")).parent().expect("a folder");
         let path = format!("{}:{}", binary.display(), std::env::var("PATH").unwrap_or_default());
@@ -58,28 +59,29 @@ impl Ground {
         command
     }
 
-    /// Starts an engine and waits until groups can be asked for.
+    /// Starts an engine and waits until it accepts group requests.
     pub fn engine(&self, line: &str) -> Engine {
         let (running, err) = Running::start(&mut self.shell(&format!("exec {line}")));
-        until("the door of its groups", || self.run("netgrain group list -i eth1").status != Some(2));
+        until("the engine accepts group requests", || self.run("netgrain group list -i eth1").status != Some(2));
         Engine { running, err }
     }
 
     /// Runs a command line to its end.
-    pub fn run(&self, line: &str) -> Said {
-        say(&mut self.shell(line))
+    pub fn run(&self, line: &str) -> Output {
+        run_command(&mut self.shell(line))
     }
 
     /// Runs a command line that must succeed.
-    pub fn yes(&self, line: &str) -> Said {
-        let said = self.run(line);
-        assert_eq!(said.status, Some(0), "{line}: {said:?}");
-        said
+    pub fn run_ok(&self, line: &str) -> Output {
+        let output = self.run(line);
+        assert_eq!(output.status, Some(0), "{line}: {output:?}");
+        output
     }
 
-    /// Starts command lines that go on; their messages are thrown away.
+    /// Starts command lines in the background; their output is discarded.
     pub fn spawn(&self, line: &str) -> Running {
-        let child: Child = self.shell(line).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+        let child: Child =
+            self.shell(line).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the process starts");
         Running(child)
     }
 
@@ -90,44 +92,44 @@ impl Ground {
         captures.for_each(|path| std::fs::remove_file(path).expect("a capture"));
     }
 
-    /// The books of a group, which close.
-    pub fn books(&self, group: &str) -> serde_json::Value {
-        let said = self.run(&format!("netgrain group stats -i eth1 {group} --json"));
-        let books = objects(&said.out).pop().unwrap_or_else(|| panic!("no books: {said:?}"));
-        closes(&books);
-        books
+    /// The statistics of a group, after a check of their equations.
+    pub fn stats(&self, group: &str) -> serde_json::Value {
+        let output = self.run(&format!("netgrain group stats -i eth1 {group} --json"));
+        let stats = objects(&output.out).pop().unwrap_or_else(|| panic!("no statistics: {output:?}"));
+        assert_accounting_balances(&stats);
+        stats
     }
 
-    /// Waits until so many members are there.
+    /// Waits until the group has `count` members.
     pub fn wait_for_members(&self, group: &str, count: usize) {
-        until("members", || self.books(group)["members"].as_array().map_or(0, Vec::len) == count);
+        until("members", || self.stats(group)["members"].as_array().map_or(0, Vec::len) == count);
     }
 
-    /// Waits until the group has judged so many packets.
+    /// Waits until the group has received `count` packets.
     pub fn wait_for_packets(&self, group: &str, count: u64) {
-        until("packets", || self.books(group)["received"] == count);
+        until("packets", || self.stats(group)["received"] == count);
     }
 }
 
 impl Engine {
-    /// Ends it; it must have lost nothing.
+    /// Ends the engine, which must have lost no packet.
     pub fn end(self) {
         signal(&self.running.0, "INT");
-        let said = self.running.end(self.err);
-        assert_eq!(said.status, Some(0), "{said:?}");
+        let output = self.running.end(self.err);
+        assert_eq!(output.status, Some(0), "{output:?}");
     }
 }
 
-/// The equations of docs/reference/groups.md, worked out once more.
-pub fn closes(books: &serde_json::Value) {
-    let number = |of: &serde_json::Value, key: &str| of[key].as_u64().unwrap_or_else(|| panic!("no {key}: {books}"));
-    let group = |key| number(books, key);
-    assert_eq!(books["accounting_errors"], serde_json::json!([]), "{books}");
-    assert_eq!(group("received"), group("dropped") + group("no_member") + group("passed"), "{books}");
-    let seats = books["members"].as_array().expect("members").iter().chain([&books["departed"]]);
+/// Asserts the accounting equations of docs/reference/groups.md.
+pub fn assert_accounting_balances(stats: &serde_json::Value) {
+    let number = |of: &serde_json::Value, key: &str| of[key].as_u64().unwrap_or_else(|| panic!("no {key}: {stats}"));
+    let group = |key| number(stats, key);
+    assert_eq!(stats["accounting_errors"], serde_json::json!([]), "{stats}");
+    assert_eq!(group("received"), group("dropped") + group("no_member") + group("passed"), "{stats}");
+    let members = stats["members"].as_array().expect("members").iter().chain([&stats["departed"]]);
     let copies: u64 =
-        seats.map(|seat| ["delivered", "refused", "lost"].iter().map(|k| number(seat, k)).sum::<u64>()).sum();
-    assert_eq!(group("copies"), copies, "{books}");
+        members.map(|member| ["delivered", "refused", "lost"].iter().map(|k| number(member, k)).sum::<u64>()).sum();
+    assert_eq!(group("copies"), copies, "{stats}");
 }
 
 /// The frames in a file of a member.
@@ -135,7 +137,7 @@ pub fn frames(path: &Path) -> Vec<Vec<u8>> {
     let file = std::fs::File::open(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let mut reader = pcap::Reader::open(BufReader::new(file)).expect("a capture");
     let mut out = Vec::new();
-    while let Some(packet) = reader.next().expect("a whole capture") {
+    while let Some(packet) = reader.next().expect("a complete capture") {
         out.push(packet.data.to_vec());
     }
     out

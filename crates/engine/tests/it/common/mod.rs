@@ -1,4 +1,4 @@
-//! What the tests of whole captures share: running a plan to its end, and the equation that must hold of every run.
+//! Helpers of the tests of captures: they run a plan to its end and assert the accounting equation of every run.
 
 #![allow(dead_code, reason = "each test program uses its own part")]
 
@@ -12,13 +12,13 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use testkit::TempDir;
 
-/// A test that waits this long has failed; nothing is asserted about how long things take.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+/// The time after which a wait has failed. Tests assert no durations, so it is long enough for a busy machine.
+pub const WAIT_MAX: Duration = Duration::from_secs(120);
 
-/// Small enough for many tests side by side, and small enough to be filled.
+/// The ring size of tests: small enough for parallel tests, and small enough to be filled.
 pub const RING: u64 = 8 << 20;
 
-/// One packet as it lies in a file.
+/// One packet of a packet file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packet {
     pub ts: Timestamp,
@@ -43,7 +43,7 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// All packets, in the order of the stream.
+    /// All packets in order of the stream.
     pub fn packets(&self) -> impl Iterator<Item = &Packet> {
         self.files.iter().flat_map(|f| &f.packets)
     }
@@ -53,13 +53,13 @@ impl Ended {
         self.report.counts.lost.get(cause.name()).copied().unwrap_or(0)
     }
 
-    /// How often this remark was made of a packet.
-    pub fn noted(&self, note: base::Note) -> u64 {
+    /// The number of packets with this note.
+    pub fn note_count(&self, note: base::Note) -> u64 {
         self.report.counts.notes.get(note.name()).copied().unwrap_or(0)
     }
 
-    /// Whether one of the remarks says so.
-    pub fn remarks(&self, text: &str) -> bool {
+    /// True if a warning contains `text`.
+    pub fn has_warning(&self, text: &str) -> bool {
         self.report.warnings.iter().any(|r| r.contains(text))
     }
 }
@@ -70,7 +70,7 @@ pub fn plan(source: SourcePlan, store: &Path) -> Plan {
     Plan { ring: Some(RING), store, ..Plan::new(source) }
 }
 
-/// A port, with kernel rings that suit a test.
+/// A live interface with kernel rings of a size for tests.
 pub fn port(name: &str, kind: SourceKind) -> InterfacePlan {
     let mut plan = InterfacePlan::new(name, kind);
     (plan.afxdp.receive_ring, plan.afxdp.chunks) = (4096, 8192);
@@ -78,35 +78,35 @@ pub fn port(name: &str, kind: SourceKind) -> InterfacePlan {
     plan
 }
 
-/// A capture file, flat out.
+/// A capture file that is replayed at full speed.
 pub fn file(path: &Path) -> SourcePlan {
     SourcePlan::File { path: path.to_owned(), options: capture::file::Options::default() }
 }
 
-/// A simulation in live time.
+/// A simulation in real time.
 pub fn sim(spec: &str) -> SourcePlan {
     SourcePlan::Sim { spec: spec.parse().expect("a specification"), start: None, name: None }
 }
 
-/// Starts; a test that cannot has failed.
+/// Starts a capture, or fails the test.
 pub fn start(plan: &Plan) -> Capture {
     Capture::start(plan).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// Waits until `done`, which must come about.
+/// Waits until `done` returns true; panics after [`WAIT_MAX`].
 pub fn until(what: &str, mut done: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !done() {
-        assert!(begun.elapsed() < PATIENCE, "waited in vain: {what}");
+        assert!(begun.elapsed() < WAIT_MAX, "waited too long for: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
-/// Waits until so many packets were offered.
+/// Waits until `packets` packets were offered.
 pub fn until_offered(capture: &Capture, packets: u64) {
     let begun = Instant::now();
     while capture.report().counts.offered < packets {
-        assert!(begun.elapsed() < PATIENCE, "{packets} packets never came: {:?}", capture.report());
+        assert!(begun.elapsed() < WAIT_MAX, "{packets} packets were not offered: {:?}", capture.report());
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -117,14 +117,14 @@ pub fn run(plan: &Plan) -> Ended {
     end(capture, plan)
 }
 
-/// Stops a capture and reads what it has left.
+/// Stops a capture and reads its files.
 pub fn stop(capture: Capture, plan: &Plan) -> Ended {
     capture.stop();
     end(capture, plan)
 }
 
-/// Waits for the end, and checks what holds of every capture: nothing unaccounted for, and the engine, the files, their
-/// index and the checker counting the same packets.
+/// Waits for the end, and asserts for every capture that the accounting balances and that the engine, the files, their
+/// indexes and the checker count the same packets.
 pub fn end(mut capture: Capture, plan: &Plan) -> Ended {
     let outcome = capture.wait();
     let (report, ledger) = (capture.report(), capture.ledger());
@@ -140,7 +140,7 @@ pub fn end(mut capture: Capture, plan: &Plan) -> Ended {
     assert_eq!(
         terms(&ledger.total()),
         (counts.offered, counts.stored, counts.filtered, counts.lost_total),
-        "the seconds"
+        "the ledger"
     );
     let files = plan.store.as_ref().map(|s| read_store(&s.dir)).unwrap_or_default();
     if let Some(store) = &plan.store {
@@ -156,7 +156,7 @@ pub fn end(mut capture: Capture, plan: &Plan) -> Ended {
                 "the index"
             );
             assert_eq!(indexed.lost, ledger.total().lost, "losses by cause");
-            // The checker knows Ethernet and nothing else.
+            // The checker supports only Ethernet.
             if files.iter().all(|f| f.index.header.link_type == u32::from(pcap::ETHERNET)) {
                 let checked =
                     checker::check(std::slice::from_ref(&store.dir), checker::Options::default()).expect("a check");
@@ -171,11 +171,11 @@ fn terms(t: &Tally) -> (u64, u64, u64, u64) {
     (t.offered, t.stored, t.filtered, t.lost_total())
 }
 
-/// Every published file of a store in the order of its stream. Hidden files left behind are a failure.
+/// Every published file of a store in order of its stream. Asserts that no hidden file is left.
 pub fn read_store(store: &Path) -> Vec<Stored> {
     let mut files: Vec<Stored> = walk(store)
         .into_iter()
-        .inspect(|p| assert!(!p.to_string_lossy().ends_with(".partial"), "left behind: {}", p.display()))
+        .inspect(|p| assert!(!p.to_string_lossy().ends_with(".partial"), "a hidden file is left: {}", p.display()))
         .filter(|p| p.extension().is_some_and(|e| e == "pcap"))
         .map(read_stored)
         .collect();
@@ -186,7 +186,7 @@ pub fn read_store(store: &Path) -> Vec<Stored> {
 fn read_stored(path: PathBuf) -> Stored {
     let bytes = std::fs::read(path.with_extension("ngi")).unwrap_or_else(|e| panic!("{}: index: {e}", path.display()));
     let index = Index::parse(&bytes).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    let Tail::Complete(footer) = &index.tail else { panic!("{}: the index is cut off", path.display()) };
+    let Tail::Complete(footer) = &index.tail else { panic!("{}: the index is truncated", path.display()) };
     assert_eq!(footer.bytes, path.metadata().expect("the file").len(), "{}", path.display());
     let packets = read_capture(std::fs::File::open(&path).expect("a file"));
     let indexed: u64 = index.entries.iter().map(|e| e.tally().stored).sum();
@@ -206,7 +206,7 @@ pub fn read_capture(source: impl std::io::Read) -> Vec<Packet> {
     packets
 }
 
-/// All files below a folder, sorted.
+/// All files below a directory except lock files, sorted.
 pub fn walk(dir: &Path) -> Vec<PathBuf> {
     let mut out = Vec::new();
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
@@ -214,7 +214,7 @@ pub fn walk(dir: &Path) -> Vec<PathBuf> {
         if path.is_dir() {
             out.extend(walk(&path));
         } else if path.file_name().is_none_or(|name| name != store::hold::HOLD && name != store::hold::RETENTION_LOCK) {
-            // What only locks are on is no content.
+            // Lock files have no content.
             out.push(path);
         }
     }
@@ -232,8 +232,8 @@ pub fn write_capture(path: &Path, packets: impl IntoIterator<Item = (Timestamp, 
     out.finish().expect("the end");
 }
 
-/// An Ethernet frame of `len` bytes with VLAN tags (identifier, control information), outermost first; it carries its
-/// number where there is room, and looks like no protocol that anyone answers.
+/// An Ethernet frame of `len` bytes with VLAN tags (identifier, control information), outermost first. It contains its
+/// number if it is long enough, and has a protocol that no host answers.
 pub fn frame(number: u32, len: usize, tags: &[(u16, u16)]) -> Vec<u8> {
     let mut bytes = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
     for (tpid, tci) in tags {
@@ -255,10 +255,10 @@ pub fn frames(range: std::ops::Range<u32>, len: usize) -> Vec<Vec<u8>> {
     range.map(|n| frame(n, len, &[])).collect()
 }
 
-/// A small file system in memory, for as long as this lives.
+/// A small file system in memory, which is unmounted on drop.
 pub struct Volume {
     pub path: PathBuf,
-    /// Removed last, after the file system is gone from it.
+    /// The directory of the mount point, removed after the unmount.
     _dir: TempDir,
 }
 
@@ -273,8 +273,8 @@ impl Volume {
             .output()
             .expect("mount");
         if !out.status.success() {
-            let why = String::from_utf8_lossy(&out.stderr);
-            testkit::skip(test, &format!("no file system of its own: {}; run as root", why.trim()));
+            let error = String::from_utf8_lossy(&out.stderr);
+            testkit::skip(test, &format!("cannot mount a file system: {}; run as root", error.trim()));
             return None;
         }
         Some(Self { path, _dir: dir })
@@ -284,17 +284,17 @@ impl Volume {
         self.path.join("store")
     }
 
-    /// Takes this much of it.
+    /// Creates a file of `bytes` bytes in the volume.
     pub fn fill(&self, bytes: usize) -> PathBuf {
         let path = self.path.join("filling");
-        std::fs::write(&path, vec![1; bytes]).expect("room for the filling");
+        std::fs::write(&path, vec![1; bytes]).expect("space for the file");
         path
     }
 }
 
 impl Drop for Volume {
     fn drop(&mut self) {
-        // Lazily, so that a failed test whose threads still write leaves nothing mounted either.
+        // A lazy unmount also works for a failed test whose threads still write.
         let _ = Command::new("umount").arg("-l").arg(&self.path).status();
     }
 }

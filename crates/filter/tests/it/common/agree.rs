@@ -1,28 +1,27 @@
-//! Filters and what they choose, ours and tcpdump's.
+//! Comparison of the packets that netgrain and tcpdump select.
 
 use super::{Packet, joined, tcpdump};
 use base::Prng;
 use netgrain_filter::{Filter, LinkFilter};
 use wire::{Headers, link};
 
-/// How often the two agreed.
+/// Counts of a comparison.
 #[derive(Debug, Default)]
 pub struct Agreement {
-    /// Filters that both read.
+    /// Filters that both accept.
     pub filters: usize,
-    /// Those that chose some packets and not all.
-    pub telling: usize,
-    /// Those that chose none, or all.
-    pub silent: Vec<String>,
-    /// Those that both refuse.
+    /// Filters that match some but not all packets.
+    pub selective: usize,
+    /// Filters that match no packet or all packets.
+    pub unselective: Vec<String>,
+    /// Filters that both reject.
     pub refused: usize,
-    /// Packets chosen.
-    pub choices: usize,
+    /// The number of matches.
+    pub matches: usize,
 }
 
-/// Holds our verdicts on all packets against tcpdump's, filter by filter, and whether a filter is one. With the filter
-/// goes whether libpcap may optimise it, and with its text how it is read where that is known to differ: `None` for the
-/// same.
+/// Compares netgrain with tcpdump: both must accept the same filters and select the same packets. Each filter has a
+/// flag that permits libpcap's optimiser. `differs` is true for filters that only one of the two is known to accept.
 pub fn agree(
     seed: u64,
     packets: &[Packet],
@@ -43,19 +42,20 @@ pub fn agree(
                 continue;
             }
             _ if differs(&text) => continue,
-            // Where a divisor or a shift begins with an index that is 0 or more than 31, libpcap takes that for all of
-            // it (`gen_arth` looks at its first instruction).
+            // If the first instruction of a divisor or shift count loads a constant index of 0 or more than 31, libpcap
+            // mistakes the index for the whole operand (`gen_arth`).
             (Err(e), Ok(_)) if ["by zero", "more than 31 bits"].iter().any(|why| e.contains(why)) => continue,
-            (Err(e), Ok(_)) => panic!("seed {seed}, link type {link_type}: we read `{text}`, tcpdump does not: {e}"),
-            (Ok(_), Err(e)) => panic!("seed {seed}, link type {link_type}: tcpdump reads `{text}`, we do not: {e}"),
+            (Err(e), Ok(_)) => panic!("seed {seed}, link type {link_type}: only netgrain accepts `{text}`: {e}"),
+            (Ok(_), Err(e)) => panic!("seed {seed}, link type {link_type}: only tcpdump accepts `{text}`: {e}"),
         };
         let ours = chosen(&filter, packets, link_type);
         let differs =
             (0..packets.len() as u32).find(|i| ours.binary_search(i).is_ok() != theirs.binary_search(i).is_ok());
         if let Some(i) = differs {
-            let who = if ours.binary_search(&i).is_ok() { "only we" } else { "only tcpdump" };
+            let program = if ours.binary_search(&i).is_ok() { "netgrain" } else { "tcpdump" };
             panic!(
-                "seed {seed}, link type {link_type}: `{text}`: we {}, tcpdump {}; {who} chose {} of {} bytes: {:02x?}",
+                "seed {seed}, link type {link_type}: `{text}`: netgrain {} matches, tcpdump {}; only {program} matches \
+                 {} of {} bytes: {:02x?}",
                 ours.len(),
                 theirs.len(),
                 packets[i as usize].bytes.len(),
@@ -64,29 +64,29 @@ pub fn agree(
             );
         }
         sums.filters += 1;
-        sums.choices += ours.len();
+        sums.matches += ours.len();
         match !ours.is_empty() && ours.len() < packets.len() {
-            true => sums.telling += 1,
-            false => sums.silent.push(text),
+            true => sums.selective += 1,
+            false => sums.unselective.push(text),
         }
     }
     sums
 }
 
-/// The filter, if frames of this link can be asked.
+/// The filter, if it is valid for this link type.
 pub fn read(text: &str, link_type: u16) -> Result<Filter, String> {
     LinkFilter::parse(text, link_type).map_err(|e| e.to_string())?;
     Filter::parse(text).map_err(|e| e.to_string())
 }
 
-/// The numbers of the packets that the filter chooses, in order.
+/// The numbers of the packets that the filter matches, in order.
 pub fn chosen(filter: &Filter, packets: &[Packet], link_type: u16) -> Vec<u32> {
-    let takes = |p: &Packet| filter.matches(&p.bytes, p.wire_len, &Headers::of(&p.bytes, p.wire_len, link_type));
-    (0..packets.len() as u32).filter(|i| takes(&packets[*i as usize])).collect()
+    let matches = |p: &Packet| filter.matches(&p.bytes, p.wire_len, &Headers::of(&p.bytes, p.wire_len, link_type));
+    (0..packets.len() as u32).filter(|i| matches(&packets[*i as usize])).collect()
 }
 
-/// Every fifth frame is captured only in part: bytes that are not there have a meaning of their own.
-pub fn cut_some(packets: &mut [Packet], prng: &mut Prng) {
+/// Truncates a fifth of the frames, because a missing byte affects the result of a filter.
+pub fn truncate_some(packets: &mut [Packet], prng: &mut Prng) {
     for p in packets {
         if prng.below(5) == 0 {
             let len = prng.below(p.bytes.len() as u64 + 1) as usize;
@@ -95,11 +95,11 @@ pub fn cut_some(packets: &mut [Packet], prng: &mut Prng) {
     }
 }
 
-/// Values that occur in the captures, so that filters tell packets apart.
+/// Values that occur in the captures, so that random filters are selective.
 pub struct Values {
     hosts: Vec<String>,
     ports: Vec<u16>,
-    /// Link addresses; none where frames have none.
+    /// Link addresses; empty for link types without them.
     macs: Vec<String>,
 }
 
@@ -163,7 +163,7 @@ impl Values {
                         "ether proto 0x88cc",
                         "ip proto 41",
                         "stp",
-                        // What follows looks into the session, `ether[…]` and `link[…]` as well.
+                        // The following tests read inside the session, also `ether[…]` and `link[…]`.
                         "pppoes",
                         "vlan and vlan and pppoes",
                     ],
@@ -181,7 +181,7 @@ impl Values {
                 let (a, b, c) = (n(prng), n(prng), n(prng));
                 let op = any(prng, &["+", "-", "*", "&", "|", "^", "/", "%", ">>", "<<"]);
                 let b = if matches!(&*op, ">>" | "<<") { prng.below(32).to_string() } else { b };
-                // A third operand shows which of two operators is stronger.
+                // A third operand tests the precedence of two operators.
                 let more = match prng.below(3) {
                     0 => format!(" {} {}", any(prng, &["+", "-", "*", "&", "|", "^", "%"]), 1 + prng.below(9)),
                     _ => String::new(),

@@ -1,4 +1,4 @@
-//! What several tests share: real frames, and the answers of tcpdump.
+//! Shared by several tests: captured frames, and the results of tcpdump.
 #![allow(dead_code, reason = "each test uses its part")]
 
 pub mod agree;
@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 pub use testkit::captures::{Captured as Packet, collect, collect_of};
 
-/// One pcap file in which packet `i` was captured at second `i`.
+/// A pcap file in which packet `i` has the timestamp `i` seconds.
 pub fn joined(packets: &[Packet], link_type: u16) -> Vec<u8> {
     let mut out = Vec::new();
     for word in [0xa1b2_c3d4, 4 << 16 | 2, 0, 0, 262_144, u32::from(link_type)] {
@@ -23,8 +23,8 @@ pub fn joined(packets: &[Packet], link_type: u16) -> Vec<u8> {
     out
 }
 
-/// The numbers of the packets that tcpdump chooses, in order; or what it says against the filter. Its optimiser may see
-/// that a byte is not needed, and then does not miss it in a frame that was cut.
+/// The numbers of the packets that tcpdump selects, in order; the error is tcpdump's message. The optimiser may omit a
+/// load whose value has no effect, so a truncated frame without that byte may match.
 pub fn tcpdump(file: &Path, filter: &str, optimised: bool) -> Result<Vec<u32>, String> {
     let output = Command::new("tcpdump")
         .arg("-nr")

@@ -193,7 +193,12 @@ impl Engine {
 
     /// Packets in all rings so far.
     pub fn pushed(&self) -> u64 {
-        self.pushed.iter().map(|reported| reported.pushed.load(Ordering::SeqCst)).sum()
+        self.pushed_by_ring().iter().sum()
+    }
+
+    /// Packets in each ring so far.
+    pub fn pushed_by_ring(&self) -> Vec<u64> {
+        self.pushed.iter().map(|ring| ring.pushed.load(Ordering::SeqCst)).collect()
     }
 }
 

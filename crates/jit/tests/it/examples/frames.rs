@@ -1,4 +1,4 @@
-//! What the examples are run over: frames made for them, and real ones.
+//! Frames for the examples: generated frames, and frames of captures.
 
 use super::plain::Plain;
 use super::trial::To;
@@ -8,42 +8,42 @@ use std::path::Path;
 use wire::build::Frame;
 use wire::{EtherType, IpProtocol, link, tcp_flags as flags};
 
-/// A frame of which the plain reader has an opinion.
-pub struct Known {
+/// A frame that the test parser accepts.
+pub struct ParsedFrame {
     pub bytes: Vec<u8>,
-    /// Nanoseconds.
+    /// The timestamp in nanoseconds.
     pub time: u64,
     pub plain: Plain,
 }
 
-/// Which way the parts of datagrams go under one form of steering: the later ones after the first, or all after the one
-/// that came first.
+/// The targets of fragmented datagrams under one form of steering: later fragments follow the first fragment, or all
+/// fragments follow the fragment that arrived first.
 #[derive(Default)]
-pub struct Parts(HashMap<(u128, u128, u64), Datagram>);
+pub struct FragmentTargets(HashMap<(u128, u128, u64), Datagram>);
 
 struct Datagram {
     to: To,
-    /// Where the first one was to go, once it came.
+    /// The target of the first fragment alone, after its arrival.
     first: Option<To>,
     since: u64,
 }
 
-impl Parts {
-    /// Where a packet goes that is to go to `own` by itself.
-    pub fn way(&mut self, k: &Known, own: To) -> To {
+impl FragmentTargets {
+    /// The target of a packet whose target without fragment tracking is `own`.
+    pub fn target(&mut self, k: &ParsedFrame, own: To) -> To {
         let Some(ip) = k.plain.ip.as_ref() else { return own };
         let Some(is_later) = ip.fragment else { return own };
         let key = (ip.src, ip.dst, ip.id);
         let known = self.0.get_mut(&key).filter(|d| k.time - d.since <= 30_000_000_000);
         match known {
             Some(d) if is_later => return d.to.clone(),
-            Some(d) if own != To::Nobody && d.first.as_ref().is_none_or(|first| *first == own) => {
+            Some(d) if own != To::None && d.first.as_ref().is_none_or(|first| *first == own) => {
                 d.first = Some(own);
                 return d.to.clone();
             }
             _ => _ = self.0.remove(&key),
         }
-        if own != To::Nobody {
+        if own != To::None {
             let first = (!is_later).then(|| own.clone());
             self.0.insert(key, Datagram { to: own.clone(), first, since: k.time });
         }
@@ -51,20 +51,20 @@ impl Parts {
     }
 }
 
-/// Which ports the parts of datagrams have: those of the first one, none where another came before it.
+/// The ports of fragmented datagrams: those of the first fragment, or 0 if a later fragment arrived first.
 #[derive(Default)]
-pub struct Ports(HashMap<(u128, u128, u64), Ported>);
+pub struct Ports(HashMap<(u128, u128, u64), DatagramPorts>);
 
-struct Ported {
+struct DatagramPorts {
     all: [u16; 2],
-    /// Those of the first one, once it came.
+    /// The ports of the first fragment, after its arrival.
     first: Option<[u16; 2]>,
     since: u64,
 }
 
 impl Ports {
-    /// The ports of a packet that is asked for them.
-    pub fn of(&mut self, k: &Known) -> [u16; 2] {
+    /// The ports of a packet's datagram; called for each packet whose ports the program reads.
+    pub fn of(&mut self, k: &ParsedFrame) -> [u16; 2] {
         let Some(ip) = k.plain.ip.as_ref() else { return [0; 2] };
         let own = ip.ports().unwrap_or_default();
         let Some(is_later) = ip.fragment else { return own };
@@ -72,19 +72,19 @@ impl Ports {
         match self.0.get_mut(&key).filter(|d| k.time - d.since <= 30_000_000_000) {
             Some(d) if is_later => return d.all,
             Some(d) if d.first.is_none_or(|first| first == own) => {
-                // Another datagram of these ports, perhaps.
+                // Possibly another datagram with the same identification and ports.
                 d.since = if d.first.is_some() { k.time } else { d.since };
                 d.first = Some(own);
                 return d.all;
             }
             _ => {}
         }
-        self.0.insert(key, Ported { all: own, first: (!is_later).then_some(own), since: k.time });
+        self.0.insert(key, DatagramPorts { all: own, first: (!is_later).then_some(own), since: k.time });
         own
     }
 }
 
-/// Hosts that the examples know, and some that they do not.
+/// Hosts inside and outside the networks of the examples.
 const HOSTS: [[u8; 4]; 14] = [
     [131, 114, 9, 1],
     [131, 114, 9, 77],
@@ -109,14 +109,15 @@ fn pick<T: Copy>(prng: &mut Prng, of: &[T]) -> T {
     of[prng.below(of.len() as u64) as usize]
 }
 
-/// So many frames, half a millisecond apart.
-pub fn made(prng: &mut Prng, count: u64) -> Vec<Known> {
+/// `count` random frames, half a millisecond apart.
+pub fn generated(prng: &mut Prng, count: u64) -> Vec<ParsedFrame> {
     let mut out = Vec::new();
     while (out.len() as u64) < count {
         let bytes = one(prng);
         let time = 1_000_000_000 + out.len() as u64 * 500_000;
-        let plain = Plain::read(&bytes).unwrap_or_else(|| panic!("it was made to be read: {bytes:02x?}"));
-        out.push(Known { bytes, time, plain });
+        let plain =
+            Plain::read(&bytes).unwrap_or_else(|| panic!("the test parser declines a generated frame: {bytes:02x?}"));
+        out.push(ParsedFrame { bytes, time, plain });
     }
     out
 }
@@ -125,7 +126,7 @@ fn one(prng: &mut Prng) -> Vec<u8> {
     let (a, b) = (pick(prng, &HOSTS), pick(prng, &HOSTS));
     let (p, q) = (pick(prng, &PORTS), pick(prng, &PORTS));
     let six = |n: [u8; 4]| [0x2001, 0xdb8, 0, 0, 0, 0, 0, u16::from(n[3])];
-    // What telephony looks like, among other beginnings of a payload.
+    // The first bytes of RTP and RTCP, and others.
     let mut payload = [0_u8; 24];
     payload[0] = pick(prng, &[0x80, 0x80, 0x90, 0x40, 0]);
     payload[1] = pick(prng, &[0, 8, 34, 40, 96, 127, 200, 201, 205, 0x80 | 8]);
@@ -153,20 +154,20 @@ fn one(prng: &mut Prng) -> Vec<u8> {
     frame.write(&mut out).expect("there is room").to_vec()
 }
 
-/// Frames of the captures below `folder` that the plain reader has an opinion of, at most `most` of each; time does not
-/// go back.
-pub fn real(folder: &Path, most: usize) -> Vec<Known> {
+/// Frames of the captures below `folder` that the test parser accepts, at most `most` of each capture, with ascending
+/// timestamps.
+pub fn captured(folder: &Path, most: usize) -> Vec<ParsedFrame> {
     let mut out = Vec::new();
-    real_into(folder, most, &mut out);
+    captured_into(folder, most, &mut out);
     out
 }
 
-fn real_into(path: &Path, most: usize, out: &mut Vec<Known>) {
+fn captured_into(path: &Path, most: usize, out: &mut Vec<ParsedFrame>) {
     if path.is_dir() {
         let mut paths: Vec<_> =
             std::fs::read_dir(path).expect("a folder").map(|e| e.expect("an entry").path()).collect();
         paths.sort();
-        paths.iter().for_each(|p| real_into(p, most, out));
+        paths.iter().for_each(|p| captured_into(p, most, out));
         return;
     }
     let Ok(file) = std::fs::File::open(path) else { return };
@@ -179,10 +180,10 @@ fn real_into(path: &Path, most: usize, out: &mut Vec<Known>) {
             continue;
         }
         let Some(plain) = Plain::read(packet.data) else { continue };
-        // Each capture follows the one before it.
+        // The timestamps of each capture continue those of the previous capture.
         let ts = packet.ts.map_or(0, base::Timestamp::nanos);
         let time = from + ts.saturating_sub(*begun.get_or_insert(ts));
         let time = out.last().map_or(time, |k| k.time.max(time));
-        out.push(Known { bytes: packet.data.to_vec(), time, plain });
+        out.push(ParsedFrame { bytes: packet.data.to_vec(), time, plain });
     }
 }

@@ -1,24 +1,24 @@
-//! A reader of frames for expectations: it shares no line with the header walk that programs use, and declines every
-//! frame about which the two could have different opinions (cut, malformed, in a tunnel, under labels).
+//! A frame parser for the expectations. It shares no code with the header parser that programs use, and declines every
+//! frame for which the two may differ (truncated, malformed, in a tunnel, under MPLS labels).
 
-/// What a frame is.
+/// The parsed headers of a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plain {
     pub ethertype: u16,
     pub ip: Option<Ip>,
 }
 
-/// An IP packet that is all there.
+/// A complete IP packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ip {
     pub src: u128,
     pub dst: u128,
     pub protocol: u8,
-    /// A part of a datagram, and whether a later one.
+    /// `None` for an unfragmented packet, `Some(true)` for a later fragment, `Some(false)` for a first fragment.
     pub fragment: Option<Later>,
-    /// What all parts have in common beside addresses: identification, of IPv4 also the protocol.
+    /// Identifies the datagram together with the addresses: the identification, and for IPv4 also the protocol.
     pub id: u64,
-    /// From the transport header on; of a later fragment, what it carries.
+    /// The bytes from the transport header on; for a later fragment, its payload.
     pub body: Vec<u8>,
 }
 
@@ -27,16 +27,16 @@ pub type Later = bool;
 pub const TCP: u8 = 6;
 pub const UDP: u8 = 17;
 pub const SCTP: u8 = 132;
-/// What stands before an IPv4 address among those of IPv6 (RFC 4291, 2.5.5.2).
+/// The prefix of an IPv4-mapped IPv6 address (RFC 4291 §2.5.5.2).
 pub const MAPPED: u128 = 0xffff_0000_0000;
-/// The header walk of frames ends at byte 255 (`wire::Headers`), tags and the link header included.
+/// The limit of the header parser is byte 255 (`wire::Headers`), which includes tags and the link header.
 const FARTHEST: usize = 200;
-/// Protocols and ports around which there may be a tunnel.
+/// Protocols and ports that may carry a tunnel.
 const TUNNELS: [u8; 8] = [4, 41, 47, 51, 97, 115, 135, 137];
 const TUNNEL_PORTS: [u16; 9] = [2152, 3544, 4754, 4789, 4790, 5072, 6081, 6635, 8472];
 
 impl Plain {
-    /// Nothing if this reader declines.
+    /// Parses a frame; `None` if the parser declines the frame.
     pub fn read(frame: &[u8]) -> Option<Self> {
         let mut at = 12;
         let mut ethertype = word(frame, at)?;
@@ -55,12 +55,12 @@ impl Plain {
 }
 
 impl Ip {
-    /// A packet whose inside is known, whatever is around it.
+    /// Parses an IP packet without a link header.
     pub fn of_packet(packet: &[u8]) -> Option<Self> {
         if packet.first()? >> 4 == 4 { ip4(packet) } else { ip6(packet) }
     }
 
-    /// Ports of TCP, UDP and SCTP as a filter sees them: those of a first fragment are there.
+    /// The ports of TCP, UDP and SCTP, also in a first fragment.
     pub fn ports(&self) -> Option<[u16; 2]> {
         let has = matches!(self.protocol, TCP | UDP | SCTP) && self.fragment != Some(true);
         has.then(|| Some([word(&self.body, 0)?, word(&self.body, 2)?])).flatten()
@@ -70,17 +70,17 @@ impl Ip {
         self.ports().is_some_and(|p| p.contains(&port))
     }
 
-    /// The flags of a whole TCP header.
+    /// The flags of a complete TCP header.
     pub fn tcp_flags(&self) -> Option<u8> {
         (self.protocol == TCP && self.fragment != Some(true) && self.body.len() >= 20).then(|| self.body[13])
     }
 
-    /// One for both directions, the lesser end first: what whole packets and first fragments are steered by.
+    /// The symmetric flow key by which unfragmented packets and first fragments are steered.
     pub fn flow(&self) -> Vec<u8> {
         self.both_ways(self.ports().unwrap_or_default())
     }
 
-    /// The same with the ports that its datagram has.
+    /// The symmetric flow key with these ports, which are those of the datagram; the lesser endpoint comes first.
     pub fn both_ways(&self, [sport, dport]: [u16; 2]) -> Vec<u8> {
         let (a, b) = ((self.src, sport), (self.dst, dport));
         let ends = [a.min(b), a.max(b)];
@@ -92,12 +92,12 @@ impl Ip {
         key
     }
 
-    /// Each direction by itself; without ports if `three`.
+    /// The flow key of one direction.
     pub fn one_way(&self, ports: [u16; 2]) -> (u128, u128, [u16; 2], u8) {
         (self.src, self.dst, ports, self.protocol)
     }
 
-    /// The pair of addresses, in either order.
+    /// The symmetric key of both addresses.
     pub fn pair(&self) -> Vec<u8> {
         let ends = [self.src.min(self.dst), self.src.max(self.dst)];
         ends.iter().flat_map(|a| a.to_be_bytes()).collect()
@@ -108,12 +108,12 @@ impl Ip {
     }
 }
 
-/// An IPv4 address among those of IPv6.
+/// The IPv4-mapped IPv6 address.
 pub fn v4(address: [u8; 4]) -> u128 {
     MAPPED | u128::from(u32::from_be_bytes(address))
 }
 
-/// Whether it lies in the network of this length.
+/// True if the address is in the network with this prefix length.
 pub fn inside(address: u128, net: [u8; 4], bits: u32) -> bool {
     (address ^ v4(net)) >> (32 - bits) == 0
 }
@@ -148,7 +148,7 @@ fn ip6(packet: &[u8]) -> Option<Ip> {
     }
     let address = |at: usize| Some(u128::from_be_bytes(packet.get(at..at + 16)?.try_into().ok()?));
     let (mut next, mut at, mut fragment, mut id) = (packet[6], 40, None, 0);
-    // A later fragment ends the walk: what follows is payload.
+    // Behind the fragment header of a later fragment is payload, not another header.
     while matches!(next, 0 | 43 | 44 | 60) && fragment != Some(true) {
         let header = packet.get(at..at + 8)?;
         let len = if next == 44 { 8 } else { 8 + 8 * usize::from(header[1]) };
@@ -167,7 +167,7 @@ fn ip6(packet: &[u8]) -> Option<Ip> {
     upper(Ip { src: address(8)?, dst: address(24)?, protocol: next, fragment, id, body })
 }
 
-/// Declines what may be a tunnel, and transport headers that are not whole.
+/// Declines possible tunnels and incomplete transport headers.
 fn upper(ip: Ip) -> Option<Ip> {
     let need = match ip.protocol {
         TCP => 20,
@@ -176,7 +176,7 @@ fn upper(ip: Ip) -> Option<Ip> {
         _ => 0,
     };
     let short = ip.fragment != Some(true) && ip.body.len() < need;
-    // A later fragment of UDP may be one of a tunnel.
+    // Later fragments of UDP pass, although their datagram may be a tunnel: their ports are unknown.
     let hidden =
         TUNNELS.contains(&ip.protocol) || ip.ports().is_some_and(|p| p.iter().any(|p| TUNNEL_PORTS.contains(p)));
     (!short && !hidden).then_some(ip)

@@ -1,6 +1,6 @@
-//! One example over frames: as machine code and interpreted, against what is wished of it.
+//! Runs one example on frames, as machine code and in the interpreter, and compares the results with expectations.
 
-use super::frames::Known;
+use super::frames::ParsedFrame;
 use ir::Facts;
 use ir::interp::Action;
 use ir::{ANY_CLASS, VerdictKind};
@@ -10,48 +10,52 @@ use std::path::Path;
 use std::time::Instant;
 use wire::link;
 
-/// Who is to get a packet. What steers is named; packets are with one member exactly where the names are the same.
+/// The expected recipients of a packet. Steered packets have a key: packets go to the same member exactly if their keys
+/// are equal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum To {
-    Nobody,
-    /// Everybody in these classes.
+    None,
+    /// All members of these classes.
     All(u64),
+    /// One member, steered by this key.
     One(Vec<u8>),
+    /// Two members, steered by these keys.
     Two(Vec<u8>, Vec<u8>),
-    Place(u32),
+    /// The member in this slot.
+    Slot(u32),
 }
 
-/// All classes but that of controllers.
-pub const EVERY: u64 = u64::MAX >> 1;
+/// All classes except the class `management`.
+pub const ALL_CLASSES: u64 = u64::MAX >> 1;
 
-/// What an example is to do with a packet.
+/// The expected result of an example for a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wish {
+pub struct Expected {
     pub to: To,
-    /// Copies out of these ports.
+    /// Copies through these interfaces.
     pub out: Vec<&'static str>,
     pub host: bool,
     pub mark: u32,
-    /// The counter that goes up.
+    /// The counter that is incremented.
     pub counts: Option<usize>,
 }
 
-impl From<To> for Wish {
+impl From<To> for Expected {
     fn from(to: To) -> Self {
         Self { to, out: vec![], host: false, mark: 0, counts: None }
     }
 }
 
-/// How often each kind of fate was met.
+/// The number of packets by kind of delivery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Met {
-    pub nobody: usize,
+pub struct DeliveryCounts {
+    pub none: usize,
     pub all: usize,
     pub one: usize,
     pub two: usize,
 }
 
-/// An example, ready to run in every way there is here.
+/// An example, loaded into every back end of this host.
 pub struct Trial {
     name: String,
     devices: Vec<String>,
@@ -59,34 +63,35 @@ pub struct Trial {
     hashes: HashMap<Vec<u8>, u32>,
     names: HashMap<u32, Vec<u8>>,
     counted: [u64; 64],
-    /// Different names with the same hash, which happens once in four thousand million pairs.
+    /// The number of different keys with the same hash, which random hashes have once in 2³² pairs.
     collisions: usize,
 }
 
 impl Trial {
-    /// The example of this file. Where the host refuses machine code, only the interpreter runs, and `test` skips the
-    /// other half.
+    /// The example in this file. If the host refuses machine code, only the interpreter runs, and `test` reports the
+    /// skipped part.
     pub fn new(test: &str, file: &str) -> Self {
-        Self::where_it_says(test, file, "", "")
+        Self::with_replacement(test, file, "", "")
     }
 
-    /// The same, with something else for a word that it has for its readers to change.
-    pub fn where_it_says(test: &str, file: &str, word: &str, other: &str) -> Self {
+    /// The example with `word` replaced by `other`.
+    pub fn with_replacement(test: &str, file: &str, word: &str, other: &str) -> Self {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/groups").join(file);
         let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         let text = if word.is_empty() { text } else { text.replace(word, other) };
         let program = lang::compile(&text).unwrap_or_else(|e| panic!("{}", e.show(&text, file))).program;
         let begun = Instant::now();
-        let mut judges = vec![("interpreted", Executable::interpreted(program.clone()).expect("it is fit"))];
+        let mut executables =
+            vec![("interpreted", Executable::interpreted(program.clone()).expect("the program is valid"))];
         match Executable::native(program.clone(), || begun.elapsed()) {
-            Ok(judge) => judges.push(("native", judge)),
+            Ok(executable) => executables.push(("native", executable)),
             Err(refusal) => testkit::skip(test, &format!("as machine code: {refusal}")),
         }
-        let worker = |judge: &Executable| judge.worker(0x5eed).expect("there is memory for its maps");
+        let worker = |executable: &Executable| executable.worker(0x5eed).expect("the maps fit into memory");
         Self {
             name: file.to_owned(),
             devices: program.devices,
-            workers: judges.iter().map(|(how, judge)| (*how, worker(judge))).collect(),
+            workers: executables.iter().map(|(how, executable)| (*how, worker(executable))).collect(),
             hashes: HashMap::new(),
             names: HashMap::new(),
             counted: [0; 64],
@@ -94,86 +99,91 @@ impl Trial {
         }
     }
 
-    /// Shows it frames, in order, of which `wish` says what is to become of them.
-    pub fn over(&mut self, frames: &[Known], mut options: impl FnMut(&Known) -> Wish) -> Met {
-        let mut met = Met::default();
+    /// Runs the example on these frames, in order, and compares the results with `expected`.
+    pub fn over(
+        &mut self,
+        frames: &[ParsedFrame],
+        mut expected: impl FnMut(&ParsedFrame) -> Expected,
+    ) -> DeliveryCounts {
+        let mut counts = DeliveryCounts::default();
         for batch in frames.chunks(64) {
-            let wishes: Vec<Wish> = batch.iter().map(&mut options).collect();
-            for w in &wishes {
+            let all_expected: Vec<Expected> = batch.iter().map(&mut expected).collect();
+            for w in &all_expected {
                 match w.to {
-                    To::Nobody => met.nobody += 1,
-                    To::All(_) => met.all += 1,
-                    To::One(_) | To::Place(_) => met.one += 1,
-                    To::Two(..) => met.two += 1,
+                    To::None => counts.none += 1,
+                    To::All(_) => counts.all += 1,
+                    To::One(_) | To::Slot(_) => counts.one += 1,
+                    To::Two(..) => counts.two += 1,
                 }
                 self.counted.iter_mut().enumerate().for_each(|(i, n)| *n += u64::from(w.counts == Some(i)));
             }
             for i in 0..self.workers.len() {
-                let (verdicts, acts) = self.judged(i, batch);
-                for (at, (frame, options)) in batch.iter().zip(&wishes).enumerate() {
-                    self.holds(self.workers[i].0, frame, &verdicts[at], &acts[at], options);
+                let (verdicts, forwards) = self.evaluate(i, batch);
+                for (at, (frame, expected)) in batch.iter().zip(&all_expected).enumerate() {
+                    self.check(self.workers[i].0, frame, &verdicts[at], &forwards[at], expected);
                 }
                 assert_eq!(self.workers[i].1.counters(), &self.counted, "{}, {}", self.name, self.workers[i].0);
             }
         }
-        // Of n names, n²/2³³ pairs meet by chance.
+        // Among n random 32-bit hashes, n²/2³³ pairs are expected to collide.
         let n = self.names.len() as f64;
         let chance = n * n / 8.6e9;
         assert!((self.collisions as f64) < 4.0 + 10.0 * chance, "{}: {} collisions of {n}", self.name, self.collisions);
-        met
+        counts
     }
 
-    /// What one way of running says: verdicts, and the ports that each packet leaves by.
-    fn judged(&mut self, i: usize, batch: &[Known]) -> (Vec<Verdict>, Vec<Vec<String>>) {
-        let facts = |k: &Known| Facts { time: k.time, ..Facts::of(&k.bytes, k.bytes.len() as u32, link::ETHERNET) };
-        let mut packets: Vec<_> = batch.iter().map(|k| Packet::seen(&k.bytes, facts(k))).collect();
+    /// The results of one back end: verdicts, and the interfaces through which each packet is forwarded.
+    fn evaluate(&mut self, i: usize, batch: &[ParsedFrame]) -> (Vec<Verdict>, Vec<Vec<String>>) {
+        let facts =
+            |k: &ParsedFrame| Facts { time: k.time, ..Facts::of(&k.bytes, k.bytes.len() as u32, link::ETHERNET) };
+        let mut packets: Vec<_> = batch.iter().map(|k| Packet::with_facts(&k.bytes, facts(k))).collect();
         let mut verdicts = vec![Verdict::default(); batch.len()];
         let worker = &mut self.workers[i].1;
         worker.evaluate(&mut packets, &mut verdicts);
-        let mut acts = vec![Vec::new(); batch.len()];
+        let mut forwards = vec![Vec::new(); batch.len()];
         for act in worker.actions() {
             if let Action::Forward(device) = act.action {
-                acts[act.packet as usize].push(self.devices[usize::from(device)].clone());
+                forwards[act.packet as usize].push(self.devices[usize::from(device)].clone());
             }
         }
-        (verdicts, acts)
+        (verdicts, forwards)
     }
 
-    fn holds(&mut self, how: &str, frame: &Known, verdict: &Verdict, out: &[String], options: &Wish) {
+    fn check(&mut self, how: &str, frame: &ParsedFrame, verdict: &Verdict, out: &[String], expected: &Expected) {
         let context =
-            format!("{}, {how}: {options:?}\n{:?}\n{:02x?}\n{verdict:?}", self.name, frame.plain, frame.bytes);
+            format!("{}, {how}: {expected:?}\n{:?}\n{:02x?}\n{verdict:?}", self.name, frame.plain, frame.bytes);
         assert_eq!(
             (out, verdict.kernel(), verdict.mark),
-            (&to_text(&options.out)[..], options.host, options.mark),
+            (&to_text(&expected.out)[..], expected.host, expected.mark),
             "{context}"
         );
-        let kind = match &options.to {
-            To::Nobody => VerdictKind::Drop,
+        let kind = match &expected.to {
+            To::None => VerdictKind::Drop,
             To::All(classes) => {
                 assert_eq!(verdict.classes, *classes, "{context}");
                 VerdictKind::Copy
             }
-            To::Place(place) => {
+            To::Slot(place) => {
                 assert_eq!(verdict.hash, *place, "{context}");
                 VerdictKind::Pick
             }
             To::One(name) => {
-                self.steers(verdict.hash, name, &context);
+                self.check_hash(verdict.hash, name, &context);
                 VerdictKind::Steer
             }
             To::Two(one, other) => {
-                self.steers(verdict.hash, one, &context);
-                self.steers(verdict.hash2, other, &context);
+                self.check_hash(verdict.hash, one, &context);
+                self.check_hash(verdict.hash2, other, &context);
                 VerdictKind::DoubleSteer
             }
         };
         assert_eq!(verdict.kind(), kind, "{context}");
     }
 
-    /// The same name always has the same hash, and different ones different ones.
-    fn steers(&mut self, hash: u32, name: &[u8], context: &str) {
+    /// Checks that equal keys have equal hashes, and counts different keys with equal hashes.
+    fn check_hash(&mut self, hash: u32, name: &[u8], context: &str) {
         let first = *self.hashes.entry(name.to_vec()).or_insert(hash);
-        assert_eq!(first, hash, "what belongs together is parted: {context}");
+        assert_eq!(first, hash, "packets with the same key have different hashes: {context}");
         let other = self.names.entry(hash).or_insert_with(|| name.to_vec());
         self.collisions += usize::from(other != name);
     }
@@ -183,4 +193,4 @@ fn to_text(of: &[&str]) -> Vec<String> {
     of.iter().map(|s| (*s).to_owned()).collect()
 }
 
-const _: () = assert!(EVERY == ANY_CLASS);
+const _: () = assert!(ALL_CLASSES == ANY_CLASS);

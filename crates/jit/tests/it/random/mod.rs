@@ -1,8 +1,8 @@
 //! Random programs that the verifier accepts, and packets for them.
 //!
-//! A program is written as a user's would come out of the surface: stages of statements; a branch splits and joins
-//! again, loads stand behind their promise, what was written on one way only is not read afterwards. Numbers are drawn
-//! from those that packets have, so that comparisons go both ways.
+//! A program has the structure of compiled programs: stages of statements; branches whose paths join again; loads after
+//! their bounds test; and a register that is written on one path only is not read after the join. Numbers are typical
+//! for packets, so that comparisons have both results.
 
 use base::Prng;
 use ir::{Builder, Cmp, Expiry, Fact, FragmentScope, Inst, Layer, Log, Map, Meta, Op, Operand, Program, Reg, Set, Var};
@@ -60,7 +60,7 @@ fn pick<T: Copy>(prng: &mut Prng, from: &[T]) -> T {
     from[prng.below(from.len() as u64) as usize]
 }
 
-/// A random program with up to so many stages.
+/// A random program with up to `stages` stages.
 pub fn program(prng: &mut Prng, stages: u64) -> Program {
     let mut g = Generator { b: Builder::default(), prng, live: vec![], maps: vec![], sets: 0, budget: 60 };
     g.tables();
@@ -80,7 +80,7 @@ pub fn program(prng: &mut Prng, stages: u64) -> Program {
 struct Generator<'a> {
     b: Builder,
     prng: &'a mut Prng,
-    /// What may be read here.
+    /// The registers that are defined at this point.
     live: Vec<Reg>,
     /// Words of each map's key.
     maps: Vec<u8>,
@@ -146,7 +146,8 @@ impl Generator<'_> {
         }
     }
 
-    /// A branch whose ways join again; what one of them wrote alone is forgotten, but for a register that both wrote.
+    /// A branch whose paths join again. Afterwards, of the registers written in the paths, only the register that both
+    /// paths wrote is defined.
     fn split(&mut self, depth: u32) {
         let (yes, no, end) = (self.b.label(), self.b.label(), self.b.label());
         let (a, b, cmp) = (self.read(), self.operand(), pick(self.prng, &CMPS));
@@ -174,7 +175,7 @@ impl Generator<'_> {
         });
     }
 
-    /// Bytes behind a promise; elsewhere on.
+    /// A load after its bounds test; if the test fails, another value in the same register.
     fn load(&mut self, depth: u32) {
         let (after, short) = (self.b.label(), self.b.label());
         let base = match self.prng.below(5) {
@@ -231,7 +232,7 @@ impl Generator<'_> {
             return;
         }
         let map = self.prng.below(self.maps.len() as u64) as u16;
-        // Few keys, so that entries are met again.
+        // Few keys, so that operations find existing entries.
         let key: Vec<Reg> = (0..self.maps[usize::from(map)])
             .map(|_| {
                 let word = self.read();
@@ -291,7 +292,7 @@ impl Generator<'_> {
             }
             _ => {
                 let (a, b, op) = (self.read(), self.operand(), pick(self.prng, &OPS));
-                // At times over a register that exists, in which promises and values end.
+                // Sometimes overwrites a register, which invalidates its bounds tests and known values.
                 let to = if self.prng.below(4) == 0 { a } else { self.b.reg() };
                 self.b.push(Inst::Op { to, op, a, b });
                 to
@@ -317,11 +318,11 @@ impl Generator<'_> {
     }
 }
 
-/// A part of the packet, perhaps in a tunnel, and then perhaps a part of what that sends. Of few datagrams, so that
-/// they are met again.
+/// The frame or a fragment of it, possibly in a tunnel, and possibly a fragment of the tunnel packet. The number of
+/// datagrams is small, so that fragments of the same datagram occur.
 fn part(prng: &mut Prng, frame: Vec<u8>) -> Vec<u8> {
     let is_plain = |frame: &[u8]| frame.len() >= 14 + 40 + 16 && matches!(frame[12..14], [8, 0] | [0x86, 0xdd]);
-    let cut = |prng: &mut Prng, frame: Vec<u8>| {
+    let fragment = |prng: &mut Prng, frame: Vec<u8>| {
         let (id, size) = (prng.below(3) as u32, 8 * (1 + prng.below(7) as usize));
         if !is_plain(&frame) || frame.len() <= 14 + 40 + size {
             return frame;
@@ -329,7 +330,7 @@ fn part(prng: &mut Prng, frame: Vec<u8>) -> Vec<u8> {
         let mut parts = testkit::fragments(&frame, id, size);
         parts.swap_remove(prng.below(parts.len().min(3) as u64) as usize)
     };
-    let inner = if prng.below(2) == 0 { cut(prng, frame) } else { frame };
+    let inner = if prng.below(2) == 0 { fragment(prng, frame) } else { frame };
     if prng.below(2) == 0 {
         return inner;
     }
@@ -338,10 +339,10 @@ fn part(prng: &mut Prng, frame: Vec<u8>) -> Vec<u8> {
     let mut bytes = [0; 400];
     let outer = Frame::udp4([172, 16, 0, 1], port, [172, 16, 0, 2], 4789).payload(&payload);
     let outer = outer.write(&mut bytes).expect("room").to_vec();
-    if prng.below(2) == 0 { cut(prng, outer) } else { outer }
+    if prng.below(2) == 0 { fragment(prng, outer) } else { outer }
 }
 
-/// A frame: well-made, cut, bent, or noise.
+/// A frame: valid, truncated, corrupted, or random bytes.
 pub fn frame(prng: &mut Prng) -> Vec<u8> {
     let (a, b) = ([10, 0, 0, prng.below(4) as u8], [192, 168, 1, prng.below(4) as u8]);
     let (p, q) = (prng.below(100) as u16, 53 + prng.below(3) as u16);
@@ -375,13 +376,13 @@ pub fn frame(prng: &mut Prng) -> Vec<u8> {
     bytes
 }
 
-/// What `source` says of a packet, with what its bytes say.
-pub fn seen_from(seen: &Facts, sequence: u64, source: &Facts) -> Facts {
+/// The facts of the capture source combined with the facts from the bytes.
+pub fn combined(parsed: &Facts, sequence: u64, source: &Facts) -> Facts {
     let Facts { time, rss, mark, port, queue, ingress, outgoing, .. } = *source;
-    Facts { time, rss, mark, port, queue, ingress, outgoing, sequence, ..*seen }
+    Facts { time, rss, mark, port, queue, ingress, outgoing, sequence, ..*parsed }
 }
 
-/// What a source might say of a packet; time mostly goes on.
+/// Facts of a capture source; the time mostly increases.
 pub fn facts(prng: &mut Prng, before: u64) -> Facts {
     let back = if prng.below(10) == 0 { prng.below(500) } else { 0 };
     Facts {

@@ -1,10 +1,10 @@
-//! Captures replayed in another order than that of time, into one store, and asked for intervals: by the store, by the
-//! captures themselves, and by the rows of the meter.
+//! Captures replayed out of order of time into one store. Intervals queried in the store agree with the captures and
+//! with the rows of the meter.
 
 use crate::common;
 
 use base::{Prng, Timestamp};
-use common::{Running, arg, netgrain, objects, run, say, until};
+use common::{Running, arg, netgrain, objects, run, run_command, until};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -18,7 +18,7 @@ const START: u64 = 1_600_000_000;
 
 fn capture(path: &Path, stamps: impl Iterator<Item = Timestamp>) {
     let mut file = pcap::FILE_HEADER_NS.to_vec();
-    let mut room = [0; 1000];
+    let mut buffer = [0; 1000];
     for (i, ts) in stamps.enumerate() {
         let (host, len) = ((i % 200) as u8, 100 + i % 900);
         let frame = match i % 3 {
@@ -26,12 +26,12 @@ fn capture(path: &Path, stamps: impl Iterator<Item = Timestamp>) {
             _ => Frame::udp4([10, 0, 0, host], 4000, [10, 1, 0, 1], 53),
         };
         file.extend(pcap::record_header_ns(ts, len as u32, len as u32));
-        file.extend(frame.fill(&mut room[..len]));
+        file.extend(frame.fill(&mut buffer[..len]));
     }
     std::fs::write(path, file).expect("a capture");
 }
 
-/// Parts of 10 s each, the fourth of which is an hour earlier, with packets that are a little late now and then.
+/// Four captures of 10 s each, the fourth of an hour earlier. About one packet in 50 is up to 90 ms late.
 fn parts(dir: &TempDir) -> Vec<PathBuf> {
     let mut prng = Prng::new(1);
     let begins = [0, 10, 20, -3600];
@@ -52,26 +52,29 @@ fn parts(dir: &TempDir) -> Vec<PathBuf> {
 }
 
 fn count(args: &[&str]) -> (u64, Option<i32>) {
-    let said = run(&[&["packets", "--count", "--json"], args].concat());
-    let reported = objects(&said.out).pop().unwrap_or_default();
-    (reported["packets"].as_u64().unwrap_or_else(|| panic!("{said:?}")), said.status)
+    let output = run(&[&["packets", "--count", "--json"], args].concat());
+    let reported = objects(&output.out).pop().unwrap_or_default();
+    (reported["packets"].as_u64().unwrap_or_else(|| panic!("{output:?}")), output.status)
 }
 
 #[test]
-fn any_interval_finds_in_a_store_that_was_filled_in_disorder_what_it_finds_in_the_captures() {
-    let test = "any_interval_finds_in_a_store_that_was_filled_in_disorder_what_it_finds_in_the_captures";
+fn an_out_of_order_store_and_its_captures_give_equal_results() {
+    let test = "an_out_of_order_store_and_its_captures_give_equal_results";
     let seed = testkit::seed(test);
     let mut prng = Prng::new(seed);
-    let dir = TempDir::new("cli-disorder");
+    let dir = TempDir::new("cli-out-of-order");
     let parts = parts(&dir);
     let given: Vec<&str> = [2, 1, 0, 3].map(|i| arg(&parts[i])).into();
     for segment in ["2MiB", "64MiB"] {
         let store = dir.join(segment);
         let set = format!("packets.segment={segment}");
         let into = ["--store", arg(&store), "--name", "e", "--set", &set, "--set", "capture.ring=8MiB", "--quiet"];
-        let said = run(&[&["run", "-r"], &given[..], &into[..]].concat());
-        assert_eq!(said.status, Some(0), "{said:?}");
-        assert!((said.err.clone() + &said.out).contains("were earlier than one before them, by up to 36"), "{said:?}");
+        let output = run(&[&["run", "-r"], &given[..], &into[..]].concat());
+        assert_eq!(output.status, Some(0), "{output:?}");
+        assert!(
+            (output.err.clone() + &output.out).contains("were earlier than one before them, by up to 36"),
+            "{output:?}"
+        );
         for round in 0..12 {
             let edge = |prng: &mut Prng| {
                 let begin = if prng.below(4) == 0 { START - 3600 } else { START };
@@ -87,60 +90,60 @@ fn any_interval_finds_in_a_store_that_was_filled_in_disorder_what_it_finds_in_th
             let what = format!("seed {seed}, segments of {segment}, {from} to {to} {filter:?}");
             assert_eq!(found, (expected, Some(i32::from(expected == 0))), "{what}");
         }
-        // The series of a filter is made of packets, the rows were made by the meter.
+        // The series of a filter is computed from packets; the other series has the rows of the meter.
         let series = |args: &[&str]| {
-            let said = run(&[&["series", "--store", arg(&store), "--json"], args].concat());
-            assert_eq!(said.status, Some(0), "{said:?}");
-            let rows = objects(&said.out).into_iter().map(|row| (row["second"].clone(), row["packets"].clone()));
+            let output = run(&[&["series", "--store", arg(&store), "--json"], args].concat());
+            assert_eq!(output.status, Some(0), "{output:?}");
+            let rows = objects(&output.out).into_iter().map(|row| (row["second"].clone(), row["packets"].clone()));
             rows.filter(|(_, packets)| packets != 0).collect::<Vec<_>>()
         };
         let when = ["--from", "1600000003", "--to", "1600000024"];
         let of_packets = series(&[&when[..], &["ip"]].concat());
         assert!(of_packets.len() > 20, "{of_packets:?}");
         assert_eq!(of_packets, series(&when), "segments of {segment}");
-        let said = run(&["verify", arg(&store)]);
-        assert_eq!(said.status, Some(0), "{said:?}");
+        let output = run(&["verify", arg(&store)]);
+        assert_eq!(output.status, Some(0), "{output:?}");
     }
 }
 
 #[test]
-fn the_same_capture_again_is_said_and_one_that_is_cut_off_is_taken_up_to_there() {
+fn a_repeated_replay_is_reported_and_a_truncated_capture_is_stored() {
     let dir = TempDir::new("cli-again");
     let (path, store) = (dir.join("whole.pcap"), dir.join("store"));
     capture(&path, (0..500).map(|i| Timestamp::from_secs_nanos(START + i / 100, 0)));
     let replay = |verb: &str, path: &Path, store: &Path| {
         let ring = if verb == "run" { ["--set", "capture.ring=8MiB"] } else { ["--ring", "8MiB"] };
-        say(&mut netgrain(&[&[verb, "-r", arg(path), "--store", arg(store), "--quiet"], &ring[..]].concat()))
+        run_command(&mut netgrain(&[&[verb, "-r", arg(path), "--store", arg(store), "--quiet"], &ring[..]].concat()))
     };
-    let said = replay("run", &path, &store);
-    assert!(said.status == Some(0) && !said.err.contains("already"), "{said:?}");
-    let said = replay("run", &path, &store);
+    let output = replay("run", &path, &store);
+    assert!(output.status == Some(0) && !output.err.contains("already"), "{output:?}");
+    let output = replay("run", &path, &store);
     assert!(
-        (said.err.clone() + &said.out).contains("already, and those that come now are stored beside them"),
-        "{said:?}"
+        (output.err.clone() + &output.out).contains("already, and those that come now are stored beside them"),
+        "{output:?}"
     );
     let bytes = std::fs::read(&path).expect("the capture");
     let cut = dir.join("cut.pcap");
     std::fs::write(&cut, &bytes[..bytes.len() - 30]).expect("a capture");
     for verb in ["run", "record"] {
         let store = dir.join(verb);
-        let said = replay(verb, &cut, &store);
-        assert_eq!(said.status, Some(1), "{said:?}");
-        assert!(said.err.contains("at least one was lost there"), "{said:?}");
+        let output = replay(verb, &cut, &store);
+        assert_eq!(output.status, Some(1), "{output:?}");
+        assert!(output.err.contains("at least one packet was lost there"), "{output:?}");
         assert_eq!(count(&["--store", arg(&store)]), (499, Some(0)), "{verb}");
         let nothing = dir.join("nothing.pcap");
-        assert_eq!(replay(verb, &nothing, &store).status, Some(2), "a file that is not there");
+        assert_eq!(replay(verb, &nothing, &store).status, Some(2), "a file that does not exist");
         std::fs::write(&nothing, b"no capture at all").expect("a file");
-        assert_eq!(replay(verb, &nothing, &store).status, Some(2), "a file that is none");
-        std::fs::remove_file(&nothing).expect("it was there");
+        assert_eq!(replay(verb, &nothing, &store).status, Some(2), "a file that is not a capture");
+        std::fs::remove_file(&nothing).expect("the file");
     }
 }
 
-/// Five conversations, of which each end sends twice a second, through these stretches of seconds one after the other.
-fn talks(path: &Path, stretches: &[(u64, u64)]) {
+/// Five flows with two packets per second in each direction, during these ranges of seconds in this order.
+fn write_flows(path: &Path, ranges: &[(u64, u64)]) {
     let mut file = pcap::FILE_HEADER_NS.to_vec();
-    let mut room = [0; 200];
-    for (from, to) in stretches {
+    let mut buffer = [0; 200];
+    for (from, to) in ranges {
         for i in 2 * from..2 * to {
             for host in 0..10u8 {
                 let at = Duration::from_millis(500 * i + 20 * u64::from(host));
@@ -150,24 +153,24 @@ fn talks(path: &Path, stretches: &[(u64, u64)]) {
                     false => Frame::udp4(server, 53, client, 4000),
                 };
                 let ts = Timestamp::from_secs_nanos(START, 0).after(at);
-                file.extend(pcap::record_header_ns(ts, room.len() as u32, room.len() as u32));
-                file.extend(frame.fill(&mut room));
+                file.extend(pcap::record_header_ns(ts, buffer.len() as u32, buffer.len() as u32));
+                file.extend(frame.fill(&mut buffer));
             }
         }
     }
     std::fs::write(path, file).expect("a capture");
 }
 
-/// The captures of a store, each by its stretches of seconds, first and behind the last.
+/// The captures of a store, each as its ranges of seconds: the first second and the second after the last.
 type Captures<'a> = &'a [&'a [(u64, u64)]];
 
 #[test]
-fn packets_of_flows_are_those_that_their_records_count_also_where_time_steps_back_within_a_flow() {
-    // The captures of each store, in the order in which they are given, and the records that a flow has there.
+fn the_packets_of_a_flow_match_its_records_also_where_time_steps_back() {
+    // The captures of each store in order of replay, and the number of records that each flow has.
     let cases: [(Captures<'_>, usize); 6] = [
         (&[&[(100, 130), (90, 140)]], 1),
         (&[&[(100, 130), (75, 95), (110, 130), (90, 100)]], 1),
-        // So far back that time begins anew: the second record is of a time that has that of the first in it.
+        // A step back beyond the tolerance begins a new record, whose interval contains that of the first record.
         (&[&[(200, 230), (130, 240)]], 2),
         (&[&[(600, 630), (330, 380), (631, 660)]], 3),
         (&[&[(2000, 2030)], &[(1975, 2000)]], 1),
@@ -176,12 +179,12 @@ fn packets_of_flows_are_those_that_their_records_count_also_where_time_steps_bac
     for (number, (captures, records_of_a_flow)) in cases.into_iter().enumerate() {
         let dir = TempDir::new("cli-flows-back");
         let paths: Vec<PathBuf> = (0..captures.len()).map(|i| dir.join(format!("{i}.pcap"))).collect();
-        paths.iter().zip(captures).for_each(|(path, stretches)| talks(path, stretches));
+        paths.iter().zip(captures).for_each(|(path, ranges)| write_flows(path, ranges));
         let (given, store) = (paths.iter().map(|path| arg(path)).collect::<Vec<_>>(), dir.join("store"));
         let store = arg(&store);
         let into = ["--store", store, "--name", "e", "--set", "capture.ring=8MiB", "--quiet"];
-        let said = run(&[&["run", "-r"], &given[..], &into[..]].concat());
-        assert_eq!(said.status, Some(0), "{said:?}");
+        let output = run(&[&["run", "-r"], &given[..], &into[..]].concat());
+        assert_eq!(output.status, Some(0), "{output:?}");
         let records = objects(&run(&["flows", "--store", store, "--json"]).out);
         assert_eq!(records.len(), 5 * records_of_a_flow, "case {number}");
         let mut of_flows = std::collections::BTreeMap::<String, u64>::new();
@@ -192,9 +195,9 @@ fn packets_of_flows_are_those_that_their_records_count_also_where_time_steps_bac
         let sent: u64 = captures.iter().copied().flatten().map(|(from, to)| 20 * (to - from)).sum();
         assert_eq!(of_flows.values().sum::<u64>(), sent, "case {number}: every packet is in a record");
         let found = |args: &[&str]| {
-            let said = run(&[args, &["--store", store, "--count", "--json"]].concat());
-            assert_eq!((said.status, said.err.as_str()), (Some(0), ""), "case {number}: {args:?}");
-            objects(&said.out).pop().and_then(|reported| reported["packets"].as_u64())
+            let output = run(&[args, &["--store", store, "--count", "--json"]].concat());
+            assert_eq!((output.status, output.err.as_str()), (Some(0), ""), "case {number}: {args:?}");
+            objects(&output.out).pop().and_then(|reported| reported["packets"].as_u64())
         };
         assert_eq!(found(&["flows", "--packets"]), Some(sent), "case {number}");
         for (id, packets) in &of_flows {
@@ -204,7 +207,7 @@ fn packets_of_flows_are_those_that_their_records_count_also_where_time_steps_bac
 }
 
 #[test]
-fn follow_goes_on_over_a_clock_that_is_set_back_and_set_forward_again() {
+fn follow_continues_after_the_clock_steps_back_and_forward() {
     for listening in [true, false] {
         let dir = TempDir::new("cli-follow-back");
         let (store, socket) = (dir.join("store"), dir.join("socket"));
@@ -212,21 +215,21 @@ fn follow_goes_on_over_a_clock_that_is_set_back_and_set_forward_again() {
         let into = ["--store", arg(&store), "--socket", socket, "--ring", "8MiB", "--segment", "2MiB", "--quiet"];
         let mut recorder = netgrain(&[&["record", "-r", "-"], &into[..]].concat());
         let quiet = recorder.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        let mut recorder = Running(quiet.spawn().expect("it starts"));
-        // What comes in by a pipe is captured as it comes, by whatever clock it was stamped.
+        let mut recorder = Running(quiet.spawn().expect("the process starts"));
+        // Packets from a pipe are stored in order of arrival with the timestamps that they have.
         let mut wire = recorder.0.stdin.take().expect("a pipe");
         wire.write_all(&pcap::FILE_HEADER_NS).expect("a recorder");
         let mut sent = 0;
         let mut send = |packets: u64, len: usize, step: i64| {
             let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
             let clock = Timestamp::from_secs_nanos(now.as_secs().saturating_add_signed(step), 0);
-            let mut room = vec![0; len];
+            let mut buffer = vec![0; len];
             for i in 0..packets {
-                // Over some seconds, so that what came before them is written.
+                // The timestamps span 3 s, so that the recorder writes out the packets before them.
                 let ts = clock.after(Duration::from_millis(3000 * i / packets));
                 let frame = Frame::udp4([10, 0, 0, 1], sent, [10, 1, 0, 1], 53);
                 wire.write_all(&pcap::record_header_ns(ts, len as u32, len as u32)).expect("a recorder");
-                wire.write_all(frame.fill(&mut room)).expect("a recorder");
+                wire.write_all(frame.fill(&mut buffer)).expect("a recorder");
                 sent += 1;
             }
             wire.flush().expect("a recorder");
@@ -234,7 +237,8 @@ fn follow_goes_on_over_a_clock_that_is_set_back_and_set_forward_again() {
         send(30, 100, -20);
         until("it records", || run(&["packets", "--store", arg(&store), "--count"]).status == Some(0));
         let mut follower = netgrain(&["packets", "--store", arg(&store), "--follow", "--json"]);
-        let mut follower = Running(follower.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts"));
+        let mut follower =
+            Running(follower.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the process starts"));
         let lines = BufReader::new(follower.0.stdout.take().expect("a pipe")).lines();
         let found = Arc::new(Mutex::new(Vec::new()));
         let into = Arc::clone(&found);
@@ -245,7 +249,7 @@ fn follow_goes_on_over_a_clock_that_is_set_back_and_set_forward_again() {
             }
         });
         let has = |last: u64| found.lock().expect("a list").last() == Some(&last);
-        // It has begun once it gives what comes: until then, nobody knows of which moment its question is.
+        // The query has begun when it prints the first packet; the start of its interval is not known before.
         let mut first = 30;
         until("it follows", || {
             send(30, 100, 0);
@@ -254,17 +258,17 @@ fn follow_goes_on_over_a_clock_that_is_set_back_and_set_forward_again() {
             !found.lock().expect("a list").is_empty()
         });
         let begun = first;
-        // Back by an hour, for so long that files of two MiB follow each other, and forth again.
+        // An hour back, for long enough to fill several files of 2 MiB, then forward again.
         let steps = [(50, 100, -3600), (100, 100, 30), (100, 100, 34)];
         let mut phases = steps.to_vec();
         phases.splice(1..1, (0..10).map(|i| (500, 1400, -3590 + i)));
         for (packets, len, step) in phases {
             send(packets, len, step);
-            // Slowly enough for who follows to have one file after the other while its recorder is at work.
+            // The pause lets the query read each file while the recorder still writes.
             std::thread::sleep(Duration::from_millis(400));
         }
         drop(wire);
-        until("all that was sent is given", || has(begun + 5249));
+        until("the query prints the last packet sent", || has(begun + 5249));
         assert!(recorder.0.wait().expect("an end").success());
         reader.join().expect("a reader");
         let found = found.lock().expect("a list").clone();
