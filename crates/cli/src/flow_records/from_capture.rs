@@ -5,12 +5,15 @@ use super::names::Names;
 use crate::outcome::Failure;
 use crate::run::sources;
 use crate::signals;
+use capture::SourceError;
 use engine::{MadeOffline, MeterPlan, OfCapture, SourcePlan};
 use filter::Filter;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use store::MeterKey;
+use store::meter_key::MeterKeyError;
 
 /// The data type to make from the packets.
 #[derive(Clone, Debug)]
@@ -31,8 +34,29 @@ pub struct Captures {
     number: u16,
     labels: Vec<String>,
     /// The error that ended a port early.
-    broken: Option<String>,
+    broken: Option<CaptureError>,
     stop: Arc<AtomicBool>,
+}
+
+/// The reason why captures give no more flow records or rows.
+#[derive(Debug)]
+pub enum CaptureError {
+    /// The address key of the store that has the first file cannot be read.
+    Key(MeterKeyError),
+    /// A capture cannot be opened.
+    Open(SourceError),
+    /// A capture ended early: the name of the file and the cause.
+    Truncated(String),
+}
+
+impl fmt::Display for CaptureError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Key(e) => e.fmt(f),
+            Self::Open(e) => e.fmt(f),
+            Self::Truncated(text) => f.write_str(text),
+        }
+    }
 }
 
 /// True if the file is a capture that can be metered. Standard input is assumed to be one.
@@ -50,14 +74,14 @@ impl Captures {
         let ports = sources::captures(paths, &capture::file::Options::default(), None, &stop)?;
         let labels = ports.iter().map(SourcePlan::label).collect();
         let mut this = Self { ports: ports.into_iter(), wanted, open, number: 0, labels, broken: None, stop };
-        this.open_next().map_err(Failure::Said)?;
+        this.open_next().map_err(Failure::say)?;
         Ok(this)
     }
 
     /// Opens the next port, if any.
-    fn open_next(&mut self) -> Result<(), String> {
+    fn open_next(&mut self) -> Result<(), CaptureError> {
         let Some(source) = self.ports.next() else { return Ok(()) };
-        let MeterKey(key) = engine::key_of_files(&source).map_err(|e| e.to_string())?;
+        let MeterKey(key) = engine::key_of_files(&source).map_err(CaptureError::Key)?;
         let filter = match &self.wanted {
             MeteredKind::Flows => Filter::default(),
             MeteredKind::Rows(filter) => filter.clone(),
@@ -70,7 +94,7 @@ impl Captures {
             series: matches!(self.wanted, MeteredKind::Rows(_)),
             ..MeterPlan::new(self.number)
         };
-        self.open = Some(OfCapture::open(&source, &plan, filter).map_err(|e| e.to_string())?);
+        self.open = Some(OfCapture::open(&source, &plan, filter).map_err(CaptureError::Open)?);
         self.number += 1;
         Ok(())
     }
@@ -84,7 +108,7 @@ impl Captures {
     ///
     /// # Errors
     /// The error that ended a port early, after all readable records and rows were returned.
-    pub fn next(&mut self) -> Result<Option<MadeOffline>, String> {
+    pub fn next(&mut self) -> Result<Option<MadeOffline>, CaptureError> {
         loop {
             if self.stop.load(Ordering::Relaxed) {
                 self.open = None;
@@ -99,7 +123,7 @@ impl Captures {
                 (None, _) => {}
             }
             open.read().remarks.iter().for_each(|remark| sys::say!("netgrain: {remark}"));
-            self.broken = self.broken.take().or(open.read().broken.clone());
+            self.broken = self.broken.take().or_else(|| open.read().broken.clone().map(CaptureError::Truncated));
             self.open = None;
             self.open_next()?;
         }

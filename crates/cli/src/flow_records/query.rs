@@ -1,6 +1,7 @@
 //! A query for flow records: source, time and filter.
 
 use crate::inventory;
+use crate::values::ValueError;
 use crate::zone::Zone;
 use aggregate::Plan;
 use base::Timestamp;
@@ -92,6 +93,8 @@ pub fn file_hint(words: &[&str]) -> Option<String> {
 }
 
 /// Reads a flow ID as records have it: a number of 64 bits.
-pub fn id(text: &str) -> Result<u64, String> {
-    text.parse().map_err(|_| format!("{text:?} is not a flow ID: write the number that `netgrain flows` prints"))
+pub fn id(text: &str) -> Result<u64, ValueError> {
+    text.parse().map_err(|_| {
+        ValueError::new(format!("{text:?} is not a flow ID: write the number that `netgrain flows` prints"))
+    })
 }

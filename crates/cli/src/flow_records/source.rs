@@ -195,8 +195,8 @@ impl<'a> Records<'a> {
                     Some(Ok(Some(record))) => return Ok(Step::Record(record)),
                     Some(Ok(None)) | None => {}
                     Some(Err(error)) => {
-                        self.warnings.push(error);
-                        if opened.as_ref().is_some_and(Opened::continues_after_error) {
+                        self.warnings.push(error.to_string());
+                        if error.is_partial() {
                             continue;
                         }
                     }

@@ -1,6 +1,7 @@
 //! The output of a capture: its status once a second and its report at the end, as text or JSON.
 
 use super::captures::CapturedInterface;
+use crate::group::report::ReportedGroup;
 use crate::group::show;
 use crate::outcome::{Failure, json};
 use crate::screen::{StatusLine, Warnings, data_types, summary};
@@ -100,7 +101,7 @@ pub fn finish(interface: &mut CapturedInterface, report: &Report, as_json: bool)
     std::io::stdout().write_all((summary(report) + &program + &data_types + &kept).as_bytes())?;
     if !groups.is_empty() {
         // Losses of members are reported, but do not make the recording incomplete.
-        let _ = show::stats(&groups, false)?;
+        let _ = show::stats(&ReportedGroup::read_all(groups)?, false)?;
     }
     Ok(())
 }

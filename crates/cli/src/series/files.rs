@@ -72,7 +72,7 @@ fn captures(paths: &[PathBuf], filter: &Filter, warnings: &mut Vec<String>) -> R
             Ok(Some(MadeOffline::Row(row))) => rows.push(row),
             Ok(Some(MadeOffline::Record(_))) => {}
             Ok(None) => return Ok((rows, names)),
-            Err(error) => warnings.push(error),
+            Err(error) => warnings.push(error.to_string()),
         }
     }
 }
