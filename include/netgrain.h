@@ -1,37 +1,40 @@
-/* Reading packets, flow records and series of a netgrain store, and packets of capture files, by interval and filter: C99 or
- * later, C++ too.
+/* Reads packets, flow records and time series of a netgrain store, and packets of capture files, by interval and filter.
+ * For C99 or later, and C++.
  *
  *     netgrain_error err;
  *     netgrain_query q = NETGRAIN_QUERY_ALL;
  *     q.filter = "host 10.1.2.3 and port 53";
  *     netgrain_time("-10min", &q.from, &err);
- *     netgrain *answer = netgrain_open_store("/data/store", &q, &err);
- *     if (!answer) { fprintf(stderr, "%s\n", err.text); return 2; }
+ *     netgrain *results = netgrain_open_store("/data/store", &q, &err);
+ *     if (!results) { fprintf(stderr, "%s\n", err.text); return 2; }
  *     netgrain_packet p;
  *     int got;
- *     while ((got = netgrain_next(answer, &p, &err)) > 0) look_at(p.data, p.caplen);
+ *     while ((got = netgrain_next(results, &p, &err)) > 0) process(p.data, p.caplen);
  *     if (got < 0) fprintf(stderr, "%s\n", err.text);
- *     netgrain_close(answer);
+ *     netgrain_close(results);
  *
- * Full programs are examples/c/packets.c, flows.c and series.c; docs/reference/rust-and-c-api.md says how to build and link. The filter's words are
- * those of docs/reference/filters.md (tcpdump's, with two differences).
+ * Complete programs are examples/c/packets.c, flows.c and series.c; docs/reference/rust-and-c-api.md describes how to
+ * build and link. Filters have the syntax of docs/reference/filters.md, which is that of tcpdump with two differences.
  *
  * Units: times are nanoseconds since 1970-01-01T00:00:00Z; lengths are bytes; link types are numbered as in pcap (1 is
  * Ethernet).
  *
- * Errors: whatever can fail takes a netgrain_error, which may be NULL, and fills it when it fails; otherwise it leaves it
- * alone. `text` is one line that names the thing and says what to do.
+ * Errors: each function that can fail has a netgrain_error parameter, which may be NULL. The function fills it on failure
+ * and does not change it otherwise. `text` is one line: what failed, and what to do.
  *
- * Threads: an answer belongs to the thread that opened it. Different answers are independent, in one thread or in many.
- * Only netgrain_stop and its like may be called from anywhere at any time before netgrain_close, a signal handler included.
- * Functions without an answer may be called from any thread.
+ * Handles: netgrain, netgrain_flows and netgrain_series are handles of the results of a query.
  *
- * Memory: what a function lends stays good until the moment that its comment names; nothing lent is ever freed by the
- * caller. A failure inside the library never unwinds into the caller: it becomes NETGRAIN_BUG, after which the answer can
- * only be closed. Callbacks must return; they must not leave by longjmp or by a C++ exception.
+ * Threads: a handle belongs to the thread that opened it. Different handles are independent, in one thread or in several.
+ * Only netgrain_stop, netgrain_flows_stop and netgrain_series_stop may be called from any thread and from a signal handler,
+ * at any time before the handle is closed. Functions without a handle may be called from any thread.
  *
- * Version: NETGRAIN_API_VERSION grows when a structure or a meaning changes. A program passes the one it was compiled
- * with (NETGRAIN_QUERY_ALL does), and a library of another version refuses in words instead of misreading. */
+ * Memory: the library owns all memory that it returns. The memory is valid until the event that the comment of the function
+ * or structure names, and the caller never frees it. A panic inside the library never unwinds into the caller: the function
+ * fails with NETGRAIN_BUG, and after that the handle can only be closed. Callbacks must return; they must not leave by
+ * longjmp or by a C++ exception.
+ *
+ * Version: NETGRAIN_API_VERSION increases when a structure or a meaning changes. A program passes the version with which it
+ * was compiled (NETGRAIN_QUERY_ALL does so); a library of another version rejects the query with an error. */
 #ifndef NETGRAIN_H
 #define NETGRAIN_H
 
@@ -44,65 +47,66 @@ extern "C" {
 
 #define NETGRAIN_API_VERSION 1
 
-/* An answer: the packets of one question, one after the other, in order of time. */
+/* The results of a packet query: its packets in order of time. */
 typedef struct netgrain netgrain;
 
-/* Why something failed. */
-#define NETGRAIN_ARGUMENT 1  /* an argument is NULL, no UTF-8, or of another version */
-#define NETGRAIN_FILTER 2    /* the filter is not understood */
-#define NETGRAIN_TIME 3      /* the time is not understood, or the interval ends before it begins */
+/* Error codes. */
+#define NETGRAIN_ARGUMENT 1  /* an argument is NULL, not UTF-8, or of another version */
+#define NETGRAIN_FILTER 2    /* the filter has a syntax error */
+#define NETGRAIN_TIME 3      /* the time has a syntax error, or the interval ends before it begins */
 #define NETGRAIN_INTERFACE 4 /* the store has no such interface */
-#define NETGRAIN_READ 5      /* a file or folder cannot be read */
+#define NETGRAIN_READ 5      /* a file or directory cannot be read */
 #define NETGRAIN_BUG 6       /* a bug in netgrain: please report it with the text */
 
 #define NETGRAIN_TEXT 512
 
 typedef struct netgrain_error {
     int32_t code;              /* NETGRAIN_ARGUMENT ... */
-    char text[NETGRAIN_TEXT];  /* one line for people, ended by a NUL; cut if it is longer */
+    char text[NETGRAIN_TEXT];  /* one line of text, terminated by NUL; truncated if too long */
 } netgrain_error;
 
-/* Which packets, flow records or seconds are wanted. */
+/* Selects packets, flow records or rows. */
 typedef struct netgrain_query {
     uint32_t version;              /* NETGRAIN_API_VERSION */
     uint32_t flags;                /* NETGRAIN_FOLLOW | ... */
-    uint64_t from;                 /* the first moment wanted */
-    uint64_t to;                   /* the last moment wanted, itself included */
+    uint64_t from;                 /* begin of the interval */
+    uint64_t to;                   /* end of the interval, inclusive */
     const char *filter;            /* NULL or "" for every packet */
-    const char *const *interfaces; /* names of interfaces of the store; NULL with 0 for all */
+    const char *const *interfaces; /* names of interfaces of the store; NULL and a count of 0 for all */
     size_t interface_count;
 } netgrain_query;
 
-#define NETGRAIN_FOLLOW 1u      /* go on with packets as they arrive, until `to` or netgrain_stop */
-#define NETGRAIN_NO_RING 2u     /* do not look into the memory of a running recorder, only into files */
-#define NETGRAIN_LOW_PRIORITY 4u /* put the calling thread behind recorders at disk and processor, for good; a remark if that fails */
+#define NETGRAIN_FOLLOW 1u      /* continue with new packets as they arrive, until `to` or netgrain_stop */
+#define NETGRAIN_NO_RING 2u     /* read files only, not the ring of a running recorder */
+/* Lower the CPU and I/O priority of the calling thread below that of recorders, permanently; a warning if that fails. */
+#define NETGRAIN_LOW_PRIORITY 4u
 
-/* Every packet that there is at this moment. */
+/* Selects all packets that exist now. */
 #define NETGRAIN_QUERY_ALL { NETGRAIN_API_VERSION, 0, 0, UINT64_MAX, NULL, NULL, 0 }
 
-/* One packet. `data` is lent until the next call with this answer. */
+/* One packet. `data` is valid until the next call with the same handle. */
 typedef struct netgrain_packet {
-    uint64_t ts;               /* when it arrived */
+    uint64_t ts;               /* its timestamp */
     const unsigned char *data; /* its first `caplen` bytes; never NULL */
-    uint32_t caplen;           /* bytes kept */
-    uint32_t wire_len;         /* bytes it had on the wire */
-    uint32_t link_type;        /* how to read its first bytes */
-    uint32_t origin;           /* number of its origin: netgrain_get_origin */
-    uint64_t lost;             /* packets known to be lost on this origin since its packet before in this answer */
+    uint32_t caplen;           /* captured bytes */
+    uint32_t wire_len;         /* bytes on the wire */
+    uint32_t link_type;        /* format of its first bytes, numbered as in pcap */
+    uint32_t origin;           /* index of its origin, see netgrain_get_origin */
+    uint64_t lost;             /* packets known to be lost on this origin since its previous packet in these results */
 } netgrain_packet;
 
-/* Where packets come from: a queue of an interface of the store, or an interface of a capture file. The texts are lent
- * until netgrain_close; where nothing is known they are empty, never NULL. */
+/* An origin of packets: a queue of an interface of the store, or an interface of a capture file. The texts are valid until
+ * netgrain_close; an unknown text is empty, never NULL. */
 typedef struct netgrain_origin {
     const char *interface_name;
-    const char *filter;  /* what the recorder kept; empty for everything */
-    const char *timestamp_source;  /* who stamped the packets */
+    const char *filter;  /* the capture filter of the recorder; empty if it had none */
+    const char *timestamp_source;  /* the clock that made the timestamps */
     uint32_t queue;      /* the hardware queue */
     uint32_t link_type;
-    uint32_t snaplen;    /* bytes kept of each packet */
+    uint32_t snaplen;    /* most bytes kept of each packet */
 } netgrain_origin;
 
-/* What happened on an origin, in packets: offered = stored + filtered + duplicate + lost. */
+/* The tally of an origin, in packets: offered = stored + filtered + duplicate + lost. */
 typedef struct netgrain_tally {
     uint64_t offered;
     uint64_t stored;
@@ -112,95 +116,99 @@ typedef struct netgrain_tally {
     uint64_t lost;         /* from all causes */
 } netgrain_tally;
 
-/* What an answer has cost so far. */
+/* The cost of a query so far. */
 typedef struct netgrain_cost {
-    uint64_t files;               /* packet files met in the interval; of foreign captures all */
-    uint64_t files_skipped;       /* of these, outside of the interval or without a block that could match */
-    uint64_t blocks;              /* blocks of the files that were looked at */
-    uint64_t blocks_skipped_time; /* of these, skipped by time */
-    uint64_t blocks_skipped_keys; /* of these, skipped because the index denies what the filter needs */
+    uint64_t files;               /* packet files in the interval; of foreign captures, all files */
+    uint64_t files_skipped;       /* of these, files outside of the interval or without a block that may match */
+    uint64_t blocks;              /* blocks of the files that were not skipped */
+    uint64_t blocks_skipped_time; /* of these, blocks skipped by time */
+    uint64_t blocks_skipped_keys; /* of these, blocks skipped because the index excludes a match of the filter */
     uint64_t blocks_read;
-    uint64_t bytes;               /* of these files */
-    uint64_t bytes_read;          /* of packets */
+    uint64_t bytes;               /* bytes of these files */
+    uint64_t bytes_read;          /* bytes of packets that were read */
     uint64_t index_bytes_read;
-    uint64_t packets;             /* looked at */
+    uint64_t packets;             /* packets to which the filter was applied */
     uint64_t matched;
-    uint64_t from_ring;           /* taken from the memory of a running recorder */
+    uint64_t from_ring;           /* packets read from the ring of a running recorder */
 } netgrain_cost;
 
-/* Opens the answer of a store: its files, the file that is being written, and the ring of a running recorder as one. Names
- * are listed, and what is being written and the ring are looked into already: it may wait a moment for a running recorder.
- * `question` is copied. NULL, with `err` filled, if it cannot be done. */
-netgrain *netgrain_open_store(const char *store, const netgrain_query *question, netgrain_error *err);
+/* Queries a store: its sealed files, the growing file, and the ring of a running recorder as one sequence. The function
+ * already lists the files and opens the growing file and the ring, for which it may wait briefly for a running recorder.
+ * `query` is copied. Returns NULL and fills `err` on failure. */
+netgrain *netgrain_open_store(const char *store, const netgrain_query *query, netgrain_error *err);
 
-/* Opens the answer of capture files of anyone (pcap, pcapng, HPCAP's RAW), with an index beside them or without. Those
- * without one are read here from end to end, because nothing else tells when their packets were. */
-netgrain *netgrain_open_files(const char *const *files, size_t count, const netgrain_query *question,
+/* Queries capture files of any origin (pcap, pcapng, HPCAP RAW), with or without an index beside them. A file without an
+ * index is read completely by this function, to determine the time range of its packets. */
+netgrain *netgrain_open_files(const char *const *files, size_t count, const netgrain_query *query,
                               netgrain_error *err);
 
-/* The next packet: 1 and `packet` filled, 0 at the end (or after netgrain_stop), -1 and `err` filled on failure. With
- * NETGRAIN_FOLLOW it waits. */
-int netgrain_next(netgrain *answer, netgrain_packet *packet, netgrain_error *err);
+/* Returns 1 and fills `packet` with the next packet; returns 0 at the end or after netgrain_stop; returns -1 and fills `err`
+ * on failure. With NETGRAIN_FOLLOW the function waits for the next packet. */
+int netgrain_next(netgrain *results, netgrain_packet *packet, netgrain_error *err);
 
-/* Called for a packet, which is lent until it returns. 0 to go on, anything else to end the loop. */
+/* A callback for one packet, which is valid until the callback returns. Returns 0 to continue, another value to end the
+ * loop. */
 typedef int (*netgrain_callback)(void *user, const netgrain_packet *packet);
 
-/* Calls back for each packet, at most `limit` of them (0: no limit), as pcap_loop does. The number of packets that the
- * callback was given, or -1 with `err` filled. A loop that ended by its limit or its callback can be taken up again. The
- * callback must not call anything with this answer but netgrain_stop. */
-int64_t netgrain_loop(netgrain *answer, uint64_t limit, netgrain_callback callback, void *user, netgrain_error *err);
+/* Calls the callback for each packet, for at most `limit` packets (0: no limit), as pcap_loop does. Returns the number of
+ * packets that were passed to the callback, or -1 and fills `err`. A loop that ended by its limit or its callback can be
+ * continued with another call. The callback must call no function with this handle except netgrain_stop. */
+int64_t netgrain_loop(netgrain *results, uint64_t limit, netgrain_callback callback, void *user, netgrain_error *err);
 
-/* Ends the answer: netgrain_next gives 0 from now on, also where it waits. From any thread, or a signal handler. */
-void netgrain_stop(netgrain *answer);
+/* Ends the results: from now on netgrain_next returns 0, also a call that is waiting. May be called from any thread and from
+ * a signal handler. */
+void netgrain_stop(netgrain *results);
 
-/* Origins known by now, and one of them: 0, or -1 with `err` filled for a number that is not known. An origin is known
- * before the first packet that names it. */
-size_t netgrain_origins(netgrain *answer);
-int netgrain_get_origin(netgrain *answer, size_t number, netgrain_origin *origin, netgrain_error *err);
+/* The number of origins known so far, and one of them by its index: returns 0, or -1 and fills `err` if the index is not
+ * known. An origin is known before its first packet is returned. */
+size_t netgrain_origins(netgrain *results);
+int netgrain_get_origin(netgrain *results, size_t number, netgrain_origin *origin, netgrain_error *err);
 
-/* What happened on an origin in the seconds of the interval, so far: of files that were walked to their end or beyond that
- * of the interval. 0, or -1 with `err` filled. */
-int netgrain_get_tally(netgrain *answer, size_t number, netgrain_tally *tally, netgrain_error *err);
+/* The tally of an origin in the seconds of the interval, so far: of files that were read to their end or beyond the end of
+ * the interval. Returns 0, or -1 and fills `err`. */
+int netgrain_get_tally(netgrain *results, size_t number, netgrain_tally *tally, netgrain_error *err);
 
-/* What the answer has cost so far. */
-void netgrain_get_cost(netgrain *answer, netgrain_cost *cost);
+/* The cost of the query so far. */
+void netgrain_get_cost(netgrain *results, netgrain_cost *cost);
 
-/* Whether everything could be read that should have been: 0 when packets may be missing, which a remark then explains. */
-int netgrain_is_complete(netgrain *answer);
+/* Returns 1 if the results are complete so far, 0 if packets may be missing; a warning then has the reason. */
+int netgrain_is_complete(netgrain *results);
 
-/* What people should know about the answer (damaged files, files without an index): how many remarks there are by now, and
- * one of them, lent until netgrain_warnings is called again; NULL for a number that there is not. */
-size_t netgrain_warnings(netgrain *answer);
-const char *netgrain_warning(netgrain *answer, size_t number);
+/* Warnings about the results, such as damaged files and files without an index: their number so far, and one of them by its
+ * index, valid until the next call of netgrain_warnings; NULL if the index does not exist. */
+size_t netgrain_warnings(netgrain *results);
+const char *netgrain_warning(netgrain *results, size_t number);
 
-/* Gives everything back. NULL is allowed. */
-void netgrain_close(netgrain *answer);
+/* Frees the results. NULL is allowed. */
+void netgrain_close(netgrain *results);
 
-/* ---- Flow records and seconds ----
+/* ---- Flow records and time series ----
  *
  *     netgrain_flows *flows = netgrain_flows_open("/data/store", &q, 0, &err);
  *     const netgrain_flow *f;
- *     while ((got = netgrain_flows_next(flows, &f, &err)) > 0) look_at(f->id, f->directions[0].bytes, f->directions[1].bytes);
+ *     while ((got = netgrain_flows_next(flows, &f, &err)) > 0)
+ *         process(f->id, f->directions[0].bytes, f->directions[1].bytes);
  *     netgrain_flows_close(flows);
  *
- * These loops read what `netgrain run` keeps in a store beside the packets: sealed files and those that are being written. All
- * that is said above of errors, threads, memory and stopping holds for them. The question is the same one:
- * NETGRAIN_LOW_PRIORITY as above; NETGRAIN_NO_RING leaves out what is not sealed yet; NETGRAIN_FOLLOW is live, see the loops.
+ * These functions read the flow records and time series that `netgrain run` stores beside the packets: sealed files and
+ * growing journals. The rules above for errors, threads, memory and stopping apply. The query structure is the same:
+ * NETGRAIN_LOW_PRIORITY has the same effect; NETGRAIN_NO_RING excludes journals; NETGRAIN_FOLLOW continues with new data, see
+ * the functions that open a handle.
  *
- * What a loop gives is made by the library and lent until the next call with that loop. `size` says how long the structure is
- * in the library: later versions append fields and change no others, so a program that uses one of a later header asks
- * NETGRAIN_HAS first. */
-#define NETGRAIN_HAS(thing, field) \
-    ((size_t)((const char *)(&(thing)->field + 1) - (const char *)(thing)) <= (thing)->size)
+ * The library allocates the returned structures; each is valid until the next call with the same handle. `size` is the length
+ * of the structure in the library. Later versions only append fields, so a program that uses a field of a later header first
+ * tests with NETGRAIN_HAS if the library has it. */
+#define NETGRAIN_HAS(structure, field) \
+    ((size_t)((const char *)(&(structure)->field + 1) - (const char *)(structure)) <= (structure)->size)
 
-/* Stands where there is no time, or no position. */
+/* The value of a time, position or sequence number that does not exist. */
 #define NETGRAIN_NONE UINT64_MAX
 
 typedef struct netgrain_flows netgrain_flows;
 typedef struct netgrain_series netgrain_series;
 
-/* Of a number n of values: the least and the greatest (0 if there is none), all together, mean and sample deviation (n - 1).
- * Their squares together are deviation * deviation * (n - 1) + mean * sum, from which those of several records follow. */
+/* Statistics of n values: minimum and maximum (0 if n is 0), sum, mean and sample standard deviation (divisor n - 1). The sum
+ * of the squares is deviation * deviation * (n - 1) + mean * sum; with it the statistics of several records can be merged. */
 typedef struct netgrain_stats {
     uint64_t min, max, sum;
     double mean, deviation;
@@ -208,44 +216,44 @@ typedef struct netgrain_stats {
 
 /* One direction of a flow. */
 typedef struct netgrain_direction {
-    uint64_t first, last;         /* its first and last packet in this record, ns since 1970; 0 if there is none */
+    uint64_t first, last;         /* times of its first and last packet in this record, ns since 1970; 0 without packets */
     uint64_t packets;
-    uint64_t bytes;               /* of the frames on the wire, without FCS */
-    uint64_t ip_bytes;            /* of the (inner) IP packets: what NetFlow counts */
-    uint64_t payload_bytes;       /* carried by the transport protocol */
-    uint64_t payload_packets;     /* packets that carried any */
-    netgrain_stats length;      /* of the IP packets, bytes; of `packets` values */
-    netgrain_stats iat;         /* inter-arrival time, ns; of `iat_count` values */
+    uint64_t bytes;               /* bytes of the frames on the wire, without FCS */
+    uint64_t ip_bytes;            /* bytes of the (inner) IP packets, as NetFlow counts */
+    uint64_t payload_bytes;       /* payload bytes of the transport protocol */
+    uint64_t payload_packets;     /* packets with payload */
+    netgrain_stats length;      /* lengths of the IP packets in bytes; `packets` values */
+    netgrain_stats iat;         /* inter-arrival times in ns; `iat_count` values */
     uint64_t iat_count;
     uint64_t tcp_flags[8];        /* packets with FIN, SYN, RST, PSH, ACK, URG, ECE, CWR */
     uint64_t zero_window;         /* packets that advertised a window of zero, without RST */
-    uint64_t retransmitted;       /* packets whose bytes were all sent before */
-    uint64_t retransmitted_bytes; /* their payload */
-    uint64_t out_of_order;        /* packets that came behind bytes that follow them, and were not sent before */
+    uint64_t retransmitted;       /* packets whose payload was completely sent before */
+    uint64_t retransmitted_bytes; /* payload bytes of these */
+    uint64_t out_of_order;        /* packets after packets with later sequence numbers, not sent before */
     uint8_t ttl_min, ttl_max;     /* TTL or hop limit */
     uint8_t dscp_min, dscp_max;
-    uint8_t mac[6];               /* who sent its first frame, if has_mac */
+    uint8_t mac[6];               /* source MAC address of its first frame, if has_mac is 1 */
     uint8_t has_mac;
     uint8_t reserved[5];
 } netgrain_direction;
 
-/* One of the first packets of a flow. */
+/* An initial packet of a flow. */
 typedef struct netgrain_initial_packet {
     uint64_t offset_ns; /* ns after the first packet of the flow */
-    uint16_t length;   /* of the IP packet, bytes */
-    uint8_t flags;     /* TCP's; 0 of others */
-    uint8_t reverse;   /* 1: sent by whom the first packet was not */
+    uint16_t length;   /* bytes of the IP packet */
+    uint8_t flags;     /* TCP flags; 0 for other protocols */
+    uint8_t reverse;   /* 1 for the reverse direction */
     uint32_t reserved;
 } netgrain_initial_packet;
 
-/* Why a record was made; the numbers are those of flowEndReason (IPFIX). */
+/* Flow end reasons, numbered as flowEndReason of IPFIX. */
 #define NETGRAIN_END_IDLE_TIMEOUT 1   /* no packet for the idle timeout */
-#define NETGRAIN_END_ACTIVE_TIMEOUT 2 /* the active timeout: the flow goes on in a record with the same id and the next record_index */
-#define NETGRAIN_END_OF_FLOW 3  /* TCP's FINs or RST */
+#define NETGRAIN_END_ACTIVE_TIMEOUT 2 /* active timeout; the next record has the same id and the next record_index */
+#define NETGRAIN_END_OF_FLOW 3  /* TCP FINs or RST */
 #define NETGRAIN_END_FORCED_END 4 /* the meter was stopped, or the capture ended */
-#define NETGRAIN_END_LACK_OF_RESOURCES 5   /* the table was full */
+#define NETGRAIN_END_LACK_OF_RESOURCES 5   /* the flow table was full */
 
-/* How far TCP got, by what was seen. */
+/* TCP states, by the packets that were seen. */
 #define NETGRAIN_TCP_NONE 0 /* not TCP */
 #define NETGRAIN_TCP_MIDSTREAM 1
 #define NETGRAIN_TCP_SYN_SENT 2
@@ -268,41 +276,41 @@ typedef struct netgrain_initial_packet {
 #define NETGRAIN_TUNNEL_IP_IN_IP 9
 #define NETGRAIN_TUNNEL_TEREDO 10
 
-/* What one conversation did on one interface in one period. Source is whoever sent the first packet. */
+/* A flow record: one flow on one interface in one period. The source is the sender of the first packet. */
 typedef struct netgrain_flow {
-    uint32_t size;              /* of this structure in the library, bytes */
-    uint32_t record_index;              /* records of this flow before this one */
-    uint64_t id;                /* the same for all records of one flow: `netgrain packets --flow` takes it as a decimal number */
-    const char *interface_name; /* lent until netgrain_flows_close */
-    uint64_t flow_start;         /* the first packet of the flow, ns since 1970: before `first` where record_index > 0 */
-    uint64_t first, last;       /* the first and last packet of this record, ns since 1970 */
-    uint8_t src[16], dst[16];   /* addresses in the order of the wire; of IPv4 the first four bytes */
-    uint16_t src_port;          /* in the order of this machine; 0 where the protocol has none */
-    uint16_t dst_port;          /* of ICMP: type * 256 + code of the first packet */
+    uint32_t size;              /* bytes of this structure in the library */
+    uint32_t record_index;      /* number of earlier records of this flow */
+    uint64_t id;                /* flow ID, equal in all records of a flow; the decimal number of `netgrain packets --flow` */
+    const char *interface_name; /* valid until netgrain_flows_close */
+    uint64_t flow_start;        /* time of the first packet of the flow, ns since 1970; before `first` if record_index > 0 */
+    uint64_t first, last;       /* times of the first and last packet of this record, ns since 1970 */
+    uint8_t src[16], dst[16];   /* addresses in network byte order; IPv4 in the first four bytes */
+    uint16_t src_port;          /* in host byte order; 0 for protocols without ports */
+    uint16_t dst_port;          /* for ICMP: type * 256 + code of the first packet */
     uint8_t ip_version;         /* 4 or 6 */
-    uint8_t protocol;           /* above IP, as IANA numbers it */
+    uint8_t protocol;           /* IANA number of the protocol above IP */
     uint8_t end_reason;         /* NETGRAIN_END_... */
     uint8_t tcp_state;          /* NETGRAIN_TCP_... */
-    int32_t vlan, vlan_inner;   /* ids of the tags, outer first; -1 for none */
-    int32_t mpls;               /* the topmost label; -1 for none */
+    int32_t vlan, vlan_inner;   /* VLAN ids, outer tag first; -1 without tag */
+    int32_t mpls;               /* topmost label; -1 without label */
     uint32_t tunnel;            /* NETGRAIN_TUNNEL_... */
     uint32_t tunnel_id;         /* VNI, VSID, TEID, session or key */
-    uint32_t queue;             /* of the files that its packets are in */
-    uint64_t position;          /* where its first packet lies in the stream of the queue, bytes; NETGRAIN_NONE if in none */
-    uint64_t position_span;     /* bytes from there to where its last one lies; NETGRAIN_NONE if in none */
-    uint64_t syn_rtt_ns;        /* from SYN to SYN+ACK, ns; NETGRAIN_NONE if that was not seen */
-    uint64_t ack_rtt_ns;        /* from SYN+ACK to the ACK, ns; the same */
+    uint32_t queue;             /* queue of its packet files */
+    uint64_t position;          /* stream position of its first packet in the queue, bytes; NETGRAIN_NONE if not stored */
+    uint64_t position_span;     /* bytes from there to the position of its last packet; NETGRAIN_NONE if not stored */
+    uint64_t syn_rtt_ns;        /* ns from SYN to SYN+ACK; NETGRAIN_NONE if not seen */
+    uint64_t ack_rtt_ns;        /* ns from SYN+ACK to the ACK; NETGRAIN_NONE if not seen */
     uint64_t lost;              /* packets that the interface lost in the seconds of this record */
-    const netgrain_initial_packet *initial_packets;       /* the first packets, in the first record of a flow: initial_packet_count of them */
-    const unsigned char *payload[2];   /* the first bytes carried, there and back: payload_len of them */
-    uint32_t payload_len[2];           /* 0 unless the meter was told to keep them */
+    const netgrain_initial_packet *initial_packets; /* initial_packet_count packets, in the first record of a flow */
+    const unsigned char *payload[2];   /* first payload bytes, forward and reverse: payload_len of them */
+    uint32_t payload_len[2];           /* 0 unless the meter is configured to keep payload */
     uint32_t initial_packet_count;
     uint32_t reserved;
-    netgrain_direction directions[2];     /* from source to destination, and back */
-    /* Appended later: ask NETGRAIN_HAS. */
-    uint64_t tunnel_seq_first[2]; /* sequence number in the tunnel (ERSPAN, GRE, GTP-U) of the first packet that had one, there
-                                   * and back; NETGRAIN_NONE if none had, or the file is older than these numbers */
-    uint64_t tunnel_seq_last[2];  /* that of the last one; others than this flow's packets lie between */
+    netgrain_direction directions[2];     /* forward (source to destination) and reverse */
+    /* Appended later: test with NETGRAIN_HAS. */
+    uint64_t tunnel_seq_first[2]; /* tunnel sequence number (ERSPAN, GRE, GTP-U) of the first packet with one, forward and
+                                   * reverse; NETGRAIN_NONE if no packet had one, or if an older version wrote the file */
+    uint64_t tunnel_seq_last[2];  /* of the last packet with one; packets of other flows have numbers in between */
 } netgrain_flow;
 
 /* Packets and their bytes on the wire, without FCS. */
@@ -310,62 +318,63 @@ typedef struct netgrain_volume {
     uint64_t packets, bytes;
 } netgrain_volume;
 
-#define NETGRAIN_IN 0  /* received; of a mirror port, everything */
+#define NETGRAIN_IN 0  /* received; on a mirror port, all packets */
 #define NETGRAIN_OUT 1 /* sent by the host */
 
-/* One second of one direction of one interface. A second without a packet is a row of zeros; a second of which nothing is
- * known has no row. */
+/* A row: one second of one direction of one interface. A second without packets is a row of zeros; an unknown second has no
+ * row. */
 typedef struct netgrain_second {
-    uint32_t size;              /* of this structure in the library, bytes */
+    uint32_t size;              /* bytes of this structure in the library */
     uint32_t direction;         /* NETGRAIN_IN or NETGRAIN_OUT */
     uint64_t second;            /* seconds since 1970 (UTC) */
-    const char *interface_name; /* lent until netgrain_series_close */
+    const char *interface_name; /* valid until netgrain_series_close */
     netgrain_volume total;
-    netgrain_volume tcp, udp, icmp, sctp, other_ip, arp, other; /* which add up to the total; icmp also of IPv6 */
-    netgrain_volume ipv6;       /* among them */
-    uint64_t sizes[7];          /* packets of up to 60, 123, 251, 507, 1019, 1514 bytes without FCS, and more */
-    uint64_t syn;               /* TCP packets with SYN and without ACK, */
-    uint64_t syn_ack;           /* with both, */
-    uint64_t fin, rst;          /* with FIN, with RST */
-    uint64_t flows_active;      /* in the table as the second ends; of both directions, told with NETGRAIN_IN */
-    uint64_t flows_new;         /* that began in it; the same */
-    uint64_t flows_ended;       /* that ended in it; the same */
+    netgrain_volume tcp, udp, icmp, sctp, other_ip, arp, other; /* traffic classes; icmp includes ICMPv6 */
+    netgrain_volume ipv6;       /* IPv6 packets of all classes */
+    uint64_t sizes[7];          /* packets of up to 60, 123, 251, 507, 1019, 1514 bytes without FCS, and longer */
+    uint64_t syn;               /* TCP packets with SYN and without ACK */
+    uint64_t syn_ack;           /* TCP packets with SYN and ACK */
+    uint64_t fin, rst;          /* TCP packets with FIN, with RST */
+    uint64_t flows_active;      /* flows at the end of the second; both directions, in the row of NETGRAIN_IN */
+    uint64_t flows_new;         /* flows that began in the second; likewise */
+    uint64_t flows_ended;       /* flows that ended in the second; likewise */
     uint64_t sources, destinations; /* distinct addresses, estimated (+-1.6 %) */
-    netgrain_volume peak_1ms;   /* the most packets and the most bytes in a millisecond of it, maybe not the same one */
-    netgrain_volume peak_10ms;  /* and in ten milliseconds */
-    netgrain_tally ledger;      /* what became of the packets; of both directions, told with NETGRAIN_IN */
-    /* Appended later: ask NETGRAIN_HAS. */
-    uint64_t tunnel_numbered;   /* packets with a sequence number of a tunnel; of both directions, told with NETGRAIN_IN */
-    uint64_t tunnel_missing;    /* packets whose numbers were passed over; the same */
-    uint64_t tunnel_late;       /* of those missing, came after all; the same */
-    const uint64_t *losses;     /* ledger.lost by cause: loss_count numbers, whose names netgrain_loss_name has */
-    const uint64_t *notes;      /* remarks on packets, not part of the sum: note_count, whose names netgrain_note_name has */
+    netgrain_volume peak_1ms;   /* most packets and most bytes within 1 ms, not necessarily the same millisecond */
+    netgrain_volume peak_10ms;  /* the same within 10 ms */
+    netgrain_tally ledger;      /* outcome of the packets; of both directions, in the row of NETGRAIN_IN */
+    /* Appended later: test with NETGRAIN_HAS. */
+    uint64_t tunnel_numbered;   /* packets with a tunnel sequence number; of both directions, in the row of NETGRAIN_IN */
+    uint64_t tunnel_missing;    /* missing tunnel sequence numbers; likewise */
+    uint64_t tunnel_late;       /* packets counted as missing that arrived later; likewise */
+    const uint64_t *losses;     /* ledger.lost by cause: loss_count numbers; netgrain_loss_name returns their names */
+    const uint64_t *notes;      /* notes: note_count numbers; netgrain_note_name returns their names */
     uint32_t loss_count;
     uint32_t note_count;
 } netgrain_second;
 
-/* Opens the flow records of a store that overlap the interval and match the filter: src is the initiator and dst the responder
- * (docs/reference/filters.md says which words records have no answer to; they are refused). They come in the order in which they begin.
+/* Queries the flow records of a store that overlap the interval and match the filter, in order of their begin. In the filter,
+ * src is the initiator and dst the responder; primitives that flow records cannot answer are rejected
+ * (docs/reference/filters.md lists them).
  *
- * With NETGRAIN_FOLLOW, records go on coming as the meter tells them: about a second after a flow ended, or after its active
- * timeout, each once. `late` is how many nanoseconds after its last packet a record may be told and still be seen; 0 for the
- * 90 s that suit the usual timeouts, more if the meter has longer ones. The loop ends at netgrain_flows_stop, or when `to` is
- * past by so much. What is brought into the store later than that, from old captures, is found by its interval. NULL, with
- * `err` filled, if it cannot be done. */
-netgrain_flows *netgrain_flows_open(const char *store, const netgrain_query *question, uint64_t late,
+ * With NETGRAIN_FOLLOW, the results continue with new records, each once, about a second after a flow ended or reached its
+ * active timeout. `late` is the greatest delay of a record after its last packet in nanoseconds; a record with a longer delay
+ * is missed. 0 means 90 s, which suits the default timeouts; use more if the meter has longer timeouts. The results end at
+ * netgrain_flows_stop, or `late` after `to`. Records of old captures that are imported later are found by a query without
+ * NETGRAIN_FOLLOW. Returns NULL and fills `err` on failure. */
+netgrain_flows *netgrain_flows_open(const char *store, const netgrain_query *query, uint64_t late,
                                     netgrain_error *err);
 
-/* The next record: 1 and `*flow` set, 0 and `*flow` NULL at the end (or after netgrain_flows_stop), -1 and `err` filled on
- * failure. With NETGRAIN_FOLLOW it waits. */
+/* Returns 1 and sets `*flow` to the next record; returns 0 and sets `*flow` to NULL at the end or after netgrain_flows_stop;
+ * returns -1 and fills `err` on failure. With NETGRAIN_FOLLOW the function waits for the next record. */
 int netgrain_flows_next(netgrain_flows *flows, const netgrain_flow **flow, netgrain_error *err);
 
-/* Calls back for each record, as netgrain_loop does for packets. */
+/* Calls the callback for each record, as netgrain_loop does for packets. */
 typedef int (*netgrain_flow_callback)(void *user, const netgrain_flow *flow);
 int64_t netgrain_flows_loop(netgrain_flows *flows, uint64_t limit, netgrain_flow_callback callback, void *user,
                             netgrain_error *err);
 
-/* The Community ID (version 1, seed 0) of the conversation: how Zeek, Suricata, Arkime and others name it. Fills `text`, which
- * has room for NETGRAIN_COMMUNITY_ID bytes, the NUL included. 0, or -1 with `err` filled. */
+/* Writes the Community ID (version 1, seed 0) of the flow, as Zeek, Suricata, Arkime and others print it, into `text`, which
+ * must have NETGRAIN_COMMUNITY_ID bytes, NUL included. Returns 0, or -1 and fills `err`. */
 #define NETGRAIN_COMMUNITY_ID 32
 int netgrain_community_id(const netgrain_flow *flow, char *text, netgrain_error *err);
 
@@ -376,24 +385,25 @@ size_t netgrain_flows_warnings(netgrain_flows *flows);
 const char *netgrain_flows_warning(netgrain_flows *flows, size_t number);
 void netgrain_flows_close(netgrain_flows *flows);
 
-/* Opens the seconds of a store that overlap the interval, one row for each second, interface and direction, in that order. A
- * series has no filter: one is refused.
+/* Queries the rows of a store that overlap the interval: one row for each second, interface and direction, in this order. A
+ * query with a filter is rejected.
  *
- * With NETGRAIN_FOLLOW, seconds go on coming some three seconds after they began, in order for each interface; what late
- * packets add to a second that was told is left out. The loop ends at netgrain_series_stop, or half a minute after `to`. NULL,
- * with `err` filled, if it cannot be done. */
-netgrain_series *netgrain_series_open(const char *store, const netgrain_query *question, netgrain_error *err);
+ * With NETGRAIN_FOLLOW, the results continue with new rows, about three seconds after their second began, in order of time
+ * for each interface; rows of late packets for a second that was already returned are omitted. The results end at
+ * netgrain_series_stop, or half a minute after `to`. Returns NULL and fills `err` on failure. */
+netgrain_series *netgrain_series_open(const char *store, const netgrain_query *query, netgrain_error *err);
 
-/* The next row: 1 and `*second` set, 0 and `*second` NULL at the end, -1 and `err` filled on failure. */
+/* Returns 1 and sets `*second` to the next row; returns 0 and sets `*second` to NULL at the end; returns -1 and fills `err`
+ * on failure. */
 int netgrain_series_next(netgrain_series *series, const netgrain_second **second, netgrain_error *err);
 
-/* Calls back for each row, as netgrain_loop does for packets. */
+/* Calls the callback for each row, as netgrain_loop does for packets. */
 typedef int (*netgrain_second_callback)(void *user, const netgrain_second *second);
 int64_t netgrain_series_loop(netgrain_series *series, uint64_t limit, netgrain_second_callback callback, void *user,
                              netgrain_error *err);
 
-/* Why packets were lost and what was remarked on packets, by their numbers, as docs/reference/counters.md names it ("nic", "ring_full",
- * "truncated"). A number keeps its meaning in later versions. Good for ever; NULL for a number that there is not. */
+/* Names of loss causes and notes by their numbers, as in docs/reference/counters.md ("nic", "ring_full", "truncated"). A
+ * number keeps its meaning in later versions. The names are always valid; NULL if the number does not exist. */
 const char *netgrain_loss_name(uint32_t number);
 const char *netgrain_note_name(uint32_t number);
 
@@ -404,16 +414,16 @@ size_t netgrain_series_warnings(netgrain_series *series);
 const char *netgrain_series_warning(netgrain_series *series, size_t number);
 void netgrain_series_close(netgrain_series *series);
 
-/* ---- Without an answer ---- */
+/* ---- Functions without a handle ---- */
 
-/* Reads a time: 2026-11-21T10:42:00Z (any offset), 10:42 (today), 1795257720.5, now, -10min. All without a zone are UTC.
- * 0, or -1 with `err` filled. */
+/* Parses a time: 2026-11-21T10:42:00Z (with any offset), 10:42 (today), 1795257720.5, now, -10min. Times without a zone are
+ * UTC. Returns 0, or -1 and fills `err`. */
 int netgrain_time(const char *text, uint64_t *nanos, netgrain_error *err);
 
-/* Whether a filter is understood: 0, or -1 with `err` filled, which says where and what to write instead. */
+/* Checks the syntax of a packet filter: returns 0, or -1 and fills `err` with the position of the error and a suggestion. */
 int netgrain_check_filter(const char *filter, netgrain_error *err);
 
-/* The version of the library for people, such as "0.1.0", and its NETGRAIN_API_VERSION. */
+/* The version of the library as text, such as "0.1.0", and its NETGRAIN_API_VERSION. */
 const char *netgrain_version(void);
 uint32_t netgrain_api_version(void);
 

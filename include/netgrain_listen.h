@@ -1,4 +1,4 @@
-/* Listening to a running netgrain engine from C (C11) or C++ (C++11): one header, nothing but libc.
+/* Listens to a running netgrain engine from C (C11) or C++ (C++11): a single header that needs only libc.
  *
  *     ngl_error err;
  *     ngl *engine = ngl_attach("/run/netgrain/eth1.sock", NGL_LOSSY, "my tool", &err);
@@ -10,22 +10,24 @@
  *         for (size_t i = 0; i < n; i++) {
  *             if (!ngl_is_packet(&descs[i])) continue;
  *             long len = ngl_packet(&engine->ring[0], &descs[i], bytes, sizeof bytes);
- *             if (len >= 0) look_at(bytes, (size_t)len);
+ *             if (len >= 0) process(bytes, (size_t)len);
  *         }
- *         if (n == 0) wait_a_moment();
+ *         if (n == 0) sleep_briefly();
  *     }
  *     ngl_close(engine);
  *
- * A full program is examples/c/count.c. The engine's rings (one per queue) are mapped read-only: a listener can neither
- * harm them nor the other listeners, however it fails. A *lossy* listener that is too slow is lapped and knows exactly
- * how many packets it missed (ngl_counts). A *gate* is never lapped, but when it does not call ngl_next in time the engine
- * drops packets in its name; be a gate only for what must see everything.
+ * A complete program is examples/c/count.c. The rings of the engine (one per queue) are mapped read-only, so a failing
+ * listener can damage neither the rings nor other listeners. The producer overtakes a *lossy* listener that is too slow;
+ * the number of packets that the listener missed is exact (ngl_counts). The producer never overtakes a *lossless* listener:
+ * while the listener does not call ngl_next, the engine waits and loses packets. So attach losslessly only if every packet
+ * is necessary.
  *
- * The rules against races are those of the Rust listener (crates/ring/src/protocol.rs): copy with relaxed atomic loads,
- * then an acquire fence, then look how far the writer has claimed the ring; what may have been touched is thrown away.
+ * Races are prevented as in the Rust listener (crates/ring/src/protocol.rs): copy with relaxed atomic loads, then an acquire
+ * fence, then read how far the producer has claimed the ring, and discard the copies of data that may have been overwritten.
  * Layout and attach protocol are those of crates/ring/src/layout.rs and attach.rs; a test compares the numbers.
  *
- * One thread at a time per ring. Include this header before others, or define _DEFAULT_SOURCE for the whole program. */
+ * Each ring may be used by one thread at a time. Include this header before other headers, or define _DEFAULT_SOURCE for the
+ * whole program. */
 #ifndef NETGRAIN_LISTEN_H
 #define NETGRAIN_LISTEN_H
 
@@ -72,74 +74,74 @@ typedef _Atomic unsigned char ngl_byte;
 #define NGL_RELEASE memory_order_release
 #endif
 
-/* ---- What a listener works with ---------------------------------------------------------------------------------- */
+/* ---- Types of the interface --------------------------------------------------------------------------------------- */
 
-/* One packet, or (NGL_FLAG_CONTROL) something else that happened at this place of the stream. */
+/* A descriptor: a packet, or with NGL_FLAG_CONTROL another event at this position of the stream. */
 typedef struct ngl_desc {
-    uint64_t pos;      /* stream position of the packet's pcap record header; see ngl_control for controls */
+    uint64_t pos;      /* stream position of the packet's pcap record header; for control descriptors see NGL_KIND_... */
     uint64_t ts;       /* nanoseconds since 1970 (UTC) */
-    uint32_t hash;     /* keyed symmetric flow hash; 0 where there is no flow */
-    uint32_t mark;     /* free for programs; the kind of a control */
+    uint32_t hash;     /* keyed symmetric flow hash; 0 without a flow */
+    uint32_t mark;     /* set by programs; in a control descriptor, its kind */
     uint16_t caplen;   /* bytes stored */
-    uint16_t wire_len; /* bytes on the wire; 65535 means "at least", and the record header has the exact number */
+    uint16_t wire_len; /* bytes on the wire; 65535 means 65535 or more, and the record header has the exact number */
     uint8_t queue;     /* queue number, modulo 256 */
     uint8_t flags;     /* NGL_FLAG_... */
-    uint8_t l3;        /* offset of the network header in the packet; 0 where there is none within 255 bytes */
+    uint8_t l3;        /* offset of the network header in the packet; 0 if there is none within 255 bytes */
     uint8_t l4;        /* offset of the transport header, likewise */
 } ngl_desc;
 
 #define NGL_FLAG_CONTROL 1       /* not a packet */
 #define NGL_FLAG_TRUNCATED 2     /* fewer bytes are stored than were on the wire */
 #define NGL_FLAG_MALFORMED 4     /* a header contradicts its length */
-#define NGL_FLAG_SUPER_FRAME 8   /* merged by the card or the kernel */
-#define NGL_FLAG_VLAN_RESTORED 16 /* a tag that the kernel had taken out was put back */
+#define NGL_FLAG_SUPER_FRAME 8   /* merged by the NIC or the kernel */
+#define NGL_FLAG_VLAN_RESTORED 16 /* a VLAN tag that the kernel had removed was restored */
 #define NGL_FLAG_OUTGOING 32     /* sent by this host */
-#define NGL_FLAG_CLAMPED 64      /* the stamp was raised to that of the packet before */
-#define NGL_FLAG_WIRE_RAISED 128  /* the capture says fewer bytes on the wire than it has; the length was raised */
+#define NGL_FLAG_CLAMPED 64      /* the timestamp was raised to that of the packet before */
+#define NGL_FLAG_WIRE_RAISED 128  /* the wire length of the capture was below the caplen and was raised to it */
 
-/* Kinds of controls, in ngl_desc.mark. */
-#define NGL_KIND_SEGMENT 1  /* a new pcap file begins at pos; the one before ended `hash` bytes earlier */
-#define NGL_KIND_LOST 2     /* `pos` packets were lost: cause number in l3, slot of the gate (if any) in l4 */
+/* Kinds of control descriptors, in ngl_desc.mark. */
+#define NGL_KIND_SEGMENT 1  /* a new segment begins at pos; the segment before ended `hash` bytes earlier */
+#define NGL_KIND_LOST 2     /* `pos` packets were lost: loss cause in l3, slot of the lossless reader (if any) in l4 */
 #define NGL_KIND_FILTERED 3 /* `pos` packets did not match the capture filter */
-#define NGL_KIND_TICK 4     /* time has reached the second of ts */
-#define NGL_KIND_END 5      /* nothing follows */
-#define NGL_KIND_PROGRAM 6  /* in a branch: what follows was judged by generation `pos` of the group's program */
+#define NGL_KIND_TICK 4     /* the time has reached the second of ts */
+#define NGL_KIND_END 5      /* end of the stream */
+#define NGL_KIND_PROGRAM 6  /* in a branch: generation `pos` of the group's program evaluated the packets that follow */
 
 #define NGL_RECORD_HEADER 16           /* bytes of the nanosecond-pcap record header before each packet */
-#define NGL_PACKET_MAX 65535           /* most bytes of one packet; a buffer of this size is always enough */
+#define NGL_PACKET_MAX 65535           /* greatest number of bytes of a packet; a buffer of this size always suffices */
 #define NGL_RECORD_MAX (NGL_RECORD_HEADER + NGL_PACKET_MAX)
-#define NGL_CAUSES 32                  /* room for causes of loss, numbered as in spec/events.toml */
+#define NGL_CAUSES 32                  /* greatest number of loss causes, numbered as in spec/events.toml */
 
 typedef enum ngl_mode { NGL_LOSSY = 0, NGL_LOSSLESS = 1 } ngl_mode;
 
 typedef enum ngl_failure {
-    NGL_UNREACHABLE = 1, /* no engine there, or no way to it */
-    NGL_REFUSED = 2,     /* the engine said no; text has its words */
-    NGL_PROTOCOL = 3,    /* what came was not what the protocol says */
+    NGL_UNREACHABLE = 1, /* no engine listens at the path, or the path cannot be reached */
+    NGL_REFUSED = 2,     /* the engine rejected the listener; text has its reason */
+    NGL_PROTOCOL = 3,    /* the engine violated the protocol */
     NGL_MEMORY = 4       /* the memory could not be mapped */
 } ngl_failure;
 
-/* Why attaching failed, as a number and as one line for people. */
+/* The reason why attaching failed, as a number and as one line of text. */
 typedef struct ngl_error {
     ngl_failure failure;
     char text[256];
 } ngl_error;
 
-/* How many packets went which way, for one listener and ring. */
+/* Packet counters of one listener on one ring. */
 typedef struct ngl_count {
-    uint64_t published; /* since the listener joined */
-    uint64_t seen;      /* given to it by ngl_next */
-    uint64_t missed;    /* overwritten before it came to them */
-    uint64_t waiting;   /* waiting for it */
+    uint64_t published; /* published since the listener joined */
+    uint64_t seen;      /* returned by ngl_next */
+    uint64_t missed;    /* overwritten before the listener read them */
+    uint64_t waiting;   /* not yet read */
 } ngl_count;
 
-/* The engine's own books of a ring: offered = stored + filtered + duplicate + the sum of lost. */
+/* The accounting of a ring by the engine: offered = stored + filtered + duplicate + the sum of lost. */
 typedef struct ngl_accounting {
     uint64_t offered, stored, stored_bytes, filtered, duplicate;
     uint64_t lost[NGL_CAUSES];
 } ngl_accounting;
 
-/* One ring. The first fields are for reading; the rest is private. */
+/* One ring. Programs may read the fields up to `mode`; the other fields are private. */
 typedef struct ngl_ring {
     char name[65]; /* interface, file or simulation */
     uint32_t link_type, snaplen;
@@ -229,7 +231,7 @@ static inline uint64_t ngl_plus_(uint64_t a, uint64_t b) { return a > UINT64_MAX
 
 static inline int ngl_is_packet(const ngl_desc *d) { return (d->flags & NGL_FLAG_CONTROL) == 0; }
 
-/* Copies one descriptor; it means nothing until the claim has been looked at. */
+/* Copies a descriptor. The copy is valid only if ngl_oldest_desc_, called afterwards, is not greater than its index. */
 static inline ngl_desc ngl_load_desc_(const ngl_ring *r, uint64_t index) {
     const unsigned char *slot = r->descs + (size_t)(index & (r->descs_len - 1)) * NGL_DESC_BYTES;
     uint64_t words[4];
@@ -239,7 +241,7 @@ static inline ngl_desc ngl_load_desc_(const ngl_ring *r, uint64_t index) {
     return d;
 }
 
-/* The first descriptor, and the first byte, that was not overwritten; judged after copying. */
+/* The index of the first descriptor, and the position of the first byte, that was not overwritten. Called after copying. */
 static inline uint64_t ngl_oldest_desc_(const ngl_ring *r) {
     atomic_thread_fence(NGL_ACQUIRE);
     return ngl_minus_(ngl_load_(r->control, NGL_AT_CLAIMED_DESC), r->descs_len);
@@ -250,8 +252,9 @@ static inline uint64_t ngl_oldest_pos_(const ngl_ring *r) {
     return ngl_minus_(ngl_load_(r->control, NGL_AT_CLAIMED_POS), r->bytes_len);
 }
 
-/* Releases what was given before (which is what keeps a gate's writer going) and copies up to `most` descriptors behind
- * it; returns how many. 0 means that there is nothing now, or that the listener was lapped and has skipped forward. */
+/* Releases the descriptors that were returned before (the producer waits for this release of a lossless listener), and copies
+ * up to `most` of the next descriptors; returns their number. 0 means that there is no new descriptor, or that the producer
+ * has overtaken the listener, which then skipped forward. */
 static inline size_t ngl_next(ngl_ring *r, ngl_desc *out, size_t most) {
     uint64_t head, to, oldest;
     size_t n = 0;
@@ -262,7 +265,7 @@ static inline size_t ngl_next(ngl_ring *r, ngl_desc *out, size_t most) {
     for (uint64_t i = r->next; i < to; i++) out[n++] = ngl_load_desc_(r, i);
     oldest = ngl_oldest_desc_(r);
     if (oldest > r->next) {
-        /* Lapped: the copies are worthless. Leave the writer some way to go before it is here again. */
+        /* Overtaken: the copies are invalid. Skip so far that the producer does not overtake the listener again at once. */
         head = ngl_acquire_(r->control, NGL_AT_HEAD);
         r->next = ngl_max_(ngl_min_(ngl_plus_(oldest, r->descs_len / 4), head), r->next);
         return 0;
@@ -276,11 +279,12 @@ static inline size_t ngl_next(ngl_ring *r, ngl_desc *out, size_t most) {
     return n;
 }
 
-/* Copies `len` bytes of the stream; whether they still were what they had been. */
+/* Copies `len` bytes of the stream; returns 1 if they were not overwritten during the copy. */
 static inline int ngl_copy_(const ngl_ring *r, uint64_t pos, unsigned char *to, size_t len) {
     const unsigned char *from = r->bytes + (size_t)(pos & (r->bytes_len - 1));
     size_t i = 0;
-    /* Up to the first aligned word, then words, then the rest; the mirror makes every range contiguous. */
+    /* Bytes up to the first aligned word, then words, then the remaining bytes. The memory is mapped twice in a row, so every
+     * range is contiguous. */
     for (; i < len && ((uintptr_t)(from + i) & 7) != 0; i++)
         to[i] = atomic_load_explicit((ngl_byte *)(from + i), NGL_RELAXED);
     for (; i + 8 <= len; i += 8) {
@@ -291,25 +295,26 @@ static inline int ngl_copy_(const ngl_ring *r, uint64_t pos, unsigned char *to, 
     return ngl_oldest_pos_(r) <= pos;
 }
 
-/* Copies a packet's bytes, at most `size` of them. Returns how many, or -1 when they were overwritten meanwhile. */
+/* Copies at most `size` bytes of a packet. Returns their number, or -1 if they were overwritten during the copy. */
 static inline long ngl_packet(const ngl_ring *r, const ngl_desc *d, void *to, size_t size) {
     size_t len = d->caplen < size ? d->caplen : size;
     return ngl_copy_(r, d->pos + NGL_RECORD_HEADER, (unsigned char *)to, len) ? (long)len : -1;
 }
 
-/* As above, with the nanosecond-pcap record header before the packet: what a pcap file has. */
+/* As ngl_packet, with the nanosecond-pcap record header before the packet, as in a pcap file. */
 static inline long ngl_record(const ngl_ring *r, const ngl_desc *d, void *to, size_t size) {
     size_t all = (size_t)NGL_RECORD_HEADER + d->caplen, len = all < size ? all : size;
     return ngl_copy_(r, d->pos, (unsigned char *)to, len) ? (long)len : -1;
 }
 
-/* Head and number of controls that belong together. The writer publishes them nanoseconds apart, so looking again helps,
- * and if it was interrupted just there, letting it run does; 0 when it must have died there. */
+/* Reads head and number of control descriptors of the same publication. The producer stores them nanoseconds apart, so the
+ * first attempts repeat at once. If the producer was preempted in between, later attempts sleep, so that it can run. Returns
+ * 0 if the producer ended in between. */
 static inline int ngl_settled_(const ngl_ring *r, uint64_t *head, uint64_t *controls) {
     for (int i = 0; i < 1100; i++) {
-        struct timespec nap = {0, 1000000};
+        struct timespec pause = {0, 1000000};
         uint64_t before;
-        if (i >= 1000) nanosleep(&nap, NULL);
+        if (i >= 1000) nanosleep(&pause, NULL);
         *controls = ngl_acquire_(r->control, NGL_AT_CONTROLS_AFTER);
         *head = ngl_acquire_(r->control, NGL_AT_HEAD);
         before = ngl_load_(r->control, NGL_AT_CONTROLS_BEFORE);
@@ -318,7 +323,7 @@ static inline int ngl_settled_(const ngl_ring *r, uint64_t *head, uint64_t *cont
     return 0;
 }
 
-/* What this listener has heard so far, exact as of the latest publication that was complete. */
+/* The packet counters of this listener, exact as of the latest complete publication. */
 static inline ngl_count ngl_counts(ngl_ring *r) {
     uint64_t head, controls, from, to;
     ngl_count c;
@@ -340,7 +345,7 @@ static inline ngl_count ngl_counts(ngl_ring *r) {
     return c;
 }
 
-/* Tells the engine how this listener fares, for its tables; call now and then. */
+/* Reports the counters of this listener to the engine, which shows them in its tables. Call it from time to time. */
 static inline void ngl_report(ngl_ring *r) {
     ngl_count c = ngl_counts(r);
     ngl_store_(r->cursor, NGL_AT_SEEN, c.seen);
@@ -359,15 +364,15 @@ static inline ngl_accounting ngl_read_accounting(const ngl_ring *r) {
     return b;
 }
 
-/* Descriptors between the listener and the head. */
+/* Number of published descriptors that the listener has not read. */
 static inline uint64_t ngl_lag(const ngl_ring *r) { return ngl_minus_(ngl_acquire_(r->control, NGL_AT_HEAD), r->next); }
 
-/* Whether the writer has finished and everything that it published has been given out. */
+/* Returns 1 if the producer has finished and ngl_next has returned all published descriptors. */
 static inline int ngl_ended(const ngl_ring *r) {
     return ngl_acquire_(r->control, NGL_AT_ENDED) != 0 && ngl_lag(r) == 0;
 }
 
-/* Whether the engine still lives: it never writes after the welcome, so a readable socket is a closed one. */
+/* Returns 1 while the engine runs: it sends nothing after the welcome message, so a readable socket is closed. */
 static inline int ngl_connected(const ngl_ring *r) {
     struct pollfd p;
     p.fd = r->socket;
@@ -376,7 +381,8 @@ static inline int ngl_connected(const ngl_ring *r) {
     return poll(&p, 1, 0) == 0;
 }
 
-/* Whether this gate was given up by the writer because it did not release in time. */
+/* Returns 1 if the producer no longer waits for this lossless listener, because it released nothing within the reader
+ * timeout. */
 static inline int ngl_expired(const ngl_ring *r) { return ngl_acquire_(r->cursor, NGL_AT_EXPIRED) != 0; }
 
 /* ---- Attaching ---------------------------------------------------------------------------------------------------- */
@@ -397,11 +403,11 @@ static inline int ngl_fail_(ngl_error *err, ngl_failure failure, const char *wha
     return 0;
 }
 
-/* Receives one message of exactly `want` bytes and up to 4 file descriptors (into fds, -1 where none came). */
+/* Receives one message of exactly `want` bytes and up to 4 file descriptors (in fds; -1 for each missing one). */
 static inline int ngl_receive_(int sock, unsigned char *to, size_t want, int fds[4], ngl_error *err) {
     union {
         struct cmsghdr align;
-        unsigned char room[CMSG_SPACE(16 * sizeof(int))];
+        unsigned char space[CMSG_SPACE(16 * sizeof(int))];
     } control;
     struct iovec iov;
     struct msghdr msg;
@@ -429,11 +435,11 @@ static inline int ngl_receive_(int sock, unsigned char *to, size_t want, int fds
         }
     }
     if ((size_t)n != want || (msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0)
-        return ngl_fail_(err, NGL_PROTOCOL, "the engine's answer is not understood: ", "a message of another form");
+        return ngl_fail_(err, NGL_PROTOCOL, "the engine's answer is not understood: ", "a message of wrong length");
     return 1;
 }
 
-/* Maps `len` bytes `times` times back to back; NULL (with errno) when the kernel refuses. */
+/* Maps `len` bytes `times` times back to back; returns NULL and sets errno if the kernel rejects the mapping. */
 static inline unsigned char *ngl_map_(int fd, uint64_t len, size_t times, int prot, size_t *mapped) {
     size_t all = (size_t)len * times, reserved = all + NGL_HUGE_PAGE;
     struct stat st;
@@ -445,18 +451,18 @@ static inline unsigned char *ngl_map_(int fd, uint64_t len, size_t times, int pr
         errno = ENODATA;
         return NULL;
     }
-    /* What its owner can cut off or punch out would be a bus error at the next look. */
+    /* Without these seals the owner could truncate the memory or punch holes into it; the next access would be a bus error. */
     seals = fcntl(fd, NGL_GET_SEALS_);
     if (seals < 0 || (seals & NGL_SEAL_SHRINK_) == 0 || ((prot & PROT_WRITE) == 0 && (seals & NGL_SEAL_WRITES_) == 0)) {
         errno = EPERM;
         return NULL;
     }
-    /* Of huge pages the kernel would map whole ones, over whatever lies behind the reservation. */
+    /* The kernel maps only whole huge pages, which would extend beyond the reservation. */
     if ((uint32_t)fs.f_type == NGL_HUGETLBFS_ && (fs.f_bsize <= 0 || len % (uint64_t)fs.f_bsize != 0)) {
         errno = EINVAL;
         return NULL;
     }
-    /* A reservation first, so that both halves land side by side and on a huge-page boundary. */
+    /* The reservation makes the mappings adjacent and aligned to a huge page. */
     area = (unsigned char *)mmap(NULL, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (area == (unsigned char *)MAP_FAILED) return NULL;
     start = area + (NGL_HUGE_PAGE - ((uintptr_t)area & (NGL_HUGE_PAGE - 1))) % NGL_HUGE_PAGE;
@@ -464,8 +470,8 @@ static inline unsigned char *ngl_map_(int fd, uint64_t len, size_t times, int pr
     if (area + reserved > start + all) munmap(start + all, (size_t)(area + reserved - (start + all)));
     for (size_t i = 0; i < times; i++) {
         if (mmap(start + i * (size_t)len, (size_t)len, prot, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
-            /* The kernel may already have taken this part of the reservation away, and another thread may live there now:
-             * only the parts before and behind it are surely ours. */
+            /* The kernel may already have unmapped this part of the reservation, and another thread may have mapped it since:
+             * only the parts before and after it certainly belong to this mapping. */
             int why = errno;
             if (i > 0) munmap(start, i * (size_t)len);
             if (i + 1 < times) munmap(start + (i + 1) * (size_t)len, (times - i - 1) * (size_t)len);
@@ -477,27 +483,27 @@ static inline unsigned char *ngl_map_(int fd, uint64_t len, size_t times, int pr
     return start;
 }
 
-static inline int ngl_sound_(uint64_t n, uint64_t least) {
+static inline int ngl_is_valid_size_(uint64_t n, uint64_t least) {
     return (n & (n - 1)) == 0 && n >= least && n <= NGL_BYTES_MAX;
 }
 
-/* Maps one ring from its four descriptors; on failure ngl_close clears up. */
+/* Maps a ring from its four file descriptors; after a failure ngl_close unmaps it. */
 static inline int ngl_open_ring_(ngl_ring *r, const int fds[4], const unsigned char *message, ngl_error *err) {
     const char *form = "the engine's answer is not understood: ", *map = "the shared ring cannot be mapped: ";
     uint64_t head, controls, desc = ngl_get_(message + 16), descs;
     for (int i = 0; i < 4; i++)
-        if (fds[i] < 0) return ngl_fail_(err, NGL_PROTOCOL, form, "a ring without its four descriptors");
+        if (fds[i] < 0) return ngl_fail_(err, NGL_PROTOCOL, form, "a ring without its four file descriptors");
     r->control = ngl_map_(fds[2], NGL_PAGE, 1, PROT_READ, &r->control_mapped);
     if (!r->control) return ngl_fail_(err, NGL_MEMORY, map, strerror(errno));
     if (ngl_load_(r->control, NGL_AT_MAGIC) != NGL_MAGIC || ngl_load_(r->control, NGL_AT_VERSION) != NGL_VERSION)
-        return ngl_fail_(err, NGL_PROTOCOL, form, "not a ring of this version of netgrain");
+        return ngl_fail_(err, NGL_PROTOCOL, form, "a ring of another version of netgrain");
     r->bytes_len = ngl_load_(r->control, NGL_AT_BYTES_LEN);
     r->descs_len = descs = ngl_load_(r->control, NGL_AT_DESCS);
-    if (!ngl_sound_(r->bytes_len, NGL_BLOCK) || descs > NGL_BYTES_MAX / NGL_DESC_BYTES ||
-        !ngl_sound_(descs * NGL_DESC_BYTES, NGL_PAGE))
-        return ngl_fail_(err, NGL_PROTOCOL, form, "a ring of impossible size");
+    if (!ngl_is_valid_size_(r->bytes_len, NGL_BLOCK) || descs > NGL_BYTES_MAX / NGL_DESC_BYTES ||
+        !ngl_is_valid_size_(descs * NGL_DESC_BYTES, NGL_PAGE))
+        return ngl_fail_(err, NGL_PROTOCOL, form, "a ring of invalid size");
     if (ngl_get_(message) != r->bytes_len || ngl_get_(message + 8) != descs)
-        return ngl_fail_(err, NGL_PROTOCOL, form, "a ring of two sizes");
+        return ngl_fail_(err, NGL_PROTOCOL, form, "the sizes of the ring contradict each other");
     r->link_type = (uint32_t)ngl_load_(r->control, NGL_AT_LINK_TYPE);
     r->snaplen = (uint32_t)ngl_load_(r->control, NGL_AT_SNAPLEN);
     r->queue = (uint16_t)ngl_load_(r->control, NGL_AT_QUEUE);
@@ -511,12 +517,12 @@ static inline int ngl_open_ring_(ngl_ring *r, const int fds[4], const unsigned c
     if (r->descs) r->cursor = ngl_map_(fds[3], NGL_PAGE, 1, PROT_READ | PROT_WRITE, &r->cursor_mapped);
     if (!r->cursor) return ngl_fail_(err, NGL_MEMORY, map, strerror(errno));
 
-    /* Only a writer that died in mid-publication leaves the two apart, and then nothing will be published to count. */
+    /* The numbers contradict each other only if the producer ended during a publication; then nothing more is published. */
     ngl_settled_(r, &head, &controls);
     r->settled_head = r->start = r->next = head;
     r->settled_controls = r->start_controls = controls;
     if (r->mode == NGL_LOSSLESS && desc <= head && head - desc <= descs) {
-        /* A gate begins where the writer put it, which may be before the head by now. */
+        /* A lossless listener begins at the position that the producer assigned, which may be before the current head. */
         for (uint64_t i = desc; i < head; i++) {
             ngl_desc d = ngl_load_desc_(r, i);
             if (!ngl_is_packet(&d)) r->start_controls = ngl_minus_(r->start_controls, 1);
@@ -527,7 +533,7 @@ static inline int ngl_open_ring_(ngl_ring *r, const int fds[4], const unsigned c
     return 1;
 }
 
-/* Detaches: the engine is told by the end of the connection, as it is when a process dies. NULL is allowed. */
+/* Detaches. The engine notices the end of the connection, as when the process ends. NULL is allowed. */
 static inline void ngl_close(ngl *e) {
     if (!e) return;
     for (size_t i = 0; i < e->rings; i++) {
@@ -542,10 +548,10 @@ static inline void ngl_close(ngl *e) {
     free(e);
 }
 
-/* Says hello and takes what comes; 0 with *err set on failure. */
-static inline int ngl_greet_(ngl *e, const char *path, ngl_mode mode, const char *name, ngl_error *err) {
+/* Sends the hello message and receives the rings; returns 0 and sets *err on failure. */
+static inline int ngl_handshake_(ngl *e, const char *path, ngl_mode mode, const char *name, ngl_error *err) {
     const char *unreachable = "no engine answers there: ";
-    struct timeval patience = {10, 0};
+    struct timeval timeout = {10, 0};
     struct sockaddr_un addr;
     unsigned char hello[NGL_HELLO] = {0}, welcome[NGL_ACCEPT], message[NGL_RING];
     int fds[4], ok = 1;
@@ -554,11 +560,11 @@ static inline int ngl_greet_(ngl *e, const char *path, ngl_mode mode, const char
     memset(&addr, 0, sizeof addr);
     addr.sun_family = AF_UNIX;
     if (strlen(path) >= sizeof addr.sun_path)
-        return ngl_fail_(err, NGL_UNREACHABLE, unreachable, "the socket's path is too long");
+        return ngl_fail_(err, NGL_UNREACHABLE, unreachable, "the path of the socket is too long");
     memcpy(addr.sun_path, path, strlen(path));
     e->socket = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     if (e->socket < 0 || connect(e->socket, (struct sockaddr *)&addr, sizeof addr) != 0 ||
-        setsockopt(e->socket, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) != 0)
+        setsockopt(e->socket, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout) != 0)
         return errno == EACCES
                    ? ngl_fail_(err, NGL_UNREACHABLE, "permission denied on the engine's socket; ",
                                "run as its owner or a member of its group")
@@ -567,7 +573,7 @@ static inline int ngl_greet_(ngl *e, const char *path, ngl_mode mode, const char
     ngl_put_(hello + 8, NGL_VERSION);
     ngl_put_(hello + 16, mode == NGL_LOSSLESS);
     if (len > 0) memcpy(hello + 24, name, len < NGL_NAME ? len : NGL_NAME);
-    /* An engine that refuses before it reads has closed its side, and its words are there to be read. */
+    /* An engine that rejects the listener before it reads the hello has closed its end; its reason can still be received. */
     if (send(e->socket, hello, sizeof hello, MSG_NOSIGNAL) < 0 && errno != EPIPE)
         return ngl_fail_(err, NGL_UNREACHABLE, unreachable, strerror(errno));
 
@@ -576,12 +582,12 @@ static inline int ngl_greet_(ngl *e, const char *path, ngl_mode mode, const char
         if (fds[i] >= 0) close(fds[i]);
     if (!ok) return 0;
     if (ngl_get_(welcome) != NGL_MAGIC)
-        return ngl_fail_(err, NGL_PROTOCOL, "the engine's answer is not understood: ", "the welcome has another form");
+        return ngl_fail_(err, NGL_PROTOCOL, "the engine's answer is not understood: ", "the welcome message has another format");
     welcome[NGL_ACCEPT - 1] = 0;
     if (welcome[24] != 0) return ngl_fail_(err, NGL_REFUSED, "the engine refused: ", (const char *)welcome + 24);
     rings = ngl_get_(welcome + 16);
     if (rings == 0 || rings > NGL_RINGS_MAX)
-        return ngl_fail_(err, NGL_PROTOCOL, "the engine's answer is not understood: ", "an impossible number of rings");
+        return ngl_fail_(err, NGL_PROTOCOL, "the engine's answer is not understood: ", "an invalid number of rings");
     e->ring = (ngl_ring *)calloc((size_t)rings, sizeof *e->ring);
     if (!e->ring) return ngl_fail_(err, NGL_MEMORY, "the shared ring cannot be mapped: ", strerror(errno));
     while (ok && e->rings < rings) {
@@ -589,15 +595,15 @@ static inline int ngl_greet_(ngl *e, const char *path, ngl_mode mode, const char
         r->mode = mode;
         r->socket = e->socket;
         ok = ngl_receive_(e->socket, message, sizeof message, fds, err) && ngl_open_ring_(r, fds, message, err);
-        /* The mappings stay without them. */
+        /* The mappings remain valid after the file descriptors are closed. */
         for (int i = 0; i < 4; i++)
             if (fds[i] >= 0) close(fds[i]);
     }
     return ok;
 }
 
-/* Attaches to the engine that listens at `path`, under a name of at most 64 bytes for its tables. NULL on failure, with
- * the reason in *err (which may be NULL). */
+/* Attaches to the engine with the ring socket `path`, under a name of at most 64 bytes, which the engine shows in its tables.
+ * Returns NULL on failure, with the reason in *err (which may be NULL). */
 static inline ngl *ngl_attach(const char *path, ngl_mode mode, const char *name, ngl_error *err) {
     ngl *e = (ngl *)calloc(1, sizeof *e);
     if (!e) {
@@ -605,7 +611,7 @@ static inline ngl *ngl_attach(const char *path, ngl_mode mode, const char *name,
         return NULL;
     }
     e->socket = -1;
-    if (ngl_greet_(e, path, mode, name, err)) return e;
+    if (ngl_handshake_(e, path, mode, name, err)) return e;
     ngl_close(e);
     return NULL;
 }

@@ -40,7 +40,8 @@ static int show(void *user, const netgrain_flow *f) {
     /* Older versions of the library do not have these fields. */
     for (int i = 0; i < 2 && NETGRAIN_HAS(f, tunnel_seq_last); i++) {
         if (f->tunnel_seq_first[i] == NETGRAIN_NONE) continue;
-        printf(" tunnel %s %" PRIu64 " to %" PRIu64, i == 0 ? "there" : "back", f->tunnel_seq_first[i], f->tunnel_seq_last[i]);
+        printf(" tunnel %s %" PRIu64 " to %" PRIu64, i == 0 ? "forward" : "reverse",
+               f->tunnel_seq_first[i], f->tunnel_seq_last[i]);
     }
     printf("\n");
     fflush(stdout);

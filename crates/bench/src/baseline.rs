@@ -31,16 +31,16 @@ pub struct Running {
 }
 
 impl Baseline {
-    /// The installed programs; a remark line names the missing ones.
+    /// The installed programs; a note names each missing program.
     pub fn installed(sheet: &mut Output<'_>) -> Result<Vec<Self>, Stop> {
-        let mut rivals = Vec::new();
+        let mut baselines = Vec::new();
         for name in ["tcpdump", "dumpcap", "netsniff-ng"] {
             match find(name) {
-                Some(program) => rivals.push(Self { name, program }),
-                None => sheet.remark_line(format_args!("{name} is not installed: its row is left out"))?,
+                Some(program) => baselines.push(Self { name, program }),
+                None => sheet.note(format_args!("{name} is not installed: its row is omitted"))?,
             }
         }
-        Ok(rivals)
+        Ok(baselines)
     }
 
     /// The program's name.
@@ -62,14 +62,14 @@ impl Baseline {
         let name = self.name;
         let helper = std::thread::scope(|s| {
             s.spawn(|| {
-                namespace.enter().map_err(Stop::say)?;
+                namespace.enter().map_err(Stop::error)?;
                 // If pinning fails, the program runs on any processor.
                 let _ = sys::cpu::pin(cpu);
                 Helper::start(command, name)
             })
             .join()
         });
-        let mut helper = helper.map_err(|_| Stop::say("a starting thread panicked"))??;
+        let mut helper = helper.map_err(|_| Stop::error("a starting thread panicked"))??;
         let until = Instant::now() + TIMEOUT;
         let mut before = f64::NAN;
         loop {
@@ -78,7 +78,7 @@ impl Baseline {
                 return Ok(Running { helper, before });
             }
             if !helper.runs() || Instant::now() > until {
-                return Err(Stop::say(format_args!("{name} did not begin to capture")));
+                return Err(Stop::error(format_args!("{name} did not begin to capture")));
             }
             before = used;
             std::thread::sleep(QUIET);
@@ -105,8 +105,8 @@ fn is_port_taken() -> bool {
 
 /// Number of packets in a capture file; an incomplete packet at the end does not count.
 pub fn packets(file: &Path) -> Result<u64, Stop> {
-    let said = |e: &dyn std::fmt::Display| Stop::say(format_args!("{}: {e}", file.display()));
-    let mut reader = pcap::Reader::open(File::open(file).map_err(|e| said(&e))?).map_err(|e| said(&e))?;
+    let with_path = |e: &dyn std::fmt::Display| Stop::error(format_args!("{}: {e}", file.display()));
+    let mut reader = pcap::Reader::open(File::open(file).map_err(|e| with_path(&e))?).map_err(|e| with_path(&e))?;
     while matches!(reader.advance(), Ok(true)) {}
     Ok(reader.records())
 }

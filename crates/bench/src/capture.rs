@@ -32,22 +32,22 @@ pub struct CaptureArgs {
     /// Traffic to measure, by size or name
     #[arg(long, value_name = "LIST", default_value = SIZES, value_delimiter = ',')]
     pub sizes: Vec<String>,
-    /// Flows among which the frames alternate (a backbone has its own)
+    /// Flows among which the frames alternate (the traffic `backbone` has its own number)
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = base::units::whole::<u32>(1..=1 << 24))]
     pub flows: u32,
-    /// Length of each of the runs
+    /// Duration of each run
     #[arg(long, value_name = "SECONDS", default_value_t = 0.2, value_parser = crate::seconds)]
     pub seconds: f64,
-    /// Runs of each kind; their median is shown
+    /// Runs of each size; the output shows their median
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = base::units::whole::<u32>(1..=1000))]
     pub repeat: u32,
     /// Memory of the ring
     #[arg(long, value_name = "SIZE", value_parser = base::units::parse_bytes, default_value = "256MiB")]
     pub ring: u64,
-    /// The engine alone, without the ladder beside it
+    /// Measure the engine only, without the comparison loops
     #[arg(long)]
     pub engine_only: bool,
-    /// One JSON object per line
+    /// Print one JSON object per line
     #[arg(long)]
     pub json: bool,
 }
@@ -77,7 +77,7 @@ struct Row {
 /// Cost of the loops that omit parts of the work, in nanoseconds of processor time per packet (medians).
 #[derive(Clone, Copy, Debug, Serialize)]
 struct CostBreakdown {
-    /// The simulation hands out frames; the loop reads them and does nothing else.
+    /// The simulation makes frames, and the loop only reads them.
     source: f64,
     /// The loop copies the frames with a record header and a descriptor into cached memory, without source and ring.
     copy: f64,
@@ -114,7 +114,7 @@ pub fn run(args: &CaptureArgs, out: &mut dyn Write) -> Result<(), Stop> {
 }
 
 const HEAD: &str = "\
-             every packet stamped, hashed, in the ring               processor ns per packet, parts of the work alone
+             every packet stamped, hashed, in the ring               CPU ns per packet, parts of the work alone      
 traffic            Mpps (min..max)    Gb/s   core  lost  ns (min..max)         source   copy  plain  +hash  +stamp   both";
 
 impl Row {
@@ -135,7 +135,7 @@ impl Row {
 }
 
 fn spec(text: &str, flows: u32) -> Result<sim::Spec, Stop> {
-    let mut spec: sim::Spec = text.parse().map_err(Stop::say)?;
+    let mut spec: sim::Spec = text.parse().map_err(Stop::error)?;
     if spec.order == r#gen::Order::Even {
         spec.flows = flows;
     }
@@ -149,9 +149,9 @@ fn measure(
     places: &CpuPlacement,
     mut bare: Option<&mut BareLoops>,
 ) -> Result<Row, Stop> {
-    let mut rungs: [Vec<f64>; 6] = Default::default();
+    let mut costs: [Vec<f64>; 6] = Default::default();
     let mut runs = Vec::new();
-    // All variants take turns, so that a disturbance of the machine affects all of them alike.
+    // All variants take turns, so that other load of the machine affects all of them equally.
     for _ in 0..args.repeat {
         runs.push(engine(args, spec, places)?);
         if let Some(bare) = bare.as_deref_mut() {
@@ -160,19 +160,19 @@ fn measure(
                 s.spawn(|| {
                     // If pinning fails, the loops run on any processor and vary as much as the engine.
                     let _ = sys::cpu::pin(places.engine());
-                    bare.climb(spec, span)
+                    bare.run_all(spec, span)
                 })
                 .join()
             });
-            let figures = figures.map_err(|_| Stop::say("a measuring loop panicked"))??;
-            for (rung, ns) in rungs.iter_mut().zip(figures) {
-                rung.push(ns);
+            let figures = figures.map_err(|_| Stop::error("a measuring loop panicked"))??;
+            for (cost, ns) in costs.iter_mut().zip(figures) {
+                cost.push(ns);
             }
         }
     }
-    let median = |rung: &Vec<f64>| MedianRange::of(rung.iter().copied()).median;
+    let median = |cost: &Vec<f64>| MedianRange::of(cost.iter().copied()).median;
     let ladder = bare.is_some().then(|| {
-        let [source, copy, plain, hashed, stamped, both] = rungs.each_ref().map(median);
+        let [source, copy, plain, hashed, stamped, both] = costs.each_ref().map(median);
         CostBreakdown { source, copy, plain, hashed, stamped, both }
     });
     let mpps = MedianRange::of(runs.iter().map(|r| r.stored as f64 / args.seconds / 1e6));
@@ -206,11 +206,11 @@ fn engine(args: &CaptureArgs, spec: &sim::Spec, places: &CpuPlacement) -> Result
     plan.ring = Some(args.ring);
     plan.cpus = vec![places.engine()];
     plan.duration = Some(Duration::from_secs_f64(args.seconds));
-    let mut capture = Capture::start(&plan).map_err(Stop::say)?;
-    capture.wait().map_err(Stop::say)?;
+    let mut capture = Capture::start(&plan).map_err(Stop::error)?;
+    capture.wait().map_err(Stop::error)?;
     let report = capture.report();
     if report.counts.residue != 0 {
-        return Err(Stop::say(format_args!(
+        return Err(Stop::error(format_args!(
             "{} packets are unaccounted for; please report this",
             report.counts.residue
         )));
@@ -236,8 +236,8 @@ impl BareLoops {
     fn new(ring: u64) -> Result<Self, Stop> {
         let config = ring::Config { name: "bench".into(), bytes: ring, ..ring::Config::default() };
         let producer = Producer::new(config).map_err(|e| {
-            Stop::say(format_args!(
-                "no memory for a ring of {}: {e}; choose a smaller one with --ring",
+            Stop::error(format_args!(
+                "no memory for a ring of {}: {e}; choose a smaller ring with --ring",
                 show_bytes(ring)
             ))
         })?;
@@ -251,14 +251,14 @@ impl BareLoops {
     }
 
     /// Runs every loop once; returns nanoseconds per packet in the order of [`CostBreakdown`].
-    fn climb(&mut self, spec: &sim::Spec, span: Duration) -> Result<[f64; 6], Stop> {
+    fn run_all(&mut self, spec: &sim::Spec, span: Duration) -> Result<[f64; 6], Stop> {
         Ok([
             self.source(spec, span)?,
             self.copy(spec, span),
-            self.through::<false, false>(spec, span)?,
-            self.through::<false, true>(spec, span)?,
-            self.through::<true, false>(spec, span)?,
-            self.through::<true, true>(spec, span)?,
+            self.source_to_ring::<false, false>(spec, span)?,
+            self.source_to_ring::<false, true>(spec, span)?,
+            self.source_to_ring::<true, false>(spec, span)?,
+            self.source_to_ring::<true, true>(spec, span)?,
         ])
     }
 
@@ -272,7 +272,7 @@ impl BareLoops {
         })
     }
 
-    /// Copies frames of the same lengths: the limit that memory sets.
+    /// Copies frames of the same lengths; the memory limits this rate.
     fn copy(&mut self, spec: &sim::Spec, span: Duration) -> f64 {
         let mut traffic = r#gen::Traffic::new(spec);
         let mut frame = vec![0; traffic.max_len()];
@@ -306,7 +306,11 @@ impl BareLoops {
     }
 
     /// Source and ring, with or without timestamps and hashes.
-    fn through<const STAMP: bool, const HASH: bool>(&mut self, spec: &sim::Spec, span: Duration) -> Result<f64, Stop> {
+    fn source_to_ring<const STAMP: bool, const HASH: bool>(
+        &mut self,
+        spec: &sim::Spec,
+        span: Duration,
+    ) -> Result<f64, Stop> {
         let Self { producer, clock, hasher, .. } = self;
         poll(spec, span, |source| {
             clock.keep();
@@ -330,7 +334,7 @@ impl BareLoops {
                     l4,
                     vlan: None,
                 };
-                // Without a lossless reader `push` never refuses a packet.
+                // Without a lossless reader `push` never rejects a packet.
                 let _ = producer.push(&packet);
             });
             producer.publish();
@@ -343,13 +347,13 @@ impl BareLoops {
 fn poll(
     spec: &sim::Spec,
     span: Duration,
-    mut turn: impl FnMut(&mut sim::Sim) -> Result<Polled, capture::SourceError>,
+    mut read_batch: impl FnMut(&mut sim::Sim) -> Result<Polled, capture::SourceError>,
 ) -> Result<f64, Stop> {
-    let mut source = sim::Sim::open(spec, None).map_err(Stop::say)?;
+    let mut source = sim::Sim::open(spec, None).map_err(Stop::error)?;
     let mut frames = 0;
     let (started, before) = (Instant::now(), sys::cpu::thread_time());
     while started.elapsed() < span {
-        if let Polled::Frames(n) = turn(&mut source).map_err(Stop::say)? {
+        if let Polled::Frames(n) = read_batch(&mut source).map_err(Stop::error)? {
             frames += n;
         }
     }

@@ -1,5 +1,5 @@
 //! Measures writing flow records to Parquet and reading them: processor time, disk space, and the time to rank the
-//! senders with the most bytes; on request beside nfdump with the same flows.
+//! senders with the most bytes; on request compared with nfdump for the same flows.
 //!
 //! The records are those of [`flow::sample::TrafficModel`], passed as slices that are in the processor's cache, as a
 //! flow table passes them. The cost is the processor time of three threads (the caller, the journal writer, and the
@@ -23,8 +23,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use sys::cpu::{process_time, thread_time};
 
-/// Number of different records: so many that no row group holds the random values of a record twice, which would
-/// compress.
+/// Number of different records: enough that no row group has the random values of a record twice, which would be
+/// compressible.
 const SET: usize = 200_000;
 
 /// Records prepared together: few enough to stay in the processor's cache.
@@ -39,22 +39,22 @@ const INTERFACE: &str = "bench0";
 /// Flags of `netgrain-bench columns`.
 #[derive(Args, Clone, Debug)]
 pub struct ColumnsArgs {
-    /// Records to keep: some 90 bytes of disk each, and until they are sealed 120 more
+    /// Records to write: about 90 bytes of disk each, and 120 bytes more until they are sealed
     #[arg(long, value_name = "N", default_value = "2M", value_parser = parse_count)]
     pub records: u64,
-    /// Times that they are kept; the median is shown
+    /// Number of times that they are written; the output shows the median
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = base::units::whole::<u32>(1..=100))]
     pub repeat: u32,
-    /// Folder for the store; it is removed again
+    /// Directory for the store, which is removed at the end
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub dir: PathBuf,
-    /// Show what each column takes
+    /// Show the bytes per record of each column
     #[arg(long)]
     pub columns: bool,
-    /// Let nfcapd collect the same flows, and ask nfdump the same (200 bytes of disk for each record more)
+    /// Collect the same flows with nfcapd, and run the same query with nfdump (200 bytes of disk more per record)
     #[arg(long)]
     pub nfdump: bool,
-    /// One JSON object per line
+    /// Print one JSON object per line
     #[arg(long)]
     pub json: bool,
 }
@@ -94,27 +94,29 @@ struct Width {
 /// Measures and prints the results.
 pub fn run(args: &ColumnsArgs, out: &mut dyn Write) -> Result<(), Stop> {
     if !(1..=100_000_000).contains(&args.records) {
-        return Err(Stop::say("--records: from 1 to 100M, of which the store and its journals must fit on the volume"));
+        return Err(Stop::error(
+            "--records: must be from 1 to 100M; the store and its journals must fit on the volume",
+        ));
     }
     let work = ScratchDir::below(&args.dir)?;
     let mut sheet = Output::begin(out, args.json, "columns")?;
     let set = Set::new();
     sheet.head(format_args!(
-        "{} records, {:.1} packets and {:.1} early ones each, {} different ones before any comes again",
+        "{} records with {:.1} packets and {:.1} initial packets on average; the records repeat after {} different ones",
         show_count(args.records),
         set.packets,
-        set.early,
+        set.initial_packets,
         show_count(SET as u64),
     ))?;
     let store = work.path().join("store");
-    keeping(args, &set, &store, &mut sheet)?;
+    write_records(args, &set, &store, &mut sheet)?;
     if args.columns {
         widths(&store, &mut sheet)?;
     }
-    let truth = set.truth(args.records);
-    rankings(args, &store, &truth, &mut sheet)?;
+    let expected_totals = set.expected_totals(args.records);
+    rankings(args, &store, &expected_totals, &mut sheet)?;
     if args.nfdump {
-        nfdump::beside(&work.path().join("nfdump"), &set, args.records, &truth, &mut sheet)?;
+        nfdump::compare(&work.path().join("nfdump"), &set, args.records, &expected_totals, &mut sheet)?;
     }
     Ok(())
 }
@@ -126,105 +128,105 @@ type ExpectedTotals = HashMap<IpAddr, (u64, u64)>;
 struct Set {
     records: Vec<Record>,
     packets: f64,
-    early: f64,
+    initial_packets: f64,
 }
 
 impl Set {
     fn new() -> Self {
-        let mut site = TrafficModel::new(1, 20_000.0);
-        let mut records: Vec<Record> = (0..SET).map(|_| site.record()).collect();
+        let mut traffic = TrafficModel::new(1, 20_000.0);
+        let mut records: Vec<Record> = (0..SET).map(|_| traffic.record()).collect();
         // A meter exports records in order of their last packet.
         records.sort_by_key(Record::last);
         let mean = |sum: u64| sum as f64 / SET as f64;
         let packets = mean(records.iter().map(Record::packets).sum());
-        let early = mean(records.iter().map(|record| record.initial_packets.len() as u64).sum());
-        Self { records, packets, early }
+        let initial_packets = mean(records.iter().map(|record| record.initial_packets.len() as u64).sum());
+        Self { records, packets, initial_packets }
     }
 
     /// Calls `each` with `records` records, a few at a time. A repeated record gets a later time and another flow id,
     /// since an exact repetition would compress.
-    fn lend(&self, records: u64, mut each: impl FnMut(&[Record])) {
-        let mut lent: Vec<Record> = Vec::with_capacity(LENT);
+    fn for_each_batch(&self, records: u64, mut each: impl FnMut(&[Record])) {
+        let mut batch: Vec<Record> = Vec::with_capacity(LENT);
         let mut done = 0;
         while done < records {
-            lent.clear();
+            batch.clear();
             for n in done..records.min(done + LENT as u64) {
                 let mut record = self.records[n as usize % SET].clone();
                 later(&mut record, n / SET as u64);
                 record.id = base::hash::mix64(n);
-                lent.push(record);
+                batch.push(record);
             }
-            done += lent.len() as u64;
-            each(&lent);
+            done += batch.len() as u64;
+            each(&batch);
         }
     }
 
-    fn truth(&self, records: u64) -> ExpectedTotals {
-        let mut truth = ExpectedTotals::new();
+    fn expected_totals(&self, records: u64) -> ExpectedTotals {
+        let mut expected_totals = ExpectedTotals::new();
         for (i, record) in self.records.iter().enumerate() {
             let times = records / SET as u64 + u64::from((i as u64) < records % SET as u64);
-            let sum = truth.entry(record.key.src).or_default();
+            let sum = expected_totals.entry(record.key.src).or_default();
             *sum = (sum.0 + record.bytes() * times, sum.1 + record.directions[0].ip_bytes * times);
         }
-        truth
+        expected_totals
     }
 }
 
 /// Shifts the times of a record by `rounds` rounds.
 fn later(record: &mut Record, rounds: u64) {
     let shift = Duration::from_nanos(10_000_000_007 * rounds);
-    for side in record.directions.iter_mut().filter(|side| side.packets > 0) {
-        (side.first, side.last) = (side.first.after(shift), side.last.after(shift));
+    for direction in record.directions.iter_mut().filter(|direction| direction.packets > 0) {
+        (direction.first, direction.last) = (direction.first.after(shift), direction.last.after(shift));
     }
     record.flow_start = record.flow_start.after(shift);
 }
 
-fn keeping(args: &ColumnsArgs, set: &Set, store: &Path, sheet: &mut Output<'_>) -> Result<(), Stop> {
-    let said = |e: &dyn std::fmt::Display| Stop::say(format_args!("{}: {e}", store.display()));
-    let (mut all, mut handing, mut seconds) = (Vec::new(), Vec::new(), Vec::new());
+fn write_records(args: &ColumnsArgs, set: &Set, store: &Path, sheet: &mut Output<'_>) -> Result<(), Stop> {
+    let with_path = |e: &dyn std::fmt::Display| Stop::error(format_args!("{}: {e}", store.display()));
+    let (mut all, mut calling_thread, mut seconds) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..args.repeat {
         match std::fs::remove_dir_all(store) {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(said(&e)),
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(with_path(&e)),
             _ => {}
         }
         let mut writer =
-            Writer::new(Config { wait_when_full: true, ..Config::new(store, INTERFACE) }).map_err(|e| said(&e))?;
+            Writer::new(Config { wait_when_full: true, ..Config::new(store, INTERFACE) }).map_err(|e| with_path(&e))?;
         let (begun, cpu) = (Instant::now(), process_time());
-        let (mut lent_by, mut kept) = (Duration::ZERO, Duration::ZERO);
+        let (mut generator_time, mut writer_time) = (Duration::ZERO, Duration::ZERO);
         let mut before = thread_time();
-        set.lend(args.records, |records| {
+        set.for_each_batch(args.records, |records| {
             let ready = thread_time();
             records.iter().for_each(|record| writer.record(record));
             let after = thread_time();
-            (lent_by, kept) = (lent_by + (ready - before), kept + (after - ready));
+            (generator_time, writer_time) = (generator_time + (ready - before), writer_time + (after - ready));
             before = after;
         });
         let (counts, events) = writer.finish();
         let each = |time: Duration| time.as_nanos() as f64 / args.records as f64;
-        all.push(each(process_time().saturating_sub(cpu).saturating_sub(lent_by)));
-        handing.push(each(kept));
+        all.push(each(process_time().saturating_sub(cpu).saturating_sub(generator_time)));
+        calling_thread.push(each(writer_time));
         seconds.push(begun.elapsed().as_secs_f64());
         if counts.sealed != args.records {
-            return Err(Stop::say(format_args!(
-                "only {} of {} records were kept: {events:?}",
+            return Err(Stop::error(format_args!(
+                "only {} of {} records were stored: {events:?}",
                 counts.sealed, args.records
             )));
         }
     }
-    let files = files(store, INTERFACE, DataFileKind::Flows).map_err(|e| said(&e))?;
+    let files = files(store, INTERFACE, DataFileKind::Flows).map_err(|e| with_path(&e))?;
     let bytes: u64 = files.iter().map(|file| file.bytes).sum();
     let ns = MedianRange::of(all);
     let row = StorageCost {
         records: args.records,
         ns_per_record: ns,
         mrecords_per_core_second: 1e3 / ns.median,
-        handing_over_ns: MedianRange::of(handing),
+        handing_over_ns: MedianRange::of(calling_thread),
         seconds: MedianRange::of(seconds),
         bytes_per_record: bytes as f64 / args.records as f64,
         files: files.len(),
     };
     let text = format!(
-        "keeping: {:.2} M records/s of one core; {:.0} ns each, of which {:.0} by who hands over; {:.2} s; {:.1} B each, {} in {} files",
+        "writing: {:.2} M records/s of one core; {:.0} ns each, of which {:.0} in the calling thread; {:.2} s; {:.1} B each, {} in {} files",
         row.mrecords_per_core_second,
         row.ns_per_record,
         row.handing_over_ns,
@@ -237,30 +239,35 @@ fn keeping(args: &ColumnsArgs, set: &Set, store: &Path, sheet: &mut Output<'_>) 
 }
 
 fn widths(store: &Path, sheet: &mut Output<'_>) -> Result<(), Stop> {
-    let listed = files(store, INTERFACE, DataFileKind::Flows).map_err(Stop::say)?;
+    let listed = files(store, INTERFACE, DataFileKind::Flows).map_err(Stop::error)?;
     let Some(file) = listed.first() else { return Ok(()) };
-    for (column, bytes_per_record) in columns::widths(&file.path, DataFileKind::Flows).map_err(Stop::say)? {
+    for (column, bytes_per_record) in columns::widths(&file.path, DataFileKind::Flows).map_err(Stop::error)? {
         let text = format!("  {column:28} {bytes_per_record:6.2} B");
         sheet.row("column", &Width { column, bytes_per_record }, text)?;
     }
     Ok(())
 }
 
-fn rankings(args: &ColumnsArgs, store: &Path, truth: &ExpectedTotals, sheet: &mut Output<'_>) -> Result<(), Stop> {
+fn rankings(
+    args: &ColumnsArgs,
+    store: &Path,
+    expected_totals: &ExpectedTotals,
+    sheet: &mut Output<'_>,
+) -> Result<(), Stop> {
     let query = Query { interfaces: vec![INTERFACE.into()], ..Query::new(store) };
     for (cache, threads) in [("cold", 2), ("warm", 2), ("warm", 1)] {
         if cache == "cold"
             && let Err(stop) = cold()
         {
-            let Stop::Said(why) = stop else { return Err(stop) };
-            sheet.remark_line(format_args!("no cold row: {why}"))?;
+            let Stop::Failed(why) = stop else { return Err(stop) };
+            sheet.note(format_args!("the row with a cold cache is omitted: {why}"))?;
             continue;
         }
         let begun = Instant::now();
         let found = top(&query, threads)?;
-        let took = begun.elapsed();
-        check(&found, args.records, truth)?;
-        row("netgrain", cache, threads, took, args.records, sheet)?;
+        let duration = begun.elapsed();
+        check(&found, args.records, expected_totals)?;
+        row("netgrain", cache, threads, duration, args.records, sheet)?;
     }
     Ok(())
 }
@@ -269,27 +276,28 @@ fn row(
     by: &'static str,
     cache: &'static str,
     threads: usize,
-    took: Duration,
+    duration: Duration,
     records: u64,
     sheet: &mut Output<'_>,
 ) -> Result<(), Stop> {
-    let (ms, ns_per_record) = (took.as_secs_f64() * 1e3, took.as_nanos() as f64 / records as f64);
+    let (ms, ns_per_record) = (duration.as_secs_f64() * 1e3, duration.as_nanos() as f64 / records as f64);
     let ranking = Ranking { by, cache, threads, ms, ns_per_record };
     let text =
-        format!("top {TOP} senders, {by}, {cache}, {threads} threads: {ms:.0} ms, {ns_per_record:.0} ns a record");
+        format!("top {TOP} senders, {by}, {cache}, {threads} threads: {ms:.0} ms, {ns_per_record:.0} ns per record");
     sheet.row("ranking", &ranking, text)
 }
 
 /// Runs the aggregation of `netgrain flows --top 10 --by bytes --group src`.
 fn top(query: &Query, threads: usize) -> Result<aggregate::Aggregation, Stop> {
-    let fields = aggregate::Plan::fields_of("src").map_err(Stop::say)?;
+    let fields = aggregate::Plan::fields_of("src").map_err(Stop::error)?;
     let shown = [aggregate::Measure::Flows, aggregate::Measure::Packets, aggregate::Measure::Bytes];
-    let plan = aggregate::Plan::new(&fields, &shown, aggregate::Measure::Bytes).map_err(Stop::say)?.keep(TOP);
-    let asked = [Column::Part, Column::Src, Column::FwdPackets, Column::RevPackets, Column::FwdBytes, Column::RevBytes];
+    let plan = aggregate::Plan::new(&fields, &shown, aggregate::Measure::Bytes).map_err(Stop::error)?.keep(TOP);
+    let columns_to_scan =
+        [Column::Part, Column::Src, Column::FwdPackets, Column::RevPackets, Column::FwdBytes, Column::RevBytes];
     let mut blank = TrafficModel::new(1, 1.0).record();
     blank.directions = [flow::DirectionStats::default(); 2];
     let make = || (blank.clone(), aggregate::Aggregator::new(plan.clone()), Ok(()));
-    let (sums, remarks) = scan_shared(query, &asked, threads, make, |(record, groups, outcome), batch| {
+    let (sums, warnings) = scan_shared(query, &columns_to_scan, threads, make, |(record, groups, outcome), batch| {
         for row in 0..batch.rows() {
             let number = |place: usize| batch.numbers(place)[row];
             record.record_index = number(0) as u32;
@@ -301,38 +309,38 @@ fn top(query: &Query, threads: usize) -> Result<aggregate::Aggregation, Stop> {
             }
         }
     })
-    .map_err(Stop::say)?;
-    if let Some(remark) = remarks.first() {
-        return Err(Stop::say(remark));
+    .map_err(Stop::error)?;
+    if let Some(warning) = warnings.first() {
+        return Err(Stop::error(warning));
     }
     let mut all: Option<aggregate::Aggregator> = None;
     for (_, groups, outcome) in sums {
-        outcome.map_err(Stop::say)?;
+        outcome.map_err(Stop::error)?;
         match &mut all {
             None => all = Some(groups),
-            Some(all) => all.merge(groups).map_err(Stop::say)?,
+            Some(all) => all.merge(groups).map_err(Stop::error)?,
         }
     }
-    all.ok_or_else(|| Stop::say("no thread added anything up"))?.finish().map_err(Stop::say)
+    all.ok_or_else(|| Stop::error("no thread returned sums"))?.finish().map_err(Stop::error)
 }
 
-/// Compares an answer with the records that were written.
-fn check(found: &aggregate::Aggregation, records: u64, truth: &ExpectedTotals) -> Result<(), Stop> {
-    let mut right = found.records == records && found.lines.len() == TOP.min(truth.len());
+/// Compares a result with the records that were written.
+fn check(found: &aggregate::Aggregation, records: u64, expected_totals: &ExpectedTotals) -> Result<(), Stop> {
+    let mut is_correct = found.records == records && found.lines.len() == TOP.min(expected_totals.len());
     for line in &found.lines {
         let address = match line.values[..] {
             [aggregate::Value::Address(address, _)] => Some(address),
             _ => None,
         };
-        let wanted = address.and_then(|address| truth.get(&address));
-        right &= wanted.is_some_and(|(bytes, _)| line.amounts[found.by] == *bytes);
+        let wanted = address.and_then(|address| expected_totals.get(&address));
+        is_correct &= wanted.is_some_and(|(bytes, _)| line.amounts[found.by] == *bytes);
     }
-    let mut sums: Vec<u64> = truth.values().map(|(bytes, _)| *bytes).collect();
+    let mut sums: Vec<u64> = expected_totals.values().map(|(bytes, _)| *bytes).collect();
     sums.sort_by(|a, b| b.cmp(a));
-    right &= found.lines.iter().zip(&sums).all(|(line, sum)| line.amounts[found.by] == *sum);
-    if right {
+    is_correct &= found.lines.iter().zip(&sums).all(|(line, sum)| line.amounts[found.by] == *sum);
+    if is_correct {
         Ok(())
     } else {
-        Err(Stop::say("the ranking is not that of the records that were kept: a bug of netgrain's"))
+        Err(Stop::error("the ranking does not agree with the written records; please report this"))
     }
 }

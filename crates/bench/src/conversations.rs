@@ -1,5 +1,5 @@
 //! Generates conversations for flow meters: both directions, TCP with handshake and sequence numbers, and UDP. Packets
-//! of all conversations alternate at random, so that the flow of each packet lies at another place in memory.
+//! of all conversations alternate at random, so that the flow entry of each packet is at another address in memory.
 //!
 //! 70 % of the conversations are TCP. Lengths have two peaks, as in backbone traffic: empty acknowledgements and full
 //! segments.
@@ -43,7 +43,7 @@ impl ConversationModel {
     /// Writes the packets as nanosecond pcap with the given snaplen.
     pub fn write_cut(&self, out: impl Write, snaplen: usize) -> Result<(), Stop> {
         let mut writer =
-            pcap::classic::Writer::new(out, pcap::classic::Resolution::Nanos, link::ETHERNET).map_err(Stop::say)?;
+            pcap::classic::Writer::new(out, pcap::classic::Resolution::Nanos, link::ETHERNET).map_err(Stop::error)?;
         let mut prng = Prng::new(self.seed);
         let mut states = vec![State::default(); self.conversations as usize];
         let payload = [0x5a; 1500];
@@ -60,15 +60,15 @@ impl ConversationModel {
                 _ => prng.below(1400) as usize,
             };
             let (reverse, frame) = frame(n, state, &payload[..length], &mut prng);
-            let whole = frame.header_len() + length;
-            frame.fill(&mut bytes[..whole]);
+            let wire_len = frame.header_len() + length;
+            frame.fill(&mut bytes[..wire_len]);
             let sent = length as u32 + if n % 10 < 7 && state.packets < 2 { 1 } else { 0 };
             state.next[usize::from(reverse)] = state.next[usize::from(reverse)].wrapping_add(sent);
             state.packets += 1;
-            writer.write(ts, whole as u32, &bytes[..whole.min(snaplen)]).map_err(Stop::say)?;
+            writer.write(ts, wire_len as u32, &bytes[..wire_len.min(snaplen)]).map_err(Stop::error)?;
             ts = Timestamp::from_nanos(ts.nanos() + self.step);
         }
-        writer.finish().and_then(|mut out| out.flush()).map_err(Stop::say)
+        writer.finish().and_then(|mut out| out.flush()).map_err(Stop::error)
     }
 }
 
@@ -81,12 +81,16 @@ fn frame<'a>(n: u32, state: &State, payload: &'a [u8], prng: &mut Prng) -> (bool
         1 => true,
         _ => prng.below(2) == 1,
     };
-    let ends = if reverse { (server, to, client, from) } else { (client, from, server, to) };
+    let addresses_and_ports = if reverse { (server, to, client, from) } else { (client, from, server, to) };
     if n % 10 >= 7 {
-        return (reverse, Frame::udp4(ends.0, ends.1, ends.2, ends.3).payload(payload));
+        return (
+            reverse,
+            Frame::udp4(addresses_and_ports.0, addresses_and_ports.1, addresses_and_ports.2, addresses_and_ports.3)
+                .payload(payload),
+        );
     }
     let (own, other) = (usize::from(reverse), usize::from(!reverse));
-    let frame = Frame::tcp4(ends.0, ends.1, ends.2, ends.3);
+    let frame = Frame::tcp4(addresses_and_ports.0, addresses_and_ports.1, addresses_and_ports.2, addresses_and_ports.3);
     (
         reverse,
         match state.packets {

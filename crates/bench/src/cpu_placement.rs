@@ -10,10 +10,10 @@ pub struct CpuPlacement {
 impl CpuPlacement {
     /// Assigns the processors of this thread's affinity mask.
     pub fn find() -> Self {
-        Self::deal(sys::cpu::allowed())
+        Self::assign(sys::cpu::allowed())
     }
 
-    fn deal(mut allowed: Vec<usize>) -> Self {
+    fn assign(mut allowed: Vec<usize>) -> Self {
         let engine = allowed.pop().unwrap_or(0);
         // With a single processor all threads share it.
         let others = if allowed.is_empty() { vec![engine] } else { allowed };
@@ -36,10 +36,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_engine_is_alone_unless_there_is_only_one_processor() {
-        let p = CpuPlacement::deal(vec![0, 2, 3]);
+    fn the_engine_has_its_own_processor_if_there_are_several() {
+        let p = CpuPlacement::assign(vec![0, 2, 3]);
         assert_eq!((p.engine(), p.other(0), p.other(1), p.other(2)), (3, 0, 2, 0));
-        let p = CpuPlacement::deal(vec![5]);
+        let p = CpuPlacement::assign(vec![5]);
         assert_eq!((p.engine(), p.other(0), p.other(7)), (5, 5, 5));
     }
 }

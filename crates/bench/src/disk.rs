@@ -12,7 +12,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Minimum number of files of each combination, so that a spread exists.
+/// Minimum number of files of each combination, so that an interval can be computed.
 const MIN: usize = 3;
 
 /// Bytes that a packet occupies on the wire besides its frame: FCS, preamble, inter-frame gap.
@@ -27,26 +27,26 @@ const PORTS: [f64; 10] = [1.0, 2.5, 5.0, 10.0, 25.0, 40.0, 50.0, 100.0, 200.0, 4
 /// Flags of `netgrain-bench disk`.
 #[derive(Args, Clone, Debug)]
 pub struct DiskArgs {
-    /// Folder on the volume to measure; what is written there is removed again
+    /// Directory on the volume to measure; the files written there are removed
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub dir: PathBuf,
     /// Block sizes to compare
     #[arg(long, value_name = "LIST", default_value = "64KiB,256KiB,1MiB,4MiB", value_delimiter = ',', value_parser = parse_bytes)]
     pub blocks: Vec<u64>,
-    /// Writes under way to compare
+    /// Numbers of writes in flight to compare
     #[arg(long, value_name = "LIST", default_value = "1,8,32", value_delimiter = ',',
           value_parser = base::units::whole::<u32>(1..=256))]
     pub depths: Vec<u32>,
     /// Size of each file
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = parse_bytes)]
     pub file: u64,
-    /// Length of each combination (at least three files)
+    /// Duration for each combination (at least three files)
     #[arg(long, value_name = "SECONDS", default_value_t = 1.5, value_parser = crate::seconds)]
     pub seconds: f64,
-    /// Length of the run in the recorder's own manner, which the verdict is about
+    /// Duration of the run with the recorder's block size and depth, on which the verdict is based
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = crate::seconds)]
     pub sustained: f64,
-    /// One JSON object per line
+    /// Print one JSON object per line
     #[arg(long)]
     pub json: bool,
 }
@@ -74,62 +74,64 @@ struct ThroughputSeries {
 pub fn run(args: &DiskArgs, out: &mut dyn Write) -> Result<(), Stop> {
     for block in &args.blocks {
         if *block == 0 || !block.is_multiple_of(4096) || *block > volume::NOISE_BYTES as u64 {
-            return Err(Stop::say(format_args!("{block} is no block size: write a multiple of 4KiB up to 64MiB")));
+            return Err(Stop::error(format_args!(
+                "{block} is not a valid block size: write a multiple of 4KiB up to 64MiB"
+            )));
         }
     }
     let work = ScratchDir::below(&args.dir)?;
     let mut sheet = Output::begin(out, args.json, "disk")?;
     sheet.head(format_args!(
-        "{}: files of {}, past the page cache, synced; Gb/s of each file",
+        "{}: files of {}, direct I/O, synced; Gb/s of each file",
         args.dir.display(),
         show_bytes(args.file)
     ))?;
     sheet.head("writer          block  depth  files     mean   99 % confidence     5th    95th percentile")?;
     for block in &args.blocks {
         for depth in &args.depths {
-            let manner = WriteMode { block: *block, depth: *depth, file: args.file };
-            let written = volume::write(work.path(), manner, Duration::from_secs_f64(args.seconds), MIN)?;
-            row(&mut sheet, "direct", manner, SampleStats::of(&written.rates()))?;
+            let mode = WriteMode { block: *block, depth: *depth, file: args.file };
+            let written = volume::write(work.path(), mode, Duration::from_secs_f64(args.seconds), MIN)?;
+            row(&mut sheet, "direct", mode, SampleStats::of(&written.rates()))?;
         }
     }
-    let manner = WriteMode { block: ring::BLOCK, depth: engine::WRITE_DEPTH, file: args.file };
-    let written = volume::write(work.path(), manner, Duration::from_secs_f64(args.sustained), MIN)?;
+    let mode = WriteMode { block: ring::BLOCK, depth: engine::WRITE_DEPTH, file: args.file };
+    let written = volume::write(work.path(), mode, Duration::from_secs_f64(args.sustained), MIN)?;
     let study = SampleStats::of(&written.rates());
-    row(&mut sheet, "as recorded", manner, study)?;
+    row(&mut sheet, "as recorded", mode, study)?;
     // All of fio's files exist at the same time, hence only a few.
-    match volume::fio(work.path(), manner, &written)? {
-        Some(gbps) => row(&mut sheet, "fio", manner, SampleStats::of(&[gbps]))?,
-        None => sheet.remark_line("fio is not installed: its figure is left out")?,
+    match volume::fio(work.path(), mode, &written)? {
+        Some(gbps) => row(&mut sheet, "fio", mode, SampleStats::of(&[gbps]))?,
+        None => sheet.note("fio is not installed: its row is omitted")?,
     }
     series(&mut sheet, &written.series)?;
     if !written.device.contains("past the page cache") || written.device.starts_with("plain") {
-        sheet.remark_line(format_args!("written with {}", written.device))?;
+        sheet.note(format_args!("written with {}", written.device))?;
     }
     sheet.verdict(verdict(&study))
 }
 
-fn row(sheet: &mut Output<'_>, writer: &'static str, manner: WriteMode, study: SampleStats) -> Result<(), Stop> {
+fn row(sheet: &mut Output<'_>, writer: &'static str, mode: WriteMode, study: SampleStats) -> Result<(), Stop> {
     let interval = format!("({:.2}, {:.2})", study.ci99[0].max(0.0), study.ci99[1]);
     let line = format!(
         "{writer:<12} {:>8} {:>6} {:>6} {:>8.2}   {interval:>15} {:>7.2} {:>7.2}",
-        show_bytes(manner.block).replace(".00 ", " ").replace(".0 ", " "),
-        manner.depth,
+        show_bytes(mode.block).replace(".00 ", " ").replace(".0 ", " "),
+        mode.depth,
         study.samples,
         study.mean,
         study.p5,
         study.p95
     );
-    sheet.row("disk", &Row { writer, block: manner.block, depth: manner.depth, study }, line)
+    sheet.row("disk", &Row { writer, block: mode.block, depth: mode.depth, study }, line)
 }
 
 fn series(sheet: &mut Output<'_>, bytes: &[u64]) -> Result<(), Stop> {
     let step_seconds = SERIES_STEP.as_secs_f64();
     // The last step is incomplete.
     let whole = &bytes[..bytes.len().saturating_sub(1)];
-    let series_meter =
+    let series =
         ThroughputSeries { step_seconds, gbps: whole.iter().map(|b| volume::gbps(*b, step_seconds)).collect() };
-    let text = format!("over time, {step_seconds} s each: {}", spark(&series_meter.gbps));
-    sheet.row("series", &series_meter, text)
+    let text = format!("over time, {step_seconds} s each: {}", spark(&series.gbps));
+    sheet.row("series", &series, text)
 }
 
 /// Draws the values as bars of eight heights, from zero to the maximum.
@@ -147,19 +149,19 @@ fn demand(gbps: f64, frame: f64) -> f64 {
 /// As in the thesis, the lower end of the confidence interval must reach the demand; the ring compensates for slower
 /// files.
 fn verdict(study: &SampleStats) -> String {
-    let sure = study.ci99[0].max(0.0);
-    let port = PORTS.iter().rev().find(|p| demand(**p, LEN_MAX) <= sure);
+    let lower_bound = study.ci99[0].max(0.0);
+    let port = PORTS.iter().rev().find(|p| demand(**p, LEN_MAX) <= lower_bound);
     let enough = match port {
         Some(port) if demand(*port, LEN_MAX) <= study.p5 => {
             format!("enough for a full {port} Gb/s Ethernet port at any packet size")
         }
         Some(port) => format!(
-            "enough for a full {port} Gb/s Ethernet port at any packet size while the ring bridges slower moments ({:.2} Gb/s)",
+            "enough for a full {port} Gb/s Ethernet port at any packet size if the ring bridges slower periods ({:.2} Gb/s)",
             study.p5
         ),
-        None => format!("enough for {:.0} % of a 1 Gb/s Ethernet port", 100.0 * sure / demand(1.0, LEN_MAX)),
+        None => format!("enough for {:.0} % of a 1 Gb/s Ethernet port", 100.0 * lower_bound / demand(1.0, LEN_MAX)),
     };
-    format!("this volume sustains {:.2} Gb/s (99 % confidence: at least {sure:.2}): {enough}", study.mean)
+    format!("this volume sustains {:.2} Gb/s (99 % confidence: at least {lower_bound:.2}): {enough}", study.mean)
 }
 
 #[cfg(test)]
@@ -171,21 +173,21 @@ mod tests {
     }
 
     #[test]
-    fn the_demand_is_that_of_the_thesis() {
+    fn the_demand_agrees_with_the_thesis() {
         // Table 4.3: pcap at 10 Gb/s takes 9.05 to 9.95 Gb/s of disk.
         assert_eq!(format!("{:.2} {:.2}", demand(10.0, 60.0), demand(10.0, 1514.0)), "9.05 9.95");
     }
 
     #[test]
-    fn the_verdict_goes_by_the_lower_end_of_the_interval() {
+    fn the_verdict_uses_the_lower_end_of_the_interval() {
         assert!(verdict(&study(0.5, 0.497, 0.4)).contains("50 % of a 1 Gb/s"));
         assert!(verdict(&study(10.0, 9.9, 9.9)).contains("full 5 Gb/s"));
         assert!(verdict(&study(10.1, 10.0, 10.0)).ends_with("full 10 Gb/s Ethernet port at any packet size"));
-        assert!(verdict(&study(10.1, 10.0, 7.0)).contains("bridges slower moments (7.00 Gb/s)"));
+        assert!(verdict(&study(10.1, 10.0, 7.0)).contains("bridges slower periods (7.00 Gb/s)"));
     }
 
     #[test]
-    fn a_series_has_a_height_for_every_step() {
+    fn a_sparkline_has_one_bar_per_step() {
         assert_eq!(spark(&[0.0, 4.0, 8.0]), "▁▅█");
         assert_eq!(spark(&[]), "");
     }

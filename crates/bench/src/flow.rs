@@ -1,5 +1,5 @@
-//! Measures flow metering alone: decodes and meters packets from memory on one core, with the complete record; beside
-//! other meters that read the same packets from a file.
+//! Measures flow metering alone: decodes and meters packets from memory on one core, with the complete record; compared
+//! with other meters that read the same packets from a file.
 //!
 //! The packets lie in memory as in a pcap file, headers only. The cost of a packet consists of its record header, the
 //! decoding and the flow table. The other meters read the same file from the page cache; their output is discarded.
@@ -31,34 +31,34 @@ const FLOOD: usize = 1 << 20;
 /// Flags of `netgrain-bench flow`.
 #[derive(Args, Clone, Debug)]
 pub struct FlowArgs {
-    /// A capture (nanosecond or microsecond pcap) in place of made conversations
+    /// Capture file (nanosecond or microsecond pcap) to read instead of generated conversations
     #[arg(short = 'r', long = "read", value_name = "FILE")]
     pub file: Option<PathBuf>,
-    /// Packets to make
+    /// Packets to generate
     #[arg(long, value_name = "N", default_value = "4M", value_parser = base::units::parse_count)]
     pub packets: u64,
-    /// Conversations among them, alive together
+    /// Concurrent conversations among them
     #[arg(long, value_name = "LIST", default_value = "200k,2M", value_delimiter = ',', value_parser = base::units::parse_count)]
     pub conversations: Vec<u64>,
-    /// Runs of each; their median is shown
+    /// Runs of each; the output shows their median
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = base::units::whole::<u32>(1..=1000))]
     pub repeat: u32,
-    /// Folder for the file that the rivals read; it is removed again
+    /// Directory for the file that the other meters read; the file is removed at the end
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub dir: PathBuf,
-    /// Leave nfpcapd, softflowd and argus out
+    /// Omit nfpcapd, softflowd and argus
     #[arg(long)]
     pub no_baselines: bool,
-    /// What N flows of 20 packets take once they are silent, and what waking them costs, in place of all else
+    /// Measure only the memory of N idle flows of 20 packets, and the time to compress and decompress them
     #[arg(long, value_name = "N", value_parser = base::units::parse_count)]
     pub idle: Option<u64>,
-    /// One JSON object per line
+    /// Print one JSON object per line
     #[arg(long)]
     pub json: bool,
 }
 
 impl FlowArgs {
-    /// The greatest number of conversations. The benchmark assumes that a capture file has no more.
+    /// The greatest number of conversations. The benchmark assumes that a capture file has no more than these.
     fn most_conversations(&self) -> usize {
         self.conversations.iter().max().map_or(0, |most| *most as usize)
     }
@@ -106,11 +106,12 @@ pub fn run(args: &FlowArgs, out: &mut dyn Write) -> Result<(), Stop> {
         Some(file) => compare(args, file, args.most_conversations(), &file.display().to_string(), &mut sheet)?,
         None => {
             for conversations in &args.conversations {
-                let conversations = u32::try_from(*conversations).map_err(|_| Stop::say("too many conversations"))?;
+                let conversations = u32::try_from(*conversations).map_err(|_| Stop::error("too many conversations"))?;
                 let file = work.path().join("talk.pcap");
                 let packets = args.packets.max(2 * u64::from(conversations));
-                let talk = ConversationModel { packets, conversations, step: 20_000_000_000 / packets, seed: 1 };
-                talk.write(BufWriter::new(File::create(&file).map_err(Stop::say)?))?;
+                let conversation_model =
+                    ConversationModel { packets, conversations, step: 20_000_000_000 / packets, seed: 1 };
+                conversation_model.write(BufWriter::new(File::create(&file).map_err(Stop::error)?))?;
                 compare(
                     args,
                     &file,
@@ -151,8 +152,8 @@ fn compare(args: &FlowArgs, file: &Path, most: usize, traffic: &str, sheet: &mut
         }
         let others = counts.other - others;
         if counted.packets + others != memory.packets {
-            return Err(Stop::say(format_args!(
-                "{} packets went in and {} are in records, {others} were not IP; please report this",
+            return Err(Stop::error(format_args!(
+                "{} packets were metered, {} are in records and {others} were not IP; please report this",
                 memory.packets, counted.packets
             )));
         }
@@ -169,7 +170,7 @@ fn compare(args: &FlowArgs, file: &Path, most: usize, traffic: &str, sheet: &mut
     let mut best: Option<Row> = None;
     for name in ["nfpcapd", "softflowd", "argus"].into_iter().filter(|_| !args.no_baselines) {
         let Some(program) = find(name) else {
-            sheet.remark_line(format_args!("{name} is not installed: its row is left out"))?;
+            sheet.note(format_args!("{name} is not installed: its row is omitted"))?;
             continue;
         };
         let mut mpps = Vec::new();
@@ -192,7 +193,7 @@ fn compare(args: &FlowArgs, file: &Path, most: usize, traffic: &str, sheet: &mut
     }
     let Some(best) = best else { return Ok(()) };
     let ratio = ours.mpps.median / best.mpps.median;
-    sheet.verdict(format_args!("{traffic}: {ratio:.1} times as fast as {}, the best of the others", best.meter))
+    sheet.verdict(format_args!("{traffic}: {ratio:.1} times as fast as {}, the fastest other meter", best.meter))
 }
 
 /// Each packet is the first of a new flow, and the table is full.
@@ -239,8 +240,8 @@ fn flood(args: &FlowArgs, sheet: &mut Output<'_>) -> Result<(), Stop> {
         meter.finish(&mut counted);
         let offered = (rounds + 1) * FLOOD as u64;
         if counted.packets != offered {
-            return Err(Stop::say(format_args!(
-                "{offered} packets went in and {} are in records; please report this",
+            return Err(Stop::error(format_args!(
+                "{offered} packets were metered and {} are in records; please report this",
                 counted.packets
             )));
         }
@@ -276,7 +277,7 @@ impl Memory {
     const RECORD_HEADER: usize = 16;
 
     fn load(path: &Path) -> Result<Self, Stop> {
-        let fail = |what: &dyn std::fmt::Display| Stop::say(format_args!("{}: {what}", path.display()));
+        let fail = |what: &dyn std::fmt::Display| Stop::error(format_args!("{}: {what}", path.display()));
         let mut file = File::open(path).map_err(|e| fail(&e))?;
         let mut bytes = Vec::with_capacity(file.metadata().map_err(|e| fail(&e))?.len() as usize + 1);
         // The packet bytes use huge pages, as the memory of the ring does.
@@ -286,7 +287,7 @@ impl Memory {
         let unit = match bytes.first_chunk::<4>() {
             Some([0x4d, 0x3c, 0xb2, 0xa1]) => 1,
             Some([0xd4, 0xc3, 0xb2, 0xa1]) => 1000,
-            _ => return Err(fail(&"not a little-endian pcap file; netgrain convert makes one")),
+            _ => return Err(fail(&"the file is not little-endian pcap; convert it with netgrain convert")),
         };
         let mut memory = Self { bytes, link_type: 0, packets: 0, unit };
         memory.link_type = memory.word(20) as u16;
@@ -296,7 +297,7 @@ impl Memory {
             memory.packets += 1;
         }
         if at != memory.bytes.len() {
-            return Err(fail(&"cut off in the middle of a record"));
+            return Err(fail(&"the file ends within a record"));
         }
         Ok(memory)
     }
@@ -345,10 +346,10 @@ impl Sink for Counted {
 /// Seconds that another meter takes for a file.
 fn baseline(name: &str, program: &Path, file: &Path, dir: &Path) -> Result<f64, Stop> {
     let mut command = Command::new(program);
-    let out = dir.join("rival-flows");
+    let out = dir.join("baseline-flows");
     match name {
         "nfpcapd" => {
-            std::fs::create_dir_all(&out).map_err(Stop::say)?;
+            std::fs::create_dir_all(&out).map_err(Stop::error)?;
             command.arg("-r").arg(file).arg("-l").arg(&out).args(["-s", "1514"])
         }
         // softflowd exports to a port without a collector.
@@ -357,11 +358,11 @@ fn baseline(name: &str, program: &Path, file: &Path, dir: &Path) -> Result<f64, 
     };
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let begun = Instant::now();
-    let status = command.status().map_err(|e| Stop::say(format_args!("{name}: {e}")))?;
+    let status = command.status().map_err(|e| Stop::error(format_args!("{name}: {e}")))?;
     let seconds = begun.elapsed().as_secs_f64();
     let _ = std::fs::remove_dir_all(&out);
     if !status.success() {
-        return Err(Stop::say(format_args!("{name} failed: {status}")));
+        return Err(Stop::error(format_args!("{name} failed: {status}")));
     }
     Ok(seconds)
 }

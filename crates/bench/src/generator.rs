@@ -16,7 +16,7 @@ use std::time::Duration;
 pub struct GeneratorArgs {
     /// Interface to send on
     interface: String,
-    /// Traffic, as `netgrain gen` reads it
+    /// Traffic specification of `netgrain gen`
     traffic: Spec,
     /// Frames or bits per second
     #[arg(long, value_parser = parse_rate)]
@@ -52,7 +52,7 @@ pub fn start(
     let mut arguments: Vec<String> =
         ["generator", interface, traffic, "--rate", rate, "--duration", &duration].map(str::to_owned).into();
     arguments.extend(cpu.into_iter().flat_map(|cpu| ["--cpu".to_owned(), cpu.to_string()]));
-    Helper::again(arguments)
+    Helper::start_self(arguments)
 }
 
 /// Sends frames with sequence numbers and checksums (`truth`), and prints the counters as one JSON object.
@@ -61,10 +61,10 @@ pub fn run(args: &GeneratorArgs, out: &mut dyn Write) -> Result<(), Stop> {
     (spec.signature, spec.rate, spec.duration) = (true, args.rate, Some(args.duration));
     if let Some(cpu) = args.cpu {
         sys::cpu::pin(cpu)
-            .map_err(|e| Stop::say(format_args!("--cpu {cpu}: {e}; name a processor of this machine")))?;
+            .map_err(|e| Stop::error(format_args!("--cpu {cpu}: {e}; choose a processor of this machine")))?;
     }
-    let generator = Generator::open(&spec, &args.interface, 0, Method::Auto).map_err(Stop::say)?;
-    let sent = generator.run(&AtomicBool::new(false), |_| ()).map_err(Stop::say)?;
-    writeln!(out, "{}", serde_json::to_string(&sent).map_err(Stop::say)?)?;
+    let generator = Generator::open(&spec, &args.interface, 0, Method::Auto).map_err(Stop::error)?;
+    let sent = generator.run(&AtomicBool::new(false), |_| ()).map_err(Stop::error)?;
+    writeln!(out, "{}", serde_json::to_string(&sent).map_err(Stop::error)?)?;
     Ok(())
 }

@@ -19,29 +19,29 @@ use std::time::{Duration, Instant};
 /// Flags of `netgrain-bench group`.
 #[derive(Args, Clone, Debug)]
 pub struct GroupArgs {
-    /// How many members, one measurement for each number
+    /// Numbers of members; one measurement for each
     #[arg(long, value_name = "LIST", default_value = "1,4", value_delimiter = ',',
           value_parser = base::units::whole::<u8>(1..=64))]
     pub members: Vec<u8>,
-    /// Flows, each with as many packets
+    /// Flows with equal numbers of packets
     #[arg(long, value_name = "N", default_value = "100k", value_parser = base::units::parse_count)]
     pub flows: u64,
-    /// What the group runs: copy, steer, or a program of the packet language
+    /// Program of the group: copy, steer, or a program of the packet language
     #[arg(long, value_name = "PROGRAM", default_value = "steer")]
     pub program: String,
-    /// Exchange the program so many times while packets flow, and measure that
+    /// Swap the program N times while packets flow, and measure the swaps
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = base::units::whole::<u32>(0..=1_000_000))]
     pub swaps: u32,
-    /// Length of each run
+    /// Duration of each run
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = crate::seconds)]
     pub seconds: f64,
-    /// Runs for each number of members; their median is shown
+    /// Runs for each number of members; the output shows their median
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = base::units::whole::<u32>(1..=1000))]
     pub repeat: u32,
     /// Memory of the ring
     #[arg(long, value_name = "SIZE", value_parser = base::units::parse_bytes, default_value = "256MiB")]
     pub ring: u64,
-    /// One JSON object per line
+    /// Print one JSON object per line
     #[arg(long)]
     pub json: bool,
 }
@@ -80,7 +80,7 @@ pub fn run(args: &GroupArgs, out: &mut dyn Write) -> Result<(), Stop> {
         args.repeat,
         args.seconds
     ))?;
-    sheet.head("members   judged Mpps (min..max)   dispatcher ns   member ns   M records/core-second   uneven %      lost of copies")?;
+    sheet.head("members   Mpps (min..max)          dispatcher ns   member ns   M records/core-second   uneven %      lost of copies")?;
     // The numbers of members take turns, so that other load of the machine affects all of them.
     let mut runs = vec![Vec::new(); args.members.len()];
     for _ in 0..args.repeat {
@@ -100,52 +100,52 @@ pub fn run(args: &GroupArgs, out: &mut dyn Write) -> Result<(), Stop> {
 }
 
 fn once(args: &GroupArgs, members: u8) -> Result<Run, Stop> {
-    let mut crowd = MemberProcesses::gather(args, members, false)?;
+    let mut processes = MemberProcesses::start(args, members, false)?;
     let (span, started) = (Duration::from_secs_f64(args.seconds), Instant::now());
-    let seconds = crowd.write(args, || started.elapsed() < span);
-    crowd.disperse(seconds)
+    let seconds = processes.write(args, || started.elapsed() < span);
+    processes.finish(seconds)
 }
 
 /// Measures program swaps while packets flow. Each swap compiles the program again, and the new program takes over the
 /// state of the old program.
 fn swaps(args: &GroupArgs, sheet: &mut Output<'_>) -> Result<(), Stop> {
     let members = args.members.iter().copied().max().unwrap_or(1);
-    let mut crowd = MemberProcesses::gather(args, members, true)?;
-    let (client, program, wanted) = (crowd.another_client()?, args.program.clone(), args.swaps);
-    let exchanging = std::thread::spawn(move || {
-        let mut took: [Vec<f64>; 3] = Default::default();
+    let mut processes = MemberProcesses::start(args, members, true)?;
+    let (client, program, wanted) = (processes.another_client()?, args.program.clone(), args.swaps);
+    let swapping = std::thread::spawn(move || {
+        let mut durations: [Vec<f64>; 3] = Default::default();
         for n in 0..u64::from(wanted) {
-            let asked = Instant::now();
+            let begun = Instant::now();
             let swap = Request::Swap { group: crate::member_processes::GROUP.into(), program: Some(program.clone()) };
-            let (answer, _) = client.request(&swap).map_err(Stop::say)?;
+            let (answer, _) = client.request(&swap).map_err(Stop::error)?;
             if answer.generation != Some(n + 2) {
-                return Err(Stop::say(format_args!("generation {:?} after {} swaps", answer.generation, n + 1)));
+                return Err(Stop::error(format_args!("generation {:?} after {} swaps", answer.generation, n + 1)));
             }
             let about = answer.about.unwrap_or_default();
-            let all = asked.elapsed().as_secs_f64() * 1e6;
+            let all = begun.elapsed().as_secs_f64() * 1e6;
             let each = [answer.took_us.unwrap_or_default() as f64, about.compile_us as f64, all];
-            took.iter_mut().zip(each).for_each(|(took, us)| took.push(us));
+            durations.iter_mut().zip(each).for_each(|(durations, us)| durations.push(us));
         }
-        Ok(took)
+        Ok(durations)
     });
-    let seconds = crowd.write(args, || !exchanging.is_finished());
-    let took = exchanging.join().map_err(|_| Stop::say("the thread that swaps panicked"))??;
-    let run = crowd.disperse(seconds)?;
+    let seconds = processes.write(args, || !swapping.is_finished());
+    let durations = swapping.join().map_err(|_| Stop::error("the thread that swaps panicked"))??;
+    let run = processes.finish(seconds)?;
     let row = SwapRow {
         swaps: wanted,
         members,
         program: args.program.clone(),
         packets: run.evaluated,
         seconds,
-        swap_us: Tail::of(&took[0]),
-        compile_us: Tail::of(&took[1]),
-        answer_us: Tail::of(&took[2]),
+        swap_us: Tail::of(&durations[0]),
+        compile_us: Tail::of(&durations[1]),
+        answer_us: Tail::of(&durations[2]),
         copies: run.parts.iter().sum::<u64>() + run.lost(),
         lost: run.lost(),
     };
     sheet.head("swaps of packets (in s)   swap us: median p99 max   compile us: median p99 max   request to answer us: median p99 max")?;
     let line = format!(
-        "{:>5} of {} ({:.1})   {}   {}   {}   (every packet accounted for, generations only grew; members lost {} of {})",
+        "{:>5} of {} ({:.1})   {}   {}   {}   (every packet is accounted for, and generations only increased; members lost {} of {})",
         row.swaps,
         show_count(row.packets),
         row.seconds,
@@ -170,7 +170,7 @@ struct SwapRow {
     swap_us: Tail,
     /// Compilation to machine code.
     compile_us: Tail,
-    /// Both, with the messages to the engine and back.
+    /// Both, including request and answer.
     answer_us: Tail,
     copies: u64,
     lost: u64,
@@ -203,8 +203,8 @@ impl Row {
         let delivered = |r: &Run| r.parts.iter().sum::<u64>();
         let readers = |r: &Run| r.result.iter().map(|t| t.cpu_seconds).sum::<f64>();
         let uneven = |r: &Run| {
-            let fair = delivered(r).max(1) as f64 / r.parts.len() as f64;
-            r.parts.iter().map(|n| (*n as f64 / fair - 1.0).abs() * 100.0).fold(0.0, f64::max)
+            let even = delivered(r).max(1) as f64 / r.parts.len() as f64;
+            r.parts.iter().map(|n| (*n as f64 / even - 1.0).abs() * 100.0).fold(0.0, f64::max)
         };
         Self {
             members,
@@ -225,9 +225,9 @@ impl Row {
     }
 
     fn line(&self) -> String {
-        let (judged, core) = (format!("{:.1}", self.evaluated_mpps), format!("{:.1}", self.records_per_core_m));
+        let (evaluated, core) = (format!("{:.1}", self.evaluated_mpps), format!("{:.1}", self.records_per_core_m));
         format!(
-            "{:>7}   {judged:<22}   {:>13.1}   {:>9.1}   {core:<22}   {:>8.2}      {} of {}",
+            "{:>7}   {evaluated:<22}   {:>13.1}   {:>9.1}   {core:<22}   {:>8.2}      {} of {}",
             self.members,
             self.dispatcher_ns.median,
             self.member_ns.median,

@@ -35,7 +35,7 @@ const BATCH: usize = 256;
 struct Row {
     flows: u64,
     compressed: u64,
-    /// Bytes in use per flow with all overhead, and bytes ever touched.
+    /// Bytes in use per flow, all overhead included, and bytes of memory that were ever touched.
     held: f64,
     touched: f64,
     /// The same without compression of idle flows.
@@ -49,11 +49,13 @@ struct Row {
 
 /// Measures and prints the results.
 pub fn run(flows: u64, sheet: &mut Output<'_>) -> Result<(), Stop> {
-    let count =
-        u32::try_from(flows).ok().filter(|n| *n > 0).ok_or_else(|| Stop::say("--idle: 1 to 4294967295 flows"))?;
-    let never = meter(count, Duration::ZERO);
-    let awake = never.counts();
-    drop(never);
+    let count = u32::try_from(flows)
+        .ok()
+        .filter(|n| *n > 0)
+        .ok_or_else(|| Stop::error("--idle: the number of flows must be from 1 to 4294967295"))?;
+    let uncompressed_meter = meter(count, Duration::ZERO);
+    let uncompressed = uncompressed_meter.counts();
+    drop(uncompressed_meter);
     let mut meter = meter(count, Duration::from_secs(5));
     let mut now = (START + SPAN) / SECOND + 30;
     let (before, begun) = (meter.counts().compressed, Instant::now());
@@ -63,26 +65,30 @@ pub fn run(flows: u64, sheet: &mut Output<'_>) -> Result<(), Stop> {
         (0..flows / 1000 + 1).for_each(|_| meter.tick(Timestamp::from_nanos(now * SECOND), &mut DiscardSink));
     }
     let elapsed = begun.elapsed().as_secs_f64();
-    let rest = meter.counts();
-    let (wake, packet) = (again(&mut meter, count, now), again(&mut meter, count, now + 1));
-    if (rest.active, meter.counts().compressed) != (flows, 0) {
-        return Err(Stop::say(format_args!("{flows} flows began and {} are there; please report this", rest.active)));
+    let compressed_counts = meter.counts();
+    let (decompress, packet) =
+        (meter_packet_of_each(&mut meter, count, now), meter_packet_of_each(&mut meter, count, now + 1));
+    if (compressed_counts.active, meter.counts().compressed) != (flows, 0) {
+        return Err(Stop::error(format_args!(
+            "{flows} flows began and {} are in the table; please report this",
+            compressed_counts.active
+        )));
     }
     let each = |bytes: u64| bytes as f64 / flows as f64;
     let row = Row {
         flows,
-        compressed: rest.compressed,
-        held: each(rest.held),
-        touched: each(rest.bytes),
-        held_uncompressed: each(awake.held),
-        touched_uncompressed: each(awake.bytes),
-        compress_ns: elapsed * 1e9 / (rest.compressed - before).max(1) as f64,
-        decompress_ns: wake,
+        compressed: compressed_counts.compressed,
+        held: each(compressed_counts.held),
+        touched: each(compressed_counts.bytes),
+        held_uncompressed: each(uncompressed.held),
+        touched_uncompressed: each(uncompressed.bytes),
+        compress_ns: elapsed * 1e9 / (compressed_counts.compressed - before).max(1) as f64,
+        decompress_ns: decompress,
         packet_ns: packet,
     };
     let text = format!(
-        "{} flows of {PACKETS} packets, {} at rest: {:.0} bytes each ({:.0} touched); if none rests {:.0} ({:.0})\n\
-         to rest {:.0} ns each; a packet for a flow at rest {:.0} ns, for one awake {:.0}",
+        "{} idle flows of {PACKETS} packets, {} compressed: {:.0} bytes per flow ({:.0} touched); without compression {:.0} ({:.0})\n\
+         compressing {:.0} ns per flow; a packet of a compressed flow {:.0} ns, of an uncompressed flow {:.0} ns",
         show_count(flows),
         show_count(row.compressed),
         row.held,
@@ -97,13 +103,13 @@ pub fn run(flows: u64, sheet: &mut Output<'_>) -> Result<(), Stop> {
 }
 
 /// A meter that holds all flows, idle for some seconds.
-fn meter(count: u32, rest: Duration) -> Meter<MemoryHints> {
+fn meter(count: u32, compress_after: Duration) -> Meter<MemoryHints> {
     let idle = Duration::from_secs(3600);
     let config = Config {
         idle_timeout: idle,
         close_timeout: idle,
         active_timeout: None,
-        compress_after: rest,
+        compress_after,
         capacity: count as usize,
         ..Config::default()
     };
@@ -121,21 +127,21 @@ fn meter(count: u32, rest: Duration) -> Meter<MemoryHints> {
             next.push(Reverse((ts + prng.below(spread), n)));
         }
         if batch.count == BATCH || next.is_empty() {
-            batch.give(&mut meter);
+            batch.meter_batch(&mut meter);
         }
     }
     meter
 }
 
 /// Meters another packet of every flow in this second; returns nanoseconds per packet.
-fn again(meter: &mut Meter<MemoryHints>, count: u32, second: u64) -> f64 {
+fn meter_packet_of_each(meter: &mut Meter<MemoryHints>, count: u32, second: u64) -> f64 {
     let (mut prng, mut batch, mut elapsed) = (Prng::new(2), Batch::default(), Duration::ZERO);
     for n in 0..count {
-        // The state of the conversation is no longer known, and not needed: the packet has no payload.
+        // The state of the conversation was not kept and is not needed, because the packet has no payload.
         batch.add(n, &mut State { packets: PACKETS, ..State::default() }, second * SECOND, &mut prng);
         if batch.count == BATCH || n == count - 1 {
             let begun = Instant::now();
-            batch.give(meter);
+            batch.meter_batch(meter);
             elapsed += begun.elapsed();
         }
     }
@@ -154,7 +160,7 @@ struct State {
 struct Batch {
     frames: [[u8; HEADERS]; BATCH],
     /// Timestamp and wire length of each frame.
-    when: [(u64, u32); BATCH],
+    timestamps: [(u64, u32); BATCH],
     decoded: [Decoded; BATCH],
     count: usize,
     position: u64,
@@ -162,22 +168,22 @@ struct Batch {
 
 impl Default for Batch {
     fn default() -> Self {
-        let (frames, when, decoded) = ([[0; HEADERS]; BATCH], [(0, 0); BATCH], [Decoded::default(); BATCH]);
-        Self { frames, when, decoded, count: 0, position: 24 }
+        let (frames, timestamps, decoded) = ([[0; HEADERS]; BATCH], [(0, 0); BATCH], [Decoded::default(); BATCH]);
+        Self { frames, timestamps, decoded, count: 0, position: 24 }
     }
 }
 
 impl Batch {
     /// Adds the next packet of a conversation.
     fn add(&mut self, n: u32, state: &mut State, ts: u64, prng: &mut Prng) {
-        let side = match state.packets {
+        let direction = match state.packets {
             0 | 2 | PACKETS => 0,
             1 => 1,
             _ if state.burst > 0 => 1,
             _ => usize::from(prng.below(3) > 0),
         };
         state.burst = if state.burst > 0 { state.burst - 1 } else { prng.below(4) as u8 };
-        let payload = match (state.packets, side) {
+        let payload = match (state.packets, direction) {
             (0..3 | PACKETS, _) => 0,
             (_, 0) => [0, 0, 100 + prng.below(500) as u32][prng.below(3) as usize],
             _ => [0, 1448, 1448, 1448, prng.below(1448) as u32][prng.below(5) as usize],
@@ -188,9 +194,9 @@ impl Batch {
             _ if payload > 0 && payload < 1448 => ACK | PSH,
             _ => ACK,
         };
-        let is_again = n.is_multiple_of(5) && payload > 0 && prng.below(6) == 0;
-        let next = &mut state.next[side];
-        let seq = if is_again { next.wrapping_sub(payload) } else { *next };
+        let is_retransmission = n.is_multiple_of(5) && payload > 0 && prng.below(6) == 0;
+        let next = &mut state.next[direction];
+        let seq = if is_retransmission { next.wrapping_sub(payload) } else { *next };
         *next = seq.wrapping_add(payload + u32::from(flags & SYN != 0));
         state.packets += 1;
         let ports = (1024 + (n % 60_000) as u16, 443);
@@ -198,30 +204,32 @@ impl Batch {
         let frame = if n % 4 == 3 {
             let v6 = |host: u32| Ipv6Addr::from(0xfd00_u128 << 112 | u128::from(host));
             let (client, server) = (v6(client), v6(server));
-            match side {
+            match direction {
                 0 => Frame::tcp6(client, ports.0, server, ports.1),
                 _ => Frame::tcp6(server, ports.1, client, ports.0),
             }
         } else {
-            match side {
+            match direction {
                 0 => Frame::tcp4(client, ports.0, server, ports.1),
                 _ => Frame::tcp4(server, ports.1, client, ports.0),
             }
         };
-        let (near, far) = (MacAddr([2, 0, 0, 0, 1, (n % 50) as u8]), MacAddr([2, 0, 0, 0, 2, 1]));
-        let frame = if side == 0 { frame.macs(near, far) } else { frame.macs(far, near) }.tcp(flags, seq, 0);
+        let (client_mac, server_mac) = (MacAddr([2, 0, 0, 0, 1, (n % 50) as u8]), MacAddr([2, 0, 0, 0, 2, 1]));
+        let frame =
+            if direction == 0 { frame.macs(client_mac, server_mac) } else { frame.macs(server_mac, client_mac) }
+                .tcp(flags, seq, 0);
         let headers = frame.header_len();
         let bytes = &mut self.frames[self.count];
         frame.fill(&mut bytes[..headers]);
         // The IP length field counts the payload, although the captured bytes end after the headers.
         let (at, reported) = if n % 4 == 3 { (18, headers - 54) } else { (16, headers - 14) };
         bytes[at..at + 2].copy_from_slice(&(reported as u16 + payload as u16).to_be_bytes());
-        self.when[self.count] = (ts, headers as u32 + payload);
+        self.timestamps[self.count] = (ts, headers as u32 + payload);
         self.count += 1;
     }
 
-    fn give(&mut self, meter: &mut Meter<MemoryHints>) {
-        let all = self.frames.iter().zip(&self.when).zip(&mut self.decoded).take(self.count);
+    fn meter_batch(&mut self, meter: &mut Meter<MemoryHints>) {
+        let all = self.frames.iter().zip(&self.timestamps).zip(&mut self.decoded).take(self.count);
         let mut packets = Vec::with_capacity(BATCH);
         for ((data, &(ts, wire_len)), decoded) in all {
             decoded.read(data, wire_len, link::ETHERNET);
@@ -234,7 +242,7 @@ impl Batch {
     }
 }
 
-/// Discards records; the meter makes none while it only keeps flows.
+/// Discards records; the meter makes no record of an active flow.
 struct DiscardSink;
 
 impl Sink for DiscardSink {

@@ -1,5 +1,5 @@
 //! Measures the packet language alone: programs over frames in memory, on one core, as machine code and interpreted;
-//! and filters beside those of libpcap.
+//! and filters compared with those of libpcap.
 //!
 //! Each frame has a cache line of its own, and the frames take more memory than the caches hold (64 MB for a million).
 //! Machine code and interpreter read the same frames. The cost of a packet is that of a packet from a ring: the loop
@@ -28,8 +28,7 @@ use wire::link;
 const FRAME: usize = 60;
 const PLACE: usize = 64;
 
-/// A program and the least rate that it must reach, in million packets per second. The output shows the limit beside
-/// the rate.
+/// A program and its required rate in millions of packets per second. The output shows both rates.
 struct Case {
     name: &'static str,
     source: &'static str,
@@ -70,22 +69,22 @@ const ROUNDS: usize = 50;
 /// Flags of `netgrain-bench lang`.
 #[derive(Args, Clone, Debug)]
 pub struct LangArgs {
-    /// Frames to make; more where there are more flows
+    /// Frames to generate; more for programs with more flows
     #[arg(long, value_name = "N", default_value = "1M", value_parser = base::units::parse_count)]
     pub frames: u64,
-    /// Frames judged together
+    /// Frames per batch
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = base::units::whole::<u32>(1..=4096))]
     pub batch: u32,
-    /// Runs of each; their median is shown
+    /// Runs of each; the output shows their median
     #[arg(long, value_name = "N", default_value_t = 7, value_parser = base::units::whole::<u32>(1..=1000))]
     pub repeat: u32,
-    /// Folder for what the comparison with libpcap needs; it is removed again
+    /// Directory for the files of the comparison with libpcap, which are removed at the end
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub dir: PathBuf,
-    /// Leave libpcap out
+    /// Omit libpcap
     #[arg(long)]
     pub no_baselines: bool,
-    /// One JSON object per line
+    /// Print one JSON object per line
     #[arg(long)]
     pub json: bool,
 }
@@ -136,8 +135,8 @@ pub fn run(args: &LangArgs, out: &mut dyn Write) -> Result<(), Stop> {
         args.repeat
     ))?;
     let frames = Frames::make(args.frames, 100_000)?;
-    ways(args, &frames, &mut sheet)?;
-    sheet.head("                          from memory, all of it: Mpps                    the program alone: ns")?;
+    variants(args, &frames, &mut sheet)?;
+    sheet.head("                          all work, from memory: Mpps                     the program alone: ns")?;
     sheet.head("program             flows               native  least  interpreted  ratio    native  interpr.  ratio  compiled")?;
     for case in &CASES {
         self::case(args, case, &frames, &mut sheet)?;
@@ -148,62 +147,63 @@ pub fn run(args: &LangArgs, out: &mut dyn Write) -> Result<(), Stop> {
     let work = ScratchDir::below(&args.dir)?;
     // Few enough for the second-level cache; with more frames, memory would limit both filters.
     let near = Frames::make(NEAR, 100_000)?;
-    let Some(rival) = libpcap::LibpcapFilter::build(&work, &near.bytes)? else {
-        return sheet.remark_line("libpcap or a C compiler is not installed: the comparison is left out");
+    let Some(baseline) = libpcap::LibpcapFilter::build(&work, &near.bytes)? else {
+        return sheet.note("libpcap or a C compiler is not installed: the comparison is omitted");
     };
     sheet.head(
         "filter                                                                 matched  native ns  libpcap ns  ratio",
     )?;
-    FILTERS.iter().try_for_each(|text| filter(args, text, &rival, &near, &mut sheet))
+    FILTERS.iter().try_for_each(|text| filter(args, text, &baseline, &near, &mut sheet))
 }
 
 /// Measures the floor, and the same program with batches and with single packets.
-fn ways(args: &LangArgs, frames: &Frames, sheet: &mut Output<'_>) -> Result<(), Stop> {
+fn variants(args: &LangArgs, frames: &Frames, sheet: &mut Output<'_>) -> Result<(), Stop> {
     let floor = MedianRange::of((0..args.repeat).map(|_| frames.minimum(args.batch as usize)));
     let mut row = |way: &str, ns: MedianRange| {
         let way = Variant { way: way.to_owned(), ns };
         let line = format!("{:<44} {:.1} ns per packet", way.way, way.ns);
         sheet.row("way", &way, line)
     };
-    row("the floor: what must be loaded and written", floor)?;
-    let judge = native(compile(CASES[0].source)?)?;
+    row("the floor: least possible loads and stores", floor)?;
+    let executable = native(compile(CASES[0].source)?)?;
     for (name, batch) in
         [("main = ip >-> steer_flow, a batch per call", args.batch as usize), ("  the same, a packet per call", 1)]
     {
-        let mut worker = judge.worker(KEY).map_err(Stop::say)?;
-        row(name, MedianRange::of((0..args.repeat).map(|_| frames.judge(&mut worker, batch, frames.count).ns)))?;
+        let mut worker = executable.worker(KEY).map_err(Stop::error)?;
+        row(name, MedianRange::of((0..args.repeat).map(|_| frames.evaluate(&mut worker, batch, frames.count).ns)))?;
     }
     Ok(())
 }
 
-fn case(args: &LangArgs, case: &Case, usual: &Frames, sheet: &mut Output<'_>) -> Result<(), Stop> {
+fn case(args: &LangArgs, case: &Case, default_frames: &Frames, sheet: &mut Output<'_>) -> Result<(), Stop> {
     let own;
-    let frames = if case.flows == usual.flows {
-        usual
+    let frames = if case.flows == default_frames.flows {
+        default_frames
     } else {
         own = Frames::make(args.frames.max(2 * u64::from(case.flows)), case.flows)?;
         &own
     };
     let program = compile(case.source)?;
-    let judge = native(program.clone())?;
-    let report = judge.report();
-    let interpreted = Executable::interpreted(program).map_err(Stop::say)?;
-    let (mut quick, mut slow) = (judge.worker(KEY).map_err(Stop::say)?, interpreted.worker(KEY).map_err(Stop::say)?);
+    let executable = native(program.clone())?;
+    let report = executable.report();
+    let interpreted = Executable::interpreted(program).map_err(Stop::error)?;
+    let (mut native_worker, mut interpreter_worker) =
+        (executable.worker(KEY).map_err(Stop::error)?, interpreted.worker(KEY).map_err(Stop::error)?);
     let batch = args.batch as usize;
     // The first round fills the maps. The interpreter needs only a part of millions of frames.
     let part = frames.count.min(1 << 20);
-    frames.judge(&mut quick, batch, frames.count);
-    frames.judge(&mut slow, batch, part);
+    frames.evaluate(&mut native_worker, batch, frames.count);
+    frames.evaluate(&mut interpreter_worker, batch, part);
     let [mut native, mut interpreter, mut native_alone, mut interpreter_alone] = [const { Vec::new() }; 4];
     for _ in 0..args.repeat {
-        native.push(1e3 / frames.judge(&mut quick, batch, frames.count).ns);
-        interpreter.push(1e3 / frames.judge(&mut slow, batch, part).ns);
-        native_alone.push(frames.judge_alone(&mut quick, batch));
-        interpreter_alone.push(frames.judge_alone(&mut slow, batch));
+        native.push(1e3 / frames.evaluate(&mut native_worker, batch, frames.count).ns);
+        interpreter.push(1e3 / frames.evaluate(&mut interpreter_worker, batch, part).ns);
+        native_alone.push(frames.evaluate_alone(&mut native_worker, batch));
+        interpreter_alone.push(frames.evaluate_alone(&mut interpreter_worker, batch));
     }
-    if quick.refused().iter().any(|refused| *refused > 0) {
-        return Err(Stop::say(format_args!(
-            "{:?} has no room for {} flows; please report this",
+    if native_worker.refused().iter().any(|refused| *refused > 0) {
+        return Err(Stop::error(format_args!(
+            "the flow map of {:?} has no room for {} flows; please report this",
             case.source, case.flows
         )));
     }
@@ -242,27 +242,27 @@ fn case(args: &LangArgs, case: &Case, usual: &Frames, sheet: &mut Output<'_>) ->
 fn filter(
     args: &LangArgs,
     text: &str,
-    rival: &libpcap::LibpcapFilter,
+    baseline: &libpcap::LibpcapFilter,
     frames: &Frames,
     sheet: &mut Output<'_>,
 ) -> Result<(), Stop> {
-    let parsed = ::filter::LinkFilter::parse(text, wire::link::ETHERNET).map_err(Stop::say)?;
-    let matcher = Matcher::of(&::lang::packet_filter::program(&parsed).map_err(Stop::say)?).map_err(Stop::say)?;
+    let parsed = ::filter::LinkFilter::parse(text, wire::link::ETHERNET).map_err(Stop::error)?;
+    let matcher = Matcher::of(&::lang::packet_filter::program(&parsed).map_err(Stop::error)?).map_err(Stop::error)?;
     let (mut ns, mut matched) = (Vec::new(), 0);
     let (mut theirs, mut theirs_matched) = (Vec::new(), 0);
     for _ in 0..args.repeat {
         let rounds: Vec<EvaluatedFrames> =
             (0..=ROUNDS).map(|_| frames.filter(&matcher, args.batch as usize)).skip(1).collect();
-        let judged = EvaluatedFrames {
+        let evaluated = EvaluatedFrames {
             ns: rounds.iter().map(|j| j.ns).sum::<f64>() / ROUNDS as f64,
             passed: rounds.first().map_or(0, |j| j.passed),
         };
-        (matched, theirs_matched) = (judged.passed, rival.run(text, &mut theirs)?);
-        ns.push(judged.ns);
+        (matched, theirs_matched) = (evaluated.passed, baseline.run(text, &mut theirs)?);
+        ns.push(evaluated.ns);
     }
     if matched != theirs_matched {
-        return Err(Stop::say(format_args!(
-            "{text:?} matches {matched} frames, for libpcap {theirs_matched}; please report this"
+        return Err(Stop::error(format_args!(
+            "{text:?} matches {matched} frames, with libpcap {theirs_matched}; please report this"
         )));
     }
     let (native_ns, libpcap_ns) = (MedianRange::of(ns), MedianRange::of(theirs));
@@ -281,12 +281,12 @@ fn filter(
 const KEY: u64 = 0x6e67;
 
 fn compile(source: &str) -> Result<Program, Stop> {
-    ::lang::compile(source).map(|c| c.program).map_err(|e| Stop::say(format_args!("{source:?}: {e:?}")))
+    ::lang::compile(source).map(|c| c.program).map_err(|e| Stop::error(format_args!("{source:?}: {e:?}")))
 }
 
 fn native(program: Program) -> Result<Executable, Stop> {
     let begun = Instant::now();
-    Executable::native(program, || begun.elapsed()).map_err(Stop::say)
+    Executable::native(program, || begun.elapsed()).map_err(Stop::error)
 }
 
 /// Frames in memory, their flows in random order.
@@ -303,7 +303,7 @@ struct EvaluatedFrames {
 
 impl Frames {
     fn make(count: u64, flows: u32) -> Result<Self, Stop> {
-        let count = usize::try_from(count.max(1)).map_err(Stop::say)?;
+        let count = usize::try_from(count.max(1)).map_err(Stop::error)?;
         let mut bytes = vec![0; count * PLACE];
         let mut prng = base::Prng::new(1);
         for (i, place) in bytes.chunks_exact_mut(PLACE).enumerate() {
@@ -327,7 +327,7 @@ impl Frames {
     }
 
     /// Runs the first `count` frames through a worker.
-    fn judge(&self, worker: &mut Worker, batch: usize, count: usize) -> EvaluatedFrames {
+    fn evaluate(&self, worker: &mut Worker, batch: usize, count: usize) -> EvaluatedFrames {
         let mut packets = vec![Self::packet(&self.bytes, 0); batch];
         let mut verdicts = vec![Verdict::default(); batch];
         let (mut passed, mut time) = (0, 0);
@@ -347,7 +347,7 @@ impl Frames {
 
     /// Measures the program alone: evaluates decoded packets repeatedly. For the interpreter all headers are located
     /// beforehand; machine code still recognizes packets with a plain header layout by their bytes.
-    fn judge_alone(&self, worker: &mut Worker, batch: usize) -> f64 {
+    fn evaluate_alone(&self, worker: &mut Worker, batch: usize) -> f64 {
         const READY: usize = 4096;
         let places = self.bytes.chunks_exact(PLACE).take(READY);
         let mut packets: Vec<_> = places.map(|place| Self::packet(place, 0)).collect();
@@ -397,8 +397,8 @@ impl Frames {
             }
             for (packet, verdict) in packets.iter().zip(&mut verdicts) {
                 let word = |at: usize| packet.bytes()[at..].first_chunk().map_or(0, |b| u32::from_be_bytes(*b));
-                let ends = u64::from(word(26)) << 32 | u64::from(word(30));
-                let hash = (ends ^ u64::from(word(34))).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                let addresses = u64::from(word(26)) << 32 | u64::from(word(30));
+                let hash = (addresses ^ u64::from(word(34))).wrapping_mul(0x9e37_79b9_7f4a_7c15);
                 *verdict = Verdict::default();
                 (verdict.classes, verdict.hash) = (1, (hash >> 32) as u32);
             }

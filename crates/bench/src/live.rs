@@ -3,7 +3,8 @@
 //! records and time series), then each other installed capture program alone with the same load.
 //!
 //! The benchmark checks every result independently: the generator adds sequence numbers and checksums to the frames, an
-//! independent checker reads our files, and another program has lost each frame that was sent and is not in its file.
+//! independent checker reads the files of netgrain, and for another program, each sent frame that is missing in its
+//! file counts as lost.
 
 use crate::baseline::{self, Baseline};
 use crate::cpu_placement::CpuPlacement;
@@ -29,7 +30,7 @@ const FROM: &str = "ng-bench0";
 pub const TO: &str = "ng-bench1";
 
 /// After the generator has ended, frames in transit arrive within this time.
-const WARM_UP: Duration = Duration::from_millis(500);
+const TRANSIT_TIME: Duration = Duration::from_millis(500);
 
 /// Time that the generator may run beyond the requested duration.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -37,54 +38,54 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// Flags of `netgrain-bench live`.
 #[derive(Args, Clone, Debug)]
 pub struct LiveArgs {
-    /// Folder to record into; what is written there is removed again
+    /// Directory to record into; the files written there are removed
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub dir: PathBuf,
     /// Traffic to send, by size or name
     #[arg(long, value_name = "LIST", default_value = "60,1000", value_delimiter = ',')]
     pub sizes: Vec<String>,
-    /// How fast: flat, 500kpps, 5Gbit
+    /// Rate: flat (as fast as possible), 500kpps, 5Gbit
     #[arg(long, value_name = "RATE", default_value = "flat")]
     pub rate: String,
-    /// Flows of the traffic; by default what its name says
+    /// Number of flows; by default that of the traffic name
     #[arg(long, value_name = "N")]
     pub flows: Option<String>,
-    /// How long the generator sends in each run
+    /// Duration of sending in each run
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = crate::seconds)]
     pub seconds: f64,
-    /// Runs of each kind, in turn; medians are shown
+    /// Runs of each kind, in turn; the output shows medians
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = base::units::whole::<u32>(1..=1000))]
     pub repeat: u32,
     /// Memory of the ring
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, default_value = "512MiB")]
     pub ring: u64,
-    /// Ask the store this, in a process of its own, each second while the port is recorded: 'host 10.0.0.1'
+    /// Run this query in a separate process each second during the recording: 'host 10.0.0.1'
     #[arg(long, value_name = "EXPRESSION")]
     pub query: Option<String>,
-    /// What is made and stored of the packets, each in runs of its own
+    /// Data types to store; each value has its own runs
     #[arg(long, value_name = "LIST", default_value = "packets", value_delimiter = ',')]
     pub data_types: Vec<DataTypes>,
-    /// By which sources
+    /// Capture sources to measure
     #[arg(long, value_name = "LIST", default_value = "af_xdp,tpacket", value_delimiter = ',')]
     pub sources: Vec<SourceName>,
-    /// Leave tcpdump, dumpcap and netsniff-ng out
+    /// Omit tcpdump, dumpcap and netsniff-ng
     #[arg(long)]
     pub no_baselines: bool,
-    /// One JSON object per line
+    /// Print one JSON object per line
     #[arg(long)]
     pub json: bool,
 }
 
-/// What is made of the packets.
+/// The stored data types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum DataTypes {
-    /// Packets alone
+    /// Packets only
     Packets,
-    /// Packets and one row for each second
+    /// Packets and time series
     Series,
     /// Packets and flow records
     Flows,
-    /// All three
+    /// Packets, flow records and time series
     All,
 }
 
@@ -110,13 +111,13 @@ impl DataTypes {
     }
 }
 
-/// A source, as people write it.
+/// A capture source, by its name on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum SourceName {
-    /// Through an XDP program
+    /// AF_XDP, through an XDP program
     #[value(name = "af_xdp")]
     AfXdp,
-    /// Beside the kernel's own stack
+    /// TPACKET_V3, parallel to the network stack of the kernel
     Tpacket,
 }
 
@@ -195,13 +196,13 @@ pub fn run(args: &LiveArgs, out: &mut dyn Write) -> Result<(), Stop> {
     }
     let args = &args;
     let specs =
-        args.sizes.iter().map(|s| s.parse::<r#gen::Spec>().map_err(Stop::say)).collect::<Result<Vec<_>, _>>()?;
-    base::units::parse_rate(&args.rate).map_err(Stop::say)?;
+        args.sizes.iter().map(|s| s.parse::<r#gen::Spec>().map_err(Stop::error)).collect::<Result<Vec<_>, _>>()?;
+    base::units::parse_rate(&args.rate).map_err(Stop::error)?;
     let work = ScratchDir::below(&args.dir)?;
     let mut sheet = Output::begin(out, args.json, "live")?;
-    let rivals = if args.no_baselines { Vec::new() } else { Baseline::installed(&mut sheet)? };
-    let home = NamespaceGuard(Namespace::current().map_err(Stop::say)?);
-    let outcome = measure(args, &specs, &rivals, work.path(), &mut sheet);
+    let baselines = if args.no_baselines { Vec::new() } else { Baseline::installed(&mut sheet)? };
+    let home = NamespaceGuard(Namespace::current().map_err(Stop::error)?);
+    let outcome = measure(args, &specs, &baselines, work.path(), &mut sheet);
     drop(home);
     outcome
 }
@@ -221,13 +222,14 @@ impl Drop for NamespaceGuard {
 fn measure(
     args: &LiveArgs,
     specs: &[r#gen::Spec],
-    rivals: &[Baseline],
+    baselines: &[Baseline],
     folder: &Path,
     sheet: &mut Output<'_>,
 ) -> Result<(), Stop> {
-    engine::private_pair(FROM, TO, 1500)
-        .map_err(|e| Stop::say(format_args!("no network of its own for the measurement: {e}; run as root")))?;
-    let namespace = Namespace::current().map_err(Stop::say)?;
+    engine::private_pair(FROM, TO, 1500).map_err(|e| {
+        Stop::error(format_args!("cannot create a network namespace for the measurement: {e}; run as root"))
+    })?;
+    let namespace = Namespace::current().map_err(Stop::error)?;
     let places = CpuPlacement::find();
     sheet.head(format_args!(
         "gen (processor {}) -> veth -> recorder (processor {}) -> files in {}; {} runs of {} s in turn, medians",
@@ -240,20 +242,21 @@ fn measure(
     sheet.head("recorder      traffic    sent Mpps   Gb/s    stored %  (min..max)        cores   missing of sent")?;
     for (name, spec) in args.sizes.iter().zip(specs) {
         let bytes = r#gen::Traffic::new(spec).mean_len();
-        let combinations = args.sources.iter().flat_map(|by| args.data_types.iter().map(|selection| (*by, *selection)));
+        let combinations =
+            args.sources.iter().flat_map(|by| args.data_types.iter().map(|data_types| (*by, *data_types)));
         let mut engines: Vec<((SourceName, DataTypes), Vec<Run>)> = combinations.map(|c| (c, Vec::new())).collect();
-        let mut others: Vec<Vec<Run>> = rivals.iter().map(|_| Vec::new()).collect();
+        let mut others: Vec<Vec<Run>> = baselines.iter().map(|_| Vec::new()).collect();
         for _ in 0..args.repeat {
-            for ((by, selection), runs) in &mut engines {
-                runs.push(engine(args, name, by.kind(), *selection, bytes, &places, folder)?);
+            for ((by, data_types), runs) in &mut engines {
+                runs.push(engine(args, name, by.kind(), *data_types, bytes, &places, folder)?);
             }
-            for (rival, runs) in rivals.iter().zip(&mut others) {
-                runs.push(against(args, name, rival, bytes, &places, folder, &namespace)?);
+            for (baseline, runs) in baselines.iter().zip(&mut others) {
+                runs.push(run_baseline(args, name, baseline, bytes, &places, folder, &namespace)?);
             }
         }
         let engines =
-            engines.into_iter().map(|((by, selection), runs)| (format!("{}{}", by.name(), selection.name()), runs));
-        for (recorder, runs) in engines.chain(rivals.iter().map(|r| r.name().to_owned()).zip(others)) {
+            engines.into_iter().map(|((by, data_types), runs)| (format!("{}{}", by.name(), data_types.name()), runs));
+        for (recorder, runs) in engines.chain(baselines.iter().map(|r| r.name().to_owned()).zip(others)) {
             let row = Row::of(args, recorder, name, &runs);
             let line = row.line();
             sheet.row("live", &row, line)?;
@@ -265,22 +268,22 @@ fn measure(
 impl Row {
     fn of(args: &LiveArgs, recorder: String, traffic: &str, runs: &[Run]) -> Self {
         let seconds = |r: &Run| r.sent.nanos.max(1) as f64 / 1e9;
-        let spread = |value: &dyn Fn(&Run) -> f64| Some(MedianRange::of(runs.iter().map(value)));
+        let median_range = |value: &dyn Fn(&Run) -> f64| Some(MedianRange::of(runs.iter().map(value)));
         let mut row = Self {
             recorder,
             traffic: traffic.to_owned(),
             seconds: args.seconds,
             repeat: args.repeat,
-            sent_mpps: spread(&|r| r.sent.sent as f64 / seconds(r) / 1e6),
-            sent_gbps: spread(&|r| r.sent.sent as f64 * r.bytes_per_frame * 8.0 / seconds(r) / 1e9),
-            stored_share: spread(&|r| r.stored as f64 / r.sent.sent.max(1) as f64),
-            cores: spread(&|r| r.threads.values().sum::<f64>() / seconds(r)),
+            sent_mpps: median_range(&|r| r.sent.sent as f64 / seconds(r) / 1e6),
+            sent_gbps: median_range(&|r| r.sent.sent as f64 * r.bytes_per_frame * 8.0 / seconds(r) / 1e9),
+            stored_share: median_range(&|r| r.stored as f64 / r.sent.sent.max(1) as f64),
+            cores: median_range(&|r| r.threads.values().sum::<f64>() / seconds(r)),
             verdict: runs.last().and_then(|r| r.verdict.clone()),
             ..Self::default()
         };
-        let asked = || runs.iter().flat_map(|r| &r.queries);
-        row.query_ms = asked().next().map(|_| MedianRange::of(asked().map(|(ms, _)| *ms)));
-        row.answered = asked().filter(|(_, bytes)| *bytes > FILE_HEADER).count() as u64;
+        let queries = || runs.iter().flat_map(|r| &r.queries);
+        row.query_ms = queries().next().map(|_| MedianRange::of(queries().map(|(ms, _)| *ms)));
+        row.answered = queries().filter(|(_, bytes)| *bytes > FILE_HEADER).count() as u64;
         for r in runs {
             row.sent += r.sent.sent;
             row.stored += r.stored;
@@ -319,7 +322,7 @@ impl Row {
         }
         if self.records + self.rows > 0 {
             line += &format!(
-                "\n                 {} flow records, {} rows; {} packets went unmetered",
+                "\n                 {} flow records, {} rows; {} unmetered packets",
                 show_count(self.records),
                 self.rows,
                 show_count(self.unmetered)
@@ -329,8 +332,8 @@ impl Row {
             let threads: Vec<String> = self.threads.iter().map(|(name, share)| format!("{name} {share:.2}")).collect();
             line += &format!("\n                 cores: {}", threads.join(", "));
         }
-        if let Some(asked) = self.query_ms {
-            line += &format!("\n                 each question took {asked:.1} ms; {} found packets", self.answered);
+        if let Some(queries) = self.query_ms {
+            line += &format!("\n                 each query took {queries:.1} ms; {} found packets", self.answered);
         }
         if let Some(verdict) = &self.verdict {
             line += &format!("\n                 checker, last run: {verdict}");
@@ -349,14 +352,14 @@ fn start_generator(args: &LiveArgs, traffic: &str, places: &CpuPlacement) -> Res
 fn sent(generator: Helper, args: &LiveArgs) -> Result<Sent, Stop> {
     let text = generator.finish(Duration::from_secs_f64(args.seconds) + TIMEOUT)?;
     let last = text.lines().last().unwrap_or_default();
-    serde_json::from_str(last).map_err(|e| Stop::say(format_args!("the generator said {last:?}: {e}")))
+    serde_json::from_str(last).map_err(|e| Stop::error(format_args!("the generator printed {last:?}: {e}")))
 }
 
 fn engine(
     args: &LiveArgs,
     traffic: &str,
     kind: SourceKind,
-    selection: DataTypes,
+    data_types: DataTypes,
     bytes_per_frame: f64,
     places: &CpuPlacement,
     folder: &Path,
@@ -366,7 +369,7 @@ fn engine(
     plan.ring = Some(args.ring);
     plan.cpus = vec![places.engine()];
     plan.store = Some(StorePlan { dir: dir.clone(), format: Format::Pcap, depth: engine::WRITE_DEPTH });
-    // Queries read the ring, too, as they do beside `record`.
+    // Queries read the ring too, as they do during `netgrain record`.
     plan.socket = args.query.is_some().then(|| SocketPlan {
         path: folder.join("socket"),
         mode: 0o600,
@@ -375,41 +378,44 @@ fn engine(
         allow_lossless: false,
         forward: Vec::new(),
     });
-    plan.meter = selection.plan();
+    plan.meter = data_types.plan();
     let egresses = |label: &str| Ok(vec![Box::new(StoreSink::new(&dir, label, false)?) as Box<dyn engine::Sink>]);
-    let mut capture = Capture::claimed(&plan, &Some(dir.clone()), egresses).map_err(Stop::say)?;
+    let mut capture = Capture::claimed(&plan, &Some(dir.clone()), egresses).map_err(Stop::error)?;
     let ended = AtomicBool::new(false);
-    let (sent, asked) = std::thread::scope(|scope| {
-        let asking = args.query.as_ref().map(|question| scope.spawn(|| query_each_second(&dir, question, &ended)));
+    let (sent, queries) = std::thread::scope(|scope| {
+        let querying = args.query.as_ref().map(|filter| scope.spawn(|| query_each_second(&dir, filter, &ended)));
         let sent = start_generator(args, traffic, places).and_then(|generator| sent(generator, args));
         ended.store(true, Relaxed);
-        let asked = asking.map(|a| a.join().unwrap_or_else(|_| Err(Stop::say("the asking thread panicked"))));
-        Ok::<_, Stop>((sent?, asked.transpose()?.unwrap_or_default()))
+        let queries = querying.map(|a| a.join().unwrap_or_else(|_| Err(Stop::error("the querying thread panicked"))));
+        Ok::<_, Stop>((sent?, queries.transpose()?.unwrap_or_default()))
     })?;
-    let until = Instant::now() + WARM_UP;
+    let until = Instant::now() + TRANSIT_TIME;
     while Instant::now() < until && capture.report().counts.offered < sent.sent {
         std::thread::sleep(Duration::from_millis(10));
     }
     capture.stop();
-    capture.wait().map_err(Stop::say)?;
+    capture.wait().map_err(Stop::error)?;
     let report = capture.report();
     let options = checker::Options { sent: (sent.dropped == 0).then_some(sent.sent), ..Default::default() };
-    let checked = checker::check(std::slice::from_ref(&dir), options).map_err(Stop::say)?;
-    std::fs::remove_dir_all(&dir).map_err(|e| Stop::say(format_args!("{}: {e}", dir.display())))?;
+    let checked = checker::check(std::slice::from_ref(&dir), options).map_err(Stop::error)?;
+    std::fs::remove_dir_all(&dir).map_err(|e| Stop::error(format_args!("{}: {e}", dir.display())))?;
     let counts = &report.counts;
     if !report.faults.is_empty() {
         let faults = report.faults.join("; ");
-        return Err(Stop::say(format_args!("after {} packets: {faults}; is there room in --dir?", counts.stored)));
+        return Err(Stop::error(format_args!(
+            "after {} packets: {faults}; check the free space in --dir",
+            counts.stored
+        )));
     }
     if counts.residue != 0 || checked.records != counts.stored {
-        return Err(Stop::say(format_args!(
-            "the ledger leaves {} packets over, and the files hold {} where it says {}; please report this",
+        return Err(Stop::error(format_args!(
+            "the residue of the ledger is {} packets, and the files have {} packets where the ledger has {}; please report this",
             counts.residue, checked.records, counts.stored
         )));
     }
     let meter = report.meter.unwrap_or_default();
     if let Some(sink) = meter.sinks.iter().find(|o| o.lost > 0) {
-        return Err(Stop::say(format_args!("{}: {} records and rows were not stored", sink.name, sink.lost)));
+        return Err(Stop::error(format_args!("{}: {} records and rows were not stored", sink.name, sink.lost)));
     }
     let recorders = || report.queues.iter().filter_map(|q| q.recorder.as_ref());
     Ok(Run {
@@ -428,41 +434,41 @@ fn engine(
             ("writer", recorders().map(|r| r.writer_cpu_seconds).sum()),
         ]),
         verdict: checked.to_string().lines().last().map(str::to_owned),
-        queries: asked,
+        queries: queries,
     })
 }
 
 /// Queries the packets of the last two seconds, once a second, while the interface is under load.
-fn query_each_second(store: &Path, question: &str, ended: &AtomicBool) -> Result<Vec<(f64, u64)>, Stop> {
-    let mut asked = Vec::new();
+fn query_each_second(store: &Path, filter: &str, ended: &AtomicBool) -> Result<Vec<(f64, u64)>, Stop> {
+    let mut queries = Vec::new();
     let mut due = Instant::now() + Duration::from_secs(1);
     while !ended.load(Relaxed) {
         if Instant::now() >= due {
-            let (took, bytes) = query::query_any(store, question, &["--from", "-2s"])?;
-            asked.push((query::millis(took), bytes));
+            let (duration, bytes) = query::query_any(store, filter, &["--from", "-2s"])?;
+            queries.push((query::millis(duration), bytes));
             due += Duration::from_secs(1);
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    Ok(asked)
+    Ok(queries)
 }
 
-fn against(
+fn run_baseline(
     args: &LiveArgs,
     traffic: &str,
-    rival: &Baseline,
+    baseline: &Baseline,
     bytes_per_frame: f64,
     places: &CpuPlacement,
     folder: &Path,
     namespace: &Namespace,
 ) -> Result<Run, Stop> {
-    let file = folder.join("rival.pcap");
-    let running = rival.start(&file, namespace, places.engine())?;
+    let file = folder.join("baseline.pcap");
+    let running = baseline.start(&file, namespace, places.engine())?;
     let sent = sent(start_generator(args, traffic, places)?, args)?;
     std::thread::sleep(WARM_UP);
     let cpu = running.end()?;
     let stored = baseline::packets(&file)?;
-    std::fs::remove_file(&file).map_err(|e| Stop::say(format_args!("{}: {e}", file.display())))?;
+    std::fs::remove_file(&file).map_err(|e| Stop::error(format_args!("{}: {e}", file.display())))?;
     Ok(Run {
         sent,
         bytes_per_frame,

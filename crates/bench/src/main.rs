@@ -1,4 +1,4 @@
-//! The binary `netgrain-bench` measures each stage alone, with stand-ins for its neighbours, so that a measurement
+//! The binary `netgrain-bench` measures each stage alone, with stand-ins for the adjacent stages, so that a measurement
 //! identifies the bottleneck. It is separate from `netgrain`, so that `netgrain` contains neither benchmark code nor
 //! its dependencies.
 #![forbid(unsafe_code)]
@@ -48,7 +48,7 @@ use output::Stop;
 use std::io::Write;
 use std::process::ExitCode;
 
-/// Measures a stage of netgrain by itself, with dummies in place of its neighbours.
+/// Measures one stage of netgrain alone, with stand-ins for the adjacent stages.
 #[derive(Parser)]
 #[command(name = "netgrain-bench", version, about, propagate_version = true, max_term_width = 110)]
 struct Bench {
@@ -56,7 +56,7 @@ struct Bench {
     stage: Stage,
 }
 
-/// What to measure.
+/// The stage to measure.
 #[derive(clap::Subcommand, Clone, Debug)]
 enum Stage {
     /// The ring: one producer, and lossy listeners in other processes
@@ -64,32 +64,32 @@ enum Stage {
     /// A process that `netgrain-bench ring` starts
     #[command(hide = true)]
     RingListener(ListenerArgs),
-    /// The engine: simulated frames, stamped and hashed into the ring, without listeners
+    /// The engine: simulated frames are timestamped, hashed and written to the ring, without listeners
     Capture(CaptureArgs),
-    /// The volume: direct sequential writes, and what they are enough for
+    /// The volume: direct sequential writes, and the link speed for which they suffice
     Disk(DiskArgs),
-    /// The whole recorder, from simulated frames to files, beside direct writing and fio
+    /// The whole recorder, from simulated frames to files, compared with direct writing and fio
     Record(RecordArgs),
-    /// Finding packets again in a store, beside tcpdump -r and the volume's own reading
+    /// Queries of stored packets, compared with tcpdump -r and the read rate of the volume
     Query(QueryArgs),
-    /// Flow metering: conversations and floods from memory, beside nfpcapd, softflowd and argus
+    /// Flow metering: conversations and floods from memory, compared with nfpcapd, softflowd and argus
     Flow(FlowArgs),
-    /// A capture file through the whole program, packets, index, flows and rows, beside nfpcapd
+    /// Replay of a capture file, with packets, index, flow records and rows, compared with nfpcapd
     Replay(ReplayArgs),
-    /// Flow records to Parquet and the greatest senders among them, beside nfdump
+    /// Writing flow records to Parquet and ranking the top senders, compared with nfdump
     Columns(ColumnsArgs),
     /// A group: a dispatcher that steers by flow, and members in other processes
     Group(GroupArgs),
     /// A process that `netgrain-bench group` starts
     #[command(hide = true)]
     GroupMember(MemberArgs),
-    /// Stenographer beside us: the same packets, the same questions (root)
+    /// Comparison with Stenographer: the same packets, the same queries (root)
     Stenographer(StenographerArgs),
-    /// The packet language: programs as machine code and interpreted, filters beside libpcap's
+    /// The packet language: programs as machine code and interpreted, filters compared with libpcap's
     Lang(LangArgs),
-    /// Programs in the kernel: what they cost an interface, and how they are swapped under load (root)
+    /// Programs in the kernel: their cost on an interface, and swaps under load (root)
     Xdp(XdpArgs),
-    /// A live interface under full load, recorded: AF_XDP, TPACKET, and other recorders beside them (root)
+    /// Recording of a live interface under full load with AF_XDP and TPACKET, compared with other recorders (root)
     Live(LiveArgs),
     /// A process that `netgrain-bench live` and `netgrain-bench stenographer` start
     #[command(hide = true)]
@@ -100,7 +100,7 @@ fn main() -> ExitCode {
     sys::memory_limit::keep_heaps_within_limit();
     let outcome = match Bench::try_parse() {
         Ok(bench) => bench.stage.run(&mut std::io::stdout()),
-        // Help and version are no failures.
+        // Help and version are not errors.
         Err(e) if !e.use_stderr() || e.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             let _ = e.print();
             return ExitCode::from(if e.use_stderr() { 2 } else { 0 });
@@ -116,20 +116,20 @@ fn main() -> ExitCode {
     }
 }
 
-/// Returns the error in the command line, clap's suggestion, and the hint at the help, in one line.
+/// Formats a command-line error, the suggestion of clap and a reference to the help in one line.
 fn one_line(e: &clap::Error) -> String {
     let text = e.render().to_string();
     let lines = text.lines().map(str::trim).filter(|l| !l.is_empty());
-    let mistake: Vec<_> = lines.take_while(|l| !l.starts_with("Usage:") && !l.starts_with("For more")).collect();
-    let mistake = mistake.join(" ").replace(" tip: ", "; ").replace(" [possible", "; [possible");
-    format!("{}; see netgrain-bench --help", mistake.trim_start_matches("error: "))
+    let error: Vec<_> = lines.take_while(|l| !l.starts_with("Usage:") && !l.starts_with("For more")).collect();
+    let error = error.join(" ").replace(" tip: ", "; ").replace(" [possible", "; [possible");
+    format!("{}; see netgrain-bench --help", error.trim_start_matches("error: "))
 }
 
 impl Stage {
     /// Measures and prints the results. A closed pipe is no error.
     ///
     /// # Errors
-    /// One line: the measurement that failed and what to do.
+    /// One line: the measurement that failed and the next step.
     fn run(&self, out: &mut dyn Write) -> Result<(), String> {
         let outcome = match self {
             Self::Ring(args) => ring::run(args, out),
@@ -151,7 +151,7 @@ impl Stage {
         };
         match outcome {
             Ok(()) | Err(Stop::Closed) => Ok(()),
-            Err(Stop::Said(text)) => Err(text),
+            Err(Stop::Failed(text)) => Err(text),
         }
     }
 }

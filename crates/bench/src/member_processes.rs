@@ -46,12 +46,12 @@ const DESCS: u64 = 1 << 20;
 /// Bytes of a frame.
 const FRAME: usize = 60;
 
-/// Flags of the process that is a member; `bench group` starts it.
+/// Flags of a member process, which `netgrain-bench group` starts.
 #[derive(Args, Clone, Debug)]
 pub struct MemberArgs {
-    /// Socket of the groups
+    /// Control socket
     pub socket: PathBuf,
-    /// Descriptors of its branch
+    /// Descriptors of the branch
     #[arg(long, default_value_t = DESCS, value_parser = base::units::whole::<u64>(1..=1 << 32))]
     pub descs: u64,
     /// Check the generation of each packet
@@ -89,7 +89,7 @@ impl Run {
 /// The group, its ring and its member processes.
 pub struct MemberProcesses {
     producer: Producer,
-    orders: Arc<CommandQueue>,
+    commands: Arc<CommandQueue>,
     dispatching: JoinHandle<f64>,
     control: ControlServer,
     socket: PathBuf,
@@ -99,16 +99,16 @@ pub struct MemberProcesses {
 
 impl MemberProcesses {
     /// Starts the processes and waits until all members have attached; no packet flows yet.
-    pub fn gather(args: &GroupArgs, members: u8, follow: bool) -> Result<Self, Stop> {
+    pub fn start(args: &GroupArgs, members: u8, follow: bool) -> Result<Self, Stop> {
         let config = ring::Config { name: GROUP.into(), bytes: args.ring, ..ring::Config::default() };
         let mut producer = Producer::new(config).map_err(|e| {
             let size = show_bytes(args.ring);
-            Stop::say(format_args!("no memory for a ring of {size}: {e}; choose a smaller one with --ring"))
+            Stop::error(format_args!("no memory for a ring of {size}: {e}; choose a smaller ring with --ring"))
         })?;
         let socket = std::env::temp_dir().join(format!("netgrain-bench-{}.groups", std::process::id()));
         let places = CpuPlacement::find();
-        let (orders, offer) = (Arc::<CommandQueue>::default(), OfferedRing::of(&producer));
-        let dispatcher = Dispatcher::new(&offer, Arc::clone(&orders), false);
+        let (commands, offer) = (Arc::<CommandQueue>::default(), OfferedRing::of(&producer));
+        let dispatcher = Dispatcher::new(&offer, Arc::clone(&commands), false);
         let place = places.other(0);
         let dispatching = std::thread::spawn(move || {
             // If pinning fails, the process runs on any processor.
@@ -116,53 +116,45 @@ impl MemberProcesses {
             dispatcher.run();
             sys::cpu::thread_time().as_secs_f64()
         });
-        let track = RingHandle {
+        let ring_handle = RingHandle {
             source: IngressInterface { name: GROUP.into(), number: 0 },
             queue: 0,
-            commands: Arc::clone(&orders),
+            commands: Arc::clone(&commands),
             offer,
         };
         let lent = engine::lent_to_groups(7);
-        let registry = Arc::new(Registry::new(vec![track], lent, sys::cpu::effective_uid()));
-        let door = open(&socket, &registry)?;
-        let (policy, fold, queues, brief) = (group::Policy::Shared, false, None, false);
+        let registry = Arc::new(Registry::new(vec![ring_handle], lent, sys::cpu::effective_uid()));
+        let control = open(&socket, &registry)?;
+        let (policy, fold, queues, ephemeral) = (group::Policy::Shared, false, None, false);
         let (group, program) = (GROUP.to_owned(), Some(args.program.clone()));
-        let create = Request::Create { group, program, policy, fold, ports: None, queues, ephemeral: brief };
+        let create = Request::Create { group, program, policy, fold, ports: None, queues, ephemeral };
         // Meanwhile this thread, the ring's producer, must register the dispatcher, which attaches with the group.
         let path = socket.clone();
-        let coming = std::thread::spawn(move || {
-            Client::connect(&path).and_then(|client| client.request(&create)).map_err(Stop::say)?;
-            let mut client_members = Vec::new();
+        let starting = std::thread::spawn(move || {
+            Client::connect(&path).and_then(|client| client.request(&create)).map_err(Stop::error)?;
+            let mut processes = Vec::new();
             for _ in 0..members {
                 let descs = (DESCS / u64::from(members.max(1))).max(ring::BRANCH_DESCS_MIN);
                 let mut words = vec!["group-member".into(), path.clone().into_os_string()];
                 words.extend(["--descs".into(), descs.to_string().into()]);
                 words.extend(follow.then(|| "--follow".into()));
-                let mut client_member = Helper::again(words)?;
-                client_member.line()?;
-                client_members.push(client_member);
+                let mut process = Helper::start_self(words)?;
+                process.line()?;
+                processes.push(process);
             }
-            Ok::<_, Stop>(client_members)
+            Ok::<_, Stop>(processes)
         });
-        while !coming.is_finished() {
+        while !starting.is_finished() {
             producer.service();
             std::thread::sleep(IDLE_SLEEP);
         }
-        let client_members = coming.join().map_err(|_| Stop::say("the thread that starts members panicked"))??;
-        Ok(Self {
-            producer,
-            orders,
-            dispatching,
-            control: door,
-            socket,
-            clients: client_members,
-            cpu_placement: places,
-        })
+        let processes = starting.join().map_err(|_| Stop::error("the thread that starts members panicked"))??;
+        Ok(Self { producer, commands, dispatching, control, socket, clients: processes, cpu_placement: places })
     }
 
     /// Opens another connection to the control socket.
     pub fn another_client(&self) -> Result<Client, Stop> {
-        Client::connect(&self.socket).map_err(Stop::say)
+        Client::connect(&self.socket).map_err(Stop::error)
     }
 
     /// Writes frames of all flows in turn, as fast as the ring has room, while `go_on` returns true; returns real
@@ -173,8 +165,8 @@ impl MemberProcesses {
         let flows = args.flows.max(1);
         // A program that uses only the ring's hash does not read the frame, and a table of frames would measure the
         // producer's caches.
-        let looks = !matches!(args.program.as_str(), "steer" | "copy");
-        let frames: Vec<[u8; FRAME]> = (0..if looks { flows } else { 1 }).map(frame).collect();
+        let reads_frames = !matches!(args.program.as_str(), "steer" | "copy");
+        let frames: Vec<[u8; FRAME]> = (0..if reads_frames { flows } else { 1 }).map(frame).collect();
         let hashes: Vec<u32> = (0..flows).map(|n| base::hash::mix64(n) as u32).collect();
         let (start, started) = (sys::clock::realtime(), Instant::now());
         let mut at = 0;
@@ -202,26 +194,27 @@ impl MemberProcesses {
     }
 
     /// Ends all members; their counts must agree with the counters of the group.
-    pub fn disperse(self, seconds: f64) -> Result<Run, Stop> {
-        let dispatcher = self.dispatching.join().map_err(|_| Stop::say("the dispatcher panicked"))?;
-        let books = self.orders.last_accounting().and_then(|mut b| b.pop());
-        let books = books.ok_or_else(|| Stop::say("the group has no books"))?;
+    pub fn finish(self, seconds: f64) -> Result<Run, Stop> {
+        let dispatcher = self.dispatching.join().map_err(|_| Stop::error("the dispatcher panicked"))?;
+        let accounting = self.commands.last_accounting().and_then(|mut b| b.pop());
+        let accounting = accounting.ok_or_else(|| Stop::error("the group has no accounting"))?;
         let (members, mut reported) = (self.clients.len(), Vec::<MemberResult>::new());
-        for client_member in self.clients {
-            let text = client_member.finish(TIMEOUT)?;
-            reported
-                .push(serde_json::from_str(&text).map_err(|e| Stop::say(format_args!("a member said {text:?}: {e}")))?);
+        for process in self.clients {
+            let text = process.finish(TIMEOUT)?;
+            reported.push(
+                serde_json::from_str(&text).map_err(|e| Stop::error(format_args!("a member printed {text:?}: {e}")))?,
+            );
         }
         drop(self.control);
-        let (counts, stored) = (&books.counts, self.producer.tally().stored);
+        let (counts, stored) = (&accounting.counts, self.producer.tally().stored);
         let (all, parts) = (counts.all_members(), counts.members[..members].iter().map(|m| m.delivered).collect());
         let run = Run { evaluated: counts.received, seconds, dispatcher, result: reported, parts };
         let seen: u64 = run.result.iter().map(|t| t.seen).sum();
-        let meet = (seen, run.lost(), counts.received) == (all.delivered, all.lost, stored);
-        if !counts.contradictions().is_empty() || !meet {
+        let agrees = (seen, run.lost(), counts.received) == (all.delivered, all.lost, stored);
+        if !counts.contradictions().is_empty() || !agrees {
             let lost = run.lost();
-            return Err(Stop::say(format_args!(
-                "{stored} packets, {seen} seen and {lost} lost by the members' count, but the books say {counts:?}; please report this"
+            return Err(Stop::error(format_args!(
+                "{stored} packets are stored, the members counted {seen} received and {lost} lost, but the accounting of the group is {counts:?}; please report this"
             )));
         }
         Ok(run)
@@ -231,7 +224,7 @@ impl MemberProcesses {
 fn open(socket: &Path, registry: &Arc<Registry>) -> Result<ControlServer, Stop> {
     sys::unix::Listener::bind(socket, 0o600, None, None)
         .and_then(|l| ControlServer::open(l, Arc::clone(registry), GROUP, AttachPolicy::default()))
-        .map_err(|e| Stop::say(format_args!("{}: cannot let members in: {e}", socket.display())))
+        .map_err(|e| Stop::error(format_args!("{}: the control socket cannot be opened: {e}", socket.display())))
 }
 
 /// A frame of TCP flow `flow`.
@@ -252,30 +245,30 @@ pub fn member(args: &MemberArgs, out: &mut dyn Write) -> Result<(), Stop> {
         descs: args.descs,
         name: GROUP.into(),
     };
-    let seat = Client::connect(&args.socket).and_then(|c| c.join(&request)).map_err(Stop::say)?;
-    let mut listener = seat.listeners.into_iter().next().ok_or(Stop::Closed)?;
+    let session = Client::connect(&args.socket).and_then(|c| c.join(&request)).map_err(Stop::error)?;
+    let mut listener = session.listeners.into_iter().next().ok_or(Stop::Closed)?;
     writeln!(out, "ready")?;
     out.flush()?;
     let (mut descs, mut generations) = (Vec::with_capacity(SCAN_TIME), Generations::default());
     let before = sys::cpu::thread_time();
-    let (mut seen, mut looks, mut sum) = (0u64, 0u32, 0u64);
-    let (mut nap, mut napped) = (MemberBackoff::default(), 0);
+    let (mut seen, mut polls, mut sum) = (0u64, 0u32, 0u64);
+    let (mut backoff, mut slept) = (MemberBackoff::default(), 0);
     loop {
         listener.next(SCAN_TIME, &mut descs);
         if descs.is_empty() {
             if listener.ended() {
                 break;
             }
-            looks += 1;
-            if looks.is_multiple_of(1 << 10) && !listener.connected() {
-                return Err(Stop::say("the engine is gone"));
+            polls += 1;
+            if polls.is_multiple_of(1 << 10) && !listener.connected() {
+                return Err(Stop::error("the engine has ended"));
             }
-            std::thread::sleep(nap.after(seen - napped));
-            napped = seen;
+            std::thread::sleep(backoff.after(seen - slept));
+            slept = seen;
             continue;
         }
         if args.follow {
-            descs.iter().try_for_each(|d| generations.follow(d).map(drop)).map_err(Stop::say)?;
+            descs.iter().try_for_each(|d| generations.follow(d).map(drop)).map_err(Stop::error)?;
         }
         for d in descs.iter().filter(|d| d.is_packet()) {
             seen += 1;
@@ -285,6 +278,6 @@ pub fn member(args: &MemberArgs, out: &mut dyn Write) -> Result<(), Stop> {
     black_box(sum);
     let cpu_seconds = (sys::cpu::thread_time() - before).as_secs_f64();
     let reported = MemberResult { seen, lost: listener.lost(), cpu_seconds };
-    writeln!(out, "{}", serde_json::to_string(&reported).map_err(Stop::say)?)?;
+    writeln!(out, "{}", serde_json::to_string(&reported).map_err(Stop::error)?)?;
     Ok(())
 }

@@ -12,19 +12,19 @@ pub enum Stop {
     /// The reader closed our output.
     Closed,
     /// The measurement that failed and what to do, in one line.
-    Said(String),
+    Failed(String),
 }
 
 impl Stop {
     /// An error with this text.
-    pub fn say(text: impl Display) -> Self {
-        Self::Said(text.to_string())
+    pub fn error(text: impl Display) -> Self {
+        Self::Failed(text.to_string())
     }
 }
 
 impl From<io::Error> for Stop {
     fn from(e: io::Error) -> Self {
-        if e.kind() == io::ErrorKind::BrokenPipe { Self::Closed } else { Self::Said(format!("output: {e}")) }
+        if e.kind() == io::ErrorKind::BrokenPipe { Self::Closed } else { Self::Failed(format!("output: {e}")) }
     }
 }
 
@@ -76,7 +76,7 @@ impl<'a> Output<'a> {
         );
         sheet.row("machine", &machine, text)?;
         if cfg!(debug_assertions) {
-            sheet.remark_line("this is not a release build: its figures say nothing about netgrain")?;
+            sheet.note("this is not a release build: its results do not represent netgrain")?;
         }
         Ok(sheet)
     }
@@ -84,7 +84,7 @@ impl<'a> Output<'a> {
     /// Prints a row: a JSON object of this kind, or the text.
     pub fn row<T: Serialize>(&mut self, kind: &'static str, body: &T, text: impl Display) -> Result<(), Stop> {
         if self.json {
-            let line = serde_json::to_string(&JsonRow { kind, body }).map_err(Stop::say)?;
+            let line = serde_json::to_string(&JsonRow { kind, body }).map_err(Stop::error)?;
             writeln!(self.out, "{line}")?;
         } else {
             writeln!(self.out, "{text}")?;
@@ -101,8 +101,8 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    /// Prints a remark that the results need to be understood.
-    pub fn remark_line(&mut self, text: impl Display) -> Result<(), Stop> {
+    /// Prints a note that is necessary to interpret the results.
+    pub fn note(&mut self, text: impl Display) -> Result<(), Stop> {
         #[derive(Serialize)]
         struct Remark {
             text: String,
@@ -131,8 +131,8 @@ impl Drop for Output<'_> {
         let stolen = Ticks::now().stolen_since(self.ticks);
         if stolen > NOTICEABLE {
             // A closed output is no error.
-            let _ = self.remark_line(format_args!(
-                "the hypervisor gave {:.1} % of the processors' time to others meanwhile",
+            let _ = self.note(format_args!(
+                "the hypervisor gave {:.1} % of the CPU time to other guests during the measurement",
                 stolen * 100.0
             ));
         }
@@ -142,7 +142,7 @@ impl Drop for Output<'_> {
 /// A median with minimum and maximum: `20.9 (20.1..21.3)`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct MedianRange {
-    /// Half of the values lie below.
+    /// The median: half of the values are below it.
     pub median: f64,
     /// Minimum.
     pub min: f64,
@@ -183,12 +183,12 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_who_has_enough_is_no_error() {
+    fn a_closed_output_is_no_error() {
         assert!(matches!(Output::begin(&mut Shut, true, "ring"), Err(Stop::Closed)));
     }
 
     #[test]
-    fn every_line_of_a_json_sheet_is_an_object_with_its_kind() {
+    fn every_json_line_is_an_object_with_its_kind() {
         let mut out = Vec::new();
         let mut sheet = Output::begin(&mut out, true, "ring").unwrap();
         sheet.head("not in JSON").unwrap();
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spread_shows_its_extremes() {
+    fn a_median_range_shows_minimum_and_maximum() {
         assert_eq!(format!("{:.1}", MedianRange::of([3.0, 1.0, 2.0])), "2.0 (1.0..3.0)");
     }
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A child process that is ended when this is dropped.
+/// A child process that is killed when the value is dropped.
 pub struct Helper {
     child: Child,
     output: BufReader<ChildStdout>,
@@ -15,9 +15,9 @@ pub struct Helper {
 
 impl Helper {
     /// Starts this program again with these arguments.
-    pub fn again<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = S>) -> Result<Self, Stop> {
+    pub fn start_self<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = S>) -> Result<Self, Stop> {
         let program = std::env::current_exe()
-            .map_err(|e| Stop::say(format_args!("this program cannot be found to be started again: {e}")))?;
+            .map_err(|e| Stop::error(format_args!("the path of this program cannot be determined: {e}")))?;
         let mut command = Command::new(program);
         command.args(arguments);
         Self::start(command, "netgrain-bench")
@@ -25,7 +25,7 @@ impl Helper {
 
     /// Starts a command whose standard output is kept for [`Helper::finish`].
     pub fn start(mut command: Command, name: &str) -> Result<Self, Stop> {
-        let failed = |e: std::io::Error| Stop::say(format_args!("{name} cannot be started: {e}"));
+        let failed = |e: std::io::Error| Stop::error(format_args!("{name} cannot be started: {e}"));
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(failed)?;
         let output = child.stdout.take().ok_or_else(|| failed(std::io::ErrorKind::BrokenPipe.into()))?;
         Ok(Self { child, output: BufReader::new(output), name: name.to_owned() })
@@ -41,39 +41,39 @@ impl Helper {
         let mut line = String::new();
         match self.output.read_line(&mut line) {
             Ok(n) if n > 0 => Ok(line),
-            Ok(_) => Err(Stop::say(format_args!("{} ended before it was ready", self.name))),
-            Err(e) => Err(Stop::say(format_args!("{}: {e}", self.name))),
+            Ok(_) => Err(Stop::error(format_args!("{} ended before it was ready", self.name))),
+            Err(e) => Err(Stop::error(format_args!("{}: {e}", self.name))),
         }
     }
 
     /// True if the process still runs.
-    pub fn runs(&mut self) -> bool {
+    pub fn is_running(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Waits for the end of the process, at most for `patience`, and returns its output, which must fit a pipe (64
+    /// Waits for the end of the process, at most for `timeout`, and returns its output, which must fit a pipe (64
     /// KiB).
-    pub fn finish(self, patience: Duration) -> Result<String, Stop> {
-        self.finish_with(patience, &[0])
+    pub fn finish(self, timeout: Duration) -> Result<String, Stop> {
+        self.finish_with(timeout, &[0])
     }
 
-    /// The same for a program that ends with other exit codes on success, too.
-    pub fn finish_with(mut self, patience: Duration, good: &[i32]) -> Result<String, Stop> {
-        let until = Instant::now() + patience;
+    /// As [`Helper::finish`], for a program that also ends with other exit codes on success.
+    pub fn finish_with(mut self, timeout: Duration, success_codes: &[i32]) -> Result<String, Stop> {
+        let until = Instant::now() + timeout;
         let status = loop {
             match self.child.try_wait() {
                 Ok(Some(status)) => break status,
                 Ok(None) if Instant::now() < until => std::thread::sleep(Duration::from_millis(2)),
-                Ok(None) => return Err(Stop::say(format_args!("{} did not end within {patience:?}", self.name))),
-                Err(e) => return Err(Stop::say(format_args!("{}: {e}", self.name))),
+                Ok(None) => return Err(Stop::error(format_args!("{} did not end within {timeout:?}", self.name))),
+                Err(e) => return Err(Stop::error(format_args!("{}: {e}", self.name))),
             }
         };
         let mut text = String::new();
-        self.output.read_to_string(&mut text).map_err(|e| Stop::say(format_args!("{}: {e}", self.name)))?;
-        if status.code().is_some_and(|code| good.contains(&code)) {
+        self.output.read_to_string(&mut text).map_err(|e| Stop::error(format_args!("{}: {e}", self.name)))?;
+        if status.code().is_some_and(|code| success_codes.contains(&code)) {
             Ok(text)
         } else {
-            Err(Stop::say(format_args!("{} failed: {status}", self.name)))
+            Err(Stop::error(format_args!("{} failed: {status}", self.name)))
         }
     }
 
@@ -82,8 +82,8 @@ impl Helper {
         let status = Command::new("sh").args(["-c", &format!("kill -INT {}", self.id())]).status();
         match status {
             Ok(s) if s.success() => Ok(()),
-            Ok(s) => Err(Stop::say(format_args!("{} cannot be interrupted: {s}", self.name))),
-            Err(e) => Err(Stop::say(format_args!("{} cannot be interrupted: {e}", self.name))),
+            Ok(s) => Err(Stop::error(format_args!("{} cannot be interrupted: {s}", self.name))),
+            Err(e) => Err(Stop::error(format_args!("{} cannot be interrupted: {e}", self.name))),
         }
     }
 
@@ -103,7 +103,7 @@ impl Drop for Helper {
 }
 
 fn cpu_seconds(pid: u32) -> f64 {
-    // proc(5): fields 14 and 15 in ticks of 1/100 s, counted from behind the name, which may contain blanks.
+    // proc(5): fields 14 and 15 in ticks of 1/100 s, counted from the end of the name, which may contain blanks.
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().skip(11).take(2);
     fields.filter_map(|f| f.parse::<f64>().ok()).sum::<f64>() / 100.0
@@ -129,11 +129,11 @@ pub fn end_children(pid: u32) {
     }
 }
 
-/// The program `netgrain`: the file beside this one, where a build or an installation puts both, or the installed one.
+/// The program `netgrain`: the file in the directory of this program, or the installed program.
 pub fn netgrain() -> Result<PathBuf, Stop> {
     let beside = std::env::current_exe().ok().map(|program| program.with_file_name("netgrain"));
     beside.filter(|path| path.is_file()).or_else(|| find("netgrain")).ok_or_else(|| {
-        Stop::say("the program netgrain is neither beside this one nor installed; cargo build --release builds it")
+        Stop::error("the program netgrain is neither in the directory of this program nor installed; build it with cargo build --release")
     })
 }
 
@@ -147,22 +147,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_that_fails_hangs_or_is_absent_is_said_to() {
-        let said = |stop: Stop| match stop {
-            Stop::Said(text) => text,
-            Stop::Closed => panic!("nobody closed anything"),
+    fn a_process_that_fails_hangs_or_is_missing_is_an_error() {
+        let text_of = |stop: Stop| match stop {
+            Stop::Failed(text) => text,
+            Stop::Closed => panic!("no output was closed"),
         };
         let failing = Helper::start(Command::new("false"), "false").unwrap();
-        assert!(said(failing.finish(Duration::from_secs(60)).unwrap_err()).contains("failed"));
+        assert!(text_of(failing.finish(Duration::from_secs(60)).unwrap_err()).contains("failed"));
         let mut hanging = Command::new("sleep");
         hanging.arg("1000");
         let mut hanging = Helper::start(hanging, "sleep").unwrap();
-        assert!(hanging.runs());
-        assert!(said(hanging.finish(Duration::from_millis(5)).unwrap_err()).contains("did not end"));
-        let mut silent = Helper::start(Command::new("true"), "true").unwrap();
-        assert!(said(silent.line().unwrap_err()).contains("before it was ready"));
+        assert!(hanging.is_running());
+        assert!(text_of(hanging.finish(Duration::from_millis(5)).unwrap_err()).contains("did not end"));
+        let mut no_output = Helper::start(Command::new("true"), "true").unwrap();
+        assert!(text_of(no_output.line().unwrap_err()).contains("before it was ready"));
         let absent = Helper::start(Command::new("/nowhere/at/all"), "absent").err().unwrap();
-        assert!(said(absent).contains("cannot be started"));
+        assert!(text_of(absent).contains("cannot be started"));
         assert!(find("surely-not-installed").is_none() && find("sh").is_some());
     }
 }

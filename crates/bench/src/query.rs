@@ -28,29 +28,29 @@ pub const FILE_HEADER: u64 = 24;
 /// Flags of `netgrain-bench query`.
 #[derive(Args, Clone, Debug)]
 pub struct QueryArgs {
-    /// Folder on the volume to make the store in; it is removed again
+    /// Directory on the volume for the store, which is removed at the end
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub dir: PathBuf,
-    /// Ask this store instead of making one
+    /// Query this store instead of a generated store
     #[arg(long, value_name = "DIR", conflicts_with = "size")]
     pub store: Option<PathBuf>,
     /// Size of the store
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, default_value = "10GiB")]
     pub size: u64,
-    /// Traffic in it
+    /// Traffic of the store
     #[arg(long, value_name = "SPEC", default_value = "backbone")]
     pub traffic: String,
     /// Size of each file
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, default_value = "1GiB")]
     pub segment: u64,
-    /// Hosts asked for, spread over the store; each once by everyone
+    /// Number of hosts, distributed over the store; each program queries each host once
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = base::units::whole::<u32>(1..=1000))]
     pub hosts: u32,
-    /// Numbers of files between which the time to the first packet is compared; none for no such comparison
+    /// Numbers of files for which the time to the first packet is measured; an empty list omits this measurement
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "10,100,1000,10000",
           value_parser = base::units::whole::<u32>(0..=1_000_000))]
     pub files: Vec<u32>,
-    /// One JSON object per line
+    /// Print one JSON object per line
     #[arg(long)]
     pub json: bool,
 }
@@ -109,26 +109,26 @@ pub fn run(args: &QueryArgs, out: &mut dyn Write) -> Result<(), Stop> {
         }
     };
     let files = packet_paths(&store)?;
-    let bytes = packet_files(&store).map_err(|e| Stop::say(format_args!("{}: {e}", store.display())))?.1;
+    let bytes = packet_files(&store).map_err(|e| Stop::error(format_args!("{}: {e}", store.display())))?.1;
     let index = index_bytes(&store)?;
     sheet.head(format_args!(
         "{} in {} files ({}); index {:.3} % of it; cold cache; processes from start to end",
         show_bytes(bytes),
         files.len(),
-        args.store.as_ref().map_or(&args.traffic[..], |_| "a store given"),
+        args.store.as_ref().map_or(&args.traffic[..], |_| "existing store"),
         100.0 * index as f64 / bytes.max(1) as f64
     ))?;
     hosts(args, &store, &files, work.path(), &mut sheet)?;
-    everything(&store, &files, bytes, &mut sheet)?;
+    full_scan(&store, &files, bytes, &mut sheet)?;
     if args.store.is_none() {
-        std::fs::remove_dir_all(&made).map_err(|e| Stop::say(format_args!("{}: {e}", made.display())))?;
+        std::fs::remove_dir_all(&made).map_err(|e| Stop::error(format_args!("{}: {e}", made.display())))?;
     }
     depths(args, &made, &mut sheet)
 }
 
 /// Records a store of the requested size from simulated traffic, faster than real time.
 fn make(args: &QueryArgs, dir: &Path) -> Result<(), Stop> {
-    let mut spec: sim::Spec = args.traffic.parse().map_err(Stop::say)?;
+    let mut spec: sim::Spec = args.traffic.parse().map_err(Stop::error)?;
     let record = r#gen::Traffic::new(&spec).mean_len() + ring::RECORD_HEADER as f64;
     spec.packets = Some((args.size as f64 / record) as u64);
     if matches!(spec.rate, base::units::Rate::Flat) {
@@ -143,22 +143,22 @@ fn make(args: &QueryArgs, dir: &Path) -> Result<(), Stop> {
 
 fn record_all(mut plan: Plan, dir: &Path) -> Result<(), Stop> {
     plan.store = Some(StorePlan { dir: dir.to_owned(), format: Format::Pcap, depth: engine::WRITE_DEPTH });
-    let mut capture = Capture::start(&plan).map_err(Stop::say)?;
-    capture.wait().map_err(Stop::say)
+    let mut capture = Capture::start(&plan).map_err(Stop::error)?;
+    capture.wait().map_err(Stop::error)
 }
 
 /// Queries one host after the other, with netgrain and tcpdump.
 fn hosts(args: &QueryArgs, store: &Path, files: &[PathBuf], work: &Path, sheet: &mut Output<'_>) -> Result<(), Stop> {
     let list = work.join("files");
     let names: String = files.iter().map(|f| format!("{}\n", f.display())).collect();
-    std::fs::write(&list, names).map_err(|e| Stop::say(format_args!("{}: {e}", list.display())))?;
+    std::fs::write(&list, names).map_err(|e| Stop::error(format_args!("{}: {e}", list.display())))?;
     let tcpdump = find("tcpdump");
     if tcpdump.is_none() {
-        sheet.remark_line("tcpdump is not installed: its column is left out")?;
+        sheet.note("tcpdump is not installed: its column is omitted")?;
     }
-    starting(tcpdump.as_deref(), sheet)?;
+    start_time(tcpdump.as_deref(), sheet)?;
     sheet
-        .head("question                          packets' bytes    first ms         ms   tcpdump ms   times faster")?;
+        .head("query                             packets' bytes    first ms         ms   tcpdump ms   times faster")?;
     let mut rows = Vec::new();
     for number in 0..args.hosts {
         let at = (f64::from(number) + 0.5) / f64::from(args.hosts);
@@ -167,32 +167,34 @@ fn hosts(args: &QueryArgs, store: &Path, files: &[PathBuf], work: &Path, sheet: 
         let (first, one) = query(store, &question, &["--limit", "1"])?;
         cold()?;
         let (whole, bytes) = query(store, &question, &[])?;
-        let rival = match &tcpdump {
+        let baseline = match &tcpdump {
             Some(program) => {
                 cold()?;
                 let mut command = Command::new(program);
                 // tcpdump must read as root, since root owns the files.
                 command.args(["-n", "-Z", "root", "-V"]).arg(&list).args(["-w", "-", &question]);
-                let (took, theirs) = timed(command)?;
+                let (duration, theirs) = timed(command)?;
                 if theirs != bytes {
-                    return Err(Stop::say(format_args!(
-                        "{question}: our answer has {bytes} bytes and tcpdump's {theirs}; please report this"
+                    return Err(Stop::error(format_args!(
+                        "{question}: the result of netgrain has {bytes} bytes, that of tcpdump {theirs}; please report this"
                     )));
                 }
-                Some(took)
+                Some(duration)
             }
             None => None,
         };
         if one <= FILE_HEADER {
-            return Err(Stop::say(format_args!("{question}: no packet, though one was seen in the files")));
+            return Err(Stop::error(format_args!(
+                "{question}: no packet was found, but the files contain packets of the host; please report this"
+            )));
         }
         let row = QueryRow {
             question,
             bytes,
             first_ms: millis(first),
             ms: millis(whole),
-            tcpdump_ms: rival.map(millis),
-            faster: rival.map(|t| t.as_secs_f64() / whole.as_secs_f64()),
+            tcpdump_ms: baseline.map(millis),
+            faster: baseline.map(|t| t.as_secs_f64() / whole.as_secs_f64()),
         };
         let number = |n: Option<f64>| n.map_or("-".to_owned(), |n| format!("{n:.1}"));
         let line = format!(
@@ -218,9 +220,9 @@ fn hosts(args: &QueryArgs, store: &Path, files: &[PathBuf], work: &Path, sheet: 
     }
 }
 
-/// Duration of a process that does nothing, which is part of each query: the program's own pages come from the disk,
-/// too.
-fn starting(tcpdump: Option<&Path>, sheet: &mut Output<'_>) -> Result<(), Stop> {
+/// Duration of a process that only prints its version, which is part of the duration of each query: the pages of the
+/// program are read from the disk too.
+fn start_time(tcpdump: Option<&Path>, sheet: &mut Output<'_>) -> Result<(), Stop> {
     let take = |program: &Path| -> Result<MedianRange, Stop> {
         let mut all = Vec::new();
         for _ in 0..5 {
@@ -241,8 +243,8 @@ fn starting(tcpdump: Option<&Path>, sheet: &mut Output<'_>) -> Result<(), Stop> 
 }
 
 /// Queries the whole store into a discarding pipe, beside a plain direct read of the same files.
-fn everything(store: &Path, files: &[PathBuf], bytes: u64, sheet: &mut Output<'_>) -> Result<(), Stop> {
-    let rate = |took: Duration| bytes as f64 * 8.0 / took.as_secs_f64() / 1e9;
+fn full_scan(store: &Path, files: &[PathBuf], bytes: u64, sheet: &mut Output<'_>) -> Result<(), Stop> {
+    let rate = |duration: Duration| bytes as f64 * 8.0 / duration.as_secs_f64() / 1e9;
     let (mut ours, mut volume) = (Vec::new(), Vec::new());
     for _ in 0..3 {
         cold()?;
@@ -253,9 +255,9 @@ fn everything(store: &Path, files: &[PathBuf], bytes: u64, sheet: &mut Output<'_
         let mut command = packets(store, "", &[])?;
         command.stdout(Stdio::null());
         let started = Instant::now();
-        let status = command.status().map_err(Stop::say)?;
+        let status = command.status().map_err(Stop::error)?;
         if !status.success() {
-            return Err(Stop::say(format_args!("netgrain packets failed: {status}")));
+            return Err(Stop::error(format_args!("netgrain packets failed: {status}")));
         }
         ours.push(rate(started.elapsed()));
     }
@@ -265,7 +267,7 @@ fn everything(store: &Path, files: &[PathBuf], bytes: u64, sheet: &mut Output<'_
     sheet.row("everything", &row, line)
 }
 
-/// The same traffic in increasing numbers of files.
+/// Queries the same traffic in increasing numbers of files.
 fn depths(args: &QueryArgs, store: &Path, sheet: &mut Output<'_>) -> Result<(), Stop> {
     let mut rows: Vec<Depth> = Vec::new();
     for wanted in &args.files {
@@ -276,24 +278,26 @@ fn depths(args: &QueryArgs, store: &Path, sheet: &mut Output<'_>) -> Result<(), 
         }
         make_files(*wanted, store)?;
         let files = packet_paths(store)?;
-        let last = files.last().ok_or_else(|| Stop::say("the store that was made has no files"))?;
+        let last = files.last().ok_or_else(|| Stop::error("the generated store has no files"))?;
         let last_second = second_of(last)?;
         let needle = format!("host {}", host_at(std::slice::from_ref(last), 0.9)?);
         let take = |filter: &str, more: &[&str]| -> Result<MedianRange, Stop> {
             let mut all = Vec::new();
             for _ in 0..5 {
                 cold()?;
-                let (took, bytes) = query(store, filter, &[&["--limit", "1"], more].concat())?;
+                let (duration, bytes) = query(store, filter, &[&["--limit", "1"], more].concat())?;
                 if bytes <= FILE_HEADER {
-                    return Err(Stop::say(format_args!("{filter:?} found nothing in a store of {wanted} files")));
+                    return Err(Stop::error(format_args!(
+                        "{filter:?} found no packet in a store of {wanted} files; please report this"
+                    )));
                 }
-                all.push(millis(took));
+                all.push(millis(duration));
             }
             Ok(MedianRange::of(all))
         };
         let row = Depth {
             files: files.len(),
-            bytes: packet_files(store).map_err(Stop::say)?.1,
+            bytes: packet_files(store).map_err(Stop::error)?.1,
             any_ms: take("", &[])?,
             last_second_ms: take("", &["--from", &last_second])?,
             needle_ms: take(&needle, &[])?,
@@ -308,7 +312,7 @@ fn depths(args: &QueryArgs, store: &Path, sheet: &mut Output<'_>) -> Result<(), 
         );
         sheet.row("files", &row, line)?;
         rows.push(row);
-        std::fs::remove_dir_all(store).map_err(|e| Stop::say(format_args!("{}: {e}", store.display())))?;
+        std::fs::remove_dir_all(store).map_err(|e| Stop::error(format_args!("{}: {e}", store.display())))?;
     }
     let (Some(few), Some(many)) = (rows.first(), rows.last()) else { return Ok(()) };
     sheet.verdict(format_args!(
@@ -322,7 +326,7 @@ fn depths(args: &QueryArgs, store: &Path, sheet: &mut Output<'_>) -> Result<(), 
 
 /// Makes a store of `files` files, one for each second of virtual time, with a hundred packets each.
 fn make_files(files: u32, dir: &Path) -> Result<(), Stop> {
-    let mut spec: sim::Spec = "1000,flows=1M".parse().map_err(Stop::say)?;
+    let mut spec: sim::Spec = "1000,flows=1M".parse().map_err(Stop::error)?;
     spec.rate = base::units::Rate::Packets(100.0);
     spec.packets = Some(u64::from(files) * 100);
     let start = Timestamp::from_secs_nanos(sys::clock::realtime().secs() - u64::from(files) - 3600, 0);
@@ -348,7 +352,7 @@ pub fn query(store: &Path, filter: &str, more: &[&str]) -> Result<(Duration, u64
     timed(packets(store, filter, more)?)
 }
 
-/// The same for a query without results.
+/// As [`query`], for a query that may have no results.
 pub fn query_any(store: &Path, filter: &str, more: &[&str]) -> Result<(Duration, u64), Stop> {
     run_to_end(packets(store, filter, more)?, &[0, 1])
 }
@@ -361,20 +365,20 @@ pub fn timed(command: Command) -> Result<(Duration, u64), Stop> {
 fn run_to_end(mut command: Command, good: &[i32]) -> Result<(Duration, u64), Stop> {
     let started = Instant::now();
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut child = command.spawn().map_err(Stop::say)?;
+    let mut child = command.spawn().map_err(Stop::error)?;
     let mut bytes = 0;
     let mut buffer = vec![0; READ];
     if let Some(output) = &mut child.stdout {
         loop {
-            match output.read(&mut buffer).map_err(Stop::say)? {
+            match output.read(&mut buffer).map_err(Stop::error)? {
                 0 => break,
                 n => bytes += n as u64,
             }
         }
     }
-    let status = child.wait().map_err(Stop::say)?;
+    let status = child.wait().map_err(Stop::error)?;
     if !status.code().is_some_and(|code| good.contains(&code)) {
-        return Err(Stop::say(format_args!("{command:?} failed: {status}")));
+        return Err(Stop::error(format_args!("{command:?} failed: {status}")));
     }
     Ok((started.elapsed(), bytes))
 }
@@ -382,7 +386,7 @@ fn run_to_end(mut command: Command, good: &[i32]) -> Result<(Duration, u64), Sto
 /// Drops the page cache.
 pub fn cold() -> Result<(), Stop> {
     std::fs::write("/proc/sys/vm/drop_caches", "3")
-        .map_err(|e| Stop::say(format_args!("the page cache cannot be dropped: {e}; run as root")))
+        .map_err(|e| Stop::error(format_args!("the page cache cannot be dropped: {e}; run as root")))
 }
 
 /// Reads all files with direct I/O at the greatest rate of blocking calls: several threads take turns, so that the
@@ -413,7 +417,7 @@ fn read_directly(files: &[PathBuf]) -> Result<u64, Stop> {
             .collect();
         let mut bytes = 0;
         for reader in readers {
-            bytes += reader.join().map_err(|_| Stop::say("a reading thread panicked"))?.map_err(Stop::say)?;
+            bytes += reader.join().map_err(|_| Stop::error("a reading thread panicked"))?.map_err(Stop::error)?;
         }
         Ok(bytes)
     })
@@ -427,7 +431,7 @@ pub fn packet_paths(folder: &Path) -> Result<Vec<PathBuf>, Stop> {
 }
 
 pub fn below(folder: &Path, ending: &str) -> Result<Vec<PathBuf>, Stop> {
-    let failed = |e: std::io::Error| Stop::say(format_args!("{}: {e}", folder.display()));
+    let failed = |e: std::io::Error| Stop::error(format_args!("{}: {e}", folder.display()));
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
@@ -443,7 +447,7 @@ pub fn below(folder: &Path, ending: &str) -> Result<Vec<PathBuf>, Stop> {
 fn index_bytes(store: &Path) -> Result<u64, Stop> {
     let mut bytes = 0;
     for path in below(store, "ngi")? {
-        bytes += path.metadata().map_err(Stop::say)?.len();
+        bytes += path.metadata().map_err(Stop::error)?.len();
     }
     Ok(bytes)
 }
@@ -452,10 +456,10 @@ fn index_bytes(store: &Path) -> Result<u64, Stop> {
 pub fn host_at(files: &[PathBuf], share: f64) -> Result<std::net::IpAddr, Stop> {
     let file = &files[((files.len() as f64 * share) as usize).min(files.len().saturating_sub(1))];
     let part = (files.len() as f64 * share).fract();
-    let source = File::open(file).map_err(|e| Stop::say(format_args!("{}: {e}", file.display())))?;
-    let len = source.metadata().map_err(Stop::say)?.len();
-    let mut reader = pcap::Reader::open(source).map_err(Stop::say)?;
-    while let Some(packet) = reader.next().map_err(Stop::say)? {
+    let source = File::open(file).map_err(|e| Stop::error(format_args!("{}: {e}", file.display())))?;
+    let len = source.metadata().map_err(Stop::error)?.len();
+    let mut reader = pcap::Reader::open(source).map_err(Stop::error)?;
+    while let Some(packet) = reader.next().map_err(Stop::error)? {
         let headers = wire::Headers::of(packet.data, packet.wire_len, packet.link_type);
         if packet.offset as f64 >= part * 0.99 * len as f64
             && let Some(key) = wire::FlowKey::of(packet.data, &headers)
@@ -463,17 +467,17 @@ pub fn host_at(files: &[PathBuf], share: f64) -> Result<std::net::IpAddr, Stop> 
             return Ok(key.src);
         }
     }
-    Err(Stop::say(format_args!("{}: no packet with addresses", file.display())))
+    Err(Stop::error(format_args!("{}: no packet with addresses", file.display())))
 }
 
 /// The last second of a file.
 fn second_of(file: &Path) -> Result<String, Stop> {
-    let source = File::open(file).map_err(|e| Stop::say(format_args!("{}: {e}", file.display())))?;
-    let mut reader = pcap::Reader::open(source).map_err(Stop::say)?;
-    let first = reader.next().map_err(Stop::say)?.and_then(|p| p.ts);
-    Ok(first.ok_or_else(|| Stop::say(format_args!("{}: no packet", file.display())))?.to_string())
+    let source = File::open(file).map_err(|e| Stop::error(format_args!("{}: {e}", file.display())))?;
+    let mut reader = pcap::Reader::open(source).map_err(Stop::error)?;
+    let first = reader.next().map_err(Stop::error)?.and_then(|p| p.ts);
+    Ok(first.ok_or_else(|| Stop::error(format_args!("{}: no packet", file.display())))?.to_string())
 }
 
-pub fn millis(took: Duration) -> f64 {
-    took.as_secs_f64() * 1e3
+pub fn millis(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
 }

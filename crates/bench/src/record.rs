@@ -22,16 +22,16 @@ const ENGINE_ALONE: Duration = Duration::from_millis(300);
 /// Flags of `netgrain-bench record`.
 #[derive(Args, Clone, Debug)]
 pub struct RecordArgs {
-    /// Folder on the volume to record to; what is written there is removed again
+    /// Directory on the volume to record to; the files written there are removed
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub dir: PathBuf,
     /// Traffic to record, by size or name
     #[arg(long, value_name = "SPEC", default_value = "1000")]
     pub traffic: String,
-    /// Length of each run
+    /// Duration of each run
     #[arg(long, value_name = "SECONDS", default_value_t = 3.0, value_parser = crate::seconds)]
     pub seconds: f64,
-    /// Runs of each kind, in turn; medians are shown
+    /// Runs of each kind, in turn; the output shows medians
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = base::units::whole::<u32>(1..=1000))]
     pub repeat: u32,
     /// Memory of the ring
@@ -40,10 +40,10 @@ pub struct RecordArgs {
     /// Size of each file
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes, default_value = "1GiB")]
     pub segment: u64,
-    /// Writes in flight at a time
+    /// Writes in flight
     #[arg(long, value_name = "N", default_value_t = engine::WRITE_DEPTH, value_parser = base::units::whole::<u32>(1..=256))]
     pub depth: u32,
-    /// One JSON object per line
+    /// Print one JSON object per line
     #[arg(long)]
     pub json: bool,
 }
@@ -92,7 +92,7 @@ struct Summary {
 
 /// Measures and prints the results.
 pub fn run(args: &RecordArgs, out: &mut dyn Write) -> Result<(), Stop> {
-    let spec: sim::Spec = args.traffic.parse().map_err(Stop::say)?;
+    let spec: sim::Spec = args.traffic.parse().map_err(Stop::error)?;
     let work = ScratchDir::below(&args.dir)?;
     let span = Duration::from_secs_f64(args.seconds);
     let mut sheet = Output::begin(out, args.json, "record")?;
@@ -106,43 +106,43 @@ pub fn run(args: &RecordArgs, out: &mut dyn Write) -> Result<(), Stop> {
     ))?;
     sheet
         .head("run    direct    fio   record    Mpps      stored        lost   cores: writer  index  engine   files")?;
-    let manner = WriteMode { block: ring::BLOCK, depth: args.depth, file: args.segment };
+    let mode = WriteMode { block: ring::BLOCK, depth: args.depth, file: args.segment };
     let (mut direct, mut fio, mut runs) = (Vec::new(), Vec::new(), Vec::new());
     for number in 1..=args.repeat {
-        let written = volume::write(work.path(), manner, span, 1)?;
+        let written = volume::write(work.path(), mode, span, 1)?;
         direct.push(written.rate());
-        fio.extend(volume::fio(work.path(), manner, &written)?);
+        fio.extend(volume::fio(work.path(), mode, &written)?);
         let recorded = record(args, &spec, work.path(), span)?;
         let line = recorded.line(&number.to_string(), direct.last().copied(), fio.last().copied());
         sheet.row("recording", &recorded, line)?;
         runs.push(recorded);
     }
     if fio.is_empty() {
-        sheet.remark_line("fio is not installed: our own direct writer is the only rival")?;
+        sheet.note("fio is not installed: the comparison is with the direct writer of netgrain only")?;
     }
     let summary = summarise(args, &spec, &direct, &fio, &runs)?;
-    let calm = calm(args, &spec, work.path(), summary.record.min)?;
-    let line = calm.line("90 %", None, None);
-    sheet.row("paced", &calm, line)?;
+    let paced = paced(args, &spec, work.path(), summary.record.min)?;
+    let line = paced.line("90 %", None, None);
+    sheet.row("paced", &paced, line)?;
     let line = summary.line();
     sheet.row("summary", &summary, line)?;
     let cores = MedianRange::of(runs.iter().map(|r| r.writer_cores));
     sheet.verdict(format_args!(
-        "the recorder writes {:.1} % of what the volume takes directly, its writer at {:.3} core; bottleneck: {}; at nine tenths of that rate {} packets are lost",
+        "the recorder reaches {:.1} % of the rate of direct writes, its writer uses {:.3} core; bottleneck: {}; at 90 % of that rate {} packets are lost",
         100.0 * summary.of_direct.median,
         cores.median,
         summary.bottleneck,
-        show_count(calm.lost)
+        show_count(paced.lost)
     ))
 }
 
 impl Recorded {
     fn line(&self, run: &str, direct: Option<f64>, fio: Option<f64>) -> String {
-        let rival = |gbps: Option<f64>| gbps.map_or("-".to_owned(), |g| format!("{g:.2}"));
+        let baseline = |gbps: Option<f64>| gbps.map_or("-".to_owned(), |g| format!("{g:.2}"));
         format!(
             "{run:<5} {:>7} {:>6} {:>8.2} {:>7.2} {:>11} {:>11}  {:>14.3} {:>6.2} {:>7.2} {:>7}",
-            rival(direct),
-            rival(fio),
+            baseline(direct),
+            baseline(fio),
             self.gbps,
             self.mpps,
             show_count(self.stored),
@@ -162,7 +162,7 @@ impl Summary {
             line += &format!("; record / fio {of_fio:.3}");
         }
         line + &format!(
-            "; alone, the engine brings {:.2} Gb/s and the volume takes {:.2}",
+            "; alone, the engine reaches {:.2} Gb/s and the volume {:.2}",
             self.engine_gbps, self.direct.median
         )
     }
@@ -176,7 +176,7 @@ fn summarise(
     runs: &[Recorded],
 ) -> Result<Summary, Stop> {
     let engine_gbps = engine_alone(args, spec)?;
-    let of = |rival: &[f64]| MedianRange::of(runs.iter().zip(rival).map(|(r, rival)| r.gbps / rival));
+    let of = |baseline: &[f64]| MedianRange::of(runs.iter().zip(baseline).map(|(r, baseline)| r.gbps / baseline));
     let direct_spread = MedianRange::of(direct.iter().copied());
     Ok(Summary {
         traffic: args.traffic.clone(),
@@ -196,15 +196,15 @@ fn summarise(
 fn engine_alone(args: &RecordArgs, spec: &sim::Spec) -> Result<f64, Stop> {
     let mut plan = plan(args, spec.clone(), ENGINE_ALONE);
     plan.store = None;
-    let mut capture = Capture::start(&plan).map_err(Stop::say)?;
-    capture.wait().map_err(Stop::say)?;
+    let mut capture = Capture::start(&plan).map_err(Stop::error)?;
+    capture.wait().map_err(Stop::error)?;
     let counts = capture.report().counts;
     let bytes = counts.stored_bytes + counts.stored * ring::RECORD_HEADER as u64;
     Ok(gbps(bytes, ENGINE_ALONE.as_secs_f64()))
 }
 
 /// Records at 90 % of the lowest rate that was reached.
-fn calm(args: &RecordArgs, spec: &sim::Spec, folder: &Path, reached: f64) -> Result<Recorded, Stop> {
+fn paced(args: &RecordArgs, spec: &sim::Spec, folder: &Path, reached: f64) -> Result<Recorded, Stop> {
     let mean = r#gen::Traffic::new(spec).mean_len();
     let packets = 0.9 * reached * 1e9 / 8.0 / (mean + ring::RECORD_HEADER as f64);
     let spec = sim::Spec { rate: base::units::Rate::Packets(packets.max(1.0)), ..spec.clone() };
@@ -220,24 +220,24 @@ fn plan(args: &RecordArgs, spec: sim::Spec, span: Duration) -> Plan {
     plan
 }
 
-/// Records into a store of its own, which the benchmark measures from the file system and removes.
+/// Records into a new store, determines its size from the file system, and removes it.
 fn record(args: &RecordArgs, spec: &sim::Spec, folder: &Path, span: Duration) -> Result<Recorded, Stop> {
     let dir = folder.join("store");
     let mut plan = plan(args, spec.clone(), span);
     plan.store = Some(StorePlan { dir: dir.clone(), format: Format::Pcap, depth: args.depth });
-    let mut capture = Capture::start(&plan).map_err(Stop::say)?;
+    let mut capture = Capture::start(&plan).map_err(Stop::error)?;
     let started = Instant::now();
-    capture.wait().map_err(Stop::say)?;
+    capture.wait().map_err(Stop::error)?;
     let seconds = started.elapsed().as_secs_f64();
     let report = capture.report();
     let counts = &report.counts;
-    let (files, bytes) = packet_files(&dir).map_err(|e| Stop::say(format_args!("{}: {e}", dir.display())))?;
-    std::fs::remove_dir_all(&dir).map_err(|e| Stop::say(format_args!("{}: {e}", dir.display())))?;
+    let (files, bytes) = packet_files(&dir).map_err(|e| Stop::error(format_args!("{}: {e}", dir.display())))?;
+    std::fs::remove_dir_all(&dir).map_err(|e| Stop::error(format_args!("{}: {e}", dir.display())))?;
     let header = (files * ring::FILE_HEADER) as u64;
     let expected = header + counts.stored_bytes + counts.stored * ring::RECORD_HEADER as u64;
     if counts.residue != 0 || bytes != expected {
-        return Err(Stop::say(format_args!(
-            "the ledger leaves {} packets over, and the files have {bytes} bytes where it says {expected}; please report this",
+        return Err(Stop::error(format_args!(
+            "the residue of the ledger is {} packets, and the files have {bytes} bytes where the ledger has {expected}; please report this",
             counts.residue
         )));
     }

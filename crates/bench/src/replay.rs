@@ -1,5 +1,5 @@
-//! `netgrain run -r` of a capture file, with packets, index, flow records and rows written, beside nfpcapd, which
-//! reads the same file and writes flows only.
+//! Measures `netgrain run -r` of a capture file, which writes packets, index, flow records and rows, compared with
+//! nfpcapd, which reads the same file and writes flows only.
 //!
 //! Both programs read the file from the page cache and write below the same directory, and the programs take turns.
 //! netgrain syncs its files before it ends; nfpcapd does not. Between two runs sync(1) writes the dirty pages of the
@@ -24,16 +24,16 @@ const FILE_HEADER: u64 = 24;
 /// Flags of `netgrain-bench replay`.
 #[derive(Args, Clone, Debug)]
 pub struct ReplayArgs {
-    /// A capture instead of generated conversations
+    /// Capture file to read instead of generated conversations
     #[arg(short = 'r', long = "read", value_name = "FILE")]
     pub file: Option<PathBuf>,
-    /// Packets to make
+    /// Packets to generate
     #[arg(long, value_name = "N", default_value = "4M", value_parser = base::units::parse_count)]
     pub packets: u64,
-    /// Conversations among them, alive together
+    /// Concurrent conversations among them
     #[arg(long, value_name = "N", default_value = "200k", value_parser = base::units::parse_count)]
     pub conversations: u64,
-    /// Bytes captured of each packet, at most
+    /// Snaplen: the most bytes of each packet
     #[arg(
         long,
         value_name = "N",
@@ -41,16 +41,16 @@ pub struct ReplayArgs {
         value_parser = base::units::whole::<u32>(64..=65_535)
     )]
     pub snaplen: u32,
-    /// Runs of each, by turns; their medians are shown
+    /// Runs of each program, in turn; the output shows medians
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = base::units::whole::<u32>(1..=1000))]
     pub repeat: u32,
-    /// Folder for the capture, the store and the files of nfpcapd; they are removed again
+    /// Directory for the capture, the store and the files of nfpcapd, which are removed at the end
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub dir: PathBuf,
-    /// Leave nfpcapd out
+    /// Omit nfpcapd
     #[arg(long)]
     pub no_rivals: bool,
-    /// One JSON object per line
+    /// Print one JSON object per line
     #[arg(long)]
     pub json: bool,
 }
@@ -60,7 +60,7 @@ pub struct ReplayArgs {
 struct Row {
     program: &'static str,
     seconds: MedianRange,
-    /// Of all threads, user and system, to a hundredth.
+    /// CPU time of all threads, user and system, to a hundredth of a second.
     cpu_seconds: MedianRange,
     /// Bytes of all its files.
     written_bytes: u64,
@@ -96,16 +96,16 @@ impl Runs {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let cpu = children_cpu();
         let begun = Instant::now();
-        let status = command.status().map_err(|e| Stop::say(format_args!("{name} cannot be started: {e}")))?;
+        let status = command.status().map_err(|e| Stop::error(format_args!("{name} cannot be started: {e}")))?;
         self.seconds.push(begun.elapsed().as_secs_f64());
         self.cpu.push(children_cpu() - cpu);
         if !status.success() {
-            return Err(Stop::say(format_args!("{name} failed: {status}")));
+            return Err(Stop::error(format_args!("{name} failed: {status}")));
         }
         let mut files = Vec::new();
-        list(folder, &mut files).map_err(|e| Stop::say(format_args!("{}: {e}", folder.display())))?;
+        list(folder, &mut files).map_err(|e| Stop::error(format_args!("{}: {e}", folder.display())))?;
         self.bytes = files.iter().map(|(_, bytes)| bytes).sum();
-        fs::remove_dir_all(folder).map_err(|e| Stop::say(format_args!("{}: {e}", folder.display())))?;
+        fs::remove_dir_all(folder).map_err(|e| Stop::error(format_args!("{}: {e}", folder.display())))?;
         // Otherwise the kernel writes this run's pages during the next run.
         let _ = Command::new("sync").status();
         Ok(files)
@@ -120,10 +120,10 @@ pub fn run(args: &ReplayArgs, out: &mut dyn Write) -> Result<(), Stop> {
         Some(file) => file.clone(),
         None => made(args, &work)?,
     };
-    let bytes = fs::metadata(&file).map_err(|e| Stop::say(format_args!("{}: {e}", file.display())))?.len();
-    // This read brings the file into the page cache.
+    let bytes = fs::metadata(&file).map_err(|e| Stop::error(format_args!("{}: {e}", file.display())))?.len();
+    // This read loads the file into the page cache.
     let read = File::open(&file).and_then(|mut file| std::io::copy(&mut file, &mut std::io::sink()));
-    read.map_err(|e| Stop::say(format_args!("{}: {e}", file.display())))?;
+    read.map_err(|e| Stop::error(format_args!("{}: {e}", file.display())))?;
     let what = match &args.file {
         Some(file) => file.display().to_string(),
         None => format!(
@@ -133,9 +133,9 @@ pub fn run(args: &ReplayArgs, out: &mut dyn Write) -> Result<(), Stop> {
             args.snaplen
         ),
     };
-    sheet.head(format_args!("{what}: {}; {} runs by turns, medians", show_bytes(bytes), args.repeat))?;
+    sheet.head(format_args!("{what}: {}; {} runs in turn, medians", show_bytes(bytes), args.repeat))?;
     sheet.head("program            wall s (min..max)     cpu s (min..max)      written")?;
-    let rival = find("nfpcapd").filter(|_| !args.no_rivals);
+    let baseline = find("nfpcapd").filter(|_| !args.no_rivals);
     let program = netgrain()?;
     let (mut ours, mut theirs) = (Runs::default(), Runs::default());
     for _ in 0..args.repeat {
@@ -146,9 +146,9 @@ pub fn run(args: &ReplayArgs, out: &mut dyn Write) -> Result<(), Stop> {
         if args.file.is_none() {
             check(&files, bytes)?;
         }
-        if let Some(program) = &rival {
+        if let Some(program) = &baseline {
             let flows = work.path().join("nfpcapd");
-            fs::create_dir(&flows).map_err(|e| Stop::say(format_args!("{}: {e}", flows.display())))?;
+            fs::create_dir(&flows).map_err(|e| Stop::error(format_args!("{}: {e}", flows.display())))?;
             let mut command = Command::new(program);
             command.arg("-r").arg(&file).arg("-l").arg(&flows).args(["-s", "1514"]);
             theirs.run(command, "nfpcapd", &flows)?;
@@ -156,10 +156,10 @@ pub fn run(args: &ReplayArgs, out: &mut dyn Write) -> Result<(), Stop> {
     }
     let ours = ours.row("netgrain");
     sheet.row("replay", &ours, ours.line())?;
-    if rival.is_none() {
+    if baseline.is_none() {
         return match args.no_rivals {
             true => Ok(()),
-            false => sheet.remark_line("nfpcapd is not installed: its row is left out"),
+            false => sheet.note("nfpcapd is not installed: its row is omitted"),
         };
     }
     let theirs = theirs.row("nfpcapd");
@@ -171,12 +171,12 @@ pub fn run(args: &ReplayArgs, out: &mut dyn Write) -> Result<(), Stop> {
 /// A generated capture file, twenty seconds long.
 fn made(args: &ReplayArgs, work: &ScratchDir) -> Result<PathBuf, Stop> {
     let conversations =
-        u32::try_from(args.conversations).map_err(|_| Stop::say("too many conversations; at most 4294967295"))?;
+        u32::try_from(args.conversations).map_err(|_| Stop::error("too many conversations; at most 4294967295"))?;
     let path = work.path().join("replay.pcap");
-    let talk =
+    let conversation_model =
         ConversationModel { packets: args.packets, conversations, step: 20_000_000_000 / args.packets.max(1), seed: 1 };
-    let file = File::create(&path).map_err(|e| Stop::say(format_args!("{}: {e}", path.display())))?;
-    talk.write_cut(BufWriter::with_capacity(1 << 20, file), args.snaplen as usize)?;
+    let file = File::create(&path).map_err(|e| Stop::error(format_args!("{}: {e}", path.display())))?;
+    conversation_model.write_cut(BufWriter::with_capacity(1 << 20, file), args.snaplen as usize)?;
     Ok(path)
 }
 
@@ -187,11 +187,13 @@ fn check(files: &[(PathBuf, u64)], bytes: u64) -> Result<(), Stop> {
     let stored: u64 = of(".pcap").iter().map(|(_, bytes)| bytes - FILE_HEADER).sum();
     if stored != bytes - FILE_HEADER {
         let wanted = bytes - FILE_HEADER;
-        return Err(Stop::say(format_args!("{stored} bytes of records are stored of {wanted}; please report this")));
+        return Err(Stop::error(format_args!(
+            "{stored} of {wanted} bytes of packet records are stored; please report this"
+        )));
     }
     let kinds = [of(".ngi").len() == of(".pcap").len(), !of(".flows.parquet").is_empty()];
     if kinds != [true; 2] || of(".series.parquet").is_empty() {
-        return Err(Stop::say("an index, flow records or rows are missing in the store; please report this"));
+        return Err(Stop::error("an index, flow records or rows are missing in the store; please report this"));
     }
     Ok(())
 }
@@ -209,7 +211,7 @@ fn list(folder: &Path, files: &mut Vec<(PathBuf, u64)>) -> std::io::Result<()> {
 }
 
 /// Processor seconds of the processes that were started and waited for so far: fields 16 and 17 of proc(5) in ticks of
-/// 1/100 s, counted from behind the name, which may contain blanks.
+/// 1/100 s, counted from the end of the name, which may contain blanks.
 fn children_cpu() -> f64 {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().skip(13).take(2);
@@ -221,13 +223,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_store_that_lacks_anything_is_told() {
+    fn an_incomplete_store_is_an_error() {
         let file = |name: &str, bytes| (PathBuf::from("/store/x").join(name), bytes);
         let mut files = vec![file("a.pcap", 124), file("a.ngi", 9), file("b.flows.parquet", 9)];
         assert!(check(&files, 124).is_err(), "no rows");
         files.push(file("b.series.parquet", 9));
         assert!(check(&files, 124).is_ok());
-        assert!(check(&files, 125).is_err(), "a byte short");
+        assert!(check(&files, 125).is_err(), "a missing byte");
         files.push(file("c.pcap", 24));
         assert!(check(&files, 124).is_err(), "a file without an index");
     }

@@ -36,43 +36,43 @@ const TABLE: usize = 4096;
 /// Time limit for listeners to attach and to detach.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Bytes of a packet that `--touch` copies: the part of one cache line behind the record header.
+/// Bytes of a packet that `--touch` copies: the part of one cache line after the record header.
 const TOUCHED: u16 = 48;
 
 /// Flags of `netgrain-bench ring`.
 #[derive(Args, Clone, Debug)]
 pub struct RingArgs {
-    /// How many listeners, one measurement for each number
+    /// Numbers of listeners; one measurement for each
     #[arg(long, value_name = "LIST", default_value = "0,1,3", value_delimiter = ',',
           value_parser = base::units::whole::<u8>(0..=32))]
     pub listeners: Vec<u8>,
     /// Traffic to write, by size or name
     #[arg(long, value_name = "SPEC", default_value = "60")]
     pub traffic: String,
-    /// How fast the producer goes
+    /// Rate of the producer
     #[arg(long, value_name = "RATE", default_value = "flat", value_parser = parse_rate)]
     pub rate: base::units::Rate,
-    /// Listeners copy the first bytes of each packet, too
+    /// Let listeners also copy the first bytes of each packet
     #[arg(long)]
     pub touch: bool,
-    /// Length of each run
+    /// Duration of each run
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = crate::seconds)]
     pub seconds: f64,
-    /// Runs for each number of listeners; their median is shown
+    /// Runs for each number of listeners; the output shows their median
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = base::units::whole::<u32>(1..=1000))]
     pub repeat: u32,
     /// Memory of the ring
     #[arg(long, value_name = "SIZE", value_parser = base::units::parse_bytes, default_value = "256MiB")]
     pub ring: u64,
-    /// One JSON object per line
+    /// Print one JSON object per line
     #[arg(long)]
     pub json: bool,
 }
 
-/// Flags of the process that listens; `bench ring` starts it.
+/// Flags of a listener process, which `netgrain-bench ring` starts.
 #[derive(Args, Clone, Debug)]
 pub struct ListenerArgs {
-    /// Socket of the ring
+    /// Ring socket
     pub socket: PathBuf,
     /// Processor to run on
     #[arg(long, value_parser = base::units::whole::<usize>(0..=4096))]
@@ -118,7 +118,7 @@ struct Row {
 
 /// Measures and prints the results.
 pub fn run(args: &RingArgs, out: &mut dyn Write) -> Result<(), Stop> {
-    let spec: sim::Spec = args.traffic.parse().map_err(Stop::say)?;
+    let spec: sim::Spec = args.traffic.parse().map_err(Stop::error)?;
     let places = CpuPlacement::find();
     let mut sheet = Output::begin(out, args.json, "ring")?;
     sheet.head(format_args!(
@@ -144,7 +144,7 @@ struct Run {
     published: u64,
     seconds: f64,
     cpu: f64,
-    result_of: Vec<ListenerResult>,
+    results: Vec<ListenerResult>,
 }
 
 impl Row {
@@ -160,16 +160,16 @@ impl Row {
             producer_mrps: MedianRange::of(runs.iter().map(|r| million(r.published, r.seconds))),
             producer_ns: MedianRange::of(runs.iter().map(|r| r.cpu * 1e9 / r.published.max(1) as f64)),
             slowest_mrps: MedianRange::of(
-                runs.iter().filter_map(|r| r.result_of.iter().map(rate).min_by(f64::total_cmp)),
+                runs.iter().filter_map(|r| r.results.iter().map(rate).min_by(f64::total_cmp)),
             ),
             together_mrps: MedianRange::of(
-                runs.iter().filter(|r| !r.result_of.is_empty()).map(|r| r.result_of.iter().map(rate).sum()),
+                runs.iter().filter(|r| !r.results.is_empty()).map(|r| r.results.iter().map(rate).sum()),
             ),
             listener_ns: MedianRange::of(
-                runs.iter().flat_map(|r| &r.result_of).map(|t| t.cpu_seconds * 1e9 / t.seen.max(1) as f64),
+                runs.iter().flat_map(|r| &r.results).map(|t| t.cpu_seconds * 1e9 / t.seen.max(1) as f64),
             ),
             published: runs.iter().map(|r| r.published).sum(),
-            missed: runs.iter().flat_map(|r| &r.result_of).map(|t| t.missed).sum(),
+            missed: runs.iter().flat_map(|r| &r.results).map(|t| t.missed).sum(),
         }
     }
 
@@ -194,13 +194,13 @@ impl Row {
 fn once(args: &RingArgs, spec: &sim::Spec, listeners: u8, places: &CpuPlacement) -> Result<Run, Stop> {
     let config = ring::Config { name: "bench".into(), bytes: args.ring, ..ring::Config::default() };
     let mut producer = Producer::new(config).map_err(|e| {
-        Stop::say(format_args!(
-            "no memory for a ring of {}: {e}; choose a smaller one with --ring",
+        Stop::error(format_args!(
+            "no memory for a ring of {}: {e}; choose a smaller ring with --ring",
             show_bytes(args.ring)
         ))
     })?;
     let socket = std::env::temp_dir().join(format!("netgrain-bench-{}.sock", std::process::id()));
-    let door = serve(&producer, &socket)?;
+    let server = serve(&producer, &socket)?;
     let mut clients = Vec::new();
     for i in 0..listeners {
         let cpu = places.other(usize::from(i)).to_string();
@@ -209,7 +209,7 @@ fn once(args: &RingArgs, spec: &sim::Spec, listeners: u8, places: &CpuPlacement)
         if args.touch {
             arguments.push("--touch".into());
         }
-        clients.push(Helper::again(arguments)?);
+        clients.push(Helper::start_self(arguments)?);
     }
     for client in &mut clients {
         client.line()?;
@@ -224,28 +224,28 @@ fn once(args: &RingArgs, spec: &sim::Spec, listeners: u8, places: &CpuPlacement)
         })
         .join()
     });
-    let (seconds, cpu) = written.map_err(|_| Stop::say("the producer panicked"))?;
+    let (seconds, cpu) = written.map_err(|_| Stop::error("the producer panicked"))?;
     let published = producer.tally().stored;
     let mut reported = Vec::new();
     for client in clients {
         let text = client.finish(TIMEOUT)?;
         let t: ListenerResult =
-            serde_json::from_str(&text).map_err(|e| Stop::say(format_args!("a listener said {text:?}: {e}")))?;
+            serde_json::from_str(&text).map_err(|e| Stop::error(format_args!("a listener printed {text:?}: {e}")))?;
         if t.published != published || t.seen + t.missed != published {
-            return Err(Stop::say(format_args!(
+            return Err(Stop::error(format_args!(
                 "{published} records published, but a listener counts {t:?}; please report this"
             )));
         }
         reported.push(t);
     }
-    drop(door);
-    Ok(Run { published, seconds, cpu, result_of: reported })
+    drop(server);
+    Ok(Run { published, seconds, cpu, results: reported })
 }
 
 fn serve(producer: &Producer, socket: &Path) -> Result<Server, Stop> {
     sys::unix::Listener::bind(socket, 0o600, None, None)
         .and_then(|l| Server::start(l, vec![OfferedRing::of(producer)], AttachPolicy::default()))
-        .map_err(|e| Stop::say(format_args!("{}: cannot let listeners in: {e}", socket.display())))
+        .map_err(|e| Stop::error(format_args!("{}: the ring socket cannot be opened: {e}", socket.display())))
 }
 
 /// The producer's thread; returns real and processor seconds.
@@ -276,7 +276,7 @@ fn write(producer: &mut Producer, spec: &sim::Spec, rate: base::units::Rate, spa
         for frame in batches.next().unwrap_or_default() {
             bytes += frame.len() as u64;
             let packet = Packet { hash: 1, l3: 14, l4: 34, ..Packet::whole(frame, ts) };
-            // Without a lossless reader the ring never refuses a packet.
+            // Without a lossless reader the ring never rejects a packet.
             let _ = producer.push(&packet);
         }
         producer.publish();
@@ -293,23 +293,23 @@ pub fn listen(args: &ListenerArgs, out: &mut dyn Write) -> Result<(), Stop> {
     // If pinning fails, the process runs on any processor.
     let _ = sys::cpu::pin(args.cpu);
     let mut listener =
-        ring::attach(&args.socket, Mode::Lossy, "bench").map_err(Stop::say)?.pop().ok_or(Stop::Closed)?;
+        ring::attach(&args.socket, Mode::Lossy, "bench").map_err(Stop::error)?.pop().ok_or(Stop::Closed)?;
     let (mut descs, mut buffer) = (Vec::with_capacity(SCAN_TIME), Vec::with_capacity(usize::from(TOUCHED)));
     // The producer begins after all listeners have printed this line.
     writeln!(out, "ready")?;
     out.flush()?;
     let mut started = None;
     let mut before = Duration::ZERO;
-    let mut looks = 0u32;
+    let mut polls = 0u32;
     loop {
         listener.next(SCAN_TIME, &mut descs);
         if descs.is_empty() {
             if listener.ended() {
                 break;
             }
-            looks += 1;
-            if looks.is_multiple_of(1 << 10) && !listener.connected() {
-                return Err(Stop::say("the producer is gone"));
+            polls += 1;
+            if polls.is_multiple_of(1 << 10) && !listener.connected() {
+                return Err(Stop::error("the producer has ended"));
             }
             std::thread::sleep(IDLE_SLEEP);
             continue;
@@ -327,14 +327,14 @@ pub fn listen(args: &ListenerArgs, out: &mut dyn Write) -> Result<(), Stop> {
         }
         black_box(sum);
     }
-    let heard = listener.counts();
+    let counts = listener.counts();
     let reported = ListenerResult {
-        published: heard.published,
-        seen: heard.seen,
-        missed: heard.missed,
+        published: counts.published,
+        seen: counts.seen,
+        missed: counts.missed,
         seconds: started.map_or(0.0, |s| s.elapsed().as_secs_f64()),
         cpu_seconds: (sys::cpu::thread_time() - before).as_secs_f64(),
     };
-    writeln!(out, "{}", serde_json::to_string(&reported).map_err(Stop::say)?)?;
+    writeln!(out, "{}", serde_json::to_string(&reported).map_err(Stop::error)?)?;
     Ok(())
 }

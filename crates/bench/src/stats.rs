@@ -72,13 +72,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_values_and_one_value_do_not_pretend_to_a_spread() {
+    fn no_value_and_one_value_have_no_interval() {
         assert_eq!(percentile(&[], 50.0), 0.0);
         assert_eq!(SampleStats::of(&[7.0]), SampleStats { samples: 1, mean: 7.0, ci99: [7.0, 7.0], p5: 7.0, p95: 7.0 });
     }
 
     #[test]
-    fn a_known_sample() {
+    fn a_known_sample_has_the_expected_statistics() {
         // 1..=5: mean 3, standard deviation sqrt(2.5), half = 4.604 * sqrt(2.5 / 5).
         let s = SampleStats::of(&[5.0, 1.0, 4.0, 2.0, 3.0]);
         assert_eq!((s.mean, s.samples), (3.0, 5));
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn the_expansion_joins_the_table() {
+    fn the_expansion_continues_the_table() {
         // Published values for 40, 60 and 120 degrees of freedom.
         for (freedom, t) in [(40, 2.704), (60, 2.660), (120, 2.617)] {
             assert!((student_t99(freedom) - t).abs() < 0.001, "{freedom}: {}", student_t99(freedom));
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn the_interval_holds_the_true_mean_about_as_often_as_it_says() {
+    fn the_interval_contains_the_true_mean_at_the_stated_rate() {
         let seed = 17;
         let mut prng = base::Prng::new(seed);
         let mut hits = 0;

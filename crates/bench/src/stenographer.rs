@@ -39,22 +39,22 @@ const PORT: u16 = 1234;
 /// Flags of `netgrain-bench stenographer`.
 #[derive(Args, Clone, Debug)]
 pub struct StenographerArgs {
-    /// Folder to record into, which other users may enter; what is written there is removed again
+    /// Directory to record into, which other users may enter; the files written there are removed
     #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
     pub dir: PathBuf,
     /// Traffic to send, by size or name
     #[arg(long, value_name = "SPEC", default_value = "backbone")]
     pub traffic: String,
-    /// How fast
+    /// Rate of the traffic
     #[arg(long, value_name = "RATE", default_value = "100kpps")]
     pub rate: String,
-    /// How long the generator sends
+    /// Duration of sending
     #[arg(long, value_name = "SECONDS", default_value_t = 30.0, value_parser = crate::seconds)]
     pub seconds: f64,
-    /// Hosts asked for
+    /// Number of hosts to query
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = base::units::whole::<u32>(1..=1000))]
     pub hosts: u32,
-    /// One JSON object per line
+    /// Print one JSON object per line
     #[arg(long)]
     pub json: bool,
 }
@@ -84,22 +84,22 @@ struct QueryRow {
 
 /// Measures and prints the results.
 pub fn run(args: &StenographerArgs, out: &mut dyn Write) -> Result<(), Stop> {
-    base::units::parse_rate(&args.rate).map_err(Stop::say)?;
-    let _: r#gen::Spec = args.traffic.parse().map_err(Stop::say)?;
+    base::units::parse_rate(&args.rate).map_err(Stop::error)?;
+    let _: r#gen::Spec = args.traffic.parse().map_err(Stop::error)?;
     for program in ["stenographer", "stenotype", "stenocurl", "setpriv"] {
-        find(program).ok_or_else(|| Stop::say(format_args!("{program} is not installed; install stenographer")))?;
+        find(program).ok_or_else(|| Stop::error(format_args!("{program} is not installed; install stenographer")))?;
     }
     let work = ScratchDir::below(&args.dir)?;
     let mut sheet = Output::begin(out, args.json, "stenographer")?;
-    engine::private_pair(FROM, TO, 1500)
-        .and_then(|()| loopback_up())
-        .map_err(|e| Stop::say(format_args!("no network of its own for the measurement: {e}; run as root")))?;
+    engine::private_pair(FROM, TO, 1500).and_then(|()| loopback_up()).map_err(|e| {
+        Stop::error(format_args!("cannot create a network namespace for the measurement: {e}; run as root"))
+    })?;
     let daemon = Daemon::start(work.path())?;
     let store = work.path().join("store");
     let mut plan = Plan::new(SourcePlan::Interface(InterfacePlan::new(TO, SourceKind::Tpacket)));
     plan.cpus = vec![CpuPlacement::find().engine()];
     plan.store = Some(StorePlan { dir: store.clone(), format: Format::Pcap, depth: engine::WRITE_DEPTH });
-    let mut capture = Capture::start(&plan).map_err(Stop::say)?;
+    let mut capture = Capture::start(&plan).map_err(Stop::error)?;
     let before = daemon.cpu_seconds();
     let duration = Duration::from_millis((args.seconds * 1e3).ceil() as u64);
     let sent = generator::start(FROM, &args.traffic, &args.rate, duration, None)?
@@ -107,16 +107,16 @@ pub fn run(args: &StenographerArgs, out: &mut dyn Write) -> Result<(), Stop> {
     let ended = Instant::now();
     std::thread::sleep(Duration::from_millis(500));
     capture.stop();
-    capture.wait().map_err(Stop::say)?;
+    capture.wait().map_err(Stop::error)?;
     let counts = capture.report();
     let cpu = daemon.cpu_seconds() - before;
     let visible = daemon.wait_for_all(ended)?;
     let sent = sent.lines().last().unwrap_or_default().to_owned();
-    sheet.head(format_args!("sent: {sent}; ours stored {}", counts.counts.stored))?;
+    sheet.head(format_args!("sent: {sent}; netgrain stored {}", counts.counts.stored))?;
     let files = packet_paths(&store)?;
     let ours = Stored {
         recorder: "netgrain",
-        bytes: packet_files(&store).map_err(Stop::say)?.1,
+        bytes: packet_files(&store).map_err(Stop::error)?.1,
         index_bytes: sum(&below(&store, "ngi")?)?,
         cpu_seconds: counts.queues.iter().map(|q| q.engine_cpu_seconds).sum::<f64>()
             + counts
@@ -134,7 +134,7 @@ pub fn run(args: &StenographerArgs, out: &mut dyn Write) -> Result<(), Stop> {
         cpu_seconds: cpu,
         visible_seconds: visible.as_secs_f64(),
     };
-    sheet.head("recorder           bytes on disk   index %   cpu s   askable after s")?;
+    sheet.head("recorder           bytes on disk   index %   cpu s   visible after s")?;
     for row in [&ours, &theirs] {
         let line = format!(
             "{:<14} {:>17} {:>9.3} {:>7.2} {:>17.1}",
@@ -146,10 +146,10 @@ pub fn run(args: &StenographerArgs, out: &mut dyn Write) -> Result<(), Stop> {
         );
         sheet.row("stored", row, line)?;
     }
-    questions(args, &store, &files, &daemon, &mut sheet)
+    queries(args, &store, &files, &daemon, &mut sheet)
 }
 
-fn questions(
+fn queries(
     args: &StenographerArgs,
     store: &Path,
     files: &[PathBuf],
@@ -157,20 +157,20 @@ fn questions(
     sheet: &mut Output<'_>,
 ) -> Result<(), Stop> {
     sheet
-        .head("question                              ms        bytes   stenographer ms        bytes   times faster")?;
+        .head("query                                 ms        bytes   stenographer ms        bytes   times faster")?;
     let mut faster = Vec::new();
     for number in 0..args.hosts {
         let question = format!("host {}", host_at(files, (f64::from(number) + 0.5) / f64::from(args.hosts))?);
         cold()?;
-        let (took, bytes) = query(store, &question, &[])?;
+        let (duration, bytes) = query(store, &question, &[])?;
         cold()?;
-        let (their_took, their_bytes) = timed(daemon.question(&question))?;
+        let (their_duration, their_bytes) = timed(daemon.question(&question))?;
         let row = QueryRow {
-            ms: millis(took),
+            ms: millis(duration),
             bytes,
-            stenographer_ms: millis(their_took),
+            stenographer_ms: millis(their_duration),
             stenographer_bytes: their_bytes,
-            faster: their_took.as_secs_f64() / took.as_secs_f64(),
+            faster: their_duration.as_secs_f64() / duration.as_secs_f64(),
             question,
         };
         let line = format!(
@@ -191,11 +191,11 @@ struct Daemon {
 
 impl Daemon {
     fn start(folder: &Path) -> Result<Self, Stop> {
-        let folder = fs::canonicalize(folder).map_err(Stop::say)?.join("stenographer");
+        let folder = fs::canonicalize(folder).map_err(Stop::error)?.join("stenographer");
         let config = folder.join("config");
-        let said = |e: std::io::Error| Stop::say(format_args!("{}: {e}", folder.display()));
+        let with_path = |e: std::io::Error| Stop::error(format_args!("{}: {e}", folder.display()));
         for kind in ["packets", "index"] {
-            fs::create_dir_all(folder.join(kind)).map_err(said)?;
+            fs::create_dir_all(folder.join(kind)).map_err(with_path)?;
         }
         let document = serde_json::json!({
             "Threads": [{
@@ -206,10 +206,10 @@ impl Daemon {
             "Flags": [format!("--fileage_sec={FILE_AGE}"), "--blockage_sec=2", "--seccomp=none"],
             "CertPath": CERTIFICATES,
         });
-        fs::write(&config, document.to_string()).map_err(said)?;
-        let owned = Command::new("chown").args(["-R", "stenographer"]).arg(&folder).status().map_err(Stop::say)?;
-        if !owned.success() {
-            return Err(Stop::say("there is no user stenographer; install stenographer"));
+        fs::write(&config, document.to_string()).map_err(with_path)?;
+        let chown = Command::new("chown").args(["-R", "stenographer"]).arg(&folder).status().map_err(Stop::error)?;
+        if !chown.success() {
+            return Err(Stop::error("the user stenographer does not exist; install stenographer"));
         }
         let mut command = Command::new("setpriv");
         command.args(["--reuid", "stenographer", "--regid", "stenographer", "--init-groups", "stenographer"]);
@@ -217,9 +217,9 @@ impl Daemon {
         let mut daemon = Self { helper: Helper::start(command, "stenographer")?, folder };
         let until = Instant::now() + TIMEOUT;
         // The daemon captures once its writer process has a file open.
-        while fs::read_dir(daemon.folder.join("packets")).map_err(Stop::say)?.next().is_none() {
+        while fs::read_dir(daemon.folder.join("packets")).map_err(Stop::error)?.next().is_none() {
             if Instant::now() > until || !daemon.helper.runs() {
-                return Err(Stop::say("stenographer does not begin to capture; try it by hand"));
+                return Err(Stop::error("stenographer did not start to capture; start it by hand to see its error"));
             }
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -234,7 +234,7 @@ impl Daemon {
 
     /// Published files.
     fn files(&self, kind: &str) -> Result<Vec<PathBuf>, Stop> {
-        let names = fs::read_dir(self.folder.join(kind)).map_err(Stop::say)?.filter_map(Result::ok);
+        let names = fs::read_dir(self.folder.join(kind)).map_err(Stop::error)?.filter_map(Result::ok);
         Ok(names.map(|e| e.path()).filter(|p| p.file_name().is_none_or(|n| n.as_encoded_bytes()[0] != b'.')).collect())
     }
 
@@ -243,7 +243,7 @@ impl Daemon {
         let before = self.files("index")?.len();
         while self.files("index")?.len() == before {
             if ended.elapsed() > TIMEOUT {
-                return Err(Stop::say("stenographer published nothing"));
+                return Err(Stop::error("stenographer published no file"));
             }
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -272,5 +272,5 @@ fn loopback_up() -> std::io::Result<()> {
 }
 
 fn sum(files: &[PathBuf]) -> Result<u64, Stop> {
-    files.iter().map(|f| Ok(f.metadata().map_err(Stop::say)?.len())).sum()
+    files.iter().map(|f| Ok(f.metadata().map_err(Stop::error)?.len())).sum()
 }

@@ -62,7 +62,7 @@ pub fn gbps(bytes: u64, seconds: f64) -> f64 {
     bytes as f64 * 8.0 / seconds.max(1e-9) / 1e9
 }
 
-/// A directory of its own on the volume; dropping it removes the directory and its content.
+/// A new directory on the volume; dropping the value removes the directory and its content.
 pub struct ScratchDir(PathBuf);
 
 impl ScratchDir {
@@ -70,8 +70,8 @@ impl ScratchDir {
     pub fn below(volume: &Path) -> Result<Self, Stop> {
         let path = volume.join(format!("netgrain-bench-{}", std::process::id()));
         std::fs::create_dir(&path).map_err(|e| {
-            Stop::say(format_args!(
-                "{}: cannot be written: {e}; name a folder on the volume with --dir",
+            Stop::error(format_args!(
+                "{}: the directory cannot be written: {e}; choose a directory on the volume with --dir",
                 volume.display()
             ))
         })?;
@@ -104,22 +104,24 @@ struct NoiseBuffer {
 impl NoiseBuffer {
     fn new() -> io::Result<Self> {
         let mut producer = Producer::new(ring::Config { bytes: NOISE_BYTES as u64, ..ring::Config::default() })?;
-        let (memory, hub) = (Arc::clone(producer.memory()), Arc::clone(producer.registry()));
+        let (memory, registry) = (Arc::clone(producer.memory()), Arc::clone(producer.registry()));
         let pages = memory.bytes().pages();
-        let joining = std::thread::spawn(move || LosslessReader::join(&memory, &hub, "volume"));
-        while !joining.is_finished() {
+        let join_thread = std::thread::spawn(move || LosslessReader::join(&memory, &registry, "volume"));
+        while !join_thread.is_finished() {
             producer.service();
             std::thread::sleep(Duration::from_millis(1));
         }
-        let gate =
-            joining.join().map_err(|_| io::Error::other("joining a ring of our own"))?.map_err(io::Error::other)?;
+        let reader = join_thread
+            .join()
+            .map_err(|_| io::Error::other("the thread that joins the ring panicked"))?
+            .map_err(io::Error::other)?;
         let mut prng = base::Prng::new(1);
         let mut noise = [0; 1400];
         loop {
             prng.fill(&mut noise);
             let packet = ring::Packet::whole(&noise, base::Timestamp::from_secs_nanos(1, 0));
             if producer.push(&packet).is_err() {
-                return Ok(Self { feed: RingFeed::new(gate), pages, _producer: producer });
+                return Ok(Self { feed: RingFeed::new(reader), pages, _producer: producer });
             }
         }
     }
@@ -131,27 +133,27 @@ impl NoiseBuffer {
 
 /// Writes files one after the other for this long, and at least `least` files. Each file is preallocated as in the
 /// recorder (not counted), written, synced, and removed (not counted).
-pub fn write(folder: &Path, manner: WriteMode, span: Duration, least: usize) -> Result<Written, Stop> {
-    let said = |e: io::Error| Stop::say(format_args!("{}: {e}", folder.display()));
-    let mut device = DiskDevice::new(manner.depth + 1);
-    let supply = NoiseBuffer::new().map_err(said)?;
-    let memory = supply.memory();
+pub fn write(folder: &Path, mode: WriteMode, span: Duration, least: usize) -> Result<Written, Stop> {
+    let with_path = |e: io::Error| Stop::error(format_args!("{}: {e}", folder.display()));
+    let mut device = DiskDevice::new(mode.depth + 1);
+    let noise = NoiseBuffer::new().map_err(with_path)?;
+    let memory = noise.memory();
     // Without registered memory, each write pins its own pages, which is slower but correct.
     let _ = device.adopt(&memory);
     let mut written = Written::default();
-    let began = Instant::now();
+    let begun = Instant::now();
     let mut busy = Duration::ZERO;
-    while began.elapsed() < span || written.files.len() < least {
+    while begun.elapsed() < span || written.files.len() < least {
         let path = folder.join(format!("direct-{}", written.files.len()));
-        let outcome = one_file(&mut device, &memory, &path, manner, busy, &mut written.series);
+        let outcome = one_file(&mut device, &memory, &path, mode, busy, &mut written.series);
         // The file may not exist.
         let _ = std::fs::remove_file(&path);
-        let (bytes, took) = outcome.map_err(said)?;
-        busy += took;
-        written.files.push((bytes, took.as_secs_f64()));
+        let (bytes, duration) = outcome.map_err(with_path)?;
+        busy += duration;
+        written.files.push((bytes, duration.as_secs_f64()));
     }
     written.device = device.describe();
-    written.pages = Some(supply.pages);
+    written.pages = Some(noise.pages);
     Ok(written)
 }
 
@@ -159,46 +161,45 @@ fn one_file(
     device: &mut DiskDevice,
     memory: &Arc<dyn Bytes>,
     path: &Path,
-    manner: WriteMode,
+    mode: WriteMode,
     busy: Duration,
-    series_meter: &mut Vec<u64>,
+    series: &mut Vec<u64>,
 ) -> io::Result<(u64, Duration)> {
-    let size = manner.file.next_multiple_of(manner.block);
+    let size = mode.file.next_multiple_of(mode.block);
     let file = device.create(path, Content::Packets)?;
     device.start(file, Op::Allocate(size), 0)?;
     // A file system without preallocation still accepts the writes.
     let _ = await_one(device)?;
-    let began = Instant::now();
-    let mut waiting: VecDeque<(u64, u64)> =
-        (0..size / manner.block).map(|i| (i * manner.block, manner.block)).collect();
-    let (mut under_way, mut done) = (0, Vec::new());
-    while under_way > 0 || !waiting.is_empty() {
-        while under_way < manner.depth
+    let begun = Instant::now();
+    let mut waiting: VecDeque<(u64, u64)> = (0..size / mode.block).map(|i| (i * mode.block, mode.block)).collect();
+    let (mut in_flight, mut done) = (0, Vec::new());
+    while in_flight > 0 || !waiting.is_empty() {
+        while in_flight < mode.depth
             && let Some((offset, len)) = waiting.pop_front()
         {
             device.start(file, Op::Write { offset, slice: Slice::stream(memory, offset, len as usize) }, offset)?;
-            under_way += 1;
+            in_flight += 1;
         }
         device.reap(Duration::from_millis(100), &mut done)?;
         for completion in done.drain(..) {
-            under_way -= 1;
+            in_flight -= 1;
             let bytes = completion.result? as u64;
-            if bytes < manner.block {
+            if bytes < mode.block {
                 return Err(io::Error::new(
                     io::ErrorKind::WriteZero,
                     format!("only {bytes} bytes of a block were written"),
                 ));
             }
-            let step = ((busy + began.elapsed()).as_nanos() / SERIES_STEP.as_nanos()) as usize;
-            series_meter.resize(series_meter.len().max(step + 1), 0);
-            series_meter[step] += bytes;
+            let step = ((busy + begun.elapsed()).as_nanos() / SERIES_STEP.as_nanos()) as usize;
+            series.resize(series.len().max(step + 1), 0);
+            series[step] += bytes;
         }
     }
     device.start(file, Op::Sync, 0)?;
     await_one(device)??;
-    let took = began.elapsed();
+    let duration = begun.elapsed();
     device.close(file);
-    Ok((size, took))
+    Ok((size, duration))
 }
 
 /// Waits for the only operation in flight; the inner result is that of the operation, the outer that of the device.
@@ -215,32 +216,32 @@ fn await_one(device: &mut DiskDevice) -> io::Result<io::Result<usize>> {
 /// The write rate of `fio` in the same mode, from the same page size, into as many new files one after the other, in
 /// gigabits per second; `None` if `fio` is not installed. (By default `fio` would write the same file repeatedly, which
 /// costs the file system less than new files.)
-pub fn fio(folder: &Path, manner: WriteMode, written: &Written) -> Result<Option<f64>, Stop> {
+pub fn fio(folder: &Path, mode: WriteMode, written: &Written) -> Result<Option<f64>, Stop> {
     let Some(program) = find("fio") else { return Ok(None) };
     let mut command = Command::new(program);
     command.args(["--name=netgrain", "--rw=write", "--direct=1", "--ioengine=io_uring", "--fallocate=native"]);
     command.args(["--file_service_type=sequential", "--fsync_on_close=1", "--unlink=1", "--output-format=json"]);
     command.arg(format!("--directory={}", folder.display()));
-    command.args([format!("--bs={}", manner.block), format!("--iodepth={}", manner.depth)]);
+    command.args([format!("--bs={}", mode.block), format!("--iodepth={}", mode.depth)]);
     if written.pages == Some(Pages::Huge) {
         // The same pages as our writer's (see `NoiseBuffer`).
         command.args(["--iomem=shmhuge", "--hugepage-size=2m", "--fixedbufs=1"]);
     }
-    let (size, files) = (manner.file.next_multiple_of(manner.block), written.files.len().min(FIO_FILES));
+    let (size, files) = (mode.file.next_multiple_of(mode.block), written.files.len().min(FIO_FILES));
     command.args([
         format!("--nrfiles={files}"),
         format!("--filesize={size}"),
         format!("--size={}", size * files as u64),
     ]);
     command.stderr(std::process::Stdio::null());
-    let text = Helper::start(command, "fio")?.finish(FIO_PATIENCE)?;
+    let text = Helper::start(command, "fio")?.finish(FIO_TIMEOUT)?;
     // Warnings may precede the JSON document.
     let document = text.find('{').map_or("", |at| &text[at..]);
     let report: serde_json::Value =
-        serde_json::from_str(document).map_err(|e| Stop::say(format_args!("fio's report: {e}")))?;
+        serde_json::from_str(document).map_err(|e| Stop::error(format_args!("the report of fio is invalid: {e}")))?;
     match report["jobs"][0]["write"]["bw_bytes"].as_f64() {
         Some(bytes) => Ok(Some(bytes * 8.0 / 1e9)),
-        None => Err(Stop::say("fio's report says nothing of its write rate")),
+        None => Err(Stop::error("the report of fio has no write rate")),
     }
 }
 
@@ -248,17 +249,17 @@ pub fn fio(folder: &Path, manner: WriteMode, written: &Written) -> Result<Option
 const FIO_FILES: usize = 8;
 
 /// Time limit for `fio`.
-const FIO_PATIENCE: Duration = Duration::from_secs(600);
+const FIO_TIMEOUT: Duration = Duration::from_secs(600);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_supply_is_aligned_noise_and_never_runs_out() {
+    fn the_noise_buffer_is_aligned_and_inexhaustible() {
         const PAGE: usize = store::bytes::PAGE as usize;
-        let supply = NoiseBuffer::new().unwrap();
-        let memory = supply.memory();
+        let noise = NoiseBuffer::new().unwrap();
+        let memory = noise.memory();
         for len in [PAGE, 3 * PAGE, 1 << 20, NOISE_BYTES - PAGE, NOISE_BYTES] {
             for i in 0..1000 {
                 let bytes = memory.at(i * len as u64, len);
@@ -269,16 +270,16 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_that_is_not_there_is_said_to_be() {
-        let Err(Stop::Said(text)) = ScratchDir::below(Path::new("/nowhere/at/all")).map(|_| ()) else { panic!() };
+    fn a_missing_volume_is_an_error_that_names_the_flag() {
+        let Err(Stop::Failed(text)) = ScratchDir::below(Path::new("/nowhere/at/all")).map(|_| ()) else { panic!() };
         assert!(text.contains("--dir"), "{text}");
     }
 
     #[test]
-    fn every_byte_of_every_file_is_on_the_series() {
+    fn the_series_contains_every_byte_of_every_file() {
         let work = ScratchDir::below(&std::env::temp_dir()).unwrap();
-        let manner = WriteMode { block: 64 << 10, depth: 4, file: 1 << 20 };
-        let written = write(work.path(), manner, Duration::ZERO, 3).unwrap();
+        let mode = WriteMode { block: 64 << 10, depth: 4, file: 1 << 20 };
+        let written = write(work.path(), mode, Duration::ZERO, 3).unwrap();
         assert_eq!(written.files.len(), 3);
         assert_eq!(written.series.iter().sum::<u64>(), 3 << 20);
         assert_eq!(std::fs::read_dir(work.path()).unwrap().count(), 0, "files are removed");

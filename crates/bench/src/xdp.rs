@@ -3,9 +3,9 @@
 //!
 //! The benchmark uses veth pairs in a network namespace of their own. The generator makes frames inside the kernel
 //! (`capture::live_frames`) and thereby runs the peer's receive loop, including program and copy to the AF_XDP socket,
-//! on its own processor. So the rate of the generator is that of the kernel's half, while a thread on another processor
+//! on its own processor. So the rate of the generator is that of the kernel part, while a thread on another processor
 //! empties the receive ring. The programs take turns (`rates`). The swaps use a complete capture: source text, machine
-//! code, verifier, exchange.
+//! code, verifier, swap.
 
 mod rates;
 
@@ -42,22 +42,22 @@ const PROGRAMS: [&str; 2] = ["main = ip >-> steer_flow", "main = when is_tcp (ma
 /// Flags of `netgrain-bench xdp`.
 #[derive(Args, Clone, Debug)]
 pub struct XdpArgs {
-    /// Frames of each slice
+    /// Frames per slice
     #[arg(long, value_name = "N", default_value = "8k", value_parser = parse_count)]
     pub frames: u64,
-    /// Rounds, each of two slices of each program; medians are shown
+    /// Rounds of two slices of each program; the output shows medians
     #[arg(long, value_name = "N", default_value_t = 800, value_parser = base::units::whole::<u32>(1..=100_000))]
     pub repeat: u32,
-    /// Open the ports so often, each time for its share of the rounds: where their memory lies makes a difference
+    /// Number of times to open the interfaces, each for a share of the rounds (the location of memory affects the rate)
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = base::units::whole::<u32>(1..=1000))]
     pub openings: u32,
     /// Swaps under load
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = base::units::whole::<u32>(0..=100_000))]
     pub swaps: u32,
-    /// Frames per second while programs are swapped
+    /// Frames per second during the swaps
     #[arg(long, value_name = "N", default_value = "300k", value_parser = parse_count)]
     pub rate: u64,
-    /// One JSON object per line
+    /// Print one JSON object per line
     #[arg(long)]
     pub json: bool,
 }
@@ -81,13 +81,14 @@ struct Swaps {
 /// Measures and prints the results.
 pub fn run(args: &XdpArgs, out: &mut dyn Write) -> Result<(), Stop> {
     let mut sheet = Output::begin(out, args.json, "xdp")?;
-    engine::private_pair(FROM, TO, 1500)
-        .map_err(|e| Stop::say(format_args!("no network of its own for the measurement: {e}; run as root")))?;
+    engine::private_pair(FROM, TO, 1500).map_err(|e| {
+        Stop::error(format_args!("cannot create a network namespace for the measurement: {e}; run as root"))
+    })?;
     let places = CpuPlacement::find();
     sheet.head(format_args!(
         "60 B frames made in the kernel (processor {}) -> veth -> program -> AF_XDP socket (processor {}); {} rounds of two slices of {} \
-         frames, over interfaces that were opened {} times; below the bare redirect in the same round: median and its 95 % interval, and of \
-         the medians of each opening the least and the most",
+         frames, over interfaces that were opened {} times; percent below the bare redirect in the same round: median with its 95 % interval, and \
+         least and greatest median of the openings",
         places.other(0),
         places.engine(),
         args.repeat,
@@ -105,8 +106,8 @@ pub fn run(args: &XdpArgs, out: &mut dyn Write) -> Result<(), Stop> {
 }
 
 fn parts() -> Result<Parts, Stop> {
-    let spec: Spec = "60,flows=1000,truth".parse().map_err(Stop::say)?;
-    Parts::new(&spec).ok_or_else(|| Stop::say("these frames cannot be made in the kernel; please report this"))
+    let spec: Spec = "60,flows=1000,truth".parse().map_err(Stop::error)?;
+    Parts::new(&spec).ok_or_else(|| Stop::error("the frames cannot be generated in the kernel; please report this"))
 }
 
 fn pin(processor: usize) {
@@ -127,8 +128,8 @@ fn swaps(args: &XdpArgs, places: &CpuPlacement, sheet: &mut Output<'_>) -> Resul
     };
     let source = SourcePlan::Interface(InterfacePlan::new(TO, SourceKind::AfXdp));
     let plan = Plan { ring: Some(64 << 20), program: Some(text(1)), cpus: vec![places.engine()], ..Plan::new(source) };
-    let mut capture = Capture::start(&plan).map_err(Stop::say)?;
-    let mut sender = LiveFrames::open(&LiveFramesConfig::new(FROM), &parts()?).map_err(Stop::say)?;
+    let mut capture = Capture::start(&plan).map_err(Stop::error)?;
+    let mut sender = LiveFrames::open(&LiveFramesConfig::new(FROM), &parts()?).map_err(Stop::error)?;
     let stop = AtomicBool::new(false);
     let (mut compile, mut load, mut swap) = (Vec::new(), Vec::new(), Vec::new());
     let processor = places.other(0);
@@ -142,11 +143,11 @@ fn swaps(args: &XdpArgs, places: &CpuPlacement, sheet: &mut Output<'_>) -> Resul
                 let due = (begun.elapsed().as_secs_f64() * rate as f64) as u64;
                 match due.saturating_sub(made) {
                     0 => std::thread::sleep(Duration::from_micros(200)),
-                    more => made += sender.send(more.min(4096)).map_err(Stop::say)?,
+                    more => made += sender.send(more.min(4096)).map_err(Stop::error)?,
                 }
             }
-            sender.flush().map_err(Stop::say)?;
-            Ok(sender.counts().map_err(Stop::say)?.sent)
+            sender.flush().map_err(Stop::error)?;
+            Ok(sender.counts().map_err(Stop::error)?.sent)
         });
         let mut outcome = Ok(());
         for n in 2..=args.swaps + 1 {
@@ -158,13 +159,13 @@ fn swaps(args: &XdpArgs, places: &CpuPlacement, sheet: &mut Output<'_>) -> Resul
                 }
                 Ok(None) => {}
                 Err(e) => {
-                    outcome = Err(Stop::say(e));
+                    outcome = Err(Stop::error(e));
                     break;
                 }
             }
         }
         stop.store(true, Relaxed);
-        let sent = load_of.join().map_err(|_| Stop::say("the generator panicked; please report this"))?;
+        let sent = load_of.join().map_err(|_| Stop::error("the generator panicked; please report this"))?;
         outcome.and(sent)
     })?;
     let until = Instant::now() + TIMEOUT;
@@ -172,7 +173,7 @@ fn swaps(args: &XdpArgs, places: &CpuPlacement, sheet: &mut Output<'_>) -> Resul
         std::thread::sleep(Duration::from_millis(5));
     }
     capture.stop();
-    capture.wait().map_err(Stop::say)?;
+    capture.wait().map_err(Stop::error)?;
     let report = capture.report();
     let mut sorted = swap.clone();
     sorted.sort_by(f64::total_cmp);
@@ -189,8 +190,8 @@ fn swaps(args: &XdpArgs, places: &CpuPlacement, sheet: &mut Output<'_>) -> Resul
         most_ms: MAX_SWAP,
     };
     let line = format!(
-        "{} swaps over {} packets: {} lost, {} unaccounted, {} out of turn\n  machine code of the user half {:.2} ms; maps, load, \
-         verifier {:.2} ms; the exchange itself {:.3} ms, within {:.3} ms in 99 of 100 (asked: {MAX_SWAP} ms)",
+        "{} swaps over {} packets: {} lost, {} unaccounted, {} faults\n  machine code of the user part {:.2} ms; maps, load, \
+         verifier {:.2} ms; the swap itself {:.3} ms, 99th percentile {:.3} ms (limit: {MAX_SWAP} ms)",
         row.swaps,
         row.offered,
         row.lost,

@@ -1,5 +1,5 @@
-//! The binary `netgrain-bench`. Nothing here is about speed: the stages run for a moment, and their figures are
-//! plausible in kind.
+//! The binary `netgrain-bench`. The tests do not check speed: each stage runs for a moment, and its results must be
+//! plausible.
 
 use serde_json::Value;
 use std::process::{Command, Stdio};
@@ -35,8 +35,8 @@ fn positive(row: &Value, keys: &[&str]) {
 }
 
 #[test]
-fn a_mistake_is_answered_with_one_line_that_says_what_to_do() {
-    for (arguments, said) in [
+fn an_invalid_argument_is_an_error_of_one_line_with_advice() {
+    for (arguments, expected) in [
         (vec!["capture", "--sizes", "no-such-traffic"], "no-such-traffic"),
         (vec!["disk", "--dir", "/nowhere/at/all"], "--dir"),
         (vec!["disk", "--blocks", "1000"], "4KiB"),
@@ -47,12 +47,12 @@ fn a_mistake_is_answered_with_one_line_that_says_what_to_do() {
         let output = bench(&arguments).output().expect("this program runs");
         let errors = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
-        assert!(errors.contains(said) && errors.lines().count() == 1, "{arguments:?}: {errors}");
+        assert!(errors.contains(expected) && errors.lines().count() == 1, "{arguments:?}: {errors}");
     }
 }
 
 #[test]
-fn a_closed_pipe_is_no_error() {
+fn a_closed_pipe_is_not_an_error() {
     let mut child = bench(&["capture", "--sizes", "60", "--seconds", "0.01", "--repeat", "1", "--ring", "8MiB"])
         .stdout(Stdio::piped())
         .spawn()
@@ -62,7 +62,7 @@ fn a_closed_pipe_is_no_error() {
 }
 
 #[test]
-fn the_engine_is_measured_with_a_ladder_beside_it() {
+fn the_engine_is_measured_with_the_comparison_loops() {
     let rows = rows(&["capture", "--sizes", "60,1514,imix", "--seconds", "0.02", "--repeat", "2", "--ring", "16MiB"]);
     let rows = of_kind(&rows, "capture");
     assert_eq!(rows.len(), 3);
@@ -72,12 +72,12 @@ fn the_engine_is_measured_with_a_ladder_beside_it() {
             row,
             &["ladder.source", "ladder.copy", "ladder.plain", "ladder.hashed", "ladder.stamped", "ladder.both"],
         );
-        assert_eq!(row["lost"], 0, "nobody holds the ring up: {row}");
+        assert_eq!(row["lost"], 0, "no reader blocks the ring: {row}");
     }
 }
 
 #[test]
-fn every_listener_in_another_process_accounts_for_every_record() {
+fn every_listener_process_accounts_for_every_record() {
     for touch in [&["--touch"][..], &[]] {
         let mut arguments =
             vec!["ring", "--listeners", "0,1,3", "--seconds", "0.05", "--repeat", "2", "--ring", "16MiB"];
@@ -87,7 +87,7 @@ fn every_listener_in_another_process_accounts_for_every_record() {
         assert_eq!(rows.iter().map(|r| r["listeners"].as_u64()).collect::<Vec<_>>(), [Some(0), Some(1), Some(3)]);
         for row in rows {
             positive(row, &["published", "producer_mrps.median", "producer_ns.median"]);
-            // That seen and missed make up what was published is asked by the stage itself.
+            // The stage itself checks that seen and missed records add up to the published records.
             let (listeners, published) = (row["listeners"].as_u64().unwrap(), row["published"].as_u64().unwrap());
             assert!(row["missed"].as_u64().unwrap() <= listeners * published, "{row}");
         }
@@ -95,7 +95,7 @@ fn every_listener_in_another_process_accounts_for_every_record() {
 }
 
 #[test]
-fn a_volume_is_studied_and_judged() {
+fn the_disk_stage_prints_statistics_and_a_verdict() {
     let volume = TempDir::new("bench_disk");
     let dir = volume.path().to_str().expect("a path in UTF-8");
     let rows = rows(&[
@@ -128,7 +128,7 @@ fn a_volume_is_studied_and_judged() {
 }
 
 #[test]
-fn a_recording_is_held_against_direct_writing() {
+fn a_recording_is_compared_with_direct_writing() {
     let volume = TempDir::new("bench_record");
     let dir = volume.path().to_str().expect("a path in UTF-8");
     let arguments =
@@ -143,14 +143,14 @@ fn a_recording_is_held_against_direct_writing() {
     }
     let summary = of_kind(&rows, "summary");
     positive(summary[0], &["direct.median", "record.median", "of_direct.median", "engine_gbps"]);
-    // Behind it there may be a word of the hypervisor's.
+    // A note about the hypervisor may follow the verdict.
     assert!(rows.iter().filter_map(|row| row["text"].as_str()).any(|text| text.contains("bottleneck")), "{rows:?}");
 }
 
 #[test]
 fn a_live_interface_is_recorded_and_checked() {
     const NAME: &str = "a_live_interface_is_recorded_and_checked";
-    // The same question that the stage asks first; here a no is a skip.
+    // The stage needs a network namespace too; without permission the test is skipped.
     let Some(sandbox) = testkit::Sandbox::new(NAME) else { return };
     drop(sandbox);
     let volume = TempDir::new("bench_live");
@@ -185,7 +185,7 @@ fn a_live_interface_is_recorded_and_checked() {
 }
 
 #[test]
-fn nothing_is_left_on_the_volume() {
+fn no_file_remains_on_the_volume() {
     let volume = TempDir::new("bench_leaves");
     let dir = volume.path().to_str().expect("a path in UTF-8");
     rows(&["record", "--dir", dir, "--seconds", "0.02", "--repeat", "1", "--ring", "16MiB", "--segment", "4MiB"]);
@@ -193,7 +193,7 @@ fn nothing_is_left_on_the_volume() {
 }
 
 #[test]
-fn tables_are_for_people() {
+fn text_output_is_a_table_without_json() {
     let output = bench(&["capture", "--sizes", "60", "--seconds", "0.01", "--repeat", "1", "--ring", "8MiB"]).output();
     let text = String::from_utf8(output.expect("this program runs").stdout).expect("UTF-8");
     assert!(text.starts_with("netgrain-bench capture, 2"), "{text}");

@@ -114,7 +114,7 @@ pub struct Tally {
 /// `netgrain_cost`.
 #[repr(C)]
 #[derive(Default)]
-#[allow(missing_docs, reason = "the fields are those of query::Cost, which has the words")]
+#[allow(missing_docs, reason = "query::Cost documents the fields")]
 pub struct Cost {
     pub files: u64,
     pub files_skipped: u64,

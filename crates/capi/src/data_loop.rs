@@ -47,14 +47,14 @@ pub unsafe fn next<G: DataLoop>(
 ) -> i32 {
     let body = |inner: &mut G| {
         if place.is_null() {
-            return Err(Failure::argument(format!("the place for the {what} is NULL")));
+            return Err(Failure::argument(format!("the pointer for the {what} is NULL")));
         }
         let found = inner.next()?;
-        // SAFETY: not null, so by the caller's promise a place for a pointer.
+        // SAFETY: not null, so by the caller's contract memory for a pointer.
         unsafe { place.write(found) };
         Ok(i32::from(!found.is_null()))
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     unsafe { within(handle, err, -1, body) }
 }
 
@@ -72,21 +72,21 @@ pub unsafe fn each<G: DataLoop>(
 ) -> i64 {
     let body = |inner: &mut G| {
         let callback = callback.ok_or_else(|| Failure::argument("the callback is NULL"))?;
-        let mut given = 0u64;
-        while limit == 0 || given < limit {
+        let mut count = 0u64;
+        while limit == 0 || count < limit {
             let found = inner.next()?;
             if found.is_null() {
                 break;
             }
-            given += 1;
-            // SAFETY: a function of the caller, for which `user` is meant. What is lent stays until it returns.
+            count += 1;
+            // SAFETY: a function of the caller, for which `user` is meant. The item is valid until it returns.
             if unsafe { callback(user, found) } != 0 {
                 break;
             }
         }
-        Ok(i64::try_from(given).unwrap_or(i64::MAX))
+        Ok(i64::try_from(count).unwrap_or(i64::MAX))
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     unsafe { within(handle, err, -1, body) }
 }
 
@@ -95,7 +95,7 @@ pub unsafe fn each<G: DataLoop>(
 /// # Safety
 /// The pointers meet the requirements in `netgrain.h`.
 pub unsafe fn is_complete<G: DataLoop>(handle: *mut Handle<G>) -> i32 {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     unsafe { within(handle, std::ptr::null_mut(), 0, |inner: &mut G| Ok(i32::from(inner.reported().is_empty()))) }
 }
 
@@ -108,7 +108,7 @@ pub unsafe fn warnings<G: DataLoop>(handle: *mut Handle<G>) -> usize {
         let result = inner.reported();
         Ok(inner.common().take_warnings(&result))
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     unsafe { within(handle, std::ptr::null_mut(), 0, body) }
 }
 
@@ -118,7 +118,7 @@ pub unsafe fn warnings<G: DataLoop>(handle: *mut Handle<G>) -> usize {
 /// The pointers meet the requirements in `netgrain.h`.
 pub unsafe fn warning<G: DataLoop>(handle: *mut Handle<G>, number: usize) -> *const c_char {
     let body = |inner: &mut G| Ok(inner.common().warning(number));
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     unsafe { within(handle, std::ptr::null_mut(), std::ptr::null(), body) }
 }
 
@@ -135,33 +135,34 @@ pub struct Common {
     pub stop: Arc<AtomicBool>,
     /// Interface names, valid until the loop is closed: the text of a `CString` does not move when the list grows.
     names: Vec<CString>,
-    remarks: Vec<CString>,
+    warnings: Vec<CString>,
     /// The reason why the calling thread could not lower its priority, if the query requested that.
-    behind: Option<String>,
+    priority_error: Option<String>,
 }
 
 /// Reads the caller's query.
 ///
 /// # Safety
-/// `store` and `question` meet the requirements of [`text`] and [`read`].
-pub unsafe fn begin(store: *const c_char, question: *const Query) -> Result<ParsedQuery, Failure> {
-    // SAFETY: the caller's promise.
-    let (store, asked) = unsafe { (PathBuf::from(text(store, "the store")?), read(question)?) };
-    let query::Query { from, to, interfaces, follow, live, .. } = asked.question;
+/// `store` and `query` meet the requirements of [`text`] and [`read`].
+pub unsafe fn begin(store: *const c_char, query: *const Query) -> Result<ParsedQuery, Failure> {
+    // SAFETY: the caller's contract.
+    let (store, packet_query) = unsafe { (PathBuf::from(text(store, "the store")?), read(query)?) };
+    let query::Query { from, to, interfaces, follow, live, .. } = packet_query.query;
     if from > to {
         return Err(QueryError::Backwards { from, to }.into());
     }
     if follow && !live {
-        let text = "NETGRAIN_FOLLOW needs what is being written, which NETGRAIN_NO_RING leaves out: pass one of them";
+        let text = "NETGRAIN_FOLLOW needs growing data, which NETGRAIN_NO_RING excludes: pass one of them";
         return Err(Failure::argument(text));
     }
     let place = QuerySource::Store(store.clone());
-    let behind = if asked.low_priority { query::lower_priority(&place, Background::Batch) } else { None };
-    let filter =
-        FlowFilter::parse(&asked.words).map_err(|e| Failure { code: code::FILTER, text: format!("filter: {e}") })?;
+    let priority_error =
+        if packet_query.low_priority { query::lower_priority(&place, Background::Batch) } else { None };
+    let filter = FlowFilter::parse(&packet_query.filter_text)
+        .map_err(|e| Failure { code: code::FILTER, text: format!("filter: {e}") })?;
     let query = columns::Query { interfaces, from, to, need: filter.need(), live, ..columns::Query::new(store) };
     let stop = Arc::new(AtomicBool::new(false));
-    let common = Common { stop, names: Vec::new(), remarks: Vec::new(), behind };
+    let common = Common { stop, names: Vec::new(), warnings: Vec::new(), priority_error };
     Ok(ParsedQuery { query, filter, live: follow, common })
 }
 
@@ -177,9 +178,9 @@ impl Common {
                 (Step::End, _) => return Ok(None),
                 (Step::Idle, mut pause) => {
                     while !pause.is_zero() && !self.is_stopped() {
-                        let nap = pause.min(IDLE_SLEEP);
-                        std::thread::sleep(nap);
-                        pause -= nap;
+                        let sleep = pause.min(IDLE_SLEEP);
+                        std::thread::sleep(sleep);
+                        pause -= sleep;
                     }
                 }
             }
@@ -199,16 +200,16 @@ impl Common {
     }
 
     fn take_warnings(&mut self, result: &[String]) -> usize {
-        self.remarks = self.behind.iter().chain(result).map(|text| c_text(text)).collect();
-        self.remarks.len()
+        self.warnings = self.priority_error.iter().chain(result).map(|text| c_text(text)).collect();
+        self.warnings.len()
     }
 
     fn warning(&self, number: usize) -> *const c_char {
-        self.remarks.get(number).map_or(std::ptr::null(), |text| text.as_ptr())
+        self.warnings.get(number).map_or(std::ptr::null(), |text| text.as_ptr())
     }
 }
 
-/// A syntax error in the filter of a flow or series query.
-pub fn refused(what: impl std::fmt::Display) -> Failure {
+/// An error in the filter of a flow or series query.
+pub fn filter_error(what: impl std::fmt::Display) -> Failure {
     Failure { code: code::FILTER, text: format!("filter: {what}") }
 }

@@ -21,7 +21,7 @@ pub struct Flows {
     filter: FlowFilter,
     common: Common,
     /// Valid until the next call: the record, its initial packets, and the C structure of the record.
-    lent: Option<(Record, Vec<InitialPacket>, Box<Flow>)>,
+    current: Option<(Record, Vec<InitialPacket>, Box<Flow>)>,
 }
 
 /// See `netgrain.h`.
@@ -31,24 +31,24 @@ pub struct Flows {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_flows_open(
     store: *const c_char,
-    question: *const Query,
+    query: *const Query,
     late: u64,
     err: *mut Error,
 ) -> *mut NetgrainFlows {
     let body = || {
-        // SAFETY: the caller's promise.
-        let begun = unsafe { begin(store, question) }?;
-        let filter = begun.filter;
-        let mut records = FlowLoop::new(begun.query);
-        if begun.live {
+        // SAFETY: the caller's contract.
+        let parsed = unsafe { begin(store, query) }?;
+        let filter = parsed.filter;
+        let mut records = FlowLoop::new(parsed.query);
+        if parsed.live {
             records = records.live(if late == 0 { FLOW_LATE } else { Duration::from_nanos(late) });
         }
         // The first poll reports errors of the store when the query opens rather than at the first record.
         records.poll(sys::clock::realtime())?;
-        let stop = Arc::clone(&begun.common.stop);
-        Ok(Handle::lend(stop, Flows { records, filter, common: begun.common, lent: None }))
+        let stop = Arc::clone(&parsed.common.stop);
+        Ok(Handle::into_raw(stop, Flows { records, filter, common: parsed.common, current: None }))
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     unsafe { call(err, std::ptr::null_mut(), body) }
 }
 
@@ -64,13 +64,13 @@ impl DataLoop for Flows {
                 other => break other,
             }
         };
-        self.lent = found.map(|record| {
+        self.current = found.map(|record| {
             let name = self.common.name(record.interface, self.records.interfaces());
-            let early: Vec<InitialPacket> = record.initial_packets.iter().map(InitialPacket::from).collect();
-            let flow = Box::new(Flow::of(&record, &early, name));
-            (record, early, flow)
+            let initial_packets: Vec<InitialPacket> = record.initial_packets.iter().map(InitialPacket::from).collect();
+            let flow = Box::new(Flow::of(&record, &initial_packets, name));
+            (record, initial_packets, flow)
         });
-        Ok(self.lent.as_ref().map_or(std::ptr::null(), |(.., flow)| &raw const **flow))
+        Ok(self.current.as_ref().map_or(std::ptr::null(), |(.., flow)| &raw const **flow))
     }
 
     fn reported(&self) -> Vec<String> {
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn netgrain_flows_next(
     flow: *mut *const Flow,
     err: *mut Error,
 ) -> i32 {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     unsafe { data_loop::next(handle, flow, "flow", err) }
 }
 
@@ -111,7 +111,7 @@ pub unsafe extern "C" fn netgrain_flows_loop(
     user: *mut c_void,
     err: *mut Error,
 ) -> i64 {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     unsafe { data_loop::each(handle, limit, callback, user, err) }
 }
 
@@ -122,22 +122,25 @@ pub unsafe extern "C" fn netgrain_flows_loop(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_community_id(flow: *const Flow, text: *mut c_char, err: *mut Error) -> i32 {
     let body = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's contract.
         let flow = unsafe { flow.as_ref() }.ok_or_else(|| Failure::argument("the flow is NULL"))?;
         if text.is_null() {
-            return Err(Failure::argument("the place for the Community ID is NULL"));
+            return Err(Failure::argument("the pointer for the Community ID is NULL"));
         }
         let key = flow.key().ok_or_else(|| {
-            Failure::argument(format!("the flow has IP version {}: pass one that netgrain lends", flow.ip_version))
+            Failure::argument(format!(
+                "the flow has IP version {}: pass a flow that netgrain returned",
+                flow.ip_version
+            ))
         })?;
         let id = c_text(&wire::community_id(&key.of_packet()));
         let bytes = id.as_bytes_with_nul();
-        assert!(bytes.len() <= COMMUNITY_ID, "{id:?} has no room");
-        // SAFETY: not null, so by the caller's promise room for COMMUNITY_ID bytes, which these are not more than.
+        assert!(bytes.len() <= COMMUNITY_ID, "{id:?} is longer than the buffer");
+        // SAFETY: not null, so by the caller's contract memory for COMMUNITY_ID bytes, and these bytes are not more.
         unsafe { text.copy_from_nonoverlapping(bytes.as_ptr().cast(), bytes.len()) };
         Ok(0)
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     unsafe { call(err, -1, body) }
 }
 
@@ -147,7 +150,7 @@ pub unsafe extern "C" fn netgrain_community_id(flow: *const Flow, text: *mut c_c
 /// `handle` is null or not closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_flows_stop(handle: *mut NetgrainFlows) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     unsafe { stop(handle) };
 }
 
@@ -157,7 +160,7 @@ pub unsafe extern "C" fn netgrain_flows_stop(handle: *mut NetgrainFlows) {
 /// The pointers meet the requirements in `netgrain.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_flows_is_complete(handle: *mut NetgrainFlows) -> i32 {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     unsafe { data_loop::is_complete(handle) }
 }
 
@@ -167,7 +170,7 @@ pub unsafe extern "C" fn netgrain_flows_is_complete(handle: *mut NetgrainFlows) 
 /// The pointers meet the requirements in `netgrain.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_flows_warnings(handle: *mut NetgrainFlows) -> usize {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     unsafe { data_loop::warnings(handle) }
 }
 
@@ -177,7 +180,7 @@ pub unsafe extern "C" fn netgrain_flows_warnings(handle: *mut NetgrainFlows) -> 
 /// The pointers meet the requirements in `netgrain.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_flows_warning(handle: *mut NetgrainFlows, number: usize) -> *const c_char {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     unsafe { data_loop::warning(handle, number) }
 }
 
@@ -187,6 +190,6 @@ pub unsafe extern "C" fn netgrain_flows_warning(handle: *mut NetgrainFlows, numb
 /// `handle` is null or not closed, and the caller no longer uses pointers from it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_flows_close(handle: *mut NetgrainFlows) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     unsafe { close(handle) };
 }

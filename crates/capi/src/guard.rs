@@ -24,7 +24,7 @@ impl Failure {
     /// # Safety
     /// `err` is null or points to an error that no other thread accesses.
     pub unsafe fn fill(&self, err: *mut Error) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's contract.
         let Some(err) = (unsafe { err.as_mut() }) else { return };
         let mut len = self.text.len().min(TEXT - 1);
         while !self.text.is_char_boundary(len) {
@@ -66,17 +66,17 @@ impl From<ColumnsError> for Failure {
 /// # Safety
 /// `err` is null or points to an error that no other thread accesses.
 pub unsafe fn call<T>(err: *mut Error, otherwise: T, body: impl FnOnce() -> Result<T, Failure>) -> T {
-    // A panic may leave a query inconsistent; the query then refuses further calls, because its flag `busy` stays set.
+    // A panic may leave a query inconsistent; the query then rejects further calls, because its flag `busy` stays set.
     let failure = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(value)) => return value,
         Ok(Err(failure)) => failure,
         Err(panic) => {
-            let said = panic.downcast_ref::<String>().map(String::as_str);
-            let said = said.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no words");
-            Failure { code: code::BUG, text: format!("this is a bug in netgrain, please report it: {said}") }
+            let message = panic.downcast_ref::<String>().map(String::as_str);
+            let message = message.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
+            Failure { code: code::BUG, text: format!("this is a bug in netgrain, please report it: {message}") }
         }
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     unsafe { failure.fill(err) };
     otherwise
 }
@@ -89,7 +89,7 @@ pub unsafe fn text<'a>(text: *const c_char, what: &str) -> Result<&'a str, Failu
     if text.is_null() {
         return Err(Failure::argument(format!("{what} is NULL")));
     }
-    // SAFETY: not null, so by the caller's promise a text.
+    // SAFETY: not null, so by the caller's contract a text.
     let text = unsafe { CStr::from_ptr(text) };
     text.to_str().map_err(|_| Failure::argument(format!("{what} is not UTF-8")))
 }
@@ -103,11 +103,11 @@ pub unsafe fn texts(list: *const *const c_char, count: usize, what: &str) -> Res
         return Ok(Vec::new());
     }
     if list.is_null() {
-        return Err(Failure::argument(format!("the list of {what} is NULL, but should have {count}")));
+        return Err(Failure::argument(format!("the list is NULL although its count is {count}: {what} is missing")));
     }
-    // SAFETY: not null, so by the caller's promise `count` pointers.
+    // SAFETY: not null, so by the caller's contract `count` pointers.
     let list = unsafe { std::slice::from_raw_parts(list, count) };
-    // SAFETY: each is null or a text, by the caller's promise.
+    // SAFETY: each is null or a text, by the caller's contract.
     list.iter().map(|one| unsafe { text(*one, what) }.map(str::to_owned)).collect()
 }
 
@@ -124,7 +124,7 @@ mod tests {
         Error { code: 0, text: [0; TEXT] }
     }
 
-    fn said(err: &Error) -> String {
+    fn message(err: &Error) -> String {
         let bytes: Vec<u8> = err.text.iter().map(|c| *c as u8).take_while(|b| *b != 0).collect();
         String::from_utf8(bytes).expect("whole characters")
     }
@@ -135,7 +135,7 @@ mod tests {
         // SAFETY: an error of our own.
         let got = unsafe { call(&raw mut err, -1, || panic!("two {}", "words")) };
         assert_eq!((got, err.code), (-1, code::BUG));
-        assert!(said(&err).contains("please report it: two words"), "{}", said(&err));
+        assert!(message(&err).contains("please report it: two words"), "{}", message(&err));
         // SAFETY: no error to fill.
         assert_eq!(unsafe { call(std::ptr::null_mut(), 7, || panic!("again")) }, 7);
     }
@@ -148,7 +148,7 @@ mod tests {
             let mut err = error();
             // SAFETY: an error of our own.
             unsafe { Failure { code: code::READ, text }.fill(&raw mut err) };
-            assert_eq!((said(&err), err.text[TEXT - 1]), (expected, 0));
+            assert_eq!((message(&err), err.text[TEXT - 1]), (expected, 0));
         }
     }
 }

@@ -17,8 +17,8 @@ pub struct Handle<I> {
 }
 
 impl<I> Handle<I> {
-    /// Allocates the structure and gives it to the caller until [`close`].
-    pub fn lend(stop: Arc<AtomicBool>, inner: I) -> *mut Self {
+    /// Allocates the structure; the caller owns it until [`close`].
+    pub fn into_raw(stop: Arc<AtomicBool>, inner: I) -> *mut Self {
         Box::into_raw(Box::new(Self { stop, busy: AtomicBool::new(false), inner: UnsafeCell::new(inner) }))
     }
 }
@@ -26,8 +26,8 @@ impl<I> Handle<I> {
 /// Runs `body` with the state of `handle`.
 ///
 /// # Safety
-/// `handle` is null or a result of [`Handle::lend`] that is not closed; no other thread uses the handle except for
-/// [`stop`], and nested calls from callbacks of the same thread are refused. `err` is null or points to an error that
+/// `handle` is null or a result of [`Handle::into_raw`] that is not closed; no other thread uses the handle except for
+/// [`stop`], and nested calls from callbacks of the same thread are rejected. `err` is null or points to an error that
 /// no other thread accesses.
 pub unsafe fn within<I, T>(
     handle: *mut Handle<I>,
@@ -37,32 +37,32 @@ pub unsafe fn within<I, T>(
 ) -> T {
     let body = || {
         if handle.is_null() {
-            return Err(Failure::argument("the answer is NULL"));
+            return Err(Failure::argument("the handle is NULL"));
         }
-        // SAFETY: not null, so by the caller's promise a handle; the flag is only ever borrowed like this.
+        // SAFETY: not null, so by the caller's contract a handle; the flag is only ever borrowed like this.
         let busy: &AtomicBool = unsafe { &(*handle).busy };
         if busy.swap(true, Ordering::Relaxed) {
-            let text = "this answer met a bug before, or its callback uses it: it can only be closed";
+            let text = "the handle is in use by its callback, or an earlier call found a bug: it can only be closed";
             return Err(Failure { code: code::BUG, text: text.to_owned() });
         }
-        // SAFETY: as above. Only the owning thread comes here, and by the flag one call at a time.
+        // SAFETY: as above. Only the owning thread runs this line, and the flag permits one call at a time.
         let done = body(unsafe { &mut *(*handle).inner.get() });
         busy.store(false, Ordering::Relaxed);
         done
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     unsafe { call(err, otherwise, body) }
 }
 
 /// Sets the stop flag, which ends the query.
 ///
 /// # Safety
-/// `handle` is null or a result of [`Handle::lend`] that is not closed.
+/// `handle` is null or a result of [`Handle::into_raw`] that is not closed.
 pub unsafe fn stop<I>(handle: *mut Handle<I>) {
     if handle.is_null() {
         return;
     }
-    // SAFETY: a handle, by the caller's promise. Only the flag is borrowed, which nobody borrows exclusively.
+    // SAFETY: a handle, by the caller's contract. Only the flag is borrowed, and it is never borrowed exclusively.
     let stop: &AtomicBool = unsafe { &(*handle).stop };
     stop.store(true, Ordering::Relaxed);
 }
@@ -70,13 +70,13 @@ pub unsafe fn stop<I>(handle: *mut Handle<I>) {
 /// Frees the structure.
 ///
 /// # Safety
-/// `handle` is null or a result of [`Handle::lend`] that is not closed, and the caller no longer uses pointers from it.
+/// `handle` is null or a result of [`Handle::into_raw`] that is not closed, and the caller no longer uses pointers from it.
 pub unsafe fn close<I>(handle: *mut Handle<I>) {
     if handle.is_null() {
         return;
     }
     let body = || {
-        // SAFETY: from `lend`, by the caller's promise, and never again.
+        // SAFETY: from `into_raw`, by the caller's contract, and freed only once.
         drop(unsafe { Box::from_raw(handle) });
         Ok(())
     };

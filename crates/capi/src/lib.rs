@@ -3,7 +3,7 @@
 //!
 //! Invariants at the boundary:
 //! * No panic crosses the boundary: [`guard::call`] turns a panic into `NETGRAIN_BUG`, and the query in which the panic
-//!   occurred then refuses every call except close.
+//!   occurred then rejects every call except close.
 //! * A query belongs to one thread. Other threads access only its stop flag, which is not part of the state that the
 //!   owning thread borrows.
 //! * The query owns all memory that C receives: packets, records and rows until the next call, texts until the query is

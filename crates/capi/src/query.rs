@@ -9,40 +9,39 @@ use std::ffi::c_char;
 /// A query from C, checked.
 pub struct PacketQuery {
     /// The query without the filter.
-    pub question: query::Query,
+    pub query: query::Query,
     /// The text of the filter; its syntax depends on the data type.
-    pub words: String,
+    pub filter_text: String,
     pub low_priority: bool,
 }
 
 /// Reads the caller's query.
 ///
 /// # Safety
-/// `question` is null or points to a query whose texts and list meet the requirements of [`text`] and [`texts`].
-pub unsafe fn read(question: *const Query) -> Result<PacketQuery, Failure> {
-    // SAFETY: the caller's promise. The version is read first: with another one the rest may mean something else.
-    let version =
-        unsafe { question.as_ref() }.map(|q| q.version).ok_or_else(|| Failure::argument("the question is NULL"))?;
+/// `query` is null or points to a query whose texts and list meet the requirements of [`text`] and [`texts`].
+pub unsafe fn read(query: *const Query) -> Result<PacketQuery, Failure> {
+    // SAFETY: the caller's contract. The version is read first, because the other fields may differ in another version.
+    let version = unsafe { query.as_ref() }.map(|q| q.version).ok_or_else(|| Failure::argument("the query is NULL"))?;
     if version != API_VERSION {
         return Err(Failure::argument(format!(
-            "the program asks in version {version} of the API, this library has {API_VERSION}: compile it with the \
-             netgrain.h of this library"
+            "the program uses version {version} of the API, this library has {API_VERSION}: compile the program with \
+             the netgrain.h of this library"
         )));
     }
     // SAFETY: as above, and of our version.
-    let q = unsafe { &*question };
+    let q = unsafe { &*query };
     if q.flags & !flag::ALL != 0 {
-        return Err(Failure::argument(format!("the flags {:#x} are not known", q.flags & !flag::ALL)));
+        return Err(Failure::argument(format!("the flags {:#x} do not exist", q.flags & !flag::ALL)));
     }
-    let words = if q.filter.is_null() {
+    let filter_text = if q.filter.is_null() {
         String::new()
     } else {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's contract.
         unsafe { text(q.filter, "the filter") }?.to_owned()
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     let interfaces = unsafe { texts(q.interfaces, q.interface_count, "an interface") }?;
-    let question = query::Query {
+    let query = query::Query {
         from: Timestamp::from_nanos(q.from),
         to: Timestamp::from_nanos(q.to),
         interfaces,
@@ -50,7 +49,7 @@ pub unsafe fn read(question: *const Query) -> Result<PacketQuery, Failure> {
         live: q.flags & flag::NO_RING == 0,
         ..query::Query::default()
     };
-    Ok(PacketQuery { question, words, low_priority: q.flags & flag::LOW_PRIORITY != 0 })
+    Ok(PacketQuery { query, filter_text, low_priority: q.flags & flag::LOW_PRIORITY != 0 })
 }
 
 /// Parses a packet filter.
@@ -65,15 +64,15 @@ pub fn parse(filter: &str) -> Result<Filter, Failure> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_time(time: *const c_char, nanos: *mut u64, err: *mut Error) -> i32 {
     let body = || {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's contract.
         let time = unsafe { text(time, "the time") }?;
-        // SAFETY: the caller's promise.
-        let nanos = unsafe { nanos.as_mut() }.ok_or_else(|| Failure::argument("the place for the time is NULL"))?;
+        // SAFETY: the caller's contract.
+        let nanos = unsafe { nanos.as_mut() }.ok_or_else(|| Failure::argument("the pointer for the time is NULL"))?;
         let moment = TimeSpec::parse(time).map_err(|e| Failure { code: code::TIME, text: e.to_string() })?;
         *nanos = moment.at(sys::clock::realtime(), None).nanos();
         Ok(0)
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     unsafe { call(err, -1, body) }
 }
 
@@ -83,9 +82,9 @@ pub unsafe extern "C" fn netgrain_time(time: *const c_char, nanos: *mut u64, err
 /// The pointers meet the requirements in `netgrain.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_check_filter(filter: *const c_char, err: *mut Error) -> i32 {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     let body = || parse(unsafe { text(filter, "the filter") }?).map(|_| 0);
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     unsafe { call(err, -1, body) }
 }
 

@@ -15,29 +15,30 @@ pub type Netgrain = Handle<Inner>;
 
 /// The state of a packet query.
 pub struct Inner {
-    answer: Results,
+    results: Results,
     /// The texts of origins, valid until the query is closed: the text of a `CString` does not move when the list
     /// grows.
     origins: Vec<Texts>,
     warnings: Vec<CString>,
     /// The reason why the calling thread could not lower its priority, if the query requested that.
-    behind: Option<String>,
+    priority_error: Option<String>,
 }
 
 struct Texts {
     interface: CString,
     filter: CString,
-    stamps: CString,
+    timestamp_source: CString,
 }
 
-fn open(place: &QuerySource, asked: PacketQuery) -> Result<*mut Netgrain, Failure> {
+fn open(place: &QuerySource, packet_query: PacketQuery) -> Result<*mut Netgrain, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     // A failure to lower the priority affects the recorder's performance but not the results, hence a warning.
-    let behind = if asked.low_priority { query::lower_priority(place, Background::Batch) } else { None };
-    let question = query::Query { stop: Some(Arc::clone(&stop)), filter: parse(&asked.words)?, ..asked.question };
-    let answer = query::run(place, question)?;
-    let inner = Inner { answer, origins: Vec::new(), warnings: Vec::new(), behind };
-    Ok(Handle::lend(stop, inner))
+    let priority_error = if packet_query.low_priority { query::lower_priority(place, Background::Batch) } else { None };
+    let query =
+        query::Query { stop: Some(Arc::clone(&stop)), filter: parse(&packet_query.filter_text)?, ..packet_query.query };
+    let results = query::run(place, query)?;
+    let inner = Inner { results, origins: Vec::new(), warnings: Vec::new(), priority_error };
+    Ok(Handle::into_raw(stop, inner))
 }
 
 /// See `netgrain.h`.
@@ -47,15 +48,15 @@ fn open(place: &QuerySource, asked: PacketQuery) -> Result<*mut Netgrain, Failur
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_open_store(
     store: *const c_char,
-    question: *const Query,
+    query: *const Query,
     err: *mut Error,
 ) -> *mut Netgrain {
     let body = || {
-        // SAFETY: the caller's promise.
-        let (store, asked) = unsafe { (text(store, "the store")?, read(question)?) };
-        open(&QuerySource::Store(PathBuf::from(store)), asked)
+        // SAFETY: the caller's contract.
+        let (store, packet_query) = unsafe { (text(store, "the store")?, read(query)?) };
+        open(&QuerySource::Store(PathBuf::from(store)), packet_query)
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     unsafe { call(err, std::ptr::null_mut(), body) }
 }
 
@@ -67,24 +68,24 @@ pub unsafe extern "C" fn netgrain_open_store(
 pub unsafe extern "C" fn netgrain_open_files(
     files: *const *const c_char,
     count: usize,
-    question: *const Query,
+    query: *const Query,
     err: *mut Error,
 ) -> *mut Netgrain {
     let body = || {
-        // SAFETY: the caller's promise.
-        let (files, asked) = unsafe { (texts(files, count, "a file")?, read(question)?) };
+        // SAFETY: the caller's contract.
+        let (files, packet_query) = unsafe { (texts(files, count, "a file")?, read(query)?) };
         if files.is_empty() {
-            return Err(Failure::argument("no files are named"));
+            return Err(Failure::argument("the list of files is empty"));
         }
-        open(&QuerySource::Files(files.into_iter().map(PathBuf::from).collect()), asked)
+        open(&QuerySource::Files(files.into_iter().map(PathBuf::from).collect()), packet_query)
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     unsafe { call(err, std::ptr::null_mut(), body) }
 }
 
 impl Inner {
     fn next(&mut self) -> Result<Option<Packet>, Failure> {
-        let Some(found) = self.answer.next()? else { return Ok(None) };
+        let Some(found) = self.results.next()? else { return Ok(None) };
         Ok(Some(Packet {
             ts: found.ts.nanos(),
             data: found.data.as_ptr(),
@@ -97,10 +98,13 @@ impl Inner {
     }
 
     /// The origin with this index.
-    fn known(&self, number: usize) -> Result<&query::Origin, Failure> {
-        let known = self.answer.origins();
-        known.get(number).ok_or_else(|| {
-            Failure::argument(format!("there is no origin {number}: {} are known by now, from 0", known.len()))
+    fn origin_at(&self, number: usize) -> Result<&query::Origin, Failure> {
+        let origins = self.results.origins();
+        origins.get(number).ok_or_else(|| {
+            Failure::argument(format!(
+                "origin {number} is not known: {} origins are known, counted from 0",
+                origins.len()
+            ))
         })
     }
 }
@@ -113,14 +117,14 @@ impl Inner {
 pub unsafe extern "C" fn netgrain_next(handle: *mut Netgrain, packet: *mut Packet, err: *mut Error) -> i32 {
     let body = |inner: &mut Inner| {
         if packet.is_null() {
-            return Err(Failure::argument("the place for the packet is NULL"));
+            return Err(Failure::argument("the pointer for the packet is NULL"));
         }
         let Some(found) = inner.next()? else { return Ok(0) };
-        // SAFETY: not null, so by the caller's promise a packet's place.
+        // SAFETY: not null, so by the caller's contract memory for a packet.
         unsafe { packet.write(found) };
         Ok(1)
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     unsafe { within(handle, err, -1, body) }
 }
 
@@ -141,18 +145,18 @@ pub unsafe extern "C" fn netgrain_loop(
 ) -> i64 {
     let body = |inner: &mut Inner| {
         let callback = callback.ok_or_else(|| Failure::argument("the callback is NULL"))?;
-        let mut given = 0u64;
-        while limit == 0 || given < limit {
+        let mut count = 0u64;
+        while limit == 0 || count < limit {
             let Some(packet) = inner.next()? else { break };
-            given += 1;
-            // SAFETY: a function of the caller, for which `user` is meant. The packet is lent until it returns.
+            count += 1;
+            // SAFETY: a function of the caller, for which `user` is meant. The packet is valid until it returns.
             if unsafe { callback(user, &raw const packet) } != 0 {
                 break;
             }
         }
-        Ok(i64::try_from(given).unwrap_or(i64::MAX))
+        Ok(i64::try_from(count).unwrap_or(i64::MAX))
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     unsafe { within(handle, err, -1, body) }
 }
 
@@ -162,7 +166,7 @@ pub unsafe extern "C" fn netgrain_loop(
 /// `handle` is null or not closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_stop(handle: *mut Netgrain) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     unsafe { stop(handle) };
 }
 
@@ -172,8 +176,8 @@ pub unsafe extern "C" fn netgrain_stop(handle: *mut Netgrain) {
 /// The pointers meet the requirements in `netgrain.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_origins(handle: *mut Netgrain) -> usize {
-    // SAFETY: the caller's promise.
-    unsafe { within(handle, std::ptr::null_mut(), 0, |inner| Ok(inner.answer.origins().len())) }
+    // SAFETY: the caller's contract.
+    unsafe { within(handle, std::ptr::null_mut(), 0, |inner| Ok(inner.results.origins().len())) }
 }
 
 /// See `netgrain.h`.
@@ -189,26 +193,27 @@ pub unsafe extern "C" fn netgrain_get_origin(
 ) -> i32 {
     let body = |inner: &mut Inner| {
         if origin.is_null() {
-            return Err(Failure::argument("the place for the origin is NULL"));
+            return Err(Failure::argument("the pointer for the origin is NULL"));
         }
         let (queue, link_type, snaplen) = {
-            let known = inner.known(number)?;
+            let known = inner.origin_at(number)?;
             (u32::from(known.queue), u32::from(known.link_type), known.snaplen)
         };
-        for known in &inner.answer.origins()[inner.origins.len()..] {
+        for known in &inner.results.origins()[inner.origins.len()..] {
             inner.origins.push(Texts {
                 interface: c_text(&known.interface),
                 filter: c_text(&known.filter),
-                stamps: c_text(&known.timestamp_source),
+                timestamp_source: c_text(&known.timestamp_source),
             });
         }
-        let Texts { interface, filter, stamps } = &inner.origins[number];
-        let (interface_name, filter, stamps) = (interface.as_ptr(), filter.as_ptr(), stamps.as_ptr());
-        // SAFETY: not null, so by the caller's promise an origin's place.
-        unsafe { origin.write(Origin { interface_name, filter, timestamp_source: stamps, queue, link_type, snaplen }) };
+        let Texts { interface, filter, timestamp_source } = &inner.origins[number];
+        let (interface_name, filter, timestamp_source) =
+            (interface.as_ptr(), filter.as_ptr(), timestamp_source.as_ptr());
+        // SAFETY: not null, so by the caller's contract memory for an origin.
+        unsafe { origin.write(Origin { interface_name, filter, timestamp_source, queue, link_type, snaplen }) };
         Ok(0)
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     unsafe { within(handle, err, -1, body) }
 }
 
@@ -225,14 +230,14 @@ pub unsafe extern "C" fn netgrain_get_tally(
 ) -> i32 {
     let body = |inner: &mut Inner| {
         if tally.is_null() {
-            return Err(Failure::argument("the place for the tally is NULL"));
+            return Err(Failure::argument("the pointer for the tally is NULL"));
         }
-        inner.known(number)?;
-        // SAFETY: not null, so by the caller's promise a tally's place.
-        unsafe { tally.write(inner.answer.tally(number).into()) };
+        inner.origin_at(number)?;
+        // SAFETY: not null, so by the caller's contract memory for a tally.
+        unsafe { tally.write(inner.results.tally(number).into()) };
         Ok(0)
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     unsafe { within(handle, err, -1, body) }
 }
 
@@ -245,9 +250,9 @@ pub unsafe extern "C" fn netgrain_get_cost(handle: *mut Netgrain, cost: *mut Cos
     if cost.is_null() {
         return;
     }
-    // SAFETY: the caller's promise; not null.
+    // SAFETY: the caller's contract; not null.
     unsafe {
-        cost.write(within(handle, std::ptr::null_mut(), Cost::default(), |inner| Ok(inner.answer.cost().into())))
+        cost.write(within(handle, std::ptr::null_mut(), Cost::default(), |inner| Ok(inner.results.cost().into())))
     };
 }
 
@@ -257,8 +262,8 @@ pub unsafe extern "C" fn netgrain_get_cost(handle: *mut Netgrain, cost: *mut Cos
 /// The pointers meet the requirements in `netgrain.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_is_complete(handle: *mut Netgrain) -> i32 {
-    // SAFETY: the caller's promise.
-    unsafe { within(handle, std::ptr::null_mut(), 0, |inner| Ok(i32::from(inner.answer.is_complete()))) }
+    // SAFETY: the caller's contract.
+    unsafe { within(handle, std::ptr::null_mut(), 0, |inner| Ok(i32::from(inner.results.is_complete()))) }
 }
 
 /// See `netgrain.h`.
@@ -268,10 +273,11 @@ pub unsafe extern "C" fn netgrain_is_complete(handle: *mut Netgrain) -> i32 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_warnings(handle: *mut Netgrain) -> usize {
     let body = |inner: &mut Inner| {
-        inner.warnings = inner.behind.iter().chain(&inner.answer.warnings()).map(|text| c_text(text)).collect();
+        inner.warnings =
+            inner.priority_error.iter().chain(&inner.results.warnings()).map(|text| c_text(text)).collect();
         Ok(inner.warnings.len())
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     unsafe { within(handle, std::ptr::null_mut(), 0, body) }
 }
 
@@ -282,7 +288,7 @@ pub unsafe extern "C" fn netgrain_warnings(handle: *mut Netgrain) -> usize {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_warning(handle: *mut Netgrain, number: usize) -> *const c_char {
     let body = |inner: &mut Inner| Ok(inner.warnings.get(number).map_or(std::ptr::null(), |text| text.as_ptr()));
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     unsafe { within(handle, std::ptr::null_mut(), std::ptr::null(), body) }
 }
 
@@ -292,6 +298,6 @@ pub unsafe extern "C" fn netgrain_warning(handle: *mut Netgrain, number: usize) 
 /// `handle` is null or not closed, and the caller no longer uses pointers from it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_close(handle: *mut Netgrain) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     unsafe { close(handle) };
 }

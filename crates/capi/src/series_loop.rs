@@ -1,7 +1,8 @@
-//! The C functions for the rows of a series: a finished interval, and on request new rows as the meter writes them.
+//! The C functions for the rows of a time series: an interval of the past, and on request new rows as the meter writes
+//! them.
 
 use crate::abi::{Error, Query};
-use crate::data_loop::{self, Common, DataLoop, begin, refused};
+use crate::data_loop::{self, Common, DataLoop, begin, filter_error};
 use crate::guard::{Failure, c_text, call};
 use crate::handle::{Handle, close, stop};
 use crate::shapes::Second;
@@ -18,7 +19,7 @@ pub struct Series {
     rows: SeriesLoop,
     common: Common,
     /// Valid until the next call: losses by cause, notes, and the C structure of the row.
-    lent: Option<(Vec<u64>, Vec<u64>, Box<Second>)>,
+    current: Option<(Vec<u64>, Vec<u64>, Box<Second>)>,
 }
 
 /// See `netgrain.h`.
@@ -28,25 +29,27 @@ pub struct Series {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_series_open(
     store: *const c_char,
-    question: *const Query,
+    query: *const Query,
     err: *mut Error,
 ) -> *mut NetgrainSeries {
     let body = || {
-        // SAFETY: the caller's promise.
-        let begun = unsafe { begin(store, question) }?;
-        if !begun.filter.is_empty() {
-            return Err(refused("a series counts all packets of an interface; leave it out, or ask for flows"));
+        // SAFETY: the caller's contract.
+        let parsed = unsafe { begin(store, query) }?;
+        if !parsed.filter.is_empty() {
+            return Err(filter_error(
+                "a time series counts all packets of an interface; omit the filter, or query flow records",
+            ));
         }
-        let mut rows = SeriesLoop::new(begun.query);
-        if begun.live {
+        let mut rows = SeriesLoop::new(parsed.query);
+        if parsed.live {
             rows = rows.live();
         }
         // The first poll reports errors of the store when the query opens rather than at the first row.
         rows.poll(sys::clock::realtime())?;
-        let stop = Arc::clone(&begun.common.stop);
-        Ok(Handle::lend(stop, Series { rows, common: begun.common, lent: None }))
+        let stop = Arc::clone(&parsed.common.stop);
+        Ok(Handle::into_raw(stop, Series { rows, common: parsed.common, current: None }))
     };
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     unsafe { call(err, std::ptr::null_mut(), body) }
 }
 
@@ -56,13 +59,13 @@ impl DataLoop for Series {
     fn next(&mut self) -> Result<*const Second, Failure> {
         let rows = &mut self.rows;
         let found = self.common.wait(|| Ok((rows.next(sys::clock::realtime())?, rows.pause())))?;
-        self.lent = found.map(|row| {
+        self.current = found.map(|row| {
             let name = self.common.name(row.interface, self.rows.interfaces());
             let (losses, notes) = (row.ledger.lost.to_vec(), row.ledger.notes.to_vec());
             let second = Box::new(Second::of(&row, &losses, &notes, name));
             (losses, notes, second)
         });
-        Ok(self.lent.as_ref().map_or(std::ptr::null(), |(.., second)| &raw const **second))
+        Ok(self.current.as_ref().map_or(std::ptr::null(), |(.., second)| &raw const **second))
     }
 
     fn reported(&self) -> Vec<String> {
@@ -84,7 +87,7 @@ pub unsafe extern "C" fn netgrain_series_next(
     second: *mut *const Second,
     err: *mut Error,
 ) -> i32 {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     unsafe { data_loop::next(handle, second, "second", err) }
 }
 
@@ -123,7 +126,7 @@ pub unsafe extern "C" fn netgrain_series_loop(
     user: *mut c_void,
     err: *mut Error,
 ) -> i64 {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     unsafe { data_loop::each(handle, limit, callback, user, err) }
 }
 
@@ -133,7 +136,7 @@ pub unsafe extern "C" fn netgrain_series_loop(
 /// `handle` is null or not closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_series_stop(handle: *mut NetgrainSeries) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     unsafe { stop(handle) };
 }
 
@@ -143,7 +146,7 @@ pub unsafe extern "C" fn netgrain_series_stop(handle: *mut NetgrainSeries) {
 /// The pointers meet the requirements in `netgrain.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_series_is_complete(handle: *mut NetgrainSeries) -> i32 {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     unsafe { data_loop::is_complete(handle) }
 }
 
@@ -153,7 +156,7 @@ pub unsafe extern "C" fn netgrain_series_is_complete(handle: *mut NetgrainSeries
 /// The pointers meet the requirements in `netgrain.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_series_warnings(handle: *mut NetgrainSeries) -> usize {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     unsafe { data_loop::warnings(handle) }
 }
 
@@ -163,7 +166,7 @@ pub unsafe extern "C" fn netgrain_series_warnings(handle: *mut NetgrainSeries) -
 /// The pointers meet the requirements in `netgrain.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_series_warning(handle: *mut NetgrainSeries, number: usize) -> *const c_char {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     unsafe { data_loop::warning(handle, number) }
 }
 
@@ -173,6 +176,6 @@ pub unsafe extern "C" fn netgrain_series_warning(handle: *mut NetgrainSeries, nu
 /// `handle` is null or not closed, and the caller no longer uses pointers from it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netgrain_series_close(handle: *mut NetgrainSeries) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller's contract.
     unsafe { close(handle) };
 }

@@ -14,7 +14,7 @@ pub const NONE: u64 = u64::MAX;
 /// `netgrain_stats`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-#[allow(missing_docs, reason = "flow::Moments has the words")]
+#[allow(missing_docs, reason = "flow::Stats documents the fields")]
 pub struct Stats {
     pub min: u64,
     pub max: u64,
@@ -33,7 +33,7 @@ impl Stats {
 /// `netgrain_direction`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-#[allow(missing_docs, reason = "the fields are those of flow::Side, which has the words")]
+#[allow(missing_docs, reason = "flow::DirectionStats documents the fields")]
 pub struct Direction {
     pub first: u64,
     pub last: u64,
@@ -60,7 +60,7 @@ pub struct Direction {
 }
 
 impl From<&flow::DirectionStats> for Direction {
-    fn from(side: &flow::DirectionStats) -> Self {
+    fn from(direction: &flow::DirectionStats) -> Self {
         // This pattern and those below list all fields without `..`, so that the compiler detects a new field.
         let flow::DirectionStats {
             first,
@@ -71,8 +71,8 @@ impl From<&flow::DirectionStats> for Direction {
             payload_bytes,
             payload_packets,
             length,
-            iat: gap,
-            iat_count: gaps,
+            iat,
+            iat_count,
             flags,
             zero_window,
             retransmitted,
@@ -81,10 +81,10 @@ impl From<&flow::DirectionStats> for Direction {
             ttl,
             dscp,
             mac,
-            // `Flow` has this field behind both directions, because a longer `Direction` would move the second
+            // `Flow` has this field after both directions, because a longer `Direction` would move the second
             // direction.
             tunnel_sequence: _,
-        } = *side;
+        } = *direction;
         Self {
             first: first.nanos(),
             last: last.nanos(),
@@ -94,8 +94,8 @@ impl From<&flow::DirectionStats> for Direction {
             payload_bytes,
             payload_packets,
             length: Stats::of(&length, packets),
-            iat: Stats::of(&gap, gaps),
-            iat_count: gaps,
+            iat: Stats::of(&iat, iat_count),
+            iat_count,
             tcp_flags: flags,
             zero_window,
             retransmitted,
@@ -115,7 +115,7 @@ impl From<&flow::DirectionStats> for Direction {
 /// `netgrain_initial_packet`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-#[allow(missing_docs, reason = "flow::Early has the words")]
+#[allow(missing_docs, reason = "flow::InitialPacket documents the fields")]
 pub struct InitialPacket {
     pub offset_ns: u64,
     pub length: u16,
@@ -133,7 +133,7 @@ impl From<&flow::InitialPacket> for InitialPacket {
 /// `netgrain_flow`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-#[allow(missing_docs, reason = "the fields are those of flow::Record, which has the words")]
+#[allow(missing_docs, reason = "flow::Record documents the fields")]
 pub struct Flow {
     pub size: u32,
     pub record_index: u32,
@@ -174,34 +174,34 @@ pub struct Flow {
 impl Flow {
     /// The C structure of a record; it contains pointers to the record's payload, to the initial packets and to the
     /// name.
-    pub fn of(record: &Record, early: &[InitialPacket], interface_name: *const c_char) -> Self {
+    pub fn of(record: &Record, initial_packets: &[InitialPacket], interface_name: *const c_char) -> Self {
         let Record {
             id,
             key,
-            encapsulation: around,
+            encapsulation,
             interface: _,
-            flow_start: began,
+            flow_start,
             record_index: part,
-            directions: ref sides,
+            ref directions,
             end_reason: end,
             tcp_state: tcp,
             syn_rtt,
             ack_rtt,
             initial_packets: _,
             ref payload,
-            location: locator,
+            location,
             lost,
         } = *record;
         let (src, ip_version) = address(key.src);
         let (dst, _) = address(key.dst);
         let tag = |id: Option<u16>| id.map_or(-1, i32::from);
-        let sequence = sides.each_ref().map(|side| side.tunnel_sequence);
+        let sequence = directions.each_ref().map(|direction| direction.tunnel_sequence);
         Self {
             size: size_of::<Self>() as u32,
             record_index: part,
             id,
             interface_name,
-            flow_start: began.nanos(),
+            flow_start: flow_start.nanos(),
             first: record.first().nanos(),
             last: record.last().nanos(),
             src,
@@ -212,24 +212,24 @@ impl Flow {
             protocol: key.protocol.0,
             end_reason: end as u8,
             tcp_state: tcp as u8,
-            vlan: tag(around.vlans[0]),
-            vlan_inner: tag(around.vlans[1]),
+            vlan: tag(encapsulation.vlans[0]),
+            vlan_inner: tag(encapsulation.vlans[1]),
             // Labels have 20 bits.
-            mpls: around.mpls.map_or(-1, |label| (label & 0xf_ffff) as i32),
-            tunnel: around.tunnel.map_or(0, |(kind, _)| kind as u32),
-            tunnel_id: around.tunnel.map_or(0, |(_, id)| id),
-            queue: locator.map_or(0, |l| u32::from(l.queue)),
-            position: locator.map_or(NONE, |l| l.first),
-            position_span: locator.map_or(NONE, |l| l.last.wrapping_sub(l.first)),
+            mpls: encapsulation.mpls.map_or(-1, |label| (label & 0xf_ffff) as i32),
+            tunnel: encapsulation.tunnel.map_or(0, |(kind, _)| kind as u32),
+            tunnel_id: encapsulation.tunnel.map_or(0, |(_, id)| id),
+            queue: location.map_or(0, |l| u32::from(l.queue)),
+            position: location.map_or(NONE, |l| l.first),
+            position_span: location.map_or(NONE, |l| l.last.wrapping_sub(l.first)),
             syn_rtt_ns: syn_rtt.unwrap_or(NONE),
             ack_rtt_ns: ack_rtt.unwrap_or(NONE),
             lost,
-            initial_packets: early.as_ptr(),
+            initial_packets: initial_packets.as_ptr(),
             payload: payload.each_ref().map(|bytes| bytes.as_ptr()),
             payload_len: payload.each_ref().map(|bytes| bytes.len() as u32),
-            initial_packet_count: early.len() as u32,
+            initial_packet_count: initial_packets.len() as u32,
             reserved: 0,
-            directions: sides.each_ref().map(Direction::from),
+            directions: directions.each_ref().map(Direction::from),
             tunnel_seq_first: sequence.map(|of| of.map_or(NONE, |(first, _)| first.into())),
             tunnel_seq_last: sequence.map(|of| of.map_or(NONE, |(_, last)| last.into())),
         }
@@ -262,7 +262,7 @@ fn address(address: IpAddr) -> ([u8; 16], u8) {
 /// `netgrain_volume`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-#[allow(missing_docs, reason = "series::Volume has the words")]
+#[allow(missing_docs, reason = "series::Volume documents the fields")]
 pub struct Volume {
     pub packets: u64,
     pub bytes: u64,
@@ -283,7 +283,7 @@ impl From<Peak> for Volume {
 /// `netgrain_second`.
 #[repr(C)]
 #[derive(Debug)]
-#[allow(missing_docs, reason = "the fields are those of series::Row, which has the words")]
+#[allow(missing_docs, reason = "series::Row documents the fields")]
 pub struct Second {
     pub size: u32,
     pub direction: u32,

@@ -1,13 +1,13 @@
-//! The loops over flow records and series, as C sees them: same layout, same records and seconds as in Rust, every
-//! wrong use an error, and live.
+//! The C loops over flow records and time series: the layout and the results equal those in Rust, every wrong use is an
+//! error, and live mode works.
 
 extern crate columns as netgrain_columns;
 
 #[path = "../../columns/examples/flows.rs"]
-#[allow(dead_code, reason = "its main is for people")]
+#[allow(dead_code, reason = "only its main function is unused")]
 mod flows;
 #[path = "../../columns/examples/series.rs"]
-#[allow(dead_code, reason = "its main is for people")]
+#[allow(dead_code, reason = "only its main function is unused")]
 mod series_example;
 
 mod common;
@@ -30,10 +30,10 @@ use testkit::TempDir;
 use wire::{IpProtocol, MacAddr, TunnelKind};
 
 const START: u64 = 1_700_000_000;
-/// The id of the first record; each has the next.
+/// The id of the first record; each further record has the next id.
 const FIRST_ID: u64 = 0xabc0_0000_0000_0000;
 
-/// The n-th of a number of records: each field of its own value where that is possible.
+/// The n-th record; each field has a different value if possible.
 fn record(n: u64, first: Timestamp) -> Record {
     let side = |packets: u64| FlowSide {
         first,
@@ -67,7 +67,7 @@ fn record(n: u64, first: Timestamp) -> Record {
         interface: 0,
         flow_start: first,
         record_index: 0,
-        // The tunnel's numbers began again in between, and there are none in the packets back.
+        // The tunnel sequence numbers wrapped around, and the packets of the reverse direction have none.
         directions: [FlowSide { tunnel_sequence: Some((4_000_000_000, n as u32)), ..side(n + 1) }, side(n + 2)],
         end_reason: EndReason::EndOfFlow,
         tcp_state: TcpState::Closed,
@@ -98,9 +98,9 @@ fn writer(store: &Path, interface: &str) -> columns::Writer {
 /// A store of two interfaces, with records and rows from [`START`] on.
 fn store(test: &str) -> TempDir {
     let store = TempDir::new(test);
-    for (name, many) in [("eth1", 40), ("eth2", 10)] {
+    for (name, count) in [("eth1", 40), ("eth2", 10)] {
         let mut writer = writer(store.path(), name);
-        for n in 0..many {
+        for n in 0..count {
             writer.record(&record(n, Timestamp::from_secs_nanos(START + n, 5)));
             writer.row(&row(START + n, n + 1));
         }
@@ -110,16 +110,16 @@ fn store(test: &str) -> TempDir {
 }
 
 #[test]
-fn flows_and_seconds_lie_in_c_as_they_lie_in_rust() {
-    let test = "flows_and_seconds_lie_in_c_as_they_lie_in_rust";
+fn flows_and_rows_have_the_same_layout_in_c_and_rust() {
+    let test = "flows_and_rows_have_the_same_layout_in_c_and_rust";
     let mut prints = String::new();
-    let mut ours = Vec::new();
+    let mut rust_layout = Vec::new();
     macro_rules! layout {
         ($c:literal, $rust:ty, $($field:ident)+) => {
             $(prints += &format!("printf(\"%zu \", offsetof({}, {}));", $c, stringify!($field));
-              ours.push(offset_of!($rust, $field).to_string());)+
+              rust_layout.push(offset_of!($rust, $field).to_string());)+
             prints += &format!("printf(\"%zu \", sizeof({}));", $c);
-            ours.push(size_of::<$rust>().to_string());
+            rust_layout.push(size_of::<$rust>().to_string());
         };
     }
     layout!("netgrain_stats", Stats, min max sum mean deviation);
@@ -136,7 +136,7 @@ fn flows_and_seconds_lie_in_c_as_they_lie_in_rust() {
     layout!("netgrain_second", Second, ipv6 sizes syn syn_ack fin rst flows_active flows_new flows_ended sources);
     layout!("netgrain_second", Second, destinations peak_1ms peak_10ms ledger tunnel_numbered tunnel_missing tunnel_late);
     layout!("netgrain_second", Second, losses notes loss_count note_count);
-    // The numbers of C are those of the types.
+    // The constants of C equal the numbers of the Rust types.
     for (name, number) in [
         ("END_IDLE_TIMEOUT", EndReason::IdleTimeout as u32),
         ("END_ACTIVE_TIMEOUT", EndReason::ActiveTimeout as u32),
@@ -165,16 +165,16 @@ fn flows_and_seconds_lie_in_c_as_they_lie_in_rust() {
         ("OUT", series::Direction::Out as u32),
     ] {
         prints += &format!("printf(\"%d \", NETGRAIN_{name});");
-        ours.push(number.to_string());
+        rust_layout.push(number.to_string());
     }
     let source = format!("#include \"netgrain.h\"\n#include <stdio.h>\nint main(void) {{ {prints} return 0; }}\n");
     let Some(reported) = run_source(test, "cc", "-std=c99", &source) else { return };
-    assert_eq!(reported.trim(), ours.join(" "));
+    assert_eq!(reported.trim(), rust_layout.join(" "));
 }
 
-/// Programs that were compiled with the first header read at these places, on machines of 64 bits.
+/// Programs that were compiled with the first header read these offsets, on 64-bit machines.
 #[test]
-fn what_older_programs_read_is_where_it_was() {
+fn the_offsets_of_older_fields_do_not_change() {
     macro_rules! places {
         ($rust:ty, $($field:ident)+) => { [$(offset_of!($rust, $field)),+] };
     }
@@ -187,7 +187,11 @@ fn what_older_programs_read_is_where_it_was() {
         [88, 92, 96, 100, 104, 108, 112, 120, 128, 136, 144, 152]
     );
     assert_eq!(places!(Flow, payload payload_len initial_packet_count reserved directions), [160, 176, 184, 188, 192]);
-    assert_eq!((size_of::<Direction>(), offset_of!(Flow, tunnel_seq_first)), (256, 704), "what is new lies behind");
+    assert_eq!(
+        (size_of::<Direction>(), offset_of!(Flow, tunnel_seq_first)),
+        (256, 704),
+        "new fields come after the old ones"
+    );
     assert_eq!(
         places!(Second, size direction second interface_name total tcp udp icmp sctp other_ip arp other ipv6 sizes syn syn_ack),
         [0, 4, 8, 16, 24, 40, 56, 72, 88, 104, 120, 136, 152, 168, 224, 232]
@@ -196,13 +200,13 @@ fn what_older_programs_read_is_where_it_was() {
         places!(Second, fin rst flows_active flows_new flows_ended sources destinations peak_1ms peak_10ms ledger),
         [240, 248, 256, 264, 272, 280, 288, 296, 312, 328]
     );
-    assert_eq!(offset_of!(Second, tunnel_numbered), 376, "what is new lies behind");
+    assert_eq!(offset_of!(Second, tunnel_numbered), 376, "new fields come after the old ones");
 }
 
 #[test]
-fn a_program_knows_what_an_older_library_does_not_have() {
-    let test = "a_program_knows_what_an_older_library_does_not_have";
-    // Structures of the first library, as it would lend them.
+fn a_program_can_test_which_fields_an_older_library_lacks() {
+    let test = "a_program_can_test_which_fields_an_older_library_lacks";
+    // Structures with the sizes of the first library.
     let source = r#"
 #include "netgrain.h"
 #include <stdio.h>
@@ -221,11 +225,10 @@ int main(void) {
     assert_eq!(reported.lines().collect::<Vec<_>>(), ["1 0 0", "1 0 0", "1 1"]);
 }
 
-/// Every number of a row, under the name that docs/reference/time-series.md gives it, as a program in C would write it
-/// down.
+/// Every quantity of a row, by its name in docs/reference/time-series.md, printed by a C program.
 #[test]
-fn no_number_of_a_second_is_missing_in_c() {
-    let test = "no_number_of_a_second_is_missing_in_c";
+fn every_quantity_of_a_row_is_available_in_c() {
+    let test = "every_quantity_of_a_row_is_available_in_c";
     let store = TempDir::new(test);
     let mut row = row(START, 1);
     for (n, quantity) in series::quantities().iter().enumerate() {
@@ -285,12 +288,12 @@ int main(void) {
 }
 
 #[test]
-fn the_community_id_is_that_of_other_programs() {
-    let test = "the_community_id_is_that_of_other_programs";
+fn the_community_id_equals_that_of_other_programs() {
+    let test = "the_community_id_equals_that_of_other_programs";
     let store = TempDir::new(test);
     let mut writer = writer(store.path(), "eth1");
-    // Of `wire`'s tests and of the specification (corelight/community-id-spec): TCP, an ICMP echo (type 8, code 0), and
-    // IPv6.
+    // From the tests of `wire` and from the specification (corelight/community-id-spec): TCP, an ICMP echo (type 8,
+    // code 0), and IPv6.
     let keys = [
         ("128.232.110.120", "66.35.250.204", 34_855, 80, IpProtocol::TCP, "1:LQU9qZlK+B5F3KDmev6m5PMibrg="),
         ("192.168.0.89", "192.168.0.1", 0, 8 << 8, IpProtocol::ICMP, "1:X0snYXpgwiv9TZtqg64sgzUn6Dk="),
@@ -307,7 +310,7 @@ fn the_community_id_is_that_of_other_programs() {
 #include <stdio.h>
 #include <string.h>
 static netgrain_error e;
-static int tell(void *user, const netgrain_flow *f) {
+static int print_id(void *user, const netgrain_flow *f) {
     char text[NETGRAIN_COMMUNITY_ID]; (void)user;
     memset(text, 'x', sizeof text);
     printf("%d", netgrain_community_id(f, text, &e)); printf(" %s\n", text);
@@ -316,7 +319,7 @@ static int tell(void *user, const netgrain_flow *f) {
 int main(void) {
     netgrain_query q = NETGRAIN_QUERY_ALL; netgrain_flow none = {0}; char text[NETGRAIN_COMMUNITY_ID];
     netgrain_flows *n = netgrain_flows_open(STORE, &q, 0, &e);
-    if (!n || netgrain_flows_loop(n, 0, tell, NULL, &e) != 3) { puts(e.text); return 0; }
+    if (!n || netgrain_flows_loop(n, 0, print_id, NULL, &e) != 3) { puts(e.text); return 0; }
     netgrain_flows_close(n);
     printf("%d", netgrain_community_id(NULL, text, &e)); printf(" %d %s\n", (int)e.code, e.text);
     printf("%d", netgrain_community_id(&none, NULL, &e)); printf(" %d %s\n", (int)e.code, e.text);
@@ -332,15 +335,15 @@ int main(void) {
         lines[3..],
         [
             "-1 1 the flow is NULL",
-            "-1 1 the place for the Community ID is NULL",
-            "-1 1 the flow has IP version 0: pass one that netgrain lends"
+            "-1 1 the pointer for the Community ID is NULL",
+            "-1 1 the flow has IP version 0: pass a flow that netgrain returned"
         ]
     );
 }
 
 #[test]
-fn every_wrong_use_of_flows_and_series_is_an_error_with_its_code_and_a_line() {
-    let test = "every_wrong_use_of_flows_and_series_is_an_error_with_its_code_and_a_line";
+fn every_wrong_use_of_flows_and_series_is_an_error_with_code_and_text() {
+    let test = "every_wrong_use_of_flows_and_series_is_an_error_with_code_and_text";
     let store = store(test);
     let source = r#"
 #include "netgrain.h"
@@ -348,10 +351,10 @@ fn every_wrong_use_of_flows_and_series_is_an_error_with_its_code_and_a_line() {
 #include <string.h>
 static netgrain_error e;
 static netgrain_flows *n;
-static void say(int failed) { printf("%d %d %s\n", failed, (int)e.code, e.text); memset(&e, 0, sizeof e); }
+static void show(int failed) { printf("%d %d %s\n", failed, (int)e.code, e.text); memset(&e, 0, sizeof e); }
 static int reenter(void *user, const netgrain_flow *f) {
     const netgrain_flow *other; (void)user; (void)f;
-    say(netgrain_flows_next(n, &other, &e));
+    show(netgrain_flows_next(n, &other, &e));
     netgrain_flows_stop(n);
     return 0;
 }
@@ -359,29 +362,29 @@ int main(void) {
     netgrain_query q = NETGRAIN_QUERY_ALL, other = NETGRAIN_QUERY_ALL;
     const char *none[] = {"eth9"};
     const netgrain_flow *f; const netgrain_second *s; netgrain_series *m;
-    say(netgrain_flows_open(NULL, &q, 0, &e) == NULL);
-    say(netgrain_flows_open("/no/such/store", NULL, 0, &e) == NULL);
-    say(netgrain_flows_open("/no/such/store", &q, 0, &e) == NULL);
-    other.version = 99; say(netgrain_series_open(STORE, &other, &e) == NULL);
-    other = q; other.filter = "hots 1.2.3.4"; say(netgrain_flows_open(STORE, &other, 0, &e) == NULL);
-    other = q; other.filter = "less 64"; say(netgrain_flows_open(STORE, &other, 0, &e) == NULL);
-    other = q; other.filter = "udp"; say(netgrain_series_open(STORE, &other, &e) == NULL);
-    other = q; other.from = 2; other.to = 1; say(netgrain_flows_open(STORE, &other, 0, &e) == NULL);
-    other = q; other.flags = NETGRAIN_FOLLOW | NETGRAIN_NO_RING; say(netgrain_series_open(STORE, &other, &e) == NULL);
-    other = q; other.interfaces = none; other.interface_count = 1; say(netgrain_series_open(STORE, &other, &e) == NULL);
-    say(netgrain_flows_next(NULL, &f, &e));
-    say(netgrain_series_next(NULL, &s, &e));
+    show(netgrain_flows_open(NULL, &q, 0, &e) == NULL);
+    show(netgrain_flows_open("/no/such/store", NULL, 0, &e) == NULL);
+    show(netgrain_flows_open("/no/such/store", &q, 0, &e) == NULL);
+    other.version = 99; show(netgrain_series_open(STORE, &other, &e) == NULL);
+    other = q; other.filter = "hots 1.2.3.4"; show(netgrain_flows_open(STORE, &other, 0, &e) == NULL);
+    other = q; other.filter = "less 64"; show(netgrain_flows_open(STORE, &other, 0, &e) == NULL);
+    other = q; other.filter = "udp"; show(netgrain_series_open(STORE, &other, &e) == NULL);
+    other = q; other.from = 2; other.to = 1; show(netgrain_flows_open(STORE, &other, 0, &e) == NULL);
+    other = q; other.flags = NETGRAIN_FOLLOW | NETGRAIN_NO_RING; show(netgrain_series_open(STORE, &other, &e) == NULL);
+    other = q; other.interfaces = none; other.interface_count = 1; show(netgrain_series_open(STORE, &other, &e) == NULL);
+    show(netgrain_flows_next(NULL, &f, &e));
+    show(netgrain_series_next(NULL, &s, &e));
     n = netgrain_flows_open(STORE, &q, 0, &e);
     if (!n) { puts(e.text); return 0; }
-    say(netgrain_flows_next(n, NULL, &e));
-    say((int)netgrain_flows_loop(n, 0, NULL, NULL, &e));
+    show(netgrain_flows_next(n, NULL, &e));
+    show((int)netgrain_flows_loop(n, 0, NULL, NULL, &e));
     printf("%d\n", (int)netgrain_flows_loop(n, 0, reenter, NULL, &e));
     printf("%d", netgrain_flows_next(n, &f, &e)); printf(" %d\n", f == NULL);
     netgrain_flows_close(n);
     m = netgrain_series_open(STORE, &q, &e);
     if (!m) { puts(e.text); return 0; }
-    say(netgrain_series_next(m, NULL, &e));
-    say((int)netgrain_series_loop(m, 0, NULL, NULL, &e));
+    show(netgrain_series_next(m, NULL, &e));
+    show((int)netgrain_series_loop(m, 0, NULL, NULL, &e));
     netgrain_series_stop(m);
     printf("%d\n", netgrain_series_next(m, &s, &e));
     netgrain_series_close(m);
@@ -394,23 +397,23 @@ int main(void) {
     let Some(reported) = run_source(test, "cc", "-std=c99", &source) else { return };
     let expected = [
         "1 1 the store is NULL",
-        "1 1 the question is NULL",
+        "1 1 the query is NULL",
         "1 5 /no/such/store",
-        "1 1 the program asks in version 99",
+        "1 1 the program uses version 99",
         "1 2 filter: `hots` at column 1: did you mean `host`?",
         "1 2 filter: `less` at column 1: packets of one flow differ in length",
-        "1 2 filter: a series counts all packets of an interface",
+        "1 2 filter: a time series counts all packets of an interface",
         "1 3 the interval ends",
-        "1 1 NETGRAIN_FOLLOW needs what is being written",
+        "1 1 NETGRAIN_FOLLOW needs growing data",
         "1 4 ",
-        "-1 1 the answer is NULL",
-        "-1 1 the answer is NULL",
-        "-1 1 the place for the flow is NULL",
+        "-1 1 the handle is NULL",
+        "-1 1 the handle is NULL",
+        "-1 1 the pointer for the flow is NULL",
         "-1 1 the callback is NULL",
-        "-1 6 this answer met a bug before, or its callback uses it",
+        "-1 6 the handle is in use by its callback, or an earlier call found a bug",
         "1",
         "0 1",
-        "-1 1 the place for the second is NULL",
+        "-1 1 the pointer for the second is NULL",
         "-1 1 the callback is NULL",
         "0",
         "1",
@@ -422,8 +425,8 @@ int main(void) {
 }
 
 #[test]
-fn every_field_of_a_record_and_of_a_second_arrives() {
-    let test = "every_field_of_a_record_and_of_a_second_arrives";
+fn every_field_of_records_and_rows_has_its_value_in_c() {
+    let test = "every_field_of_records_and_rows_has_its_value_in_c";
     let store = store(test);
     let source = r#"
 #include "netgrain.h"
@@ -487,8 +490,8 @@ int main(void) {
 }
 
 #[test]
-fn the_c_examples_tell_what_the_rust_examples_tell() {
-    let test = "the_c_examples_tell_what_the_rust_examples_tell";
+fn the_c_examples_print_the_same_as_the_rust_examples() {
+    let test = "the_c_examples_print_the_same_as_the_rust_examples";
     let (folder, store) = (TempDir::new("data-programs"), store(test));
     let store = store.path().display().to_string();
     let compiled = |name: &str, link| compile(test, "cc", "-std=c11", &example(name), link, &folder);
@@ -502,7 +505,7 @@ fn the_c_examples_tell_what_the_rust_examples_tell() {
         ] {
             let args: Vec<String> = [store.as_str()].iter().chain(&rest).map(|arg| (*arg).to_owned()).collect();
             let mut reported = Vec::new();
-            flows::tell(&args, &mut reported).expect("an answer");
+            flows::run(&args, &mut reported).expect("a result");
             let out = Command::new(&program).args(&args).output().expect("it runs");
             assert_eq!(stdout(&out), String::from_utf8(reported).expect("text"), "{rest:?}");
             assert_eq!(stdout(&out).lines().count(), records + 1, "{rest:?}: {out:?}");
@@ -518,7 +521,7 @@ fn the_c_examples_tell_what_the_rust_examples_tell() {
         {
             let args: Vec<String> = [store.as_str()].iter().chain(&rest).map(|arg| (*arg).to_owned()).collect();
             let mut reported = Vec::new();
-            series_example::tell(&args, &mut reported).expect("an answer");
+            series_example::run(&args, &mut reported).expect("a result");
             let out = Command::new(&program).args(&args).output().expect("it runs");
             assert_eq!(stdout(&out), String::from_utf8(reported).expect("text"), "{rest:?}");
             assert_eq!(stdout(&out).lines().count(), rows + 1, "{rest:?}: {out:?}");
@@ -527,32 +530,32 @@ fn the_c_examples_tell_what_the_rust_examples_tell() {
 }
 
 #[test]
-fn the_examples_say_what_is_wrong() {
-    let test = "the_examples_say_what_is_wrong";
+fn the_examples_report_invalid_arguments() {
+    let test = "the_examples_report_invalid_arguments";
     let (folder, store) = (TempDir::new("data-wrong"), store(test));
     let store = store.path().to_str().expect("characters");
     for name in ["flows", "series"] {
         let Some(program) = compile(test, "cc", "-std=c11", &example(name), Link::Shared, &folder) else { return };
         let is_flows = name == "flows";
-        for (args, says) in [
+        for (args, expected) in [
             (vec![], if is_flows { "usage: flows" } else { "usage: series" }),
             (vec![store, "soon"], if is_flows { "`soon`" } else { "\"soon\"" }),
             (vec!["/no/such/store"], "/no/such/store"),
         ] {
             let out = Command::new(&program).args(&args).output().expect("it runs");
             let err = String::from_utf8_lossy(&out.stderr).into_owned();
-            assert!(out.status.code() == Some(2) && err.lines().count() == 1 && err.contains(says), "{out:?}");
+            assert!(out.status.code() == Some(2) && err.lines().count() == 1 && err.contains(expected), "{out:?}");
             let args: Vec<String> = args.iter().map(|a| (*a).to_owned()).collect();
-            let tell = if is_flows { flows::tell } else { series_example::tell };
-            let said = tell(&args, &mut Vec::new()).expect_err("an error").to_string();
-            assert!(said.contains(says), "{said}");
+            let run = if is_flows { flows::run } else { series_example::run };
+            let error = run(&args, &mut Vec::new()).expect_err("an error").to_string();
+            assert!(error.contains(expected), "{error}");
         }
     }
 }
 
 #[test]
-fn live_programs_hear_each_record_and_second_once_and_end_when_they_are_told_to() {
-    let test = "live_programs_hear_each_record_and_second_once_and_end_when_they_are_told_to";
+fn live_programs_get_each_record_and_row_once_and_end_on_sigint() {
+    let test = "live_programs_get_each_record_and_row_once_and_end_on_sigint";
     let (folder, store) = (TempDir::new("data-live"), TempDir::new(test));
     let now = || Timestamp::ZERO.after(SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock"));
     let mut writer = writer(store.path(), "eth1");
@@ -566,7 +569,7 @@ fn live_programs_hear_each_record_and_second_once_and_end_when_they_are_told_to(
         }
         panic!("{:?}", writer.counts());
     };
-    // Something is there already; more comes, and a file is sealed meanwhile.
+    // One record and one row exist already; more follow, and a file is sealed meanwhile.
     writer.record(&record(0, now()));
     writer.row(&row(now().secs() - 10, 1));
     flush(&mut writer, 0);
@@ -574,7 +577,7 @@ fn live_programs_hear_each_record_and_second_once_and_end_when_they_are_told_to(
     for (name, first, later) in [("flows", &*first_id, &*second_id), ("series", "packets 1", "packets 2")] {
         let Some(program) = compile(test, "cc", "-std=c11", &example(name), Link::Shared, &folder) else { return };
         let Some(mut kill) = testkit::tool(test, "kill") else { return };
-        // A program that missed something ends by itself after a while, and the test with it.
+        // A program that misses a record ends at TO, so that the test ends too.
         let to = (now().secs() + 120).to_string();
         let rest = if name == "flows" { vec!["", "0", &to] } else { vec!["0", &to] };
         let mut child = Command::new(program)
@@ -594,7 +597,7 @@ fn live_programs_hear_each_record_and_second_once_and_end_when_they_are_told_to(
         flush(&mut writer, if name == "flows" { 1000 } else { 8000 });
         let line = lines.next().expect("a line");
         assert!(line.contains(later), "{name}: {line}");
-        // Two more looks tell nothing twice.
+        // Two more polls return nothing again.
         std::thread::sleep(Duration::from_millis(1200));
         assert!(kill.args(["-INT", &child.id().to_string()]).status().expect("it runs").success());
         let rest: Vec<String> = lines.collect();

@@ -1,10 +1,10 @@
-//! `include/netgrain.h` says what the library does: same numbers, same layout, same packets, and no way to crash it by
-//! being used wrongly but politely.
+//! `include/netgrain.h` agrees with the library: constants, layout and packets are the same, and wrong arguments return
+//! errors and do not crash the program.
 
 extern crate query as netgrain_query;
 
 #[path = "../../query/examples/packets.rs"]
-#[allow(dead_code, reason = "its main is for people")]
+#[allow(dead_code, reason = "only its main function is unused")]
 mod packets;
 
 mod common;
@@ -21,14 +21,14 @@ fn example(test: &str, link: Link, folder: &TempDir) -> Option<PathBuf> {
     compile(test, "cc", "-std=c11", &common::example("packets"), link, folder)
 }
 
-/// A capture of Ethernet frames: UDP with random ports, stamped a millisecond apart.
-fn capture(path: &Path, many: u64) {
-    let mut prng = Prng::new(many);
+/// A capture of Ethernet frames: UDP with random ports, with timestamps 1 ms apart.
+fn capture(path: &Path, count: u64) {
+    let mut prng = Prng::new(count);
     let mut file = Vec::new();
-    // Nanosecond pcap: file header, then records, written out here so that nothing of ours judges itself.
+    // Nanosecond pcap: file header, then records, written independently of the pcap crate.
     file.extend(0xa1b2_3c4du32.to_le_bytes());
     file.extend([2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 1, 0, 0, 0]);
-    for i in 0..many {
+    for i in 0..count {
         let mut bytes = [0; 100];
         let ports = (prng.below(60_000) as u16, [53, 80][prng.below(2) as usize]);
         let frame = wire::build::Frame::udp4([10, 0, 0, 1], ports.0, [10, 0, 0, 2], ports.1).fill(&mut bytes[..60]);
@@ -41,16 +41,16 @@ fn capture(path: &Path, many: u64) {
 }
 
 #[test]
-fn structures_lie_in_c_as_they_lie_in_rust() {
-    let test = "structures_lie_in_c_as_they_lie_in_rust";
+fn structures_have_the_same_layout_in_c_and_rust() {
+    let test = "structures_have_the_same_layout_in_c_and_rust";
     let mut prints = String::new();
-    let mut ours = Vec::new();
+    let mut rust_layout = Vec::new();
     macro_rules! layout {
         ($c:literal, $rust:ty, $($field:ident),+) => {
             $(prints += &format!("printf(\"%zu \", offsetof({}, {}));", $c, stringify!($field));
-              ours.push(offset_of!($rust, $field));)+
+              rust_layout.push(offset_of!($rust, $field));)+
             prints += &format!("printf(\"%zu \", sizeof({}));", $c);
-            ours.push(size_of::<$rust>());
+            rust_layout.push(size_of::<$rust>());
         };
     }
     layout!("netgrain_error", Error, code, text);
@@ -64,39 +64,39 @@ fn structures_lie_in_c_as_they_lie_in_rust() {
     prints += "puts(netgrain_version());";
     let source = format!("#include \"netgrain.h\"\n#include <stdio.h>\nint main(void) {{ {prints} return 0; }}\n");
     let Some(reported) = run_source(test, "cc", "-std=c99", &source) else { return };
-    let ours: Vec<String> = ours.iter().map(ToString::to_string).collect();
-    assert_eq!(reported.trim(), format!("{} 1 512 {}", ours.join(" "), env!("CARGO_PKG_VERSION")));
+    let rust_layout: Vec<String> = rust_layout.iter().map(ToString::to_string).collect();
+    assert_eq!(reported.trim(), format!("{} 1 512 {}", rust_layout.join(" "), env!("CARGO_PKG_VERSION")));
 }
 
 #[test]
-fn every_wrong_use_is_an_error_with_its_code_and_a_line() {
-    let test = "every_wrong_use_is_an_error_with_its_code_and_a_line";
+fn every_wrong_use_is_an_error_with_code_and_text() {
+    let test = "every_wrong_use_is_an_error_with_code_and_text";
     let source = r#"
 #include "netgrain.h"
 #include <stdio.h>
 #include <string.h>
 static netgrain_error e;
-static void say(int failed) { printf("%d %d %s\n", failed, (int)e.code, e.text); memset(&e, 0, sizeof e); }
+static void show(int failed) { printf("%d %d %s\n", failed, (int)e.code, e.text); memset(&e, 0, sizeof e); }
 int main(void) {
     netgrain_query q = NETGRAIN_QUERY_ALL, other = NETGRAIN_QUERY_ALL;
     const char *missing[] = {"/no/such/file.pcap"}, *null[] = {NULL}, *binary[] = {"\xff\xfe"};
     netgrain_packet p; netgrain_origin o; netgrain_cost c; uint64_t t;
-    say(netgrain_open_store(NULL, &q, &e) == NULL);
-    say(netgrain_open_store("/no/such/store", NULL, &e) == NULL);
-    other.version = 99; say(netgrain_open_store("/no/such/store", &other, &e) == NULL);
-    other = q; other.flags = 64; say(netgrain_open_store("/no/such/store", &other, &e) == NULL);
-    other = q; other.filter = "hots 1.2.3.4"; say(netgrain_open_files(missing, 1, &other, &e) == NULL);
-    other = q; other.interface_count = 2; say(netgrain_open_store("/no/such/store", &other, &e) == NULL);
-    other = q; other.from = 2; other.to = 1; say(netgrain_open_files(missing, 1, &other, &e) == NULL);
-    say(netgrain_open_files(NULL, 0, &q, &e) == NULL);
-    say(netgrain_open_files(null, 1, &q, &e) == NULL);
-    say(netgrain_open_files(binary, 1, &q, &e) == NULL);
-    say(netgrain_next(NULL, &p, &e));
-    say(netgrain_get_origin(NULL, 0, &o, &e));
-    say((int)netgrain_loop(NULL, 0, NULL, NULL, &e));
-    say(netgrain_time("soon", &t, &e));
-    say(netgrain_check_filter("port http and", &e));
-    /* Without a place for the error, and with nothing at all. */
+    show(netgrain_open_store(NULL, &q, &e) == NULL);
+    show(netgrain_open_store("/no/such/store", NULL, &e) == NULL);
+    other.version = 99; show(netgrain_open_store("/no/such/store", &other, &e) == NULL);
+    other = q; other.flags = 64; show(netgrain_open_store("/no/such/store", &other, &e) == NULL);
+    other = q; other.filter = "hots 1.2.3.4"; show(netgrain_open_files(missing, 1, &other, &e) == NULL);
+    other = q; other.interface_count = 2; show(netgrain_open_store("/no/such/store", &other, &e) == NULL);
+    other = q; other.from = 2; other.to = 1; show(netgrain_open_files(missing, 1, &other, &e) == NULL);
+    show(netgrain_open_files(NULL, 0, &q, &e) == NULL);
+    show(netgrain_open_files(null, 1, &q, &e) == NULL);
+    show(netgrain_open_files(binary, 1, &q, &e) == NULL);
+    show(netgrain_next(NULL, &p, &e));
+    show(netgrain_get_origin(NULL, 0, &o, &e));
+    show((int)netgrain_loop(NULL, 0, NULL, NULL, &e));
+    show(netgrain_time("soon", &t, &e));
+    show(netgrain_check_filter("port http and", &e));
+    /* Without an error structure, and with NULL for every argument. */
     netgrain_open_store(NULL, NULL, NULL); netgrain_next(NULL, NULL, NULL); netgrain_get_cost(NULL, &c);
     netgrain_get_cost(NULL, NULL); netgrain_stop(NULL); netgrain_close(NULL);
     printf("%d\n", netgrain_warning(NULL, 0) == NULL && netgrain_warnings(NULL) == 0 && netgrain_origins(NULL) == 0);
@@ -106,18 +106,18 @@ int main(void) {
     let Some(reported) = run_source(test, "cc", "-std=c99", source) else { return };
     let expected = [
         "1 1 the store is NULL",
-        "1 1 the question is NULL",
-        "1 1 the program asks in version 99",
+        "1 1 the query is NULL",
+        "1 1 the program uses version 99",
         "1 1 the flags 0x40",
         "1 2 filter: `hots` at column 1: did you mean `host`?",
-        "1 1 the list of an interface is NULL",
+        "1 1 the list is NULL although its count is 2",
         "1 3 the interval ends",
-        "1 1 no files are named",
+        "1 1 the list of files is empty",
         "1 1 a file is NULL",
         "1 1 a file is not UTF-8",
-        "-1 1 the answer is NULL",
-        "-1 1 the answer is NULL",
-        "-1 1 the answer is NULL",
+        "-1 1 the handle is NULL",
+        "-1 1 the handle is NULL",
+        "-1 1 the handle is NULL",
         "-1 3 \"soon\"",
         "-1 2 filter: ",
         "1",
@@ -129,8 +129,8 @@ int main(void) {
 }
 
 #[test]
-fn a_loop_can_be_limited_ended_taken_up_and_stopped_and_its_callback_cannot_reenter() {
-    let test = "a_loop_can_be_limited_ended_taken_up_and_stopped_and_its_callback_cannot_reenter";
+fn a_loop_can_be_limited_continued_and_stopped_but_not_reentered() {
+    let test = "a_loop_can_be_limited_continued_and_stopped_but_not_reentered";
     let folder = TempDir::new(test);
     let path = folder.join("in.pcap");
     capture(&path, 100);
@@ -176,14 +176,14 @@ int main(int argc, char **argv) {
 }
 
 #[test]
-fn a_store_is_asked_by_interface_and_interval_and_a_follower_is_stopped_from_another_thread() {
-    let test = "a_store_is_asked_by_interface_and_interval_and_a_follower_is_stopped_from_another_thread";
+fn a_store_is_queried_by_interface_and_a_thread_stops_a_following_query() {
+    let test = "a_store_is_queried_by_interface_and_a_thread_stops_a_following_query";
     let folder = TempDir::new(test);
-    // A file of each of two interfaces, under the name that a recorder gives it; without an index, which is remarked.
-    for (interface, many) in [("eth7", 3000), ("eth8", 500)] {
+    // A file of each of two interfaces, named as by a recorder; without an index, which causes a warning.
+    for (interface, count) in [("eth7", 3000), ("eth8", 500)] {
         let hour = folder.join(format!("{interface}/2023/11/14/22"));
         std::fs::create_dir_all(&hour).expect("folders");
-        capture(&hour.join("20231114T221320.000000000Z.pcap"), many);
+        capture(&hour.join("20231114T221320.000000000Z.pcap"), count);
     }
     let source = r#"
 #define _POSIX_C_SOURCE 200809L
@@ -239,19 +239,19 @@ int main(void) {
 }
 
 #[test]
-fn the_header_is_also_cpp() {
+fn the_header_compiles_as_cpp() {
     let source = "#include \"netgrain.h\"\n#include <cstdio>\n\
         static int take(void *, const netgrain_packet *) { return 0; }\n\
         int main() { netgrain_error e; netgrain_query q = NETGRAIN_QUERY_ALL;\n\
         netgrain *n = netgrain_open_store(\"/no/such/store\", &q, &e);\n\
         std::printf(\"%d\\n\", n ? (int)netgrain_loop(n, 0, take, nullptr, &e) : -2); netgrain_close(n); return 0; }\n";
-    let Some(reported) = run_source("the_header_is_also_cpp", "c++", "-std=c++11", source) else { return };
+    let Some(reported) = run_source("the_header_compiles_as_cpp", "c++", "-std=c++11", source) else { return };
     assert!(reported.trim().parse::<i32>().expect("a number") <= 0, "{reported}");
 }
 
 #[test]
-fn the_c_example_finds_what_the_rust_example_and_tcpdump_find() {
-    let test = "the_c_example_finds_what_the_rust_example_and_tcpdump_find";
+fn the_c_example_agrees_with_the_rust_example_and_tcpdump() {
+    let test = "the_c_example_agrees_with_the_rust_example_and_tcpdump";
     let folder = TempDir::new(test);
     let (Some(traces), Some(shared)) = (testkit::traces(test), example(test, Link::Shared, &folder)) else { return };
     let Some(linked) = example(test, Link::Static, &folder) else { return };
@@ -264,21 +264,21 @@ fn the_c_example_finds_what_the_rust_example_and_tcpdump_find() {
     ] {
         let path = traces.join(name);
         if !path.is_file() {
-            testkit::skip(test, &format!("{} is not there", path.display()));
+            testkit::skip(test, &format!("{} does not exist", path.display()));
             continue;
         }
         let Some(mut tcpdump) = testkit::tool(test, "tcpdump") else { return };
         let out = tcpdump.args(["-n", "-t", "-r"]).arg(&path).arg(filter).output().expect("it runs");
-        // One line for each packet; some go on with lines that begin with a blank.
+        // One line per packet; some packets have more lines, which begin with a blank.
         let reported = stdout(&out).lines().filter(|l| !l.starts_with([' ', '\t'])).count() as u64;
         let args = [path.display().to_string(), filter.to_owned()];
-        let rust = packets::count(&args).expect("an answer");
+        let rust = packets::count(&args).expect("a result");
         for program in [&shared, &linked] {
             let out = Command::new(program).args(&args).output().expect("it runs");
             assert_eq!(stdout(&out), rust.lines.join("\n") + "\n", "{name}: {filter}");
             assert!(
                 stdout(&out).contains(&format!("packets {reported} bytes")),
-                "{name}: {filter}: tcpdump has {reported}"
+                "{name}: {filter}: tcpdump prints {reported}"
             );
             assert_eq!(out.status.code(), Some(if reported > 0 { 0 } else { 1 }));
         }
@@ -288,14 +288,14 @@ fn the_c_example_finds_what_the_rust_example_and_tcpdump_find() {
 }
 
 #[test]
-fn the_examples_say_what_is_wrong() {
-    let test = "the_examples_say_what_is_wrong";
+fn the_examples_report_invalid_arguments() {
+    let test = "the_examples_report_invalid_arguments";
     let folder = TempDir::new(test);
     let Some(program) = example(test, Link::Shared, &folder) else { return };
     let path = folder.join("in.pcap");
     capture(&path, 10);
     let path = path.to_str().expect("characters");
-    for (args, says) in [
+    for (args, expected) in [
         (vec![], "usage: packets"),
         (vec![path, "hots 1.2.3.4"], "did you mean `host`?"),
         (vec![path, "", "soon"], "\"soon\""),
@@ -303,9 +303,9 @@ fn the_examples_say_what_is_wrong() {
     ] {
         let out = Command::new(&program).args(&args).output().expect("it runs");
         let err = String::from_utf8_lossy(&out.stderr).into_owned();
-        assert!(out.status.code() == Some(2) && err.lines().count() == 1 && err.contains(says), "{out:?}");
+        assert!(out.status.code() == Some(2) && err.lines().count() == 1 && err.contains(expected), "{out:?}");
         let args: Vec<String> = args.iter().map(|a| (*a).to_owned()).collect();
-        assert!(packets::count(&args).err().expect("an error").to_string().contains(says));
+        assert!(packets::count(&args).err().expect("an error").to_string().contains(expected));
     }
     let none = Command::new(&program).args([path, "tcp"]).output().expect("it runs");
     assert_eq!(none.status.code(), Some(1));

@@ -1,11 +1,11 @@
-//! Prints the flow records of an interval and filter, one a line, and what they add up to: the same as
-//! `examples/c/flows.c`, and a test compares the two.
+//! Prints the flow records of an interval that match a filter, one per line, and their totals. `examples/c/flows.c`
+//! prints the same, and a test compares the two.
 //!
 //! ```text
 //! cargo run -p netgrain-columns --example flows -- [--live] STORE [FILTER [FROM [TO]]]
 //! ```
 //!
-//! With `--live` it goes on with records as the meter tells them, until it is killed or TO has passed.
+//! With `--live` it continues with new records as the meter writes them, until it is killed or TO has passed.
 
 use base::{TimeSpec, Timestamp};
 use filter::FlowFilter;
@@ -17,7 +17,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    match tell(&args, &mut std::io::stdout()) {
+    match run(&args, &mut std::io::stdout()) {
         Ok(records) => ExitCode::from(if records > 0 { 0 } else { 1 }),
         Err(e) => {
             eprintln!("flows: {e}");
@@ -30,18 +30,18 @@ fn now() -> Timestamp {
     Timestamp::ZERO.after(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
 }
 
-/// Asks, loops over the answer, and gives how many records there were.
-pub fn tell(args: &[String], out: &mut dyn Write) -> Result<u64, Box<dyn Error>> {
+/// Runs the query, prints its results to `out`, and returns the number of records.
+pub fn run(args: &[String], out: &mut dyn Write) -> Result<u64, Box<dyn Error>> {
     let (live, args) = match args {
         [first, rest @ ..] if first == "--live" => (true, rest),
         args => (false, args),
     };
     let [store, rest @ ..] = args else { return Err("usage: flows [--live] STORE [FILTER [FROM [TO]]]".into()) };
     let filter = rest.first().map(|text| FlowFilter::parse(text)).transpose()?.unwrap_or_default();
-    let moment = |text: &String| TimeSpec::parse(text).map(|m| m.at(now(), None));
+    let timestamp = |text: &String| TimeSpec::parse(text).map(|m| m.at(now(), None));
     let query = Query {
-        from: rest.get(1).map(moment).transpose()?.unwrap_or(Timestamp::ZERO),
-        to: rest.get(2).map(moment).transpose()?.unwrap_or(Timestamp::MAX),
+        from: rest.get(1).map(timestamp).transpose()?.unwrap_or(Timestamp::ZERO),
+        to: rest.get(2).map(timestamp).transpose()?.unwrap_or(Timestamp::MAX),
         need: filter.need(),
         ..Query::new(store)
     };
@@ -50,7 +50,7 @@ pub fn tell(args: &[String], out: &mut dyn Write) -> Result<u64, Box<dyn Error>>
     if live {
         flows = flows.live(FLOW_LATE);
     }
-    // The need above leaves out whole groups of records; this leaves out single ones.
+    // `need` excludes whole row groups only, so each record is tested again below.
     let (mut records, mut packets, mut bytes) = (0, 0, 0);
     loop {
         let record = match flows.next(now())? {
@@ -64,7 +64,7 @@ pub fn tell(args: &[String], out: &mut dyn Write) -> Result<u64, Box<dyn Error>>
         if !filter.matches(&aggregate::terms(&record)) {
             continue;
         }
-        let (key, [there, back]) = (&record.key, &record.directions);
+        let (key, [forward, reverse]) = (&record.key, &record.directions);
         write!(
             out,
             "{} {} {} {} {} protocol {} {} {} {} {} packets {} {} bytes {} {} end {}",
@@ -78,15 +78,15 @@ pub fn tell(args: &[String], out: &mut dyn Write) -> Result<u64, Box<dyn Error>>
             key.src_port,
             key.dst,
             key.dst_port,
-            there.packets,
-            back.packets,
-            there.bytes,
-            back.bytes,
+            forward.packets,
+            reverse.packets,
+            forward.bytes,
+            reverse.bytes,
             record.end_reason as u8,
         )?;
-        for (side, way) in record.directions.iter().zip(["there", "back"]) {
-            if let Some((first, last)) = side.tunnel_sequence {
-                write!(out, " tunnel {way} {first} to {last}")?;
+        for (direction, label) in record.directions.iter().zip(["forward", "reverse"]) {
+            if let Some((first, last)) = direction.tunnel_sequence {
+                write!(out, " tunnel {label} {first} to {last}")?;
             }
         }
         writeln!(out)?;
@@ -95,6 +95,6 @@ pub fn tell(args: &[String], out: &mut dyn Write) -> Result<u64, Box<dyn Error>>
         bytes += record.bytes();
     }
     writeln!(out, "records {records} packets {packets} bytes {bytes}")?;
-    flows.warnings().iter().for_each(|remark| eprintln!("{remark}"));
+    flows.warnings().iter().for_each(|warning| eprintln!("{warning}"));
     Ok(records)
 }

@@ -1,11 +1,11 @@
-//! Prints the seconds of an interval, one a line: packets, bits per second, the busiest millisecond, and what was lost
-//! and why: the same as `examples/c/series.c`, and a test compares the two.
+//! Prints the seconds of an interval, one per line: packets, bits per second, the peak of 1 ms, and the lost packets by
+//! cause. `examples/c/series.c` prints the same, and a test compares the two.
 //!
 //! ```text
 //! cargo run -p netgrain-columns --example series -- [--live] STORE [FROM [TO]]
 //! ```
 //!
-//! With `--live` it goes on with seconds as they pass, until it is killed or TO has passed.
+//! With `--live` it continues with each second as it passes, until it is killed or TO has passed.
 
 use base::{TimeSpec, Timestamp};
 use netgrain_columns::{Query, SeriesLoop, Step};
@@ -16,7 +16,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    match tell(&args, &mut std::io::stdout()) {
+    match run(&args, &mut std::io::stdout()) {
         Ok(rows) => ExitCode::from(if rows > 0 { 0 } else { 1 }),
         Err(e) => {
             eprintln!("series: {e}");
@@ -29,17 +29,17 @@ fn now() -> Timestamp {
     Timestamp::ZERO.after(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
 }
 
-/// Asks, loops over the answer, and gives how many rows there were.
-pub fn tell(args: &[String], out: &mut dyn Write) -> Result<u64, Box<dyn Error>> {
+/// Runs the query, prints its results to `out`, and returns the number of rows.
+pub fn run(args: &[String], out: &mut dyn Write) -> Result<u64, Box<dyn Error>> {
     let (live, args) = match args {
         [first, rest @ ..] if first == "--live" => (true, rest),
         args => (false, args),
     };
     let [store, rest @ ..] = args else { return Err("usage: series [--live] STORE [FROM [TO]]".into()) };
-    let moment = |text: &String| TimeSpec::parse(text).map(|m| m.at(now(), None));
+    let timestamp = |text: &String| TimeSpec::parse(text).map(|m| m.at(now(), None));
     let query = Query {
-        from: rest.first().map(moment).transpose()?.unwrap_or(Timestamp::ZERO),
-        to: rest.get(1).map(moment).transpose()?.unwrap_or(Timestamp::MAX),
+        from: rest.first().map(timestamp).transpose()?.unwrap_or(Timestamp::ZERO),
+        to: rest.get(1).map(timestamp).transpose()?.unwrap_or(Timestamp::MAX),
         ..Query::new(store)
     };
 
@@ -80,6 +80,6 @@ pub fn tell(args: &[String], out: &mut dyn Write) -> Result<u64, Box<dyn Error>>
         packets += row.total.packets;
     }
     writeln!(out, "rows {rows} packets {packets}")?;
-    series.warnings().iter().for_each(|remark| eprintln!("{remark}"));
+    series.warnings().iter().for_each(|warning| eprintln!("{warning}"));
     Ok(rows)
 }

@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! at    bytes  is
-//! 0     4      length of what follows the head
-//! 4     4      things in it
-//! 8     4      CRC32C of what follows
-//! 12    4      bytes of the journal that a sync had vouched for when this was appended
-//! 16    4      CRC32C of those, of the journal's id and of the place of this batch in the journal (64 bits each)
-//! 20           the things, as columns (`crate::block`)
+//! 0     4      length of the content, which follows this header
+//! 4     4      number of rows
+//! 8     4      CRC32C of the content
+//! 12    4      number of synced bytes of the journal when this batch was appended
+//! 16    4      CRC32C of bytes 0 to 15, of the journal's id and of the offset of this batch in it (64 bits each)
+//! 20           the rows, as columns (`crate::block`)
 //! last  1      E5
 //! ```
 //!
@@ -52,11 +52,11 @@ impl<T: Schema> Default for BatchBytes<T> {
 
 impl<T: Schema> BatchBytes<T> {
     /// Appends a row.
-    pub fn push(&mut self, thing: &T) {
+    pub fn push(&mut self, row: &T) {
         if self.bytes.is_empty() {
             self.bytes.resize(HEAD, 0);
         }
-        self.builder.push(thing, &mut self.bytes);
+        self.builder.push(row, &mut self.bytes);
         self.count += 1;
     }
 
@@ -91,9 +91,9 @@ impl<T: Schema> BatchBytes<T> {
 
 /// Completes a batch header: the journal's id, the batch's offset in the journal, and the number of bytes that were
 /// synced so far.
-pub fn place(batch: &mut [u8], id: u64, place: u64, vouched: u64) {
+pub fn place(batch: &mut [u8], id: u64, place: u64, synced: u64) {
     if let Some(head) = batch.first_chunk_mut::<HEAD>() {
-        head[at::VERIFIED].copy_from_slice(&(vouched as u32).to_le_bytes());
+        head[at::VERIFIED].copy_from_slice(&(synced as u32).to_le_bytes());
         let check = check(head, id, place);
         head[at::CHECK].copy_from_slice(&check.to_le_bytes());
     }
@@ -173,8 +173,8 @@ pub struct Damage {
 
 impl fmt::Display for Damage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let how = if self.or_torn { "damaged or were not written whole" } else { "damaged" };
-        write!(f, "{} bytes, the first at {}, are {how}: what was in them is missing", self.bytes, self.at)
+        let how = if self.or_torn { "damaged or incompletely written" } else { "damaged" };
+        write!(f, "{} bytes from offset {} are {how}; their rows are missing", self.bytes, self.at)
     }
 }
 
@@ -225,23 +225,23 @@ impl JournalBatches {
 }
 
 /// The fields of a batch header.
-struct Head {
+struct BatchHeader {
     length: usize,
     rows: usize,
     content: u32,
     verified: usize,
 }
 
-impl Head {
+impl BatchHeader {
     /// The batch header at this offset, if it is valid. The plausibility tests reject most offsets before the checksum
     /// is computed.
     fn at(bytes: &[u8], id: u64, place: usize) -> Option<Self> {
         let head = bytes.get(place..)?.first_chunk::<HEAD>()?;
-        let [length, things, content, vouched, said] =
+        let [length, rows, content, synced, checksum] =
             [at::LENGTH, at::ROWS, at::CONTENT, at::VERIFIED, at::CHECK].map(|range| word(&head[range]));
-        let read = Self { length: length as usize, rows: things as usize, content, verified: vouched as usize };
+        let read = Self { length: length as usize, rows: rows as usize, content, verified: synced as usize };
         let may_be = read.verified <= place && read.length > 0 && read.rows > 0;
-        (may_be && check(head, id, place as u64) == said).then_some(read)
+        (may_be && check(head, id, place as u64) == checksum).then_some(read)
     }
 }
 
@@ -250,8 +250,8 @@ fn word(bytes: &[u8]) -> u32 {
 }
 
 /// The next valid batch header at or after `from`, with its offset. The offset is `from` unless the journal is damaged.
-fn next(bytes: &[u8], id: u64, from: usize) -> Option<(usize, Head)> {
-    (from..bytes.len()).find_map(|place| Some((place, Head::at(bytes, id, place)?)))
+fn next(bytes: &[u8], id: u64, from: usize) -> Option<(usize, BatchHeader)> {
+    (from..bytes.len()).find_map(|place| Some((place, BatchHeader::at(bytes, id, place)?)))
 }
 
 #[cfg(test)]
@@ -275,11 +275,11 @@ mod tests {
         verified: usize,
     }
 
-    /// A journal of some batches with a sync now and then.
+    /// A journal of some batches, synced after some of them.
     fn journal(prng: &mut Prng, root: &Path) -> (Vec<u8>, Vec<Written>) {
         let mut journal =
             Journal::create::<Row>(volume::real(), root, DataFileKind::Series, Timestamp::ZERO).expect("a journal");
-        let (mut end, mut vouched, mut second, mut written) = (HEADER, 0, 0, Vec::new());
+        let (mut end, mut synced, mut second, mut written) = (HEADER, 0, 0, Vec::new());
         for _ in 0..1 + prng.below(20) {
             let (mut batch, mut seconds) = (BatchBytes::default(), Vec::new());
             for _ in 0..1 + prng.below(40) {
@@ -293,10 +293,10 @@ mod tests {
             let range = (end, end + bytes.len());
             end = range.1;
             journal.append(bytes).expect("written");
-            written.push(Written { range, seconds, verified: vouched });
+            written.push(Written { range, seconds, verified: synced });
             if prng.below(3) == 0 {
                 journal.sync().expect("synced");
-                vouched = end;
+                synced = end;
             }
         }
         let bytes = std::fs::read(&journal.path).expect("the journal");
@@ -337,15 +337,15 @@ mod tests {
     }
 
     #[test]
-    fn damage_costs_the_batches_that_it_lies_in_and_is_told_if_they_were_synced() {
-        let seed = testkit::seed("damage_costs_the_batches_that_it_lies_in_and_is_told_if_they_were_synced");
+    fn damage_loses_only_its_batches_and_is_reported_if_they_were_synced() {
+        let seed = testkit::seed("damage_loses_only_its_batches_and_is_reported_if_they_were_synced");
         let mut prng = Prng::new(seed);
         let (dir, mut reported) = (TempDir::new("columns-damage"), 0);
         for round in 0..60 {
             let (whole, written) = journal(&mut prng, dir.path());
             let (other, _) = journal(&mut prng, dir.path());
-            for turn in 0..30 {
-                let note = format!("seed {seed} round {round} turn {turn}");
+            for attempt in 0..30 {
+                let note = format!("seed {seed} round {round} attempt {attempt}");
                 let mut bytes = whole.clone();
                 for _ in 0..=prng.below(3) {
                     if bytes.len() > HEADER {
@@ -357,14 +357,14 @@ mod tests {
                 let expected: Vec<u64> = written.iter().filter(is_whole).flat_map(|w| w.seconds.clone()).collect();
                 let kept: usize = written.iter().filter(is_whole).map(|w| w.range.1 - w.range.0).sum();
                 let heads = written.iter().filter(|w| same(w.range.0, w.range.0 + HEAD));
-                let vouched = heads.map(|w| w.verified).max().unwrap_or(0);
-                let is_damaged = |w: &Written| w.range.0 < vouched && !is_whole(&w);
+                let synced = heads.map(|w| w.verified).max().unwrap_or(0);
+                let is_damaged = |w: &Written| w.range.0 < synced && !is_whole(&w);
                 let (loaded, seconds) = load(&bytes);
                 assert_eq!(seconds, expected, "{note}");
                 let is_sure = loaded.damage.is_some_and(|damage| !damage.or_torn);
                 assert_eq!(is_sure, written.iter().any(is_damaged), "{note}");
                 let out = loaded.torn + loaded.damage.map_or(0, |damage| damage.bytes);
-                assert_eq!(out as usize, bytes.len() - HEADER - kept, "{note}: bytes that are said to be missing");
+                assert_eq!(out as usize, bytes.len() - HEADER - kept, "{note}: bytes that are reported as missing");
                 reported += usize::from(is_sure);
             }
         }
@@ -384,8 +384,8 @@ mod tests {
     }
 
     #[test]
-    fn a_flipped_bit_in_the_last_batch_is_told_although_no_sync_vouched_for_it() {
-        let mut prng = Prng::new(testkit::seed("a_flipped_bit_in_the_last_batch_is_told"));
+    fn a_flipped_bit_in_the_unsynced_last_batch_is_reported() {
+        let mut prng = Prng::new(testkit::seed("a_flipped_bit_in_the_unsynced_last_batch_is_reported"));
         let dir = TempDir::new("columns-last");
         for round in 0..20 {
             let (bytes, written) = journal(&mut prng, dir.path());
@@ -403,8 +403,8 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_of_which_a_part_was_never_written_is_torn_and_no_damage() {
-        let mut prng = Prng::new(testkit::seed("a_batch_of_which_a_part_was_never_written"));
+    fn an_incompletely_written_batch_is_torn_and_not_damaged() {
+        let mut prng = Prng::new(testkit::seed("an_incompletely_written_batch_is_torn_and_not_damaged"));
         let dir = TempDir::new("columns-unwritten");
         let (bytes, written) = journal(&mut prng, dir.path());
         let (from, to) = written.last().expect("a batch").range;

@@ -74,10 +74,10 @@ impl<'a> Blocks<'a> {
             true => self.entries.clone(),
             false => self.left.iter().map(|(_, rows)| *rows).collect(),
         };
-        let mut there = None;
+        let mut present = None;
         if column.repetition == Repetition::Maybe {
-            let (bits, found) = self.marks(is_list, &counts)?;
-            (there, counts) = (Some(bits), found);
+            let (bits, found) = self.presence(is_list, &counts)?;
+            (present, counts) = (Some(bits), found);
         }
         let values = match column.value_type {
             ValueType::Longs | ValueType::Moments | ValueType::Ints | ValueType::Names(..) => {
@@ -86,28 +86,28 @@ impl<'a> Blocks<'a> {
             ValueType::Squares => Values::Wide(self.numbers(&counts)?, self.numbers(&counts)?),
             ValueType::Addresses(_) => {
                 let low = self.numbers(&counts)?;
-                let (six, counts) = self.marks(is_list, &counts)?;
+                let (six, counts) = self.presence(is_list, &counts)?;
                 Values::Addresses(low, six, self.numbers(&counts)?)
             }
             ValueType::Bytes => self.bytes(&counts)?,
         };
-        Some(FlatColumn { values, there, starts: is_list.then(|| Arc::clone(&self.starts)) })
+        Some(FlatColumn { values, present, starts: is_list.then(|| Arc::clone(&self.starts)) })
     }
 
     /// Decodes the presence bitmap of `counts` positions of each block; returns it with the number of present values of
     /// each block.
-    fn marks(&mut self, is_list: bool, counts: &[usize]) -> Option<(Arc<Bits>, Vec<usize>)> {
-        let marks: Option<Vec<PresenceMap<'_>>> =
+    fn presence(&mut self, is_list: bool, counts: &[usize]) -> Option<(Arc<Bits>, Vec<usize>)> {
+        let bitmaps: Option<Vec<PresenceMap<'_>>> =
             self.left.iter_mut().zip(counts).map(|((left, _), count)| PresenceMap::take(left, *count)).collect();
-        let marks = marks?;
-        let found = marks.iter().map(|marks| marks.count).collect();
-        Some((self.known(is_list, Bits::of(&marks)), found))
+        let bitmaps = bitmaps?;
+        let found = bitmaps.iter().map(|bitmap| bitmap.count).collect();
+        Some((self.known(is_list, Bits::of(&bitmaps)), found))
     }
 
     /// Decodes the next packed column of each block, with `counts` numbers, into one sequence.
     fn numbers(&mut self, counts: &[usize]) -> Option<Narrow> {
-        let strips = self.packed_columns(counts)?;
-        Some(Narrow::of(&strips, &mut self.room))
+        let packed_columns = self.packed_columns(counts)?;
+        Some(Narrow::of(&packed_columns, &mut self.room))
     }
 
     /// Reuses the memory of a column that is no longer needed for the columns that follow.
@@ -179,7 +179,7 @@ impl<'a> Blocks<'a> {
 pub struct FlatColumn {
     values: Values,
     /// Presence bitmap of the rows or list entries, if values may be missing.
-    there: Option<Arc<Bits>>,
+    present: Option<Arc<Bits>>,
     /// For a list: the first entry of each row, and the end of the last row's entries.
     starts: Option<Arc<Vec<u32>>>,
 }
@@ -230,27 +230,27 @@ impl ListEntries {
 /// values.
 struct PresentRows {
     bits: Arc<Bits>,
-    there: Vec<u8>,
+    present: Vec<u8>,
     found: Vec<u32>,
 }
 
 impl PresentRows {
     fn of(bits: &Arc<Bits>, places: &[u32]) -> Self {
-        let (mut there, mut found) = (Vec::new(), Vec::new());
-        bits.gather(places, &mut there, &mut found);
-        Self { bits: Arc::clone(bits), there, found }
+        let (mut present, mut found) = (Vec::new(), Vec::new());
+        bits.gather(places, &mut present, &mut found);
+        Self { bits: Arc::clone(bits), present, found }
     }
 }
 
 /// Applies this presence bitmap to a selection of positions; returns the earlier result if the bitmap was applied
 /// before.
-fn marked(marks: &mut VecDeque<Arc<PresentRows>>, bits: &Arc<Bits>, places: &[u32]) -> Arc<PresentRows> {
-    let at = marks.iter().position(|marked| Arc::ptr_eq(&marked.bits, bits)).unwrap_or_else(|| {
-        marks.truncate(RECENT - 1);
-        marks.push_front(Arc::new(PresentRows::of(bits, places)));
+fn apply_bitmap(presence: &mut VecDeque<Arc<PresentRows>>, bits: &Arc<Bits>, places: &[u32]) -> Arc<PresentRows> {
+    let at = presence.iter().position(|rows| Arc::ptr_eq(&rows.bits, bits)).unwrap_or_else(|| {
+        presence.truncate(RECENT - 1);
+        presence.push_front(Arc::new(PresentRows::of(bits, places)));
         0
     });
-    Arc::clone(&marks[at])
+    Arc::clone(&presence[at])
 }
 
 enum Values {
@@ -286,7 +286,7 @@ impl FlatColumn {
     }
 
     fn cells(&self, holds: ValueType, as_octets: bool, rows: &[u32], seen: &mut RowContext, cells: &mut Cells) {
-        let RowContext { list, presence: marks } = seen;
+        let RowContext { list, presence } = seen;
         let (mut places, mut found) = (rows, None);
         if let Some(starts) = &self.starts {
             let known = list.take_if(|list| Arc::ptr_eq(&list.starts, starts));
@@ -294,17 +294,17 @@ impl FlatColumn {
             cells.counts.extend_from_slice(&known.counts);
             places = &known.entries;
         }
-        match self.there.as_ref().map(|bits| (bits, &**bits)) {
+        match self.present.as_ref().map(|bits| (bits, &**bits)) {
             None => {}
-            Some((_, Bits::All)) => cells.there.resize(places.len(), 1),
+            Some((_, Bits::All)) => cells.present.resize(places.len(), 1),
             Some((_, Bits::None)) => {
-                cells.there.resize(places.len(), 0);
+                cells.present.resize(places.len(), 0);
                 places = &[];
             }
             Some((bits, _)) => {
-                let marked = found.insert(marked(marks, bits, places));
-                cells.there.extend_from_slice(&marked.there);
-                places = &marked.found;
+                let selected = found.insert(apply_bitmap(presence, bits, places));
+                cells.present.extend_from_slice(&selected.present);
+                places = &selected.found;
             }
         }
         match &self.values {
@@ -330,11 +330,11 @@ impl FlatColumn {
             }
             Values::Addresses(low, six, high) => {
                 let (mut lows, mut highs) = (Vec::new(), Vec::new());
-                let marked = marked(marks, six, places);
+                let selected = apply_bitmap(presence, six, places);
                 low.gather(places, |n| n as u64, &mut lows);
-                high.gather(&marked.found, |n| n as u64, &mut highs);
+                high.gather(&selected.found, |n| n as u64, &mut highs);
                 let mut highs = highs.into_iter();
-                cells.addresses.extend(lows.iter().zip(&marked.there).map(|(low, six)| match six {
+                cells.addresses.extend(lows.iter().zip(&selected.present).map(|(low, six)| match six {
                     0 => IpAddr::V4(Ipv4Addr::from_bits(*low as u32)),
                     _ => {
                         let high = highs.next().unwrap_or_default();

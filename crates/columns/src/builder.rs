@@ -30,7 +30,7 @@ pub struct Tile {
 
 /// The numbers of a nullable column.
 struct NullableColumn {
-    there: [u8; TILE],
+    present: [u8; TILE],
     values: [i64; TILE],
     count: usize,
 }
@@ -70,7 +70,7 @@ impl Tile {
         let raw = columns.iter().filter(|column| matches!(column.value_type, ValueType::Bytes)).count();
         Self {
             every: vec![[0; TILE]; every],
-            maybe: (0..maybe).map(|_| NullableColumn { there: [0; TILE], values: [0; TILE], count: 0 }).collect(),
+            maybe: (0..maybe).map(|_| NullableColumn { present: [0; TILE], values: [0; TILE], count: 0 }).collect(),
             entries: (0..entries).map(|_| Entries::default()).collect(),
             raw: vec![Vec::new(); raw],
             rows: 0,
@@ -88,7 +88,7 @@ impl Tile {
     /// The cells of the next row, of the packed columns that have a number in every row.
     pub fn every(&mut self) -> impl Iterator<Item = &mut i64> {
         let row = self.rows % TILE;
-        self.every.iter_mut().map(move |strip| &mut strip[row])
+        self.every.iter_mut().map(move |packed| &mut packed[row])
     }
 }
 
@@ -96,26 +96,26 @@ impl<const EVERY: usize, const MAYBE: usize> Row<'_, EVERY, MAYBE> {
     /// Writes the next number.
     #[inline(always)]
     pub fn put(&mut self, number: u64) {
-        if let Some(strip) = self.every.next() {
-            strip[self.row] = number as i64;
+        if let Some(packed) = self.every.next() {
+            packed[self.row] = number as i64;
         }
     }
 
     /// Writes the next number that may be missing. Numbers that are not written are missing.
     #[inline(always)]
-    pub fn maybe(&mut self, number: u64, is_there: bool) {
-        if let Some(strip) = self.maybe.next() {
-            strip.values[strip.count % TILE] = number as i64;
-            strip.count += usize::from(is_there);
-            strip.there[self.row] = u8::from(is_there);
+    pub fn maybe(&mut self, number: u64, is_present: bool) {
+        if let Some(packed) = self.maybe.next() {
+            packed.values[packed.count % TILE] = number as i64;
+            packed.count += usize::from(is_present);
+            packed.present[self.row] = u8::from(is_present);
         }
     }
 
     /// As [`Row::maybe`], with 128 bits.
     #[inline(always)]
-    pub fn maybe_wide(&mut self, number: u128, is_there: bool) {
-        self.maybe(number as u64, is_there);
-        self.maybe((number >> 64) as u64, is_there);
+    pub fn maybe_wide(&mut self, number: u128, is_present: bool) {
+        self.maybe(number as u64, is_present);
+        self.maybe((number >> 64) as u64, is_present);
     }
 }
 
@@ -157,7 +157,7 @@ pub struct Builder<T: Schema> {
 #[derive(Default)]
 struct Sparse {
     packed: PackedColumnBuilder,
-    there: Vec<u8>,
+    present: Vec<u8>,
 }
 
 impl<T: Schema> Default for Builder<T> {
@@ -165,7 +165,7 @@ impl<T: Schema> Default for Builder<T> {
         let columns = T::columns();
         let tile = Box::new(Tile::of(&columns));
         let every = tile.every.iter().map(|_| PackedColumnBuilder::default()).collect();
-        let sparse = || Sparse { packed: PackedColumnBuilder::default(), there: vec![0; ROWS] };
+        let sparse = || Sparse { packed: PackedColumnBuilder::default(), present: vec![0; ROWS] };
         let maybe = tile.maybe.iter().map(|_| sparse()).collect();
         let entries = tile.entries.iter().map(|_| PackedColumnBuilder::default()).collect();
         Self { columns, tile, every, maybe, entries, rows: 0 }
@@ -175,8 +175,8 @@ impl<T: Schema> Default for Builder<T> {
 impl<T: Schema> Builder<T> {
     /// Adds a row; a full block is appended to `out`.
     #[inline]
-    pub fn push(&mut self, thing: &T, out: &mut Vec<u8>) {
-        thing.put(&mut self.tile);
+    pub fn push(&mut self, row: &T, out: &mut Vec<u8>) {
+        row.put(&mut self.tile);
         self.tile.rows += 1;
         if self.tile.rows == TILE {
             self.empty_tile();
@@ -195,19 +195,19 @@ impl<T: Schema> Builder<T> {
         let begin = out.len();
         out.extend([0; 4]);
         out.extend((self.rows as u32).to_le_bytes());
-        let (mut strips, mut sparse) = (self.every.iter_mut(), self.maybe.iter_mut());
+        let (mut packed_columns, mut sparse) = (self.every.iter_mut(), self.maybe.iter_mut());
         let (mut leaves, mut raw) = (self.entries.iter_mut(), self.tile.raw.iter_mut());
         for column in &self.columns {
-            strips.by_ref().take(every(column)).for_each(|strip| strip.finish(out));
+            packed_columns.by_ref().take(every(column)).for_each(|packed| packed.finish(out));
             for (i, some) in sparse.by_ref().take(maybe(column)).enumerate() {
                 // Both halves of a number share one presence bitmap.
                 if i == 0 {
-                    write_bits(&some.there[..self.rows], out);
+                    write_bits(&some.present[..self.rows], out);
                 }
                 some.packed.finish(out);
             }
-            for strip in leaves.by_ref().take(entries(column)) {
-                strip.finish(out);
+            for packed in leaves.by_ref().take(entries(column)) {
+                packed.finish(out);
             }
             if matches!(column.value_type, ValueType::Bytes) {
                 raw.by_ref().take(1).for_each(|raw| out.append(raw));
@@ -249,22 +249,22 @@ impl SimdLoop for Emptying<'_> {
         // PERF: with a length known at compile time the loops over a column have no remainder. Functions must be
         // inlined to be compiled with wide registers, and closures passed to `for_each` often are not.
         if rows == TILE {
-            for (strip, numbers) in every.iter_mut().zip(&tile.every) {
-                strip.push(numbers);
+            for (packed, numbers) in every.iter_mut().zip(&tile.every) {
+                packed.push(numbers);
             }
         } else {
-            for (strip, numbers) in every.iter_mut().zip(&tile.every) {
-                strip.push(&numbers[..rows]);
+            for (packed, numbers) in every.iter_mut().zip(&tile.every) {
+                packed.push(&numbers[..rows]);
             }
         }
         for (sparse, some) in maybe.iter_mut().zip(&mut tile.maybe) {
-            sparse.there[before..before + TILE].copy_from_slice(&some.there);
+            sparse.present[before..before + TILE].copy_from_slice(&some.present);
             sparse.packed.push(&some.values[..some.count]);
-            some.there = [0; TILE];
+            some.present = [0; TILE];
             some.count = 0;
         }
-        for (strip, leaf) in entries.iter_mut().zip(&mut tile.entries) {
-            strip.push(&leaf.values[..leaf.count]);
+        for (packed, leaf) in entries.iter_mut().zip(&mut tile.entries) {
+            packed.push(&leaf.values[..leaf.count]);
             leaf.count = 0;
         }
     }

@@ -33,7 +33,8 @@ pub struct ChunkWriter {
     data: Raw,
     packed: [Vec<u8>; 2],
     places: Vec<u8>,
-    /// Columns that had too many distinct numbers for a dictionary in an earlier row group, as they mostly have again.
+    /// Columns with too many distinct numbers for a dictionary in an earlier row group; most later row groups have too
+    /// many again.
     various: HashSet<String>,
     rep: Vec<u8>,
     def: Vec<u8>,
@@ -84,7 +85,7 @@ impl ChunkWriter {
             self.data.cut();
         }
         if def > 0 {
-            let levels = if column.repetition == Repetition::Maybe { &cells.there } else { &self.def };
+            let levels = if column.repetition == Repetition::Maybe { &cells.present } else { &self.def };
             encode::levels(levels, def, &mut self.data.bytes);
             self.data.cut();
         }

@@ -111,9 +111,9 @@ fn merge(disk: &mut dyn Housekeeping, root: &Path, sources: Vec<Sealed>) -> Resu
         replaces.extend(&sealed.origin.replaces);
         old.push((sealed.path.clone(), id));
         let groups = sealed.all();
-        let mut things = TableRows::<Row>::new(sealed, groups);
+        let mut table_rows = TableRows::<Row>::new(sealed, groups);
         loop {
-            match things.next() {
+            match table_rows.next() {
                 Ok(more) if more.is_empty() => break,
                 Ok(more) => rows.extend(more),
                 Err(_) => return Ok(None),

@@ -82,7 +82,7 @@ mod tests {
     use crate::encode;
     use base::Prng;
 
-    /// Values like those of real columns: few distinct ones, growing ones, noise, in any number.
+    /// Values like those of real columns: few distinct values, growing values or noise, of any count.
     fn any_values(prng: &mut Prng) -> Vec<i64> {
         let (count, bits, mut at) = (prng.below(700), prng.below(65) as u32, prng.next_u64());
         let grows = prng.below(3) == 0;
@@ -96,8 +96,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_encoded_is_decoded_whatever_it_is() {
-        let seed = testkit::seed("what_is_encoded_is_decoded_whatever_it_is");
+    fn random_values_survive_encoding_and_decoding() {
+        let seed = testkit::seed("random_values_survive_encoding_and_decoding");
         let mut prng = Prng::new(seed);
         let (mut bytes, mut found) = (Vec::new(), Vec::new());
         for round in 0..2000 {
@@ -120,8 +120,8 @@ mod tests {
     }
 
     #[test]
-    fn bytes_of_any_kind_are_refused_or_read_without_end() {
-        let seed = testkit::seed("bytes_of_any_kind_are_refused_or_read_without_end");
+    fn random_bytes_are_rejected_or_decoded_within_limits() {
+        let seed = testkit::seed("random_bytes_are_rejected_or_decoded_within_limits");
         let mut prng = Prng::new(seed);
         let (mut longs, mut places) = (Vec::new(), Vec::new());
         for _ in 0..20_000 {

@@ -93,15 +93,15 @@ impl StoredDigests {
         let text = notes.iter().find(|note| note.key == DIGESTS)?.value.as_ref()?;
         let (digests, []) = text.as_bytes().as_chunks::<DIGITS>() else { return None };
         let mut digests = digests.iter().map(|some| u32::from_str_radix(std::str::from_utf8(some).ok()?, 16).ok());
-        let mut reported = Self { chunks: Vec::new(), filters: Vec::new() };
+        let mut stored = Self { chunks: Vec::new(), filters: Vec::new() };
         for group in metadata.row_groups() {
             let chunks: Option<Vec<u32>> = group.columns().iter().map(|_| digests.next().flatten()).collect();
-            reported.chunks.push(chunks?);
+            stored.chunks.push(chunks?);
             let filter = |has: bool| if has { digests.next().flatten().map(Some) } else { Some(None) };
             let has = group.columns().iter().map(|column| column.bloom_filter_offset().is_some());
-            reported.filters.push(has.map(filter).collect::<Option<_>>()?);
+            stored.filters.push(has.map(filter).collect::<Option<_>>()?);
         }
-        digests.next().is_none().then_some(reported)
+        digests.next().is_none().then_some(stored)
     }
 
     /// True if the bytes of this column chunk match its checksum.

@@ -447,8 +447,8 @@ mod tests {
     use base::Prng;
 
     #[test]
-    fn keys_are_ranked_by_frequency_and_then_by_their_words_whatever_they_are() {
-        let seed = testkit::seed("keys_are_ranked_by_frequency_and_then_by_their_words_whatever_they_are");
+    fn random_keys_are_ranked_by_frequency_then_by_word() {
+        let seed = testkit::seed("random_keys_are_ranked_by_frequency_then_by_word");
         let mut prng = Prng::new(seed);
         for round in 0..200 {
             let (bits, base) = (prng.below(65) as u32, prng.next_u64());
@@ -473,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_written_one_behind_the_other_however_many_there_are() {
+    fn any_count_of_numbers_is_written_contiguously() {
         for count in [0, 1, 63, 64, 65, 1000] {
             let numbers: Vec<i64> = (0..count).map(|n: i64| n.wrapping_mul(-0x1234_5678_9abc_def1)).collect();
             let (mut longs, mut ints, mut wide) = (vec![7], vec![7], vec![7]);

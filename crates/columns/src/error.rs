@@ -76,18 +76,22 @@ impl fmt::Display for ColumnsError {
         match self {
             Self::Io { path, error } => write!(f, "{}: {}", path.display(), sys::advice::cause(error)),
             Self::Damaged { path, what } => {
-                write!(f, "{}: {what}; the file is passed over, move it away to be told no more", path.display())
+                write!(
+                    f,
+                    "{}: {what}; the file is skipped; move it out of the store to end this warning",
+                    path.display()
+                )
             }
             Self::Holes { path, damage, sealed } => {
                 write!(f, "{}: {damage}; ", path.display())?;
                 f.write_str(match sealed {
-                    true => "the rest is sealed, and this is the damaged journal",
-                    false => "the rest is read",
+                    true => "the other rows are sealed, and this file is the damaged journal",
+                    false => "the other rows are in the result",
                 })
             }
             Self::Rows { path, what, from, rows } => {
-                write!(f, "{}: {what}: {rows} rows, the first at {from}, cannot be read; ", path.display())?;
-                f.write_str("the answer is without them, and the other rows of the file are read")
+                write!(f, "{}: {what}; {rows} rows from row {from} on cannot be read; ", path.display())?;
+                f.write_str("the other rows of the file are in the result")
             }
             Self::Hint { path, what } => write!(f, "{}: {what}", path.display()),
             Self::NoInterface { store, name, known } if known.is_empty() => {

@@ -130,7 +130,7 @@ pub struct Sealed {
     pub interfaces: Vec<(u16, String)>,
     source: Source,
     metadata: ParquetMetaData,
-    reported: StoredDigests,
+    stored_digests: StoredDigests,
 }
 
 impl Sealed {
@@ -178,7 +178,7 @@ impl Sealed {
     fn with(path: &Path, kind: DataFileKind, footer: io::Result<Bytes>, source: Source) -> Result<Self, ColumnsError> {
         let footer = footer.map_err(|e| match e.kind() {
             io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData => {
-                ColumnsError::damaged(path, "is no Parquet file, or its end is missing")
+                ColumnsError::damaged(path, "is not a Parquet file, or its end is missing")
             }
             _ => ColumnsError::io(path)(e),
         })?;
@@ -196,15 +196,15 @@ impl Sealed {
             let what = format!("{OTHER_VERSION} {format}, and this netgrain reads version {VERSION}");
             return Err(ColumnsError::damaged(path, what));
         }
-        let reported = StoredDigests::of(&metadata).filter(|_| digest::is_whole(&footer));
-        let Some(reported) = reported else {
-            return Err(ColumnsError::damaged(path, "has a footer that is not as it was written"));
+        let stored_digests = StoredDigests::of(&metadata).filter(|_| digest::is_whole(&footer));
+        let Some(stored_digests) = stored_digests else {
+            return Err(ColumnsError::damaged(path, "has a footer that does not match its checksum"));
         };
         let number = |text: &str| u64::from_str_radix(text, 16).ok();
         let replaces = value(key::REPLACES).map_or(Vec::new(), |all| all.split(' ').filter_map(number).collect());
         let origin = Origin { id: value(key::ID).as_deref().and_then(number), replaces };
         let interfaces = value(key::INTERFACES).map_or(Vec::new(), |all| all.lines().filter_map(named).collect());
-        Ok(Self { path: path.to_owned(), origin, interfaces, source, metadata, reported })
+        Ok(Self { path: path.to_owned(), origin, interfaces, source, metadata, stored_digests })
     }
 
     /// The indexes of all row groups.
@@ -212,10 +212,10 @@ impl Sealed {
         (0..self.metadata.num_row_groups()).collect()
     }
 
-    /// The row groups that may hold results of this query. A damaged filter is passed to `tell` and excludes no row
+    /// The row groups that may hold results of this query. A damaged filter is passed to `report` and excludes no row
     /// group.
-    pub fn groups(&self, asked: &Query, tell: impl FnOnce(ColumnsError)) -> Vec<usize> {
-        let Query { from, to, need, id, .. } = asked;
+    pub fn groups(&self, query: &Query, report: impl FnOnce(ColumnsError)) -> Vec<usize> {
+        let Query { from, to, need, id, .. } = query;
         let is_damaged = Cell::new(false);
         let wanted = |at: &usize| {
             let group = Group { sealed: self, at: *at, group: self.metadata.row_group(*at), is_damaged: &is_damaged };
@@ -229,8 +229,11 @@ impl Sealed {
         let wanted = |at: &usize| catch_unwind(AssertUnwindSafe(|| wanted(at))).unwrap_or(true);
         let groups = self.all().into_iter().filter(wanted).collect();
         if is_damaged.get() {
-            let what = "has a filter that is not as it was written; what it should keep out was read".to_owned();
-            tell(ColumnsError::Hint { path: self.path.clone(), what });
+            let what =
+                "has a Bloom filter that does not match its checksum; the query did not use it, and the result is \
+                        complete"
+                    .to_owned();
+            report(ColumnsError::Hint { path: self.path.clone(), what });
         }
         groups
     }
@@ -290,9 +293,9 @@ impl Sealed {
             let chunk = self.metadata.row_group(group).column(column);
             let (at, length) = chunk.byte_range();
             let bytes = self.source.read(at, length)?;
-            if !self.reported.is_chunk(group, column, &bytes) {
+            if !self.stored_digests.is_chunk(group, column, &bytes) {
                 let what =
-                    format!("column {} of row group {group} is not as it was written", descriptor.path().string());
+                    format!("column {} of row group {group} does not match its checksum", descriptor.path().string());
                 return Err(ParquetError::General(what));
             }
             let pages = SerializedPageReader::new(Arc::new(ColumnChunkRange { at, bytes }), chunk, rows, None)?;
@@ -301,20 +304,22 @@ impl Sealed {
     }
 
     /// A description of the first column chunk or filter that does not match its checksum.
-    fn flaw(&self) -> io::Result<Option<String>> {
+    fn damage(&self) -> io::Result<Option<String>> {
         for group in self.all() {
             for (place, column) in self.metadata.row_group(group).columns().iter().enumerate() {
                 let name = column.column_path().string();
                 let (at, length) = column.byte_range();
-                if !self.reported.is_chunk(group, place, &self.source.read(at, length)?) {
-                    return Ok(Some(format!("column {name} of row group {group} is not as it was written")));
+                if !self.stored_digests.is_chunk(group, place, &self.source.read(at, length)?) {
+                    return Ok(Some(format!("column {name} of row group {group} does not match its checksum")));
                 }
                 let filter = column.bloom_filter_offset().zip(column.bloom_filter_length());
                 if let Some((at, length)) = filter {
                     let place_of = |number: i64| u64::try_from(number).map_err(|_| io::ErrorKind::InvalidData);
                     let bytes = self.source.read(place_of(at)?, place_of(i64::from(length))?)?;
-                    if !self.reported.is_filter(group, place, &bytes) {
-                        return Ok(Some(format!("the filter of {name} of row group {group} is not as it was written")));
+                    if !self.stored_digests.is_filter(group, place, &bytes) {
+                        return Ok(Some(format!(
+                            "the Bloom filter of {name} of row group {group} does not match its checksum"
+                        )));
                     }
                 }
             }
@@ -344,7 +349,7 @@ pub fn judge_sealed(path: &Path) -> io::Result<Option<String>> {
         DataFileKind::Series
     };
     match Sealed::open(path, kind) {
-        Ok(sealed) => sealed.flaw().or_else(|e| match e.kind() {
+        Ok(sealed) => sealed.damage().or_else(|e| match e.kind() {
             io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData => {
                 Ok(Some("a column lies beyond its end".to_owned()))
             }
@@ -439,7 +444,7 @@ impl Group<'_> {
         let (at, length) = (column.bloom_filter_offset()?, column.bloom_filter_length()?);
         let bytes = self.sealed.source.read(u64::try_from(at).ok()?, u64::try_from(length).ok()?).ok()?;
         let filter = Sbbf::from_bytes(&bytes).ok();
-        if filter.is_none() || !self.sealed.reported.is_filter(self.at, place, &bytes) {
+        if filter.is_none() || !self.sealed.stored_digests.is_filter(self.at, place, &bytes) {
             self.is_damaged.set(true);
             return None;
         }
@@ -538,9 +543,9 @@ impl<T: Schema> TableRows<T> {
             other => other?,
         };
         let is_needed = |(place, _): &(usize, String)| T::is_needed(paths[*place], self.fields.as_deref());
-        let (needed, spared): (Vec<_>, Vec<_>) = bad.into_iter().partition(is_needed);
+        let (needed, unneeded): (Vec<_>, Vec<_>) = bad.into_iter().partition(is_needed);
         // The damage of the first column, and the names of the others.
-        let reported = |bad: &[(usize, String)]| {
+        let describe = |bad: &[(usize, String)]| {
             let ((place, what), more) = bad.split_first()?;
             let more: String = more.iter().map(|(place, _)| format!(", {}", paths[*place])).collect();
             Some(match &more[..] {
@@ -548,11 +553,11 @@ impl<T: Schema> TableRows<T> {
                 _ => format!("columns {}{more}: {what}", paths[*place]),
             })
         };
-        if let Some(what) = reported(&needed) {
+        if let Some(what) = describe(&needed) {
             return Err(self.sealed.unreadable(group, 0, what));
         }
-        if let Some(what) = reported(&spared) {
-            let what = format!("{what}; this answer is made without and is whole");
+        if let Some(what) = describe(&unneeded) {
+            let what = format!("{what}; the result does not need this data and is complete");
             self.hints.push(ColumnsError::Hint { path: self.sealed.path.clone(), what });
         }
         (self.readers, self.at) = (readers, (group, 0));
@@ -571,7 +576,7 @@ impl<T: Schema> TableRows<T> {
                     lines.resize_with(rows.unwrap_or(0), T::blank);
                 }
                 if rows != Some(lines.len()) || (column.take)(&mut lines, column.arg, cells).is_none() {
-                    let what = format!("column {} has values that netgrain did not write", column.path);
+                    let what = format!("column {} has values that netgrain never writes", column.path);
                     return Err(ParquetError::General(what));
                 }
             }
@@ -605,6 +610,6 @@ fn footer(len: u64, mut read: impl FnMut(u64, u64) -> io::Result<Bytes>) -> io::
 pub fn guarded<R, E: fmt::Display>(path: &Path, work: impl FnOnce() -> Result<R, E>) -> Result<R, ColumnsError> {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(outcome) => outcome.map_err(|e| ColumnsError::damaged(path, e)),
-        Err(_) => Err(ColumnsError::damaged(path, "is damaged in a way that cannot be read past")),
+        Err(_) => Err(ColumnsError::damaged(path, "is so damaged that the Parquet library panicked")),
     }
 }

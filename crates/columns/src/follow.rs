@@ -2,11 +2,11 @@
 //! interface numbers that index [`FlowLoop::interfaces`]; on request continued with those that are journaled from then
 //! on (M3OMon's `getFlows` and `getMRTG`; Moreno, PhD thesis, 2015, section 5.3).
 //!
-//! Live mode polls the store repeatedly and returns what it has not yet returned. A record appears in a journal only
-//! after its flow has ended, so each poll starts before the previous one by the greatest delay of a record. The records
-//! returned within that delay are remembered, so that none is returned twice. The exception is a clock that was a
-//! minute or more ahead for a while: after it steps back, some records are returned again. The caller waits between two
-//! polls: nothing here sleeps, and the time arrives as an argument.
+//! Live mode polls the store repeatedly and returns only data that it has not yet returned. A record appears in a
+//! journal only after its flow has ended, so each poll reads again from before the previous poll, by the greatest delay
+//! of a record. The records returned within that delay are remembered, so that none is returned twice. The exception
+//! is a clock that was a minute or more ahead for a while: after it steps back, some records are returned again. The
+//! caller waits between two polls: nothing here sleeps, and the time arrives as an argument.
 
 use crate::error::ColumnsError;
 use crate::file_layout::DataFileKind;
@@ -36,7 +36,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 
 /// The result of one step of a loop.
 #[derive(Clone, Debug, PartialEq)]
-#[allow(clippy::large_enum_variant, reason = "nearly all are things, and each is looked at and dropped")]
+#[allow(clippy::large_enum_variant, reason = "nearly all values are `One`, and the caller drops each after use")]
 pub enum Step<T> {
     /// The next record or row. Its `interface` is an index into the loop's list of names.
     One(T),
@@ -134,8 +134,8 @@ impl FlowLoop {
 impl SeriesLoop {
     /// Iterates over the stored rows of an interval.
     pub fn new(query: Query) -> Self {
-        let looks = Polls::new(query, DataFileKind::Series);
-        Self { polls: looks, live: false, ready: VecDeque::new(), reported: HashMap::new() }
+        let polls = Polls::new(query, DataFileKind::Series);
+        Self { polls, live: false, ready: VecDeque::new(), reported: HashMap::new() }
     }
 
     /// Continues with the rows as they are journaled, each some three seconds after its second began, until the
@@ -220,26 +220,26 @@ struct Polls<T: Schema> {
     names: Vec<String>,
     /// The streams of the poll in progress.
     streams: Option<Vec<InterfaceStream<T>>>,
-    /// The begin of the queried interval; no poll starts earlier.
+    /// The begin of the queried interval; no poll reads from an earlier time.
     from: Timestamp,
     /// The time at which the poll began.
     at: Timestamp,
-    took: Duration,
-    /// How far a poll starts before the time of the previous one.
+    duration: Duration,
+    /// Each poll reads from this long before the time of the previous poll.
     back: Duration,
-    remarks: Vec<String>,
+    earlier_warnings: Vec<String>,
 }
 
 /// The results of one interface, and the next of them.
 struct InterfaceStream<T: Schema> {
     interface: u16,
-    answer: Results<T>,
+    results: Results<T>,
     next: Option<T>,
 }
 
 impl<T: Schema> Polls<T> {
     fn new(query: Query, kind: DataFileKind) -> Self {
-        let (names, remarks, from) = (Vec::new(), Vec::new(), query.from);
+        let (names, earlier_warnings, from) = (Vec::new(), Vec::new(), query.from);
         Self {
             query,
             kind,
@@ -247,9 +247,9 @@ impl<T: Schema> Polls<T> {
             streams: None,
             from,
             at: Timestamp::ZERO,
-            took: Duration::ZERO,
+            duration: Duration::ZERO,
             back: ROW_LATE,
-            remarks,
+            earlier_warnings,
         }
     }
 
@@ -264,33 +264,33 @@ impl<T: Schema> Polls<T> {
             self.query.from = self.from.max(now.before(self.back));
         }
         self.at = self.at.max(now);
-        let mut shelves = Vec::new();
-        for name in self.query.asked()? {
+        let mut streams = Vec::new();
+        for name in self.query.selected_interfaces()? {
             let known = self.names.iter().position(|n| *n == name);
             let interface = known.unwrap_or_else(|| {
                 self.names.push(name.clone());
                 self.names.len() - 1
             });
             let query = Query { interfaces: vec![name], ..self.query.clone() };
-            let mut answer = Results::begin(&query, self.kind)?;
-            let next = answer.next();
-            shelves.push(InterfaceStream { interface: interface as u16, answer, next });
+            let mut results = Results::begin(&query, self.kind)?;
+            let next = results.next();
+            streams.push(InterfaceStream { interface: interface as u16, results, next });
         }
-        self.took = begun.elapsed();
-        self.streams = Some(shelves);
+        self.duration = begun.elapsed();
+        self.streams = Some(streams);
         Ok(())
     }
 
-    /// Ends the poll; the next one starts at the earliest data that this one may have missed.
+    /// Ends the poll; the next poll reads from the earliest data that this poll may have missed.
     fn end(&mut self) {
-        self.remarks = self.warnings();
+        self.earlier_warnings = self.warnings();
         self.streams = None;
         self.query.from = self.from.max(self.at.before(self.back));
     }
 
     fn first(&mut self) -> Option<&mut InterfaceStream<T>> {
-        let shelves = self.streams.as_mut()?.iter_mut().filter(|shelf| shelf.next.is_some());
-        shelves.min_by_key(|shelf| shelf.next.as_ref().map(|thing| (thing.order(), shelf.interface)))
+        let streams = self.streams.as_mut()?.iter_mut().filter(|stream| stream.next.is_some());
+        streams.min_by_key(|stream| stream.next.as_ref().map(|row| (row.order(), stream.interface)))
     }
 
     fn peek(&mut self) -> Option<&T> {
@@ -299,9 +299,9 @@ impl<T: Schema> Polls<T> {
 
     /// The next record or row, and its interface.
     fn take(&mut self) -> Option<(T, u16)> {
-        let shelf = self.first()?;
-        let next = shelf.answer.next();
-        Some((std::mem::replace(&mut shelf.next, next)?, shelf.interface))
+        let stream = self.first()?;
+        let next = stream.results.next();
+        Some((std::mem::replace(&mut stream.next, next)?, stream.interface))
     }
 
     /// True if this poll was the last one: data of the interval arrives at most `late` after its end.
@@ -310,14 +310,14 @@ impl<T: Schema> Polls<T> {
     }
 
     fn pause(&self) -> Duration {
-        PAUSE.max(self.took * 4)
+        PAUSE.max(self.duration * 4)
     }
 
     fn warnings(&self) -> Vec<String> {
-        let mut all = self.remarks.clone();
-        for remark in self.streams.iter().flatten().flat_map(|shelf| shelf.answer.warnings()) {
-            if !all.contains(&remark) {
-                all.push(remark);
+        let mut all = self.earlier_warnings.clone();
+        for warning in self.streams.iter().flatten().flat_map(|stream| stream.results.warnings()) {
+            if !all.contains(&warning) {
+                all.push(warning);
             }
         }
         all

@@ -21,7 +21,8 @@ use std::path::{Path, PathBuf};
 use store::device::{Content, FileId};
 
 /// Error text for an undamaged journal that this program cannot read.
-pub const ANOTHER_VERSION: &str = "is a journal of another version of netgrain, which has to seal it (netgrain repair)";
+pub const ANOTHER_VERSION: &str =
+    "is a journal of another netgrain version; seal it with that version (netgrain repair)";
 
 /// Error text for a journal that is being created, or whose creation a crash interrupted.
 pub const TOO_SHORT: &str = "ends within its header";
@@ -31,7 +32,7 @@ const MAGIC: [u8; 4] = *b"NGJ7";
 /// Bytes of the header.
 const HEADER: usize = 24;
 
-/// Greatest length of a journal, whatever the configuration says: offsets in it have 32 bits.
+/// Greatest length of a journal, regardless of the configuration: offsets in a journal have 32 bits.
 pub const MAX_BYTES: u64 = 1 << 30;
 
 /// Greatest number of unsynced bytes that are kept in memory in case a sync fails.
@@ -166,7 +167,7 @@ impl Journal {
         !self.unsynced.is_empty()
     }
 
-    /// True if a sync failed: then only [`Journal::sync`] may be used, because it writes the unsynced batches again.
+    /// True if a sync failed: until [`Journal::sync`] has written the unsynced batches again, no batch may be appended.
     pub fn is_doubtful(&self) -> bool {
         self.is_doubtful
     }
@@ -197,8 +198,8 @@ pub struct LoadedJournal<T> {
     what: PhantomData<T>,
 }
 
-/// Error text for a journal whose checksums are right and whose columns are invalid.
-pub const NO_COLUMNS: &str = "a checksum vouches for what are no columns: the journal of another version";
+/// Error text for a journal with matching checksums and invalid columns.
+pub const NO_COLUMNS: &str = "has matching checksums but invalid columns: it is of another netgrain version";
 
 impl<T: Schema> LoadedJournal<T> {
     /// Scans the bytes of a journal.
@@ -357,11 +358,11 @@ mod tests {
     use base::Prng;
 
     #[test]
-    fn rows_are_put_in_order_whatever_their_moments_are() {
-        let seed = testkit::seed("rows_are_put_in_order_whatever_their_moments_are");
+    fn rows_with_any_timestamps_are_sorted() {
+        let seed = testkit::seed("rows_with_any_timestamps_are_sorted");
         let mut prng = Prng::new(seed);
         for round in 0..300 {
-            // Near to each other or anywhere, some of them equal.
+            // Timestamps in a narrow or a wide range, some of them equal.
             let (bits, base) = (prng.below(65) as u32, prng.next_u64() >> prng.below(64));
             let one = |prng: &mut Prng| base.saturating_add(prng.next_u64().checked_shr(64 - bits).unwrap_or(0));
             let moments: Vec<u64> = (0..prng.below(600)).map(|_| one(&mut prng)).collect();

@@ -13,9 +13,9 @@ use series::Direction;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// Describes the rows that an interface's directory lacks for these packets (`stored`: seconds in order with the
-/// packets stored in each; `recordings`: the seconds with packets of each recording), and returns true beside the text
-/// if the lack is certain. `None` if there are no rows.
+/// Describes the rows that are missing in an interface's directory for these packets (`stored`: seconds in order with
+/// the packets stored in each; `recordings`: the seconds with packets of each recording), and returns true beside the
+/// text if rows are certainly missing. Empty if there are no rows.
 ///
 /// # Errors
 /// If the store cannot be read.
@@ -35,27 +35,30 @@ pub fn missing_rows(
         to: moment(last.saturating_add(1)),
         ..Query::new(store)
     };
-    let mut reported: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut counted: BTreeMap<u64, u64> = BTreeMap::new();
     for row in series(&query)?.filter(|row| row.direction == Direction::In) {
-        *reported.entry(row.second).or_default() += row.ledger.stored;
+        *counted.entry(row.second).or_default() += row.ledger.stored;
     }
-    let (Some(first), Some(last)) = (reported.keys().next(), reported.keys().next_back()) else {
+    let (Some(first), Some(last)) = (counted.keys().next(), counted.keys().next_back()) else {
         return Ok(Vec::new());
     };
-    let asked = stored.iter().filter(|(second, _)| (first..=last).contains(&second));
+    let compared = stored.iter().filter(|(second, _)| (first..=last).contains(&second));
     // Packets that are counted in the row of another second are not missing.
-    let surplus: u64 =
-        asked.clone().map(|(s, count)| reported.get(s).map_or(0, |said| said.saturating_sub(*count))).sum();
-    let lack: u64 = asked.clone().map(|(s, count)| count.saturating_sub(reported.get(s).copied().unwrap_or(0))).sum();
-    let within = if lack > surplus { within(stored, recordings, &reported) } else { BTreeSet::new() };
-    let (mut fewer, mut gone, mut without) =
+    let surplus: u64 = compared
+        .clone()
+        .map(|(s, count)| counted.get(s).map_or(0, |packets_in_row| packets_in_row.saturating_sub(*count)))
+        .sum();
+    let missing: u64 =
+        compared.clone().map(|(s, count)| count.saturating_sub(counted.get(s).copied().unwrap_or(0))).sum();
+    let within = if missing > surplus { within(stored, recordings, &counted) } else { BTreeSet::new() };
+    let (mut fewer, mut lost, mut unmetered) =
         (MissingSeconds::default(), MissingSeconds::default(), MissingSeconds::default());
-    for (second, count) in asked {
-        match reported.get(second) {
-            Some(said) if said < count => fewer.add(*second, count - said),
+    for (second, count) in compared {
+        match counted.get(second) {
+            Some(packets_in_row) if packets_in_row < count => fewer.add(*second, count - packets_in_row),
             Some(_) => {}
-            None if within.contains(second) => gone.add(*second, *count),
-            None => without.add(*second, *count),
+            None if within.contains(second) => lost.add(*second, *count),
+            None => unmetered.add(*second, *count),
         }
     }
     let mut found = Vec::new();
@@ -63,31 +66,32 @@ pub fn missing_rows(
         let MissingSeconds { seconds, packets, .. } = fewer;
         let at = moment(begin);
         let text = format!(
-            "one-second rows say of {packets} packets fewer than are stored in {seconds} of their seconds, first \
+            "one-second rows count {packets} packets fewer than are stored in {seconds} of their seconds, first \
              at {at}"
         );
         found.push((true, format!("{text}: rows are missing")));
     }
-    if let Some(begin) = gone.begin {
-        let text = gone.without_rows(moment(begin));
-        found.push((true, format!("{text}, and the same recording has rows before and behind: rows are missing")));
+    if let Some(begin) = lost.begin {
+        let text = lost.without_rows(moment(begin));
+        found.push((true, format!("{text}, and the same recording has rows before and after them: rows are missing")));
     }
-    if let Some(begin) = without.begin {
-        let text = without.without_rows(moment(begin));
+    if let Some(begin) = unmetered.begin {
+        let text = unmetered.without_rows(moment(begin));
         found.push((false, format!("{text}: they were recorded without a meter, or rows are missing")));
     }
     Ok(found)
 }
 
 /// The seconds without a row that lie between complete ones of the same recording.
-fn within(stored: &[(u64, u64)], recordings: &[Vec<u64>], reported: &BTreeMap<u64, u64>) -> BTreeSet<u64> {
+fn within(stored: &[(u64, u64)], recordings: &[Vec<u64>], counted: &BTreeMap<u64, u64>) -> BTreeSet<u64> {
     let stored_in = |second: u64| stored.binary_search_by_key(&second, |(s, _)| *s).map_or(0, |at| stored[at].1);
-    let is_complete = |second: &&u64| reported.get(second).is_some_and(|said| *said >= stored_in(**second));
+    let is_complete =
+        |second: &&u64| counted.get(second).is_some_and(|packets_in_row| *packets_in_row >= stored_in(**second));
     let mut found = BTreeSet::new();
     for seconds in recordings {
         let complete = || seconds.iter().filter(is_complete);
         let (Some(first), Some(last)) = (complete().min(), complete().max()) else { continue };
-        found.extend(seconds.iter().filter(|s| (first..last).contains(s) && !reported.contains_key(s)));
+        found.extend(seconds.iter().filter(|s| (first..last).contains(s) && !counted.contains_key(s)));
     }
     found
 }

@@ -99,10 +99,10 @@ impl<'a> PresenceMap<'a> {
             ALL => (places, &[][..]),
             SOME => {
                 let bits = bytes.split_off(..places.div_ceil(8))?;
-                let behind = if places.is_multiple_of(8) { 0 } else { bits.last()? >> (places % 8) };
+                let excess_bits = if places.is_multiple_of(8) { 0 } else { bits.last()? >> (places % 8) };
                 let count = bits.iter().map(|byte| byte.count_ones() as usize).sum();
                 // Bits after the last position must be zero.
-                (behind == 0 && count > 0 && count < places).then_some((count, bits))?
+                (excess_bits == 0 && count > 0 && count < places).then_some((count, bits))?
             }
             _ => return None,
         };
@@ -148,9 +148,9 @@ impl Row {
 
 impl Bits {
     /// Concatenates the bitmaps of all blocks.
-    pub fn of(marks: &[PresenceMap<'_>]) -> Self {
+    pub fn of(bitmaps: &[PresenceMap<'_>]) -> Self {
         let (places, count) =
-            marks.iter().fold((0, 0), |(places, count), marks| (places + marks.places, count + marks.count));
+            bitmaps.iter().fold((0, 0), |(places, count), bitmap| (places + bitmap.places, count + bitmap.count));
         if count == 0 {
             return Self::None;
         }
@@ -158,9 +158,9 @@ impl Bits {
             return Self::All;
         }
         let mut row = Row { words: Vec::with_capacity(places / 64 + 1), word: 0, have: 0, before: 0 };
-        for marks in marks {
-            let (mut left, all) = (marks.places, if marks.count > 0 { u64::MAX } else { 0 });
-            let (whole, rest) = marks.bits.as_chunks();
+        for bitmap in bitmaps {
+            let (mut left, all) = (bitmap.places, if bitmap.count > 0 { u64::MAX } else { 0 });
+            let (whole, rest) = bitmap.bits.as_chunks();
             for bytes in whole {
                 let some = left.min(64) as u32;
                 row.push(u64::from_le_bytes(*bytes), some);
@@ -182,16 +182,16 @@ impl Bits {
         Self::Some(row.words)
     }
 
-    /// For each of these positions appends 1 or 0 to `there`, and for those with a value their index among all values
+    /// For each of these positions appends 1 or 0 to `present`, and for those with a value their index among all values
     /// to `found`.
-    pub fn gather(&self, places: &[u32], there: &mut Vec<u8>, found: &mut Vec<u32>) {
+    pub fn gather(&self, places: &[u32], present: &mut Vec<u8>, found: &mut Vec<u32>) {
         match self {
             Self::All => {
-                there.resize(there.len() + places.len(), 1);
+                present.resize(present.len() + places.len(), 1);
                 found.extend_from_slice(places);
             }
-            Self::None => there.resize(there.len() + places.len(), 0),
-            Self::Some(words) => simd(Finding { words, places, there, found }),
+            Self::None => present.resize(present.len() + places.len(), 0),
+            Self::Some(words) => simd(Finding { words, places, present, found }),
         }
     }
 }
@@ -199,7 +199,7 @@ impl Bits {
 struct Finding<'a> {
     words: &'a [(u64, u32)],
     places: &'a [u32],
-    there: &'a mut Vec<u8>,
+    present: &'a mut Vec<u8>,
     found: &'a mut Vec<u32>,
 }
 
@@ -208,15 +208,15 @@ impl SimdLoop for Finding<'_> {
 
     #[inline(always)]
     fn run(self) {
-        let Self { words, places, there, found } = self;
-        let (from, mut at) = (there.len(), found.len());
-        there.resize(from + places.len(), 0);
+        let Self { words, places, present, found } = self;
+        let (from, mut at) = (present.len(), found.len());
+        present.resize(from + places.len(), 0);
         found.resize(at + places.len(), 0);
-        for (place, there) in places.iter().zip(&mut there[from..]) {
+        for (place, present) in places.iter().zip(&mut present[from..]) {
             let (word, before) = words[(place / 64) as usize];
-            *there = (word >> (place % 64) & 1) as u8;
+            *present = (word >> (place % 64) & 1) as u8;
             found[at] = before + (word & ((1 << (place % 64)) - 1)).count_ones();
-            at += usize::from(*there);
+            at += usize::from(*present);
         }
         found.truncate(at);
     }
@@ -261,16 +261,16 @@ impl Room {
 
 impl Narrow {
     /// Concatenates packed columns.
-    pub fn of(strips: &[PackedColumn<'_>], room: &mut Room) -> Self {
-        let some = || strips.iter().filter(|strip| strip.count > 0);
-        let Some(base) = some().map(|strip| strip.base).min() else { return Self::Same(0) };
-        let reach = |strip: &PackedColumn<'_>| (strip.base.wrapping_sub(base) as u64).saturating_add(strip.reach());
+    pub fn of(packed_columns: &[PackedColumn<'_>], room: &mut Room) -> Self {
+        let some = || packed_columns.iter().filter(|packed| packed.count > 0);
+        let Some(base) = some().map(|packed| packed.base).min() else { return Self::Same(0) };
+        let reach = |packed: &PackedColumn<'_>| (packed.base.wrapping_sub(base) as u64).saturating_add(packed.reach());
         match width(some().map(reach).max().unwrap_or(0)) {
             0 => Self::Same(base),
-            1 => Self::Bytes(base, joined(strips, base, |n| n as u8, &mut room.bytes)),
-            2 => Self::Shorts(base, joined(strips, base, |n| n as u16, &mut room.shorts)),
-            4 => Self::Ints(base, joined(strips, base, |n| n as u32, &mut room.ints)),
-            _ => Self::Longs(base, joined(strips, base, |n| n, &mut room.longs)),
+            1 => Self::Bytes(base, joined(packed_columns, base, |n| n as u8, &mut room.bytes)),
+            2 => Self::Shorts(base, joined(packed_columns, base, |n| n as u16, &mut room.shorts)),
+            4 => Self::Ints(base, joined(packed_columns, base, |n| n as u32, &mut room.ints)),
+            _ => Self::Longs(base, joined(packed_columns, base, |n| n, &mut room.longs)),
         }
     }
 
@@ -315,26 +315,31 @@ pub fn pick<N: Copy, T>(all: &[N], places: &[u32], made: impl Fn(N) -> T, out: &
     out.extend(places.iter().map(|place| made(all[*place as usize])));
 }
 
-fn joined<N: Copy>(strips: &[PackedColumn<'_>], base: i64, narrow: impl Fn(u64) -> N, room: &mut Vec<N>) -> Vec<N> {
+fn joined<N: Copy>(
+    packed_columns: &[PackedColumn<'_>],
+    base: i64,
+    narrow: impl Fn(u64) -> N,
+    room: &mut Vec<N>,
+) -> Vec<N> {
     let mut out = std::mem::take(room);
     out.clear();
-    out.reserve(strips.iter().map(|strip| strip.count).sum());
-    strips.iter().for_each(|strip| widen(strip, strip.base.wrapping_sub(base) as u64, &narrow, &mut out));
+    out.reserve(packed_columns.iter().map(|packed| packed.count).sum());
+    packed_columns.iter().for_each(|packed| widen(packed, packed.base.wrapping_sub(base) as u64, &narrow, &mut out));
     out
 }
 
 /// Appends the numbers of a packed column, each increased by `above`.
-fn widen<N: Copy>(strip: &PackedColumn<'_>, above: u64, narrow: &impl Fn(u64) -> N, out: &mut Vec<N>) {
-    out.resize(out.len() + strip.count, narrow(above));
-    let begin = out.len() - strip.count;
-    simd(Widening { strip, above, narrow, room: &mut out[begin..] });
+fn widen<N: Copy>(packed: &PackedColumn<'_>, above: u64, narrow: &impl Fn(u64) -> N, out: &mut Vec<N>) {
+    out.resize(out.len() + packed.count, narrow(above));
+    let begin = out.len() - packed.count;
+    simd(Widening { packed, above, narrow, room: &mut out[begin..] });
 }
 
 struct Widening<'a, N, F> {
-    strip: &'a PackedColumn<'a>,
+    packed: &'a PackedColumn<'a>,
     above: u64,
     narrow: &'a F,
-    /// As long as the packed column, and filled with the value of one of width 0.
+    /// As long as the packed column. The caller has filled it with the value that a packed column of width 0 has.
     room: &'a mut [N],
 }
 
@@ -343,19 +348,19 @@ impl<N: Copy, F: Fn(u64) -> N> SimdLoop for Widening<'_, N, F> {
 
     #[inline(always)]
     fn run(self) {
-        let Self { strip, above, narrow, room } = self;
+        let Self { packed, above, narrow, room } = self;
         let room = room.iter_mut();
         let made = |n: u64| narrow(n.wrapping_add(above));
-        match strip.width {
+        match packed.width {
             0 => {}
-            1 => room.zip(strip.bytes).for_each(|(room, b)| *room = made(u64::from(*b))),
+            1 => room.zip(packed.bytes).for_each(|(room, b)| *room = made(u64::from(*b))),
             2 => room
-                .zip(strip.bytes.as_chunks().0)
+                .zip(packed.bytes.as_chunks().0)
                 .for_each(|(room, b)| *room = made(u64::from(u16::from_le_bytes(*b)))),
             4 => room
-                .zip(strip.bytes.as_chunks().0)
+                .zip(packed.bytes.as_chunks().0)
                 .for_each(|(room, b)| *room = made(u64::from(u32::from_le_bytes(*b)))),
-            _ => room.zip(strip.bytes.as_chunks().0).for_each(|(room, b)| *room = made(u64::from_le_bytes(*b))),
+            _ => room.zip(packed.bytes.as_chunks().0).for_each(|(room, b)| *room = made(u64::from_le_bytes(*b))),
         }
     }
 }
@@ -374,23 +379,23 @@ mod tests {
     }
 
     #[test]
-    fn any_number_of_many_strips_is_found_by_its_place() {
-        let seed = testkit::seed("any_number_of_many_strips_is_found_by_its_place");
+    fn numbers_of_many_packed_columns_are_found_by_position() {
+        let seed = testkit::seed("numbers_of_many_packed_columns_are_found_by_position");
         let (mut prng, mut room) = (Prng::new(seed), Room::default());
         for round in 0..500 {
             let all: Vec<Vec<i64>> = (0..prng.below(6)).map(|_| any_numbers(&mut prng)).collect();
             let mut bytes = Vec::new();
-            let mut strip = PackedColumnBuilder::default();
+            let mut packed = PackedColumnBuilder::default();
             for some in &all {
-                some.chunks(1 + prng.below(40) as usize).for_each(|some| strip.push(some));
-                strip.finish(&mut bytes);
+                some.chunks(1 + prng.below(40) as usize).for_each(|some| packed.push(some));
+                packed.finish(&mut bytes);
             }
             let mut rest = &bytes[..];
-            let strips: Vec<PackedColumn<'_>> =
-                all.iter().map(|some| PackedColumn::take(&mut rest, some.len()).expect("a strip")).collect();
+            let packed_columns: Vec<PackedColumn<'_>> =
+                all.iter().map(|some| PackedColumn::take(&mut rest, some.len()).expect("a packed column")).collect();
             assert!(rest.is_empty(), "seed {seed} round {round}");
             let model: Vec<i64> = all.concat();
-            let narrow = Narrow::of(&strips, &mut room);
+            let narrow = Narrow::of(&packed_columns, &mut room);
             let places: Vec<u32> = (0..model.len() as u32).map(|_| prng.below(model.len() as u64) as u32).collect();
             let mut found = Vec::new();
             narrow.gather(&places, |n| n, &mut found);
@@ -402,8 +407,8 @@ mod tests {
     }
 
     #[test]
-    fn who_has_something_and_which_is_as_a_list_says() {
-        let seed = testkit::seed("who_has_something_and_which_is_as_a_list_says");
+    fn presence_bits_and_ranks_agree_with_a_plain_list() {
+        let seed = testkit::seed("presence_bits_and_ranks_agree_with_a_plain_list");
         let mut prng = Prng::new(seed);
         for round in 0..500 {
             let often = prng.below(4);
@@ -413,43 +418,43 @@ mod tests {
             let mut bytes = Vec::new();
             all.iter().for_each(|some| write_bits(some, &mut bytes));
             let mut rest = &bytes[..];
-            let marks: Vec<PresenceMap<'_>> =
-                all.iter().map(|some| PresenceMap::take(&mut rest, some.len()).expect("marks")).collect();
+            let bitmaps: Vec<PresenceMap<'_>> =
+                all.iter().map(|some| PresenceMap::take(&mut rest, some.len()).expect("a presence bitmap")).collect();
             assert!(rest.is_empty(), "seed {seed} round {round}");
-            let bits = Bits::of(&marks);
+            let bits = Bits::of(&bitmaps);
             let sums: Vec<usize> = all.iter().map(|some| some.iter().map(|one| usize::from(*one)).sum()).collect();
-            let counts: Vec<usize> = marks.iter().map(|marks| marks.count).collect();
+            let counts: Vec<usize> = bitmaps.iter().map(|bitmap| bitmap.count).collect();
             assert_eq!(counts, sums, "seed {seed} round {round}");
             let model = all.concat();
             let places: Vec<u32> = (0..model.len() as u32).rev().collect();
-            let (mut there, mut found) = (Vec::new(), Vec::new());
-            bits.gather(&places, &mut there, &mut found);
+            let (mut present, mut found) = (Vec::new(), Vec::new());
+            bits.gather(&places, &mut present, &mut found);
             let before = |place: u32| model[..place as usize].iter().map(|one| u32::from(*one)).sum::<u32>();
             let wanted: Vec<u8> = places.iter().map(|place| model[*place as usize]).collect();
             let ones = places.iter().filter(|place| model[**place as usize] == 1);
-            assert_eq!(there, wanted, "seed {seed} round {round}");
+            assert_eq!(present, wanted, "seed {seed} round {round}");
             assert_eq!(found, ones.map(|place| before(*place)).collect::<Vec<u32>>(), "seed {seed} round {round}");
         }
     }
 
     #[test]
-    fn bytes_that_are_no_strip_are_refused() {
-        let seed = testkit::seed("bytes_that_are_no_strip_are_refused");
+    fn invalid_bytes_are_rejected() {
+        let seed = testkit::seed("invalid_bytes_are_rejected");
         let mut prng = Prng::new(seed);
         for _ in 0..20_000 {
             let mut bytes = vec![0; prng.below(40) as usize];
             prng.fill(&mut bytes);
             let count = prng.below(50) as usize;
             let mut rest = &bytes[..];
-            if let Some(strip) = PackedColumn::take(&mut rest, count) {
+            if let Some(packed) = PackedColumn::take(&mut rest, count) {
                 let mut numbers = 0;
-                strip.each(|_| numbers += 1);
+                packed.each(|_| numbers += 1);
                 assert_eq!(numbers, count, "seed {seed}");
             }
-            if let Some(marks) = PresenceMap::take(&mut &bytes[..], count) {
-                let (mut there, mut found) = (Vec::new(), Vec::new());
-                Bits::of(&[marks]).gather(&(0..count as u32).collect::<Vec<_>>(), &mut there, &mut found);
-                assert_eq!((there.len(), found.len()), (count, marks.count), "seed {seed}");
+            if let Some(bitmap) = PresenceMap::take(&mut &bytes[..], count) {
+                let (mut present, mut found) = (Vec::new(), Vec::new());
+                Bits::of(&[bitmap]).gather(&(0..count as u32).collect::<Vec<_>>(), &mut present, &mut found);
+                assert_eq!((present.len(), found.len()), (count, bitmap.count), "seed {seed}");
             }
         }
     }

@@ -171,12 +171,12 @@ impl<const N: usize, F: Fn([u8; N]) -> i64> SimdLoop for Exceptions<'_, N, F> {
 
 /// Writes a presence bitmap (from 1 or 0 for each position): a byte for none, all or some, and then the bits, the first
 /// in the lowest bit.
-pub fn write_bits(there: &[u8], out: &mut Vec<u8>) {
-    simd(Marking { there, out });
+pub fn write_bits(present: &[u8], out: &mut Vec<u8>) {
+    simd(Marking { present, out });
 }
 
 struct Marking<'a> {
-    there: &'a [u8],
+    present: &'a [u8],
     out: &'a mut Vec<u8>,
 }
 
@@ -185,19 +185,19 @@ impl SimdLoop for Marking<'_> {
 
     #[inline(always)]
     fn run(self) {
-        let Self { there, out } = self;
+        let Self { present, out } = self;
         let (mut any, mut all) = (0, 1);
-        for there in there {
-            (any, all) = (any | there, all & there);
+        for present in present {
+            (any, all) = (any | present, all & present);
         }
         if any == 0 || all == 1 {
             out.push(if any == 0 { NONE } else { ALL });
             return;
         }
         out.push(SOME);
-        let (whole, rest) = there.as_chunks();
+        let (whole, rest) = present.as_chunks();
         let begin = out.len();
-        out.resize(begin + there.len().div_ceil(8), 0);
+        out.resize(begin + present.len().div_ceil(8), 0);
         for (bits, some) in out[begin..].iter_mut().zip(whole) {
             *bits = bits_of(*some);
         }

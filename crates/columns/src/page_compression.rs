@@ -33,10 +33,10 @@ const NUMBER: usize = 16;
 /// Number of samples on which a choice is based, and greatest length of each.
 const PIECES: (usize, usize) = (4, 4 << 10);
 
-/// Shorter parts are not sampled: their result would not be representative.
+/// Shorter parts are not sampled: their samples would not be representative.
 const LEARNT: usize = 16 << 10;
 
-/// Picoseconds that saving one byte may cost: the method with the lowest total cost at this price is chosen.
+/// Picoseconds that saving one byte may take: the method with the lowest total cost at this price is chosen.
 ///
 /// PERF: with 17 000, 20 000 and 24 000 a site's records take 88.6, 88.5 and 87.6 bytes
 /// (records/2026-11-23-columns.md).
@@ -44,7 +44,7 @@ const PRICE: usize = 20_000;
 
 /// The method that makes a frame of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Method {
     /// zstd level 1, which searches for matches at every byte.
     Thorough,
     /// Entropy coding only.
@@ -57,10 +57,10 @@ enum Way {
     Frequent,
 }
 
-impl Way {
-    /// Estimated picoseconds for compressing `raw` bytes to `made`; `stripes` is the length that [`Way::Stripes`] would
-    /// yield. Fitted to the times of all methods for all parts of a site's records (records/2026-11-23-columns.md): the
-    /// fewer matches there are, the longer the search for them takes.
+impl Method {
+    /// Estimated picoseconds for compressing `raw` bytes to `made`; `stripes` is the length that [`Method::Stripes`]
+    /// would yield. Fitted to the times of all methods for all parts of a site's records
+    /// (records/2026-11-23-columns.md): the fewer matches there are, the longer the search for them takes.
     fn picoseconds(self, raw: usize, made: usize, stripes: usize) -> usize {
         match self {
             Self::Thorough => (3_000 * raw).min(12_000 * made),
@@ -127,7 +127,7 @@ pub struct PageCompressor {
     /// The compressor that searches at every byte, and the quick one.
     zstd: [Compressor<'static>; 2],
     /// The chosen method of each part of a column's dictionary page and data page, once known.
-    chosen: HashMap<String, [Vec<Option<Way>>; 2]>,
+    chosen: HashMap<String, [Vec<Option<Method>>; 2]>,
     striper: Striper,
     sample: Vec<u8>,
     frame: Vec<u8>,
@@ -161,7 +161,7 @@ impl PageCompressor {
             let Some(page) = page else { continue };
             page.end_part();
             if page.parts.is_empty() {
-                self.frame(&[], None, Way::Thorough, packed)?;
+                self.frame(&[], None, Method::Thorough, packed)?;
             }
             // A page with another number of parts has another structure, so earlier choices do not apply.
             if chosen.len() != page.parts.len() {
@@ -174,7 +174,7 @@ impl PageCompressor {
                 if chosen.is_none() && part.len() >= LEARNT {
                     *chosen = Some(self.better(part, *of)?);
                 }
-                self.frame(part, *of, chosen.unwrap_or(Way::Thorough), packed)?;
+                self.frame(part, *of, chosen.unwrap_or(Method::Thorough), packed)?;
             }
         }
         self.chosen.insert(path.to_owned(), chosen);
@@ -182,16 +182,16 @@ impl PageCompressor {
         Ok(sum < raw - raw / 16)
     }
 
-    fn frame(&mut self, part: &[u8], of: Option<Numbers>, way: Way, out: &mut Vec<u8>) -> Result<()> {
-        match (way, of) {
-            (Way::Thorough | Way::Quick, _) => {
+    fn frame(&mut self, part: &[u8], of: Option<Numbers>, method: Method, out: &mut Vec<u8>) -> Result<()> {
+        match (method, of) {
+            (Method::Thorough | Method::Quick, _) => {
                 self.frame.clear();
                 self.frame.reserve(compress_bound(part.len()));
-                self.zstd[usize::from(way == Way::Quick)].compress_to_buffer(part, &mut self.frame)?;
+                self.zstd[usize::from(method == Method::Quick)].compress_to_buffer(part, &mut self.frame)?;
                 out.extend_from_slice(&self.frame);
             }
-            (Way::Stripes, Some(of)) => self.striper.frame(part, of, None, out),
-            (Way::Frequent, Some(of)) => {
+            (Method::Stripes, Some(of)) => self.striper.frame(part, of, None, out),
+            (Method::Frequent, Some(of)) => {
                 let Self { striper, zstd, frame, .. } = self;
                 let shorten = &mut |literals: &[u8], out: &mut Vec<u8>| {
                     frame.clear();
@@ -208,29 +208,29 @@ impl PageCompressor {
     }
 
     /// The method with the lowest cost for a part, judged by samples of it.
-    fn better(&mut self, part: &[u8], of: Option<Numbers>) -> Result<Way> {
+    fn better(&mut self, part: &[u8], of: Option<Numbers>) -> Result<Method> {
         let (pieces, bytes) = PIECES;
         let mut sample = std::mem::take(&mut self.sample);
         sample.clear();
         let step = (part.len() / pieces).next_multiple_of(NUMBER) - NUMBER;
         part.chunks_exact(step).take(pieces).for_each(|piece| sample.extend_from_slice(&piece[..bytes.min(step)]));
-        let mut made = |way| {
+        let mut made = |method| {
             let mut packed = Vec::new();
-            self.frame(&sample, of, way, &mut packed).map(|()| packed.len())
+            self.frame(&sample, of, method, &mut packed).map(|()| packed.len())
         };
-        let stripes = if of.is_some() { made(Way::Stripes)? } else { usize::MAX };
-        let mut best = (Way::Bytes, usize::MAX);
-        for way in [Way::Thorough, Way::Quick, Way::Frequent, Way::Stripes, Way::Bytes] {
-            let made = match way {
-                Way::Thorough | Way::Quick => made(way)?,
-                Way::Frequent if of.is_some() => made(way)?,
-                Way::Stripes if of.is_some() => stripes,
-                Way::Frequent | Way::Stripes => continue,
-                Way::Bytes => sample.len(),
+        let stripes = if of.is_some() { made(Method::Stripes)? } else { usize::MAX };
+        let mut best = (Method::Bytes, usize::MAX);
+        for method in [Method::Thorough, Method::Quick, Method::Frequent, Method::Stripes, Method::Bytes] {
+            let made = match method {
+                Method::Thorough | Method::Quick => made(method)?,
+                Method::Frequent if of.is_some() => made(method)?,
+                Method::Stripes if of.is_some() => stripes,
+                Method::Frequent | Method::Stripes => continue,
+                Method::Bytes => sample.len(),
             };
-            let cost = way.picoseconds(sample.len(), made, stripes) + PRICE * made;
+            let cost = method.picoseconds(sample.len(), made, stripes) + PRICE * made;
             if cost < best.1 {
-                best = (way, cost);
+                best = (method, cost);
             }
         }
         self.sample = sample;
@@ -287,36 +287,36 @@ mod tests {
     use super::*;
     use base::Prng;
 
-    fn chosen(part: &[u8]) -> Way {
+    fn chosen(part: &[u8]) -> Method {
         let mut packer = PageCompressor::new().expect("memory");
         let mut page = Page::default();
         page.bytes.extend_from_slice(part);
         let mut packed = Default::default();
         assert!(packer.pack("column", [None, Some(&mut page)], &mut packed).expect("compressed"));
-        assert_eq!(zstd::bulk::decompress(&packed[1], part.len()).expect("any zstd reads it"), part);
-        packer.chosen["column"][1][0].expect("a long part is learnt from")
+        assert_eq!(zstd::bulk::decompress(&packed[1], part.len()).expect("zstd reads it"), part);
+        packer.chosen["column"][1][0].expect("a long part has a chosen method")
     }
 
     #[test]
-    fn what_is_only_more_or_less_frequent_is_compressed_a_quick_way() {
-        let seed = testkit::seed("what_is_only_more_or_less_frequent_is_compressed_a_quick_way");
+    fn skewed_bytes_without_repetitions_are_entropy_coded_only() {
+        let seed = testkit::seed("skewed_bytes_without_repetitions_are_entropy_coded_only");
         let mut prng = Prng::new(seed);
         let noise: Vec<u8> = (0..100_000).map(|_| prng.next_u64().trailing_zeros() as u8).collect();
-        assert_eq!(chosen(&noise), Way::Quick, "seed {seed}");
+        assert_eq!(chosen(&noise), Method::Quick, "seed {seed}");
     }
 
     #[test]
-    fn what_repeats_here_and_there_is_compressed_the_thorough_way() {
-        let seed = testkit::seed("what_repeats_here_and_there_is_compressed_the_thorough_way");
+    fn repetitions_are_compressed_with_a_search_for_matches() {
+        let seed = testkit::seed("repetitions_are_compressed_with_a_search_for_matches");
         let mut prng = Prng::new(seed);
         let words: Vec<[u8; 12]> = (0..50).map(|_| std::array::from_fn(|_| prng.next_u64() as u8)).collect();
         let text: Vec<u8> = (0..10_000).flat_map(|_| words[prng.below(50) as usize]).collect();
-        assert_eq!(chosen(&text), Way::Thorough, "seed {seed}");
+        assert_eq!(chosen(&text), Method::Thorough, "seed {seed}");
     }
 
     #[test]
-    fn noise_beside_what_is_worth_it_is_left_as_it_is() {
-        let seed = testkit::seed("noise_beside_what_is_worth_it_is_left_as_it_is");
+    fn noise_beside_compressible_data_is_stored_uncompressed() {
+        let seed = testkit::seed("noise_beside_compressible_data_is_stored_uncompressed");
         let mut prng = Prng::new(seed);
         let mut packer = PageCompressor::new().expect("memory");
         let mut page = Page::default();
@@ -326,40 +326,40 @@ mod tests {
         page.bytes.resize(600_000, 0);
         let mut packed = Default::default();
         assert!(packer.pack("column", [None, Some(&mut page)], &mut packed).expect("compressed"));
-        assert_eq!(packer.chosen["column"][1][0], Some(Way::Bytes), "seed {seed}");
-        let whole = zstd::bulk::decompress(&packed[1], 600_000).expect("any zstd reads it");
-        assert!(page.bytes == whole, "seed {seed}");
+        assert_eq!(packer.chosen["column"][1][0], Some(Method::Bytes), "seed {seed}");
+        let decompressed = zstd::bulk::decompress(&packed[1], 600_000).expect("zstd reads it");
+        assert!(page.bytes == decompressed, "seed {seed}");
     }
 
     /// The method chosen for the 8-byte numbers that `number` yields.
-    fn chosen_of_numbers(packer: &mut PageCompressor, number: impl FnMut() -> u64) -> Way {
+    fn chosen_of_numbers(packer: &mut PageCompressor, number: impl FnMut() -> u64) -> Method {
         let mut page = Page::default();
         let numbers: Vec<u64> = std::iter::repeat_with(number).take(30_000).collect();
         page.numbers(numbers.len(), Numbers::Longs);
         numbers.iter().for_each(|n| page.bytes.extend(n.to_le_bytes()));
         let mut packed = Default::default();
         assert!(packer.pack("column", [None, Some(&mut page)], &mut packed).expect("compressed"));
-        assert!(zstd::bulk::decompress(&packed[1], page.bytes.len()).expect("any zstd reads it") == page.bytes);
-        packer.chosen["column"][1][0].expect("a long part is learnt from")
+        assert!(zstd::bulk::decompress(&packed[1], page.bytes.len()).expect("zstd reads it") == page.bytes);
+        packer.chosen["column"][1][0].expect("a long part has a chosen method")
     }
 
     #[test]
-    fn numbers_are_written_by_their_lowest_bytes_and_those_by_frequency_if_some_are_frequent() {
-        let seed = testkit::seed("numbers_are_written_by_their_lowest_bytes");
+    fn numbers_are_reduced_to_their_lowest_bytes_which_are_coded_if_skewed() {
+        let seed = testkit::seed("numbers_are_reduced_to_their_lowest_bytes_which_are_coded_if_skewed");
         let mut prng = Prng::new(seed);
         let packer = || PageCompressor::new().expect("memory");
-        assert_eq!(chosen_of_numbers(&mut packer(), || prng.below(1 << 32)), Way::Stripes, "seed {seed}");
+        assert_eq!(chosen_of_numbers(&mut packer(), || prng.below(1 << 32)), Method::Stripes, "seed {seed}");
         let mut prng = Prng::new(seed);
         let some = || {
             let [high, low] = [prng.next_u64(), prng.next_u64()].map(|n| u64::from(n.trailing_zeros()));
             high << 32 | low << 24 | prng.below(1 << 24)
         };
-        assert_eq!(chosen_of_numbers(&mut packer(), some), Way::Frequent, "seed {seed}");
+        assert_eq!(chosen_of_numbers(&mut packer(), some), Method::Frequent, "seed {seed}");
     }
 
     #[test]
-    fn bytes_that_take_more_time_than_they_are_worth_are_not_saved() {
-        let seed = testkit::seed("bytes_that_take_more_time_than_they_are_worth_are_not_saved");
+    fn a_smaller_size_is_rejected_if_it_takes_too_much_time() {
+        let seed = testkit::seed("a_smaller_size_is_rejected_if_it_takes_too_much_time");
         let mut prng = Prng::new(seed);
         let mut moment = 1 << 40;
         let mut number = || {
@@ -369,21 +369,21 @@ mod tests {
         let numbers: Vec<u64> = std::iter::repeat_with(&mut number).take(30_000).collect();
         let bytes: Vec<u8> = numbers.iter().flat_map(|n| n.to_le_bytes()).collect();
         let mut packer = PageCompressor::new().expect("memory");
-        let mut made = |way| {
+        let mut made = |method| {
             let mut packed = Vec::new();
-            packer.frame(&bytes, Some(Numbers::Longs), way, &mut packed).expect("compressed");
+            packer.frame(&bytes, Some(Numbers::Longs), method, &mut packed).expect("compressed");
             packed.len()
         };
-        let (thorough, stripes) = (made(Way::Thorough), made(Way::Stripes));
+        let (thorough, stripes) = (made(Method::Thorough), made(Method::Stripes));
         assert!(thorough < stripes, "{thorough} and {stripes} bytes, seed {seed}");
         let mut all = numbers.into_iter();
         let chosen = chosen_of_numbers(&mut packer, || all.next().expect("as many"));
-        assert!(matches!(chosen, Way::Stripes | Way::Frequent), "{chosen:?}, seed {seed}");
+        assert!(matches!(chosen, Method::Stripes | Method::Frequent), "{chosen:?}, seed {seed}");
     }
 
     #[test]
-    fn a_page_of_any_parts_is_the_same_packed_and_as_it_is() {
-        let seed = testkit::seed("a_page_of_any_parts_is_the_same_packed_and_as_it_is");
+    fn a_page_of_random_parts_decompresses_to_its_bytes() {
+        let seed = testkit::seed("a_page_of_random_parts_decompresses_to_its_bytes");
         let mut prng = Prng::new(seed);
         let mut packer = PageCompressor::new().expect("memory");
         for round in 0..200 {
@@ -411,8 +411,8 @@ mod tests {
             assert_eq!(page.len(), model.len(), "seed {seed} round {round}");
             let mut packed = Default::default();
             if packer.pack("column", [None, Some(&mut page)], &mut packed).expect("compressed") {
-                let whole = zstd::bulk::decompress(&packed[1], model.len()).expect("any zstd reads it");
-                assert!(whole == model, "seed {seed} round {round}");
+                let decompressed = zstd::bulk::decompress(&packed[1], model.len()).expect("zstd reads it");
+                assert!(decompressed == model, "seed {seed} round {round}");
             }
             assert!(page.bytes == model, "seed {seed} round {round}");
         }

@@ -64,11 +64,11 @@ impl Query {
 
     /// The directories of the selected interfaces.
     pub(crate) fn roots(&self) -> Result<Vec<PathBuf>, ColumnsError> {
-        Ok(self.asked()?.iter().map(|name| names::interface_folder(&self.store, name)).collect())
+        Ok(self.selected_interfaces()?.iter().map(|name| names::interface_folder(&self.store, name)).collect())
     }
 
     /// The selected interfaces.
-    pub(crate) fn asked(&self) -> Result<Vec<String>, ColumnsError> {
+    pub(crate) fn selected_interfaces(&self) -> Result<Vec<String>, ColumnsError> {
         let mut known = catalogue::interfaces(&self.store).map_err(ColumnsError::io(&self.store))?;
         // An interface without sealed files and packet files has journals only.
         for (name, _) in sys::nofollow::list(&self.store).map_err(ColumnsError::io(&self.store))? {
@@ -113,8 +113,8 @@ pub fn series(query: &Query) -> Result<Results<Row>, ColumnsError> {
 /// Warnings of a result and of the scans below it.
 pub(crate) type Warnings = Arc<Mutex<Vec<String>>>;
 
-pub(crate) fn add_warning(remarks: &Warnings, text: impl ToString) {
-    remarks.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(text.to_string());
+pub(crate) fn add_warning(warnings: &Warnings, text: impl ToString) {
+    warnings.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(text.to_string());
 }
 
 /// The sealed files of one interface that may overlap the interval, in order.
@@ -132,7 +132,7 @@ pub(crate) struct FileScan {
 }
 
 impl FileScan {
-    pub fn new(root: &Path, kind: DataFileKind, query: &Query, remarks: &Warnings) -> Self {
+    pub fn new(root: &Path, kind: DataFileKind, query: &Query, warnings: &Warnings) -> Self {
         Self {
             kind,
             from: query.from,
@@ -141,7 +141,7 @@ impl FileScan {
             day: VecDeque::new(),
             holds: Vec::new(),
             replaced: BTreeSet::new(),
-            warnings: Arc::clone(remarks),
+            warnings: Arc::clone(warnings),
         }
     }
 
@@ -179,7 +179,7 @@ impl FileScan {
                 },
                 Ok(None) => break,
                 Err(error) => {
-                    add_warning(&self.warnings, format!("a folder of the store cannot be listed: {error}"));
+                    add_warning(&self.warnings, format!("a directory of the store cannot be listed: {error}"));
                     break;
                 }
             }
@@ -218,13 +218,13 @@ pub(crate) fn journals<T: Schema>(
     root: &Path,
     kind: DataFileKind,
     query: &Query,
-    remarks: &Warnings,
+    warnings: &Warnings,
 ) -> Vec<LoadedJournal<T>> {
     let (from, to) = (query.from.before(FAR), query.to.after(FAR));
     let listed = match file_layout::journals(root, kind) {
         Ok(listed) => listed,
         Err(error) => {
-            add_warning(remarks, format!("{}: {error}", root.display()));
+            add_warning(warnings, format!("{}: {error}", root.display()));
             return Vec::new();
         }
     };
@@ -233,13 +233,13 @@ pub(crate) fn journals<T: Schema>(
         match load(&path, kind) {
             Ok(journal) => {
                 if let Some(damage) = journal.damage {
-                    add_warning(remarks, ColumnsError::Holes { path, damage, sealed: false });
+                    add_warning(warnings, ColumnsError::Holes { path, damage, sealed: false });
                 }
                 loaded.push(journal);
             }
             // It was sealed meanwhile, so its sealed file is in its hour directory.
             Err(ColumnsError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => add_warning(remarks, error),
+            Err(error) => add_warning(warnings, error),
         }
     }
     loaded
@@ -293,36 +293,36 @@ pub struct Results<T: Schema> {
     streams: Vec<Option<Stream<T>>>,
     /// The sort key of the next row of each stream, the earliest on top.
     heads: BinaryHeap<Reverse<(Order, usize)>>,
-    /// The rows with these keys, by stream.
-    things: Vec<Option<T>>,
+    /// The rows with these keys, indexed by stream.
+    table_rows: Vec<Option<T>>,
     taken: BTreeSet<u64>,
     warnings: Warnings,
 }
 
 impl<T: Schema> Results<T> {
     pub(crate) fn begin(query: &Query, kind: DataFileKind) -> Result<Self, ColumnsError> {
-        let remarks = Warnings::default();
-        let mut answer = Self {
+        let warnings = Warnings::default();
+        let mut results = Self {
             query: query.clone(),
             scans: Vec::new(),
             streams: Vec::new(),
             heads: BinaryHeap::new(),
-            things: Vec::new(),
+            table_rows: Vec::new(),
             taken: BTreeSet::new(),
-            warnings: Arc::clone(&remarks),
+            warnings: Arc::clone(&warnings),
         };
         for root in query.roots()? {
-            let journals = if query.live { journals::<T>(&root, kind, query, &remarks) } else { Vec::new() };
+            let journals = if query.live { journals::<T>(&root, kind, query, &warnings) } else { Vec::new() };
             for journal in journals {
-                answer.taken.insert(journal.id);
+                results.taken.insert(journal.id);
                 match SortedRows::new(&journal) {
-                    Some(sorted) => answer.join(Feed::Journal(Box::new(sorted))),
-                    None => add_warning(&remarks, NO_COLUMNS),
+                    Some(sorted) => results.join(Feed::Journal(Box::new(sorted))),
+                    None => add_warning(&warnings, NO_COLUMNS),
                 }
             }
-            answer.scans.push(FileScan::new(&root, kind, query, &remarks));
+            results.scans.push(FileScan::new(&root, kind, query, &warnings));
         }
-        Ok(answer)
+        Ok(results)
     }
 
     /// Warnings about the result so far: damaged files that were skipped.
@@ -335,7 +335,7 @@ impl<T: Schema> Results<T> {
         let place = self.streams.iter().position(Option::is_none).unwrap_or(self.streams.len());
         if place == self.streams.len() {
             self.streams.push(None);
-            self.things.push(None);
+            self.table_rows.push(None);
         }
         self.streams[place] = stream;
         self.advance(place);
@@ -345,13 +345,13 @@ impl<T: Schema> Results<T> {
     fn advance(&mut self, place: usize) {
         let Some(stream) = &mut self.streams[place] else { return };
         loop {
-            let Some(thing) = stream.next(&self.warnings) else {
+            let Some(row) = stream.next(&self.warnings) else {
                 self.streams[place] = None;
                 return;
             };
-            if self.query.overlaps(thing.span()) && self.query.id.is_none_or(|id| thing.order().1 == id) {
-                self.heads.push(Reverse((thing.order(), place)));
-                self.things[place] = Some(thing);
+            if self.query.overlaps(row.span()) && self.query.id.is_none_or(|id| row.order().1 == id) {
+                self.heads.push(Reverse((row.order(), place)));
+                self.table_rows[place] = Some(row);
                 return;
             }
         }
@@ -360,43 +360,43 @@ impl<T: Schema> Results<T> {
     /// Opens every file that may begin before the next row.
     fn open_files(&mut self) {
         loop {
-            let next = |(i, walk): (usize, &mut FileScan)| Some((walk.peek()?, i));
-            let Some((start, walk)) = self.scans.iter_mut().enumerate().filter_map(next).min() else { return };
+            let next = |(i, scan): (usize, &mut FileScan)| Some((scan.peek()?, i));
+            let Some((start, scan)) = self.scans.iter_mut().enumerate().filter_map(next).min() else { return };
             if let Some(Reverse((order, _))) = self.heads.peek()
                 && T::moment(order) < start
             {
                 return;
             }
-            let Some(sealed) = self.scans[walk].open() else { continue };
+            let Some(sealed) = self.scans[scan].open() else { continue };
             if sealed.origin.id.is_some_and(|id| self.taken.contains(&id)) {
                 continue;
             }
             let groups = sealed.groups(&self.query, |error| add_warning(&self.warnings, error));
             if !groups.is_empty() {
-                let things = TableRows::new(sealed, groups).of_fields(self.query.fields.clone());
-                self.join(Feed::File(Box::new(things)));
+                let table_rows = TableRows::new(sealed, groups).of_fields(self.query.fields.clone());
+                self.join(Feed::File(Box::new(table_rows)));
             }
         }
     }
 }
 
 impl<T: Schema> Stream<T> {
-    fn next(&mut self, remarks: &Warnings) -> Option<T> {
-        if let Some(thing) = self.ready.next() {
-            return Some(thing);
+    fn next(&mut self, warnings: &Warnings) -> Option<T> {
+        if let Some(row) = self.ready.next() {
+            return Some(row);
         }
         let ready = match &mut self.feed {
             Feed::Journal(sorted) => sorted.next().unwrap_or_else(|error| {
-                add_warning(remarks, error);
+                add_warning(warnings, error);
                 Vec::new()
             }),
-            Feed::File(things) => loop {
-                let ready = things.next();
-                things.hints().into_iter().for_each(|hint| add_warning(remarks, hint));
+            Feed::File(table_rows) => loop {
+                let ready = table_rows.next();
+                table_rows.hints().into_iter().for_each(|hint| add_warning(warnings, hint));
                 match ready {
                     Ok(ready) => break ready,
                     // Later row groups may be undamaged.
-                    Err(error) => add_warning(remarks, error),
+                    Err(error) => add_warning(warnings, error),
                 }
             },
         };
@@ -411,8 +411,8 @@ impl<T: Schema> Iterator for Results<T> {
     fn next(&mut self) -> Option<T> {
         self.open_files();
         let Reverse((_, place)) = self.heads.pop()?;
-        let thing = self.things[place].take();
+        let row = self.table_rows[place].take();
         self.advance(place);
-        thing
+        row
     }
 }

@@ -29,14 +29,13 @@ pub struct RecoveryReport {
     pub journals: u64,
     /// Rows in them, now in published files.
     pub rows: u64,
-    /// Bytes of batches that were not written whole.
+    /// Bytes of incompletely written batches.
     pub torn: u64,
-    /// Journals of which a part was damaged and the rest is sealed.
+    /// Partly damaged journals, whose undamaged rows are sealed.
     pub damaged: Vec<DamagedJournal>,
     /// Incomplete hidden files that were removed: their rows are in journals and published files.
     pub hidden: u64,
-    /// Files that could not be sealed; a journal of which nothing can be read is kept under a name that ends in
-    /// `.damaged`.
+    /// Files that could not be sealed; a completely unreadable journal is kept under a name that ends in `.damaged`.
     pub warnings: Vec<ColumnsError>,
 }
 
@@ -106,8 +105,8 @@ fn of_kind<T: Schema>(
                 continue;
             }
         };
-        // An empty journal: either its writer has created and not yet locked it, and will take another name, or a crash
-        // came in between. If it cannot be removed, the next recovery will find it again.
+        // An empty journal: either its writer has created and not yet locked it, and will use another name, or a crash
+        // interrupted its creation. If it cannot be removed, the next recovery will find it again.
         if matches!(disk.len(file), Ok(0)) {
             let _ = disk.remove(&path);
             disk.close(file);
@@ -159,7 +158,8 @@ fn set_aside(disk: &mut dyn Housekeeping, path: &Path, kind: DataFileKind) -> Re
     let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
     let ending = format!(".{}.{}", kind.name(), names::PARTIAL);
     let stem = name.strip_prefix('.').and_then(|n| n.strip_suffix(&ending)).and_then(parse_stem);
-    let (start, _, mut copy) = stem.ok_or_else(|| ColumnsError::damaged(path, "has no name of a journal"))?;
+    let (start, _, mut copy) =
+        stem.ok_or_else(|| ColumnsError::damaged(path, "does not have the name of a journal"))?;
     loop {
         let aside = path.with_file_name(format!("{}.{}.damaged", names::stem(start, None, copy), kind.name()));
         match disk.rename(path, &aside) {
@@ -197,10 +197,10 @@ pub(crate) fn seal<T: Schema>(
     kind: DataFileKind,
     path: &Path,
     was_left: bool,
-    hands: usize,
+    threads: usize,
     room: &mut Vec<u8>,
 ) -> Result<FromJournal, ColumnsError> {
-    let draft = draft::<T>(disk, root, kind, path, was_left, hands, room)?;
+    let draft = draft::<T>(disk, root, kind, path, was_left, threads, room)?;
     let nothing = || Err(ColumnsError::io(path)(io::ErrorKind::NotFound.into()));
     finish(disk, root, vec![(kind, draft)], &[]).0.pop().unwrap_or_else(nothing)
 }
@@ -212,7 +212,7 @@ pub(crate) fn draft<T: Schema>(
     kind: DataFileKind,
     path: &Path,
     was_left: bool,
-    hands: usize,
+    threads: usize,
     room: &mut Vec<u8>,
 ) -> Result<Draft, ColumnsError> {
     let damaged = |what| ColumnsError::damaged(path, what);
@@ -228,13 +228,13 @@ pub(crate) fn draft<T: Schema>(
             None => {
                 let notes = vec![(key::ID, id_text(journal.id))];
                 let plan = Plan { root, kind, start, end: ordered.end, notes };
-                Content::Hidden(write::<T>(disk, plan, |parquet| parquet.journal(ordered, hands))?)
+                Content::Hidden(write::<T>(disk, plan, |parquet| parquet.journal(ordered, threads))?)
             }
         };
     }
-    let (things, torn, damage) = (journal.len() as u64, journal.torn, journal.damage);
+    let (rows, torn, damage) = (journal.len() as u64, journal.torn, journal.damage);
     *room = journal.into_bytes();
-    Ok(Draft { journal: path.to_owned(), rows: things, torn, damage, file })
+    Ok(Draft { journal: path.to_owned(), rows, torn, damage, file })
 }
 
 /// The second half of [`seal`], for several journals: publishes the files together, and then removes each journal whose
@@ -246,7 +246,7 @@ pub(crate) fn finish(
     journals: &[&Path],
 ) -> (Vec<Result<FromJournal, ColumnsError>>, Vec<io::Result<()>>) {
     let (mut hidden, mut rest) = (Vec::new(), Vec::new());
-    for (kind, Draft { journal, rows: things, torn, damage, file }) in drafts {
+    for (kind, Draft { journal, rows, torn, damage, file }) in drafts {
         let path = match file {
             Content::Nothing => Some(None),
             Content::Published(path) => Some(Some(path)),
@@ -255,9 +255,9 @@ pub(crate) fn finish(
                 None
             }
         };
-        rest.push((kind, journal, damage, FromJournal { rows: things, torn, damaged: None, path: None }, path));
+        rest.push((kind, journal, damage, FromJournal { rows, torn, damaged: None, path: None }, path));
     }
-    let (named, vouched) = name_all(disk, hidden, journals);
+    let (named, synced) = name_all(disk, hidden, journals);
     let mut named = named.into_iter();
     let done = rest.into_iter().map(|(kind, journal, damage, sealed, path)| {
         let path = match path {
@@ -275,12 +275,12 @@ pub(crate) fn finish(
     // If the removal does not survive a power failure, the journals reappear, and recovery recognises them by their
     // ids.
     let _ = disk.sync(root);
-    (done, vouched)
+    (done, synced)
 }
 
-/// Finds the file that was made of this journal before, by a process that could not remove the journal any more, or the
-/// day's file that has its rows since. The rows that the journal has lost since may be its earliest, so the file may
-/// begin earlier, by at most the reach of a file.
+/// Finds the file that an earlier process made of this journal without removing the journal, or the day's file into
+/// which that file was merged. Damage may have removed the earliest rows of the journal since, so the file may begin
+/// earlier than the journal, by at most the reach of a file.
 fn sealed_from(
     disk: &mut dyn Housekeeping,
     root: &Path,

@@ -26,7 +26,7 @@ const ROWS: usize = 4096;
 
 macro_rules! columns {
     ($($(#[doc = $doc:literal])* $variant:ident => $name:literal,)*) => {
-        /// A column that can be scanned: those that every file has.
+        /// A column that can be scanned. Every file has all of these columns.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Column {
             $($(#[doc = $doc])* $variant,)*
@@ -122,7 +122,7 @@ columns! {
 }
 
 impl Column {
-    /// The file's columns that it is computed from: timestamps in nanoseconds take several.
+    /// The file columns from which this column is computed: timestamps in nanoseconds need several.
     const fn paths(self) -> &'static [&'static str] {
         match self {
             Self::First => &["first", "first_nanos"],
@@ -215,9 +215,9 @@ impl Batch {
 /// # Errors
 /// If the store cannot be read, or has no such interface.
 pub fn scan(query: &Query, columns: &[Column], mut each: impl FnMut(&Batch)) -> Result<Vec<String>, ColumnsError> {
-    let remarks = Warnings::default();
-    scan_files(query, columns, &remarks, &mut each, |part, each| part.give(query, columns, &remarks, each))?;
-    Ok(std::mem::take(&mut *remarks.lock().unwrap_or_else(PoisonError::into_inner)))
+    let warnings = Warnings::default();
+    scan_files(query, columns, &warnings, &mut each, |part, each| part.give(query, columns, &warnings, each))?;
+    Ok(std::mem::take(&mut *warnings.lock().unwrap_or_else(PoisonError::into_inner)))
 }
 
 /// As [`scan`], with several threads, each with its own state from `make`; returns those states with the warnings.
@@ -232,7 +232,7 @@ pub fn scan_shared<S: Send>(
     make: impl Fn() -> S,
     each: impl Fn(&mut S, &Batch) + Sync,
 ) -> Result<(Vec<S>, Vec<String>), ColumnsError> {
-    let remarks = Warnings::default();
+    let warnings = Warnings::default();
     // The queue of parts, a few for each thread: each part holds at most one open file.
     let (sender, receiver) = sync_channel::<Part>(threads * 2);
     let receiver = Mutex::new(receiver);
@@ -240,57 +240,57 @@ pub fn scan_shared<S: Send>(
     let (mine, others) = states.split_at_mut(1);
     let next = || receiver.lock().unwrap_or_else(PoisonError::into_inner).try_recv().ok();
     let wait = || receiver.lock().unwrap_or_else(PoisonError::into_inner).recv().ok();
-    let (each, remarks_of_all) = (&each, &remarks);
+    let (each, warnings_of_all) = (&each, &warnings);
     let outcome = std::thread::scope(|scope| {
         for state in others {
             scope.spawn(move || {
                 while let Some(part) = wait() {
-                    part.give(query, columns, remarks_of_all, &mut |batch: &Batch| each(state, batch));
+                    part.give(query, columns, warnings_of_all, &mut |batch: &Batch| each(state, batch));
                 }
             });
         }
         let mut given = |batch: &Batch| each(&mut mine[0], batch);
-        let outcome = scan_files(query, columns, &remarks, &mut given, |part, given| {
-            // If the queue is full, this thread processes the part itself.
+        let outcome = scan_files(query, columns, &warnings, &mut given, |part, given| {
+            // If the queue is full, the calling thread processes the part itself.
             if let Err(TrySendError::Full(part) | TrySendError::Disconnected(part)) = sender.try_send(part) {
-                part.give(query, columns, &remarks, given);
+                part.give(query, columns, &warnings, given);
             }
         });
         drop(sender);
         while let Some(part) = next() {
-            part.give(query, columns, &remarks, &mut given);
+            part.give(query, columns, &warnings, &mut given);
         }
         outcome
     });
     outcome?;
-    Ok((states, std::mem::take(&mut *remarks.lock().unwrap_or_else(PoisonError::into_inner))))
+    Ok((states, std::mem::take(&mut *warnings.lock().unwrap_or_else(PoisonError::into_inner))))
 }
 
 /// Scans journals directly, and passes the row groups of sealed files to `share`, oldest first.
 fn scan_files<E: FnMut(&Batch)>(
     query: &Query,
     columns: &[Column],
-    remarks: &Warnings,
+    warnings: &Warnings,
     each: &mut E,
     mut share: impl FnMut(Part, &mut E),
 ) -> Result<(), ColumnsError> {
     for root in query.roots()? {
         let mut taken = BTreeSet::new();
-        let journals = if query.live { journals(&root, DataFileKind::Flows, query, remarks) } else { Vec::new() };
+        let journals = if query.live { journals(&root, DataFileKind::Flows, query, warnings) } else { Vec::new() };
         for journal in journals {
             taken.insert(journal.id);
             if growing(&journal, query, columns, each).is_none() {
-                crate::query::add_warning(remarks, NO_COLUMNS);
+                crate::query::add_warning(warnings, NO_COLUMNS);
             }
         }
-        let mut walk = FileScan::new(&root, DataFileKind::Flows, query, remarks);
-        while walk.peek().is_some() {
-            let Some(sealed) = walk.open() else { continue };
+        let mut files = FileScan::new(&root, DataFileKind::Flows, query, warnings);
+        while files.peek().is_some() {
+            let Some(sealed) = files.open() else { continue };
             if sealed.origin.id.is_some_and(|id| taken.contains(&id)) {
                 continue;
             }
             let sealed = Arc::new(sealed);
-            for group in sealed.groups(query, |error| crate::query::add_warning(remarks, error)) {
+            for group in sealed.groups(query, |error| crate::query::add_warning(warnings, error)) {
                 share(Part { sealed: Arc::clone(&sealed), group }, each);
             }
         }
@@ -306,7 +306,7 @@ struct Part {
 
 impl Part {
     /// Passes the selected rows of the row group to `each`; damage becomes a warning.
-    fn give(&self, query: &Query, columns: &[Column], remarks: &Warnings, each: &mut impl FnMut(&Batch)) {
+    fn give(&self, query: &Query, columns: &[Column], warnings: &Warnings, each: &mut impl FnMut(&Batch)) {
         let is_inside = query.id.is_none() && self.sealed.is_inside(self.group, query.from, query.to);
         let outcome = if is_inside {
             self.read(columns)
@@ -321,16 +321,16 @@ impl Part {
             Ok(batch) if batch.rows > 0 => each(&batch),
             Ok(_) => {}
             Err(ColumnsError::Damaged { what, .. }) => {
-                crate::query::add_warning(remarks, self.sealed.unreadable(self.group, 0, what));
+                crate::query::add_warning(warnings, self.sealed.unreadable(self.group, 0, what));
             }
-            Err(error) => crate::query::add_warning(remarks, error),
+            Err(error) => crate::query::add_warning(warnings, error),
         }
     }
 
-    fn read(&self, asked: &[Column]) -> Result<Batch, ColumnsError> {
+    fn read(&self, selected: &[Column]) -> Result<Batch, ColumnsError> {
         let rows = self.sealed.rows(self.group);
-        let mut columns = Vec::with_capacity(asked.len());
-        for column in asked {
+        let mut columns = Vec::with_capacity(selected.len());
+        for column in selected {
             let leaves = self.sealed.pages(self.group, column.paths())?;
             // `each` is called outside of `guarded`, so that a panic of the caller is not reported as damage.
             let values = guarded(&self.sealed.path, || {
@@ -339,7 +339,7 @@ impl Part {
                     let bad = |what: &str| ParquetError::General(format!("column {path} {what}"));
                     let (descriptor, mut pages) = leaf.ok_or_else(|| bad("is missing"))?;
                     let values = whole(&descriptor, &mut *pages, rows, words(path))?;
-                    parts.push(values.ok_or_else(|| bad("has values that netgrain did not write"))?);
+                    parts.push(values.ok_or_else(|| bad("has values that netgrain never writes"))?);
                 }
                 Ok::<_, ParquetError>(column.made_of(parts))
             })?;
@@ -384,12 +384,12 @@ fn one_page(
     dictionary: Option<&[u8]>,
     (width, words): (usize, Option<ReadWord>),
 ) -> Option<Values> {
-    let mut there = Vec::new();
+    let mut present = Vec::new();
     if is_optional {
         let len = u32::from_le_bytes(*bytes.split_off(..4)?.first_chunk()?);
-        decode::runs(bytes.split_off(..len as usize)?, 1, rows, &mut there)?;
+        decode::runs(bytes.split_off(..len as usize)?, 1, rows, &mut present)?;
     }
-    let count = if is_optional { there.iter().filter(|level| **level > 0).count() } else { rows };
+    let count = if is_optional { present.iter().filter(|level| **level > 0).count() } else { rows };
     if count == 0 {
         return Some(Values::Numbers(vec![0; rows]));
     }
@@ -421,7 +421,7 @@ fn one_page(
     (numbers.len() == count).then_some(())?;
     if count < rows {
         let mut some = numbers.into_iter();
-        numbers = there.iter().map(|level| if *level > 0 { some.next().unwrap_or(0) } else { 0 }).collect();
+        numbers = present.iter().map(|level| if *level > 0 { some.next().unwrap_or(0) } else { 0 }).collect();
     }
     Some(Values::Numbers(numbers))
 }
@@ -448,7 +448,7 @@ fn texts(mut dictionary: &[u8], mut each: impl FnMut(&[u8])) -> Option<()> {
 /// Parses the text of a column into a number.
 type ReadWord = fn(&[u8]) -> Option<i64>;
 
-/// The parser for the column of this name, if its texts stand for numbers.
+/// The parser for the column of this name, if its texts represent numbers.
 fn words(name: &str) -> Option<ReadWord> {
     static ALL: LazyLock<BTreeMap<String, ReadWord>> = LazyLock::new(|| {
         let word = |column: schema::Column<_>| match column.value_type {
@@ -468,34 +468,34 @@ fn values(cells: Cells) -> Values {
     let wide = cells.longs.iter().map(|n| *n as u64);
     let narrow = cells.ints.iter().map(|n| u64::from(*n as u32));
     let mut numbers = wide.chain(narrow);
-    if cells.there.is_empty() {
+    if cells.present.is_empty() {
         return Values::Numbers(numbers.collect());
     }
-    let one = |there: &u8| if *there > 0 { numbers.next().unwrap_or(0) } else { 0 };
-    Values::Numbers(cells.there.iter().map(one).collect())
+    let one = |present: &u8| if *present > 0 { numbers.next().unwrap_or(0) } else { 0 };
+    Values::Numbers(cells.present.iter().map(one).collect())
 }
 
 /// The columns of a journal's records, as a file would have them; `None` if they are invalid.
 fn growing(
     journal: &LoadedJournal<Record>,
     query: &Query,
-    asked: &[Column],
+    selected: &[Column],
     each: &mut impl FnMut(&Batch),
 ) -> Option<()> {
-    let timed = [asked, &[Column::First, Column::Last, Column::Id]].concat();
+    let timed = [selected, &[Column::First, Column::Last, Column::Id]].concat();
     let mut blocks = journal.blocks()?;
     let mut flats = Vec::new();
     for column in Record::columns() {
         let flat = blocks.next(&column)?;
-        if timed.iter().any(|asked| asked.name() == column.path) {
+        if timed.iter().any(|selected| selected.name() == column.path) {
             flats.push((column, flat));
         }
     }
     let places: Vec<u32> = (0..u32::try_from(journal.len()).ok()?).collect();
     for rows in places.chunks(ROWS) {
         let mut batch = Batch { rows: rows.len(), columns: Vec::new() };
-        for asked in &timed {
-            let (column, flat) = flats.iter().find(|(column, _)| column.path == asked.name())?;
+        for selected in &timed {
+            let (column, flat) = flats.iter().find(|(column, _)| column.path == selected.name())?;
             let mut cells = Cells::default();
             flat.spell(column.value_type, rows, &mut RowContext::default(), &mut cells);
             batch.columns.push(values(cells));

@@ -132,7 +132,7 @@ pub struct Cells {
     /// End of each byte string in `raw`.
     pub ends: Vec<usize>,
     /// For each row of a nullable column, 1 if it has a value, otherwise 0.
-    pub there: Vec<u8>,
+    pub present: Vec<u8>,
     /// Number of list entries of each row: when reading, only in the first leaf of a list; when writing, in all its
     /// leaves.
     pub counts: Vec<u32>,
@@ -163,7 +163,7 @@ impl Cells {
         self.addresses.clear();
         self.raw.clear();
         self.ends.clear();
-        self.there.clear();
+        self.present.clear();
         self.counts.clear();
         self.same = None;
         self.narrow = None;
@@ -193,12 +193,12 @@ impl Cells {
         Ok(known.map(|()| rows))
     }
 
-    /// Converts definition and repetition levels to `there` and `counts`.
+    /// Converts definition and repetition levels to `present` and `counts`.
     fn levels(&mut self, shape: Repetition) -> Option<()> {
         let Levels { def, rep, .. } = &self.read;
         match shape {
             Repetition::One => {}
-            Repetition::Maybe => self.there.extend(def.iter().map(|def| u8::from(*def > 0))),
+            Repetition::Maybe => self.present.extend(def.iter().map(|def| u8::from(*def > 0))),
             Repetition::List | Repetition::Entries => {
                 (def.len() == rep.len() && rep.first().is_none_or(|rep| *rep == 0)).then_some(())?;
                 for (def, rep) in def.iter().zip(rep) {

@@ -112,7 +112,7 @@ pub fn write<T: Schema>(
     match written {
         Ok(()) => Ok(hidden),
         Err(error) => {
-            hidden.give_up(disk);
+            hidden.discard(disk);
             Err(error)
         }
     }
@@ -129,7 +129,7 @@ pub fn name_all(
 ) -> (Vec<std::result::Result<PathBuf, ColumnsError>>, Vec<io::Result<()>>) {
     let contents: Vec<&Path> = files.iter().map(|hidden| &*hidden.path).chain(journals.iter().copied()).collect();
     let mut synced = disk.sync_all(&contents);
-    let vouched = synced.split_off(files.len());
+    let journals_synced = synced.split_off(files.len());
     let named: Vec<_> = files
         .into_iter()
         .zip(synced)
@@ -139,7 +139,7 @@ pub fn name_all(
                 Ok((path, hidden.folder))
             }
             Err(error) => {
-                hidden.give_up(disk);
+                hidden.discard(disk);
                 Err(error)
             }
         })
@@ -156,7 +156,7 @@ pub fn name_all(
         None => Ok(path),
         Some(error) => Err(ColumnsError::io(&folder)(again(error))),
     };
-    (named.into_iter().map(|named| named.and_then(safe)).collect(), vouched)
+    (named.into_iter().map(|named| named.and_then(safe)).collect(), journals_synced)
 }
 
 /// A copy of the error, for another file of the same directory.
@@ -166,7 +166,7 @@ fn again(error: &io::Error) -> io::Error {
 
 impl Hidden {
     /// Removes the hidden file; its rows are still in the journal.
-    pub fn give_up(self, disk: &mut dyn Housekeeping) {
+    pub fn discard(self, disk: &mut dyn Housekeeping) {
         disk.close(self.file);
         let _ = disk.remove(&self.path);
     }
@@ -234,7 +234,7 @@ pub struct Parquet<'n, T: Schema, W: io::Write + Send> {
 type Chunk = (Bytes, ColumnCloseResult);
 
 /// The columns that no thread has taken yet.
-struct Left<'b> {
+struct RemainingColumns<'b> {
     /// Index of the next column.
     place: usize,
     /// Columns that are already decoded.
@@ -244,20 +244,20 @@ struct Left<'b> {
 }
 
 /// Shared by the threads that encode columns.
-struct Of<'a, 'b, L> {
+struct SharedColumns<'a, 'b, L> {
     columns: &'a [Column<L>],
     descriptors: &'a [ColumnDescPtr],
-    left: &'a Mutex<Left<'b>>,
+    left: &'a Mutex<RemainingColumns<'b>>,
     /// Row numbers in sort order.
     order: &'a [u32],
 }
 
-impl<'b, L> Of<'_, 'b, L> {
+impl<'b, L> SharedColumns<'_, 'b, L> {
     /// Takes columns until none is left, and writes a chunk of each column for each row group. One thread writes all
     /// chunks of a column, because the chunk writer chooses encodings from earlier row groups of the same column.
-    fn press(&self, press: &mut ChunkWriter) -> Result<BTreeMap<usize, Vec<Chunk>>> {
+    fn encode_columns(&self, chunk_writer: &mut ChunkWriter) -> Result<BTreeMap<usize, Vec<Chunk>>> {
         let mut seen: Vec<RowContext> = self.order.chunks(GROUP).map(|_| RowContext::default()).collect();
-        let (mut cells, mut pressed) = (Cells::default(), BTreeMap::new());
+        let (mut cells, mut encoded) = (Cells::default(), BTreeMap::new());
         while let Some((place, flat)) = self.take() {
             let flat = flat.ok_or_else(|| ParquetError::General(NO_COLUMNS.to_owned()))?;
             let (column, descriptor) = (&self.columns[place], &self.descriptors[place]);
@@ -265,15 +265,15 @@ impl<'b, L> Of<'_, 'b, L> {
             for (rows, seen) in self.order.chunks(GROUP).zip(&mut seen) {
                 cells.clear();
                 flat.gather(column, rows, seen, &mut cells);
-                chunks.push(press.chunk(column, descriptor, &cells, rows.len())?);
+                chunks.push(chunk_writer.chunk(column, descriptor, &cells, rows.len())?);
             }
-            pressed.insert(place, chunks);
+            encoded.insert(place, chunks);
             self.left().blocks.keep(flat);
         }
-        Ok(pressed)
+        Ok(encoded)
     }
 
-    fn left(&self) -> MutexGuard<'_, Left<'b>> {
+    fn left(&self) -> MutexGuard<'_, RemainingColumns<'b>> {
         self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -324,33 +324,33 @@ impl<'n, T: Schema, W: io::Write + Send> Parquet<'n, T, W> {
         })
     }
 
-    /// Writes all rows of a journal in order, with `hands` threads. The file does not depend on their number.
+    /// Writes all rows of a journal in order, with `threads` threads. The file does not depend on their number.
     ///
     /// # Errors
     /// Errors of the file system or of the parquet library.
-    pub fn journal(&mut self, journal: OrderedJournal<'_>, hands: usize) -> Result<()> {
-        self.groups(journal.blocks, journal.ahead, &journal.order, None, hands)
+    pub fn journal(&mut self, journal: OrderedJournal<'_>, threads: usize) -> Result<()> {
+        self.groups(journal.blocks, journal.ahead, &journal.order, None, threads)
     }
 
     /// Writes rows, which arrive in order.
     ///
     /// # Errors
     /// Errors of the file system or of the parquet library.
-    pub fn rows(&mut self, things: &mut dyn Iterator<Item = T>) -> Result<()> {
-        while self.group_of(&things.take(GROUP).collect::<Vec<T>>())? == GROUP {}
+    pub fn rows(&mut self, table_rows: &mut dyn Iterator<Item = T>) -> Result<()> {
+        while self.group_of(&table_rows.take(GROUP).collect::<Vec<T>>())? == GROUP {}
         Ok(())
     }
 
     /// Writes these rows, at most [`GROUP`], as one row group; returns their number.
-    fn group_of(&mut self, things: &[T]) -> Result<usize> {
+    fn group_of(&mut self, table_rows: &[T]) -> Result<usize> {
         let (mut builder, mut bytes) = (Builder::default(), Vec::new());
-        things.iter().for_each(|thing| builder.push(thing, &mut bytes));
+        table_rows.iter().for_each(|table_row| builder.push(table_row, &mut bytes));
         builder.finish(&mut bytes);
         let blocks = Blocks::of([&bytes[..]].into_iter());
         let blocks = blocks.ok_or_else(|| ParquetError::General(NO_COLUMNS.to_owned()))?;
         let order: Vec<u32> = (0..blocks.rows() as u32).collect();
         if !order.is_empty() {
-            self.groups(blocks, Vec::new(), &order, Some(things), 1)?;
+            self.groups(blocks, Vec::new(), &order, Some(table_rows), 1)?;
         }
         Ok(order.len())
     }
@@ -360,50 +360,51 @@ impl<'n, T: Schema, W: io::Write + Send> Parquet<'n, T, W> {
         self.writer.append_key_value_metadata(KeyValue::new(key.to_owned(), value));
     }
 
-    /// Writes the rows of these blocks, whose first columns `ahead` are already decoded; `things` are the same rows, if
-    /// the caller has them.
+    /// Writes the rows of these blocks, whose first columns `ahead` are already decoded. `table_rows` are the same
+    /// rows, if the caller has them.
     fn groups(
         &mut self,
         blocks: Blocks<'_>,
         ahead: Vec<FlatColumn>,
         order: &[u32],
-        things: Option<&[T]>,
-        hands: usize,
+        table_rows: Option<&[T]>,
+        threads: usize,
     ) -> Result<()> {
-        let columns = Mutex::new(Left { place: 0, ahead: ahead.into_iter(), blocks });
-        let of = Of { columns: &self.columns, descriptors: &self.descriptors, left: &columns, order };
-        let more = hands.saturating_sub(1).min(self.columns.len());
-        let pressed = std::thread::scope(|scope| {
-            let hand = || std::thread::Builder::new().name("columns-press".into());
+        let columns = Mutex::new(RemainingColumns { place: 0, ahead: ahead.into_iter(), blocks });
+        let of = SharedColumns { columns: &self.columns, descriptors: &self.descriptors, left: &columns, order };
+        let more = threads.saturating_sub(1).min(self.columns.len());
+        let encoded = std::thread::scope(|scope| {
+            let builder = || std::thread::Builder::new().name("columns-encode".into());
             // If the system refuses a thread, the other threads take its columns.
-            let more = (0..more).map_while(|_| hand().spawn_scoped(scope, || of.press(&mut ChunkWriter::new()?)).ok());
+            let more = (0..more)
+                .map_while(|_| builder().spawn_scoped(scope, || of.encode_columns(&mut ChunkWriter::new()?)).ok());
             let more: Vec<_> = more.collect();
-            let mut pressed = of.press(&mut self.chunk_writer);
-            for hand in more {
-                let also = hand.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-                pressed = pressed.and_then(|mut all| {
-                    all.extend(also?);
+            let mut encoded = of.encode_columns(&mut self.chunk_writer);
+            for thread in more {
+                let columns = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                encoded = encoded.and_then(|mut all| {
+                    all.extend(columns?);
                     Ok(all)
                 });
             }
-            pressed
+            encoded
         })?;
         let mut groups: Vec<Vec<Chunk>> = order.chunks(GROUP).map(|_| Vec::new()).collect();
         let mut add = |chunks: Vec<Chunk>| groups.iter_mut().zip(chunks).for_each(|(group, chunk)| group.push(chunk));
-        pressed.into_values().for_each(&mut add);
+        encoded.into_values().for_each(&mut add);
         let mut cells = Cells::default();
         for (column, descriptor) in self.extras.iter().zip(&self.descriptors[self.columns.len()..]) {
             let mut chunks = Vec::new();
             for rows in order.chunks(GROUP) {
                 cells.clear();
-                match (&self.names, things) {
-                    (Names::ByNumber(names), Some(things)) => extra(column, things, &names(), &mut cells),
+                match (&self.names, table_rows) {
+                    (Names::ByNumber(names), Some(table_rows)) => extra(column, table_rows, &names(), &mut cells),
                     (Names::One(name), _) => {
                         cells.raw.extend_from_slice(name.as_bytes());
-                        cells.there.resize(rows.len(), 1);
+                        cells.present.resize(rows.len(), 1);
                         cells.same = Some((0, rows.len()));
                     }
-                    (Names::ByNumber(_), None) => cells.there.resize(rows.len(), 0),
+                    (Names::ByNumber(_), None) => cells.present.resize(rows.len(), 0),
                 }
                 chunks.push(self.chunk_writer.chunk(column, descriptor, &cells, rows.len())?);
             }
@@ -436,18 +437,18 @@ impl<'n, T: Schema, W: io::Write + Send> Parquet<'n, T, W> {
 }
 
 /// The text of an extra column for these rows.
-fn extra<T: Schema>(column: &Column<T::Line>, things: &[T], names: &[(u16, String)], cells: &mut Cells) {
-    for thing in things {
+fn extra<T: Schema>(column: &Column<T::Line>, table_rows: &[T], names: &[(u16, String)], cells: &mut Cells) {
+    for table_row in table_rows {
         let before = cells.raw.len();
         if column.path == INTERFACE {
-            let name = names.iter().find(|(number, _)| *number == thing.interface());
+            let name = names.iter().find(|(number, _)| *number == table_row.interface());
             cells.raw.extend_from_slice(name.map_or("", |(_, name)| name).as_bytes());
         } else {
-            thing.extra(&column.path, &mut cells.raw);
+            table_row.extra(&column.path, &mut cells.raw);
         }
-        let is_there = cells.raw.len() > before;
-        cells.there.push(u8::from(is_there));
-        if is_there {
+        let is_present = cells.raw.len() > before;
+        cells.present.push(u8::from(is_present));
+        if is_present {
             cells.ends.push(cells.raw.len());
         }
     }

@@ -34,7 +34,7 @@ pub(crate) const BATCH_BYTES: u64 = 1 << 20;
 const BATCH_FILES: usize = 64;
 
 /// A complete journal.
-pub(crate) struct Whole {
+pub(crate) struct CompleteJournal {
     pub kind: DataFileKind,
     /// The first timestamp of its rows.
     pub first: Timestamp,
@@ -48,18 +48,18 @@ pub(crate) struct Sealer {
     disk: Disk,
     patient: bool,
     /// Number of threads that encode the columns of one file.
-    hands: usize,
+    threads: usize,
     shared: Arc<Shared>,
     /// Buffer for reading journals.
     room: Vec<u8>,
 }
 
 impl Sealer {
-    pub fn new(root: PathBuf, disk: Disk, patient: bool, hands: usize, shared: Arc<Shared>) -> Self {
-        Self { root, disk, patient, hands, shared, room: Vec::new() }
+    pub fn new(root: PathBuf, disk: Disk, patient: bool, threads: usize, shared: Arc<Shared>) -> Self {
+        Self { root, disk, patient, threads, shared, room: Vec::new() }
     }
 
-    pub fn run(mut self, whole: &Receiver<Whole>) {
+    pub fn run(mut self, whole: &Receiver<CompleteJournal>) {
         // If lowering the priority is refused, sealing competes with recording at equal priority.
         let _ = lower_priority(Background::Batch);
         loop {
@@ -80,7 +80,7 @@ impl Sealer {
         }
     }
 
-    fn seal(&mut self, batch: Vec<Whole>) {
+    fn seal(&mut self, batch: Vec<CompleteJournal>) {
         let hours: Vec<PathBuf> = batch.iter().map(|whole| names::hour_folder(&self.root, whole.first)).collect();
         let folders = self.disk.create_folders(&hours.iter().map(|hour| &**hour).collect::<Vec<_>>());
         match folders.map_err(ColumnsError::io(&self.root)) {
@@ -91,13 +91,13 @@ impl Sealer {
                     .collect();
                 let unsynced = batch.iter().filter(|whole| whole.journal.is_unsynced());
                 let unsynced: Vec<&Path> = unsynced.map(|whole| &*whole.journal.path).collect();
-                let (sealed, vouched) = finish(&mut *self.disk, &self.root, drafts, &unsynced);
-                for (path, outcome) in unsynced.iter().zip(vouched) {
+                let (sealed, synced) = finish(&mut *self.disk, &self.root, drafts, &unsynced);
+                for (path, outcome) in unsynced.iter().zip(synced) {
                     if let Err(error) = outcome {
                         self.shared.report(Event::Trouble(ColumnsError::io(path)(error)));
                     }
                 }
-                sealed.into_iter().for_each(|sealed| self.tell(sealed));
+                sealed.into_iter().for_each(|sealed| self.report(sealed));
             }
             // The journals remain, and are sealed at the next start.
             Err(error) => self.shared.report(Event::Trouble(error)),
@@ -108,13 +108,13 @@ impl Sealer {
     fn draft(&mut self, kind: DataFileKind, path: &Path) -> Option<Draft> {
         let (disk, root, room) = (&mut *self.disk, &self.root, &mut self.room);
         let draft = match kind {
-            DataFileKind::Flows => draft::<Record>(disk, root, kind, path, false, self.hands, room),
-            DataFileKind::Series => draft::<Row>(disk, root, kind, path, false, self.hands, room),
+            DataFileKind::Flows => draft::<Record>(disk, root, kind, path, false, self.threads, room),
+            DataFileKind::Series => draft::<Row>(disk, root, kind, path, false, self.threads, room),
         };
         draft.map_err(|error| self.shared.report(Event::Trouble(error))).ok()
     }
 
-    fn tell(&self, sealed: Result<FromJournal, ColumnsError>) {
+    fn report(&self, sealed: Result<FromJournal, ColumnsError>) {
         let shared = &self.shared;
         match sealed {
             Ok(sealed) => {

@@ -41,10 +41,10 @@ fn write<T: Schema>(
     to: impl io::Write + Send,
     kind: DataFileKind,
     names: &dyn Fn() -> Vec<(u16, String)>,
-    things: &mut dyn Iterator<Item = T>,
+    table_rows: &mut dyn Iterator<Item = T>,
 ) -> io::Result<()> {
     let all = |mut parquet: Parquet<'_, T, _>| {
-        parquet.rows(things)?;
+        parquet.rows(table_rows)?;
         let lines: Vec<String> = names()
             .iter()
             // A line break in a name from a foreign file would begin another entry.
@@ -69,7 +69,7 @@ pub(crate) fn as_io(error: ParquetError) -> io::Error {
 
 /// The rows of one file, in file order.
 pub struct StandaloneFile<T: Schema = Record> {
-    things: TableRows<T>,
+    table_rows: TableRows<T>,
     ready: std::vec::IntoIter<T>,
     /// Errors to return next, in reverse order.
     warnings: Vec<ColumnsError>,
@@ -96,7 +96,12 @@ impl<T: Schema> StandaloneFile<T> {
     fn open(path: &Path, kind: DataFileKind) -> Result<Self, ColumnsError> {
         let mut sealed = Sealed::open(path, kind)?;
         let (groups, names) = (sealed.all(), std::mem::take(&mut sealed.interfaces));
-        Ok(Self { things: TableRows::new(sealed, groups), ready: Vec::new().into_iter(), warnings: Vec::new(), names })
+        Ok(Self {
+            table_rows: TableRows::new(sealed, groups),
+            ready: Vec::new().into_iter(),
+            warnings: Vec::new(),
+            names,
+        })
     }
 
     /// Interface names by interface number, from the file's metadata.
@@ -113,16 +118,16 @@ impl<T: Schema> Iterator for StandaloneFile<T> {
         if let Some(record) = self.ready.next() {
             return Some(Ok(record));
         }
-        if let Some(trouble) = self.warnings.pop() {
-            return Some(Err(trouble));
+        if let Some(error) = self.warnings.pop() {
+            return Some(Err(error));
         }
-        let next = self.things.next();
-        self.warnings = self.things.hints();
+        let next = self.table_rows.next();
+        self.warnings = self.table_rows.hints();
         match next {
             Ok(ready) => {
                 self.ready = ready.into_iter();
-                let trouble = if self.ready.len() == 0 { self.warnings.pop() } else { None };
-                self.ready.next().map(Ok).or(trouble.map(Err))
+                let error = if self.ready.len() == 0 { self.warnings.pop() } else { None };
+                self.ready.next().map(Ok).or(error.map(Err))
             }
             Err(e) => Some(Err(e)),
         }

@@ -10,9 +10,9 @@
 //!
 //! ```text
 //! block             has
-//! raw               a number of which more bytes differ from the number before it: the first one, and few others
-//! compressed, once  a number, and how far back the number before it is; this distance is the last offset from then on
-//! compressed        numbers, up to the next one of which more differs
+//! raw               a number with more differing bytes than the others: the first number, and a few others
+//! compressed, once  a number, and the distance to the number before it, which is the last offset from then on
+//! compressed        numbers, up to the next number with more differing bytes
 //! ```
 
 use sys::simd::{SimdLoop, simd};
@@ -160,8 +160,8 @@ impl Striper {
     }
 }
 
-/// The number of lowest bytes with the least total size, if each number that needs more costs `each` bytes beside its
-/// own.
+/// The number of lowest bytes with the least total size, if each number that needs more bytes costs `each` bytes beside
+/// its own.
 fn lowest(needs: &[u8], width: usize, each: usize) -> usize {
     let mut counts = [0; MOST + 1];
     needs.iter().for_each(|need| counts[usize::from(*need) % (MOST + 1)] += 1);
@@ -301,8 +301,8 @@ mod tests {
     }
 
     #[test]
-    fn any_zstd_reads_frames_of_any_numbers() {
-        let seed = testkit::seed("any_zstd_reads_frames_of_any_numbers");
+    fn zstd_reads_frames_of_random_numbers() {
+        let seed = testkit::seed("zstd_reads_frames_of_random_numbers");
         let mut prng = Prng::new(seed);
         let mut striper = Striper::default();
         for round in 0..300 {
@@ -319,14 +319,14 @@ mod tests {
             let content = written(&numbers, of);
             let mut frame = Vec::new();
             striper.frame(&content, of, None, &mut frame);
-            let whole = zstd::bulk::decompress(&frame, content.len()).expect("any zstd reads it");
+            let whole = zstd::bulk::decompress(&frame, content.len()).expect("zstd reads it");
             assert!(whole == content, "seed {seed} round {round}");
         }
     }
 
     #[test]
-    fn numbers_take_the_bytes_in_which_they_differ() {
-        let seed = testkit::seed("numbers_take_the_bytes_in_which_they_differ");
+    fn numbers_take_only_the_bytes_in_which_they_differ() {
+        let seed = testkit::seed("numbers_take_only_the_bytes_in_which_they_differ");
         let mut prng = Prng::new(seed);
         let mut striper = Striper::default();
         for of in ALL {

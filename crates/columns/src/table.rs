@@ -67,24 +67,24 @@ fn write(to: impl io::Write + Send, columns: &[TableColumn]) -> Result<()> {
 }
 
 fn fill<W: io::Write + Send>(group: &mut SerializedRowGroupWriter<'_, W>, values: &Values) -> Result<()> {
-    let missing = || ParquetError::General("a column more than the file has".to_owned());
+    let missing = || ParquetError::General("the file has fewer columns than the table".to_owned());
     let mut column = group.next_column()?.ok_or_else(missing)?;
     match values {
         Values::Texts(texts) => {
-            let (there, values) = apart(texts, |text| text.as_deref().map(ByteArray::from));
-            column.typed::<ByteArrayType>().write_batch(&values, Some(&there), None)?;
+            let (present, values) = apart(texts, |text| text.as_deref().map(ByteArray::from));
+            column.typed::<ByteArrayType>().write_batch(&values, Some(&present), None)?;
         }
         Values::Numbers(numbers) => {
-            let (there, values) = apart(numbers, |n| n.map(u64::cast_signed));
-            column.typed::<Int64Type>().write_batch(&values, Some(&there), None)?;
+            let (present, values) = apart(numbers, |n| n.map(u64::cast_signed));
+            column.typed::<Int64Type>().write_batch(&values, Some(&present), None)?;
         }
         Values::Moments(moments) => {
-            let (there, values) = apart(moments, |nanos| nanos.map(|nanos| micros(nanos.cast_signed())));
-            column.typed::<Int64Type>().write_batch(&values, Some(&there), None)?;
+            let (present, values) = apart(moments, |nanos| nanos.map(|nanos| micros(nanos.cast_signed())));
+            column.typed::<Int64Type>().write_batch(&values, Some(&present), None)?;
         }
         Values::Fractions(fractions) => {
-            let (there, values) = apart(fractions, |x| *x);
-            column.typed::<DoubleType>().write_batch(&values, Some(&there), None)?;
+            let (present, values) = apart(fractions, |x| *x);
+            column.typed::<DoubleType>().write_batch(&values, Some(&present), None)?;
         }
     }
     column.close()
@@ -93,8 +93,8 @@ fn fill<W: io::Write + Send>(group: &mut SerializedRowGroupWriter<'_, W>, values
 /// Splits values into Parquet definition levels (1 = present, 0 = null) and the values that are present.
 fn apart<T, V>(all: &[T], value: impl Fn(&T) -> Option<V>) -> (Vec<i16>, Vec<V>) {
     let values: Vec<Option<V>> = all.iter().map(value).collect();
-    let there = values.iter().map(|v| i16::from(v.is_some())).collect();
-    (there, values.into_iter().flatten().collect())
+    let present = values.iter().map(|v| i16::from(v.is_some())).collect();
+    (present, values.into_iter().flatten().collect())
 }
 
 #[cfg(test)]
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_is_read_as_it_was_written() {
+    fn a_written_table_is_read_back_unchanged() {
         let columns = [
             column("src", Values::Texts(vec![Some("10.0.0.0/8".into()), None, Some(String::new())])),
             column("bytes", Values::Numbers(vec![Some(u64::MAX), Some(0), None])),
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_that_do_not_belong_together_are_refused() {
+    fn columns_of_different_lengths_are_rejected() {
         let numbers = |n| Values::Numbers(vec![Some(1); n]);
         assert!(write_table(Vec::new(), &[column("a", numbers(2)), column("b", numbers(3))]).is_err());
     }

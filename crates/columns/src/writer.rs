@@ -14,7 +14,7 @@ use crate::batch::BatchBytes;
 use crate::error::ColumnsError;
 use crate::file_layout::{DataFileKind, FAR};
 use crate::journal::{Journal, MAX_BYTES};
-use crate::sealer::{BATCH_BYTES, Sealer, Whole};
+use crate::sealer::{BATCH_BYTES, CompleteJournal, Sealer};
 use crate::table_row::TableRow;
 use crate::tables::Schema;
 use crate::volume::{Disks, real};
@@ -63,13 +63,13 @@ pub struct Config {
     pub waiting_most: u64,
     /// True to block at that limit instead of dropping rows: for captures that are read from files.
     pub wait_when_full: bool,
-    /// Least time by the clock between two ticks that pass on batches; zero for none. The time of a replay passes faster
-    /// than that of the clock, and a batch of a single row takes a multiple of the memory and disk space that the row
-    /// takes in a batch of many.
+    /// Least time by the monotonic clock between two ticks that pass on batches; zero for none. The packet time of a
+    /// replay passes faster than the clock, and a batch of a single row takes a multiple of the memory and disk space
+    /// that the row takes in a batch of many.
     pub hand_over_pause: Duration,
     /// Number of threads that seal a journal together. Beside a live capture it is 1, so that the capture keeps the
     /// other processors.
-    pub hands: usize,
+    pub sealing_threads: usize,
 }
 
 impl Config {
@@ -85,7 +85,7 @@ impl Config {
             waiting_most: 64 << 20,
             wait_when_full: false,
             hand_over_pause: Duration::ZERO,
-            hands: 1,
+            sealing_threads: 1,
         }
     }
 }
@@ -177,16 +177,16 @@ enum Message {
 }
 
 /// The growing files of one kind.
-struct Lane<T: Schema> {
+struct GrowingFiles<T: Schema> {
     kind: DataFileKind,
     every: Duration,
     /// Greatest number of growing files.
     open_most: usize,
     /// The growing files, the most recently used last.
-    open: Vec<Open<T>>,
+    open: Vec<GrowingFile<T>>,
 }
 
-struct Open<T: Schema> {
+struct GrowingFile<T: Schema> {
     batch: BatchBytes<T>,
     /// First timestamp of its first row.
     start: Timestamp,
@@ -200,8 +200,8 @@ struct Open<T: Schema> {
 /// See the module. Dropping a writer loses no batch that was passed on, but does not wait for sealing.
 pub struct Writer {
     flows_most: u32,
-    flows: Lane<Record>,
-    series: Lane<Row>,
+    flows: GrowingFiles<Record>,
+    series: GrowingFiles<Row>,
     to_disk: ToDisk,
     threads: Vec<JoinHandle<()>>,
     now: Timestamp,
@@ -209,7 +209,7 @@ pub struct Writer {
     goes_back: bool,
     /// The time of the last tick that passed on batches; `None` if time has gone back since.
     handed_over: Option<Timestamp>,
-    /// The same by the clock.
+    /// The time of that tick by the monotonic clock.
     handed_over_at: Instant,
     hand_over_pause: Duration,
     submitted: u64,
@@ -242,9 +242,17 @@ impl Writer {
         let root = names::interface_folder(&config.store, &config.interface);
         let (sender, jobs) = channel();
         let (to_seal, whole) = channel();
-        let Config { flows_every, flows_most, series_every, waiting_most, wait_when_full: patient, hands, .. } = config;
+        let Config {
+            flows_every,
+            flows_most,
+            series_every,
+            waiting_most,
+            wait_when_full: patient,
+            sealing_threads,
+            ..
+        } = config;
         let hand_over_pause = config.hand_over_pause;
-        let sealer = Sealer::new(root.clone(), disks(), patient, hands, Arc::clone(&shared));
+        let sealer = Sealer::new(root.clone(), disks(), patient, sealing_threads, Arc::clone(&shared));
         let open = BTreeMap::new();
         let journal = Journaler { root, disks, open, to_seal, wait_when_full: patient, shared: Arc::clone(&shared) };
         let named = |name: &str| std::thread::Builder::new().name(name.to_owned());
@@ -255,8 +263,8 @@ impl Writer {
         let open_most = if patient { OPEN_MOST } else { 1 };
         Ok(Self {
             flows_most,
-            flows: Lane { kind: DataFileKind::Flows, every: flows_every, open_most, open: Vec::new() },
-            series: Lane { kind: DataFileKind::Series, every: series_every, open_most, open: Vec::new() },
+            flows: GrowingFiles { kind: DataFileKind::Flows, every: flows_every, open_most, open: Vec::new() },
+            series: GrowingFiles { kind: DataFileKind::Series, every: series_every, open_most, open: Vec::new() },
             to_disk: ToDisk { shared, sender: Some(sender), waiting_most, wait_when_full: patient, dropped: 0 },
             threads,
             now: Timestamp::ZERO,
@@ -340,9 +348,9 @@ impl Writer {
     }
 }
 
-impl<T: Schema> Lane<T> {
-    fn keep(&mut self, thing: &T, period: Timestamp, most: u32, to_disk: &mut ToDisk) {
-        let span = thing.span();
+impl<T: Schema> GrowingFiles<T> {
+    fn keep(&mut self, row: &T, period: Timestamp, most: u32, to_disk: &mut ToDisk) {
+        let span = row.span();
         let reach = if self.every > self.kind.reach() { FAR } else { self.kind.reach() };
         let is_open =
             self.open.last().is_some_and(|open| open.period == period && open.has_capacity(span, reach, most));
@@ -352,7 +360,7 @@ impl<T: Schema> Lane<T> {
         let Some(open) = self.open.last_mut() else { return };
         open.span = (open.span.0.min(span.0), open.span.1.max(span.1));
         open.rows += 1;
-        open.batch.push(thing);
+        open.batch.push(row);
         if open.batch.len() >= BATCH {
             open.hand_over(self.kind, to_disk);
         }
@@ -379,7 +387,7 @@ impl<T: Schema> Lane<T> {
             self.open.remove(at).close(self.kind, to_disk);
         }
         let (batch, start) = (BatchBytes::default(), span.0);
-        self.open.push(Open { batch, start, span, period, rows: 0, bytes: 0 });
+        self.open.push(GrowingFile { batch, start, span, period, rows: 0, bytes: 0 });
     }
 
     fn hand_over(&mut self, to_disk: &mut ToDisk) {
@@ -392,13 +400,13 @@ impl<T: Schema> Lane<T> {
         self.close_some(|open| open.period.after(every) <= moment, to_disk);
     }
 
-    fn close_some(&mut self, is_whole: impl Fn(&Open<T>) -> bool, to_disk: &mut ToDisk) {
+    fn close_some(&mut self, is_whole: impl Fn(&GrowingFile<T>) -> bool, to_disk: &mut ToDisk) {
         let kind = self.kind;
         self.open.extract_if(.., |open| is_whole(open)).for_each(|open| open.close(kind, to_disk));
     }
 }
 
-impl<T: Schema> Open<T> {
+impl<T: Schema> GrowingFile<T> {
     fn hand_over(&mut self, kind: DataFileKind, to_disk: &mut ToDisk) {
         let count = self.batch.count();
         if count > 0 {
@@ -471,7 +479,7 @@ struct Journaler {
     root: PathBuf,
     disks: Disks,
     open: BTreeMap<Which, Journal>,
-    to_seal: Sender<Whole>,
+    to_seal: Sender<CompleteJournal>,
     wait_when_full: bool,
     shared: Arc<Shared>,
 }
@@ -531,8 +539,8 @@ impl Journaler {
             let outcome = journal.sync().map(|batches| self.shared.keep(batches));
             self.trouble(outcome);
         }
-        // The sealing thread ends only after this one.
-        let _ = self.to_seal.send(Whole { kind: which.0, first, journal });
+        // The sealing thread ends only after the journaling thread.
+        let _ = self.to_seal.send(CompleteJournal { kind: which.0, first, journal });
     }
 
     fn trouble(&self, outcome: Result<(), ColumnsError>) {

@@ -1,5 +1,5 @@
-//! The memory of a writer does not grow with the seconds of a replay: allocations are counted, so this is a program of
-//! its own with a single test.
+//! The memory of a writer does not grow with the length of a replay. Allocations are counted for the whole process, so
+//! this program has a single test.
 
 use base::Timestamp;
 use netgrain_columns::{Config, Writer};
@@ -10,7 +10,7 @@ use testkit::{Counting, TempDir};
 #[global_allocator]
 static COUNTING: Counting = Counting::new();
 
-/// The most bytes that a replay takes for so many seconds, of which each is a tick, before the files are sealed.
+/// The greatest number of allocated bytes during a replay of `seconds` seconds with one tick each, before sealing.
 fn peak(seconds: u64) -> usize {
     let dir = TempDir::new("columns-memory");
     let day = Duration::from_secs(86_400);
@@ -39,7 +39,7 @@ fn peak(seconds: u64) -> usize {
 }
 
 #[test]
-fn a_replay_takes_a_few_batches_of_many_rows_and_not_a_batch_for_each_second() {
+fn a_replay_buffers_rows_in_few_batches_not_one_per_second() {
     let (few, many) = (peak(2_000), peak(80_000));
     // A batch of a single row takes 300 bytes: 24 MB if none of them is synced yet.
     assert!(many < few + (4 << 20), "{many} bytes for 80,000 seconds, {few} for 2,000");

@@ -1,21 +1,21 @@
-//! Replaces addresses, so that a capture can be passed on.
+//! Replaces addresses, so that a capture file can be given to other people.
 //!
 //! IPv4 and IPv6 addresses are mapped by CryptoPAn ([`CryptoPan`]): two addresses have a common prefix of the same
-//! length after the mapping as before, so networks remain networks, and one key yields the same mapping in every file.
-//! Every address is mapped, including private, multicast and broadcast ones, as in the publication. MAC addresses are
-//! mapped in the same way under a key of their own.
+//! length after the mapping as before, so networks remain networks. The same key yields the same mapping in every file.
+//! Every address is mapped, including private, multicast and broadcast addresses, as in the publication. MAC
+//! addresses are mapped in the same way, under a key that is derived from the user's key.
 //!
-//! [`Rewriter`] works by a list of supported protocols: their addresses are mapped, and a packet is truncated where
-//! anything else begins. Supported are Ethernet, Linux cooked, BSD loopback and raw IP; VLAN tags and MPLS labels; ARP;
-//! IPv4 and IPv6 with options, extension and routing headers, also in tunnels; TCP, UDP, UDP-Lite, SCTP and DCCP
+//! [`Rewriter`] has a list of supported protocols. It maps the addresses in their headers, and truncates a packet where
+//! any other protocol begins. Supported are Ethernet, Linux cooked, BSD loopback and raw IP; VLAN tags and MPLS labels;
+//! ARP; IPv4 and IPv6 with options, extension and routing headers, also in tunnels; TCP, UDP, UDP-Lite, SCTP and DCCP
 //! headers; IGMP; ICMP with the packets that it quotes; neighbour discovery and listener messages of ICMPv6. Options
 //! that may contain an address are blanked. Payloads are truncated because they often contain addresses, unless the
-//! user keeps them. Checksums are updated incrementally (RFC 1624), so that correct ones stay correct and wrong ones
-//! wrong.
+//! user keeps them. Checksums are updated incrementally (RFC 1624), so that correct checksums stay correct and wrong
+//! checksums stay wrong.
 //!
 //! Not changed: times, lengths, ports, VLAN ids, MPLS labels, sequence numbers, hop counts. An observer who knows some
-//! of the traffic can recognise it by these and so learn prefixes (discussed by Xu et al.); CryptoPAn hides addresses,
-//! not behaviour.
+//! of the traffic can recognise it by these values and so learn prefixes (discussed by Xu et al.). CryptoPAn hides
+//! addresses, not the behaviour of hosts.
 
 mod cryptopan;
 mod icmp;
@@ -36,7 +36,7 @@ pub enum Macs {
     /// All 48 bits are mapped; equal vendor prefixes stay equal.
     #[default]
     All,
-    /// The vendor's 24 bits are kept, the others mapped.
+    /// The 24 bits of the vendor are kept, the other bits are mapped.
     Vendor,
     /// All bits are kept.
     Keep,
@@ -59,7 +59,7 @@ impl Anonymiser {
         Self { key, macs: Macs::default(), keep_payload: false }
     }
 
-    /// A rewriter with these settings, with its own caches.
+    /// A rewriter with these settings and with its own caches.
     pub fn rewriter(&self) -> Rewriter {
         Rewriter::new(self)
     }
@@ -81,12 +81,12 @@ pub struct AnonymisationCounts {
 impl AnonymisationCounts {
     /// Warnings for people, one per line.
     pub fn warnings(&self) -> Vec<String> {
-        let said = [
-            (self.payload, "packets were cut behind their headers, because payloads hold addresses"),
-            (self.unknown, "packets were cut where something begins that is not understood (tunnels, other protocols)"),
-            (self.options, "options that may hold addresses were blanked"),
+        let texts = [
+            (self.payload, "packets were truncated after their headers, because payloads may contain addresses"),
+            (self.unknown, "packets were truncated at an unsupported or incomplete part (tunnels, other protocols)"),
+            (self.options, "options that may contain addresses were blanked"),
         ];
-        let said = said.iter().filter(|(count, _)| *count > 0);
-        said.map(|(count, what)| format!("anonymised: {} {what}", show_count(*count))).collect()
+        let texts = texts.iter().filter(|(count, _)| *count > 0);
+        texts.map(|(count, text)| format!("anonymised: {} {text}", show_count(*count))).collect()
     }
 }

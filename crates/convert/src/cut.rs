@@ -3,17 +3,17 @@
 use crate::Slice;
 use wire::{Arp, EtherType, Family, Headers, Icmp, IpProtocol, Ipv6, Sctp, Tcp, Udp};
 
-/// Number of bytes of a frame to keep. A frame without known headers is kept as it is.
+/// Number of bytes of a frame to keep. A frame without known headers is not truncated.
 pub fn kept(slice: Slice, frame: &[u8], headers: &Headers) -> usize {
     let l3 = usize::from(headers.l3());
     // Raw IP has its network header at offset 0; in any other frame, 0 means that the network header is unknown.
-    let behind_link = if l3 > 0 || headers.family() != Family::Other { l3 } else { frame.len() };
+    let link_end = if l3 > 0 || headers.family() != Family::Other { l3 } else { frame.len() };
     let end = match slice {
-        Slice::L2 => behind_link,
-        Slice::L3 => network_end(frame, l3, headers).unwrap_or(behind_link),
+        Slice::L2 => link_end,
+        Slice::L3 => network_end(frame, l3, headers).unwrap_or(link_end),
         Slice::L4 => {
             let network = network_end(frame, l3, headers);
-            transport_end(frame, headers).or(network).unwrap_or(behind_link)
+            transport_end(frame, headers).or(network).unwrap_or(link_end)
         }
     };
     end.min(frame.len())
@@ -41,7 +41,7 @@ fn network_end(frame: &[u8], l3: usize, headers: &Headers) -> Option<usize> {
     }
 }
 
-/// Offset of the byte whose upper half is TCP's header length in words.
+/// Offset of the byte whose upper four bits are the header length of TCP in 32-bit words.
 const TCP_OFFSET: usize = 12;
 
 /// Bytes of the fragment header of IPv6 (RFC 8200 §4.5).

@@ -1,10 +1,10 @@
-//! Reasons why a conversion fails. A damaged input is not among them: the part before the damage is converted, and the
+//! The errors of a conversion. A damaged input is no error: the part before the damage is converted, and the
 //! [`crate::Report`] lists the input.
 
 use crate::Format;
 use std::{fmt, io};
 
-/// The reason; its text includes the remedy.
+/// The reason why a conversion failed. The text includes the remedy.
 #[derive(Debug)]
 pub enum Error {
     /// An output file could not be begun, written or ended.
@@ -17,16 +17,16 @@ pub enum Error {
         first: u16,
         /// The other link type.
         other: u16,
-        /// The input that has it.
+        /// The input that contains the packet with the other link type.
         input: String,
-        /// Offset of its record there.
+        /// Offset of the packet's record in this input.
         offset: u64,
     },
     /// RAW supports Ethernet only.
     NotEthernet {
         /// The link type of the packets.
         link_type: u16,
-        /// The input that has them.
+        /// The input that contains the packets.
         input: String,
     },
     /// The requested file size is too small for the largest packet.
@@ -44,14 +44,18 @@ impl fmt::Display for Error {
             Self::Output(e) => write!(f, "{e}"),
             Self::LinkTypes { format, first, other, input, offset } => write!(
                 f,
-                "{input}: the packet at byte {offset} has link type {other}, those before have {first}, and {format} \
-                 holds one for all: write pcapng instead"
+                "{input}: the packet at byte {offset} has link type {other}, the packets before it have {first}, and a \
+                 {format} file has one link type: write pcapng instead"
             ),
             Self::NotEthernet { link_type, input } => {
-                write!(f, "{input}: link type {link_type}; RAW holds Ethernet only: write pcap or pcapng instead")
+                write!(
+                    f,
+                    "{input}: the packets have link type {link_type}, and RAW supports Ethernet only: write pcap or \
+                     pcapng instead"
+                )
             }
             Self::SplitTooSmall { bytes, least } => {
-                write!(f, "files of {bytes} bytes do not take every packet: split at {least} or more")
+                write!(f, "files of {bytes} bytes are too small for the largest packet: split at {least} bytes or more")
             }
         }
     }

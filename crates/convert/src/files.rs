@@ -3,9 +3,9 @@
 use base::Timestamp;
 use std::io::{self, Write};
 
-/// Creates the files of a conversion, one after the other.
+/// Creates the output files of a conversion, one after the other.
 pub trait Files {
-    /// The output of one file; needs no buffering around it.
+    /// The output of one file. It needs no buffer of its own: it receives large writes.
     type Sink: Write;
 
     /// Begins a file, the first with number 1. `first` is the timestamp at which the file begins: of its first packet,
@@ -21,8 +21,8 @@ pub trait Files {
     /// If it cannot be published.
     fn end(&mut self, sink: Self::Sink) -> io::Result<()>;
 
-    /// True if a conversion without packets should write an empty file, as for a pipe, whose reader waits for a file
-    /// header.
+    /// True if a conversion without packets should write a file without packets. A pipe needs one, because its reader
+    /// waits for a file header.
     fn takes_empty(&self) -> bool;
 }
 
@@ -31,8 +31,8 @@ pub trait Files {
 pub struct Memory {
     /// The first timestamps of the files that were begun.
     pub firsts: Vec<Timestamp>,
-    /// The files that were ended.
-    pub whole: Vec<Vec<u8>>,
+    /// The contents of the files that were ended.
+    pub files: Vec<Vec<u8>>,
 }
 
 impl Files for Memory {
@@ -44,7 +44,7 @@ impl Files for Memory {
     }
 
     fn end(&mut self, sink: Vec<u8>) -> io::Result<()> {
-        self.whole.push(sink);
+        self.files.push(sink);
         Ok(())
     }
 

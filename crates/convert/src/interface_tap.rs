@@ -1,12 +1,12 @@
-//! Records the interface descriptions of a pcapng file while its bytes pass on to the reader.
+//! Records the interface descriptions of a pcapng file while the reader reads it.
 //!
-//! The packet reader skips everything that it does not need to decode packets; names and comments are needed to write a
-//! file with the same information. The block layout is in draft-ietf-opsawg-pcapng §3.1: type and length, body, length
-//! again. Only section headers and interface descriptions are parsed, and only up to a limit; invalid blocks are
-//! ignored, because the reader reports them.
+//! The packet reader skips everything that it does not need to decode packets. The conversion also needs the names and
+//! comments of interfaces, to write them into the output. The block layout is in draft-ietf-opsawg-pcapng §3.1: type
+//! and length, body, length again. Only section headers and interface descriptions are parsed, and only up to a limit;
+//! invalid blocks are ignored, because the reader reports them.
 //!
-//! Invariant: the bytes that pass are not changed, and memory is bounded by one block and the interfaces of the
-//! sections that the reader has not yet finished.
+//! Invariant: the bytes that the reader receives are not changed, and memory is bounded by one block and the interfaces
+//! of the sections that the reader has not yet finished.
 
 pub use pcap::ng::InterfaceDescription;
 use std::collections::VecDeque;
@@ -18,10 +18,10 @@ pub struct InterfaceTap<R> {
     source: R,
     passed: u64,
     /// True if the input is no pcapng file, or an invalid block was found.
-    off: bool,
+    is_disabled: bool,
     little: bool,
     block: Vec<u8>,
-    /// Bytes of the current block that are skipped.
+    /// Number of bytes of the current block that still have to be skipped.
     skip: u64,
     sections: VecDeque<Section>,
 }
@@ -36,8 +36,9 @@ mod kind {
     pub const INTERFACE: u32 = 1;
 }
 
-/// Length of a block header; below, that of a section header, which includes the byte-order magic.
+/// Length of a block header.
 const HEAD: usize = 8;
+/// Length of the beginning of a section header, up to the byte-order magic.
 const SECTION_HEAD: usize = 12;
 const BYTE_ORDER: u32 = 0x1a2b_3c4d;
 
@@ -48,7 +49,7 @@ const MAX_INTERFACES: usize = 4096;
 impl<R: Read> InterfaceTap<R> {
     pub fn new(source: R) -> Self {
         let sections = VecDeque::new();
-        Self { source, passed: 0, off: false, little: true, block: Vec::new(), skip: 0, sections }
+        Self { source, passed: 0, is_disabled: false, little: true, block: Vec::new(), skip: 0, sections }
     }
 
     /// The description of interface `number` for the packet whose block begins at `offset`. Calls must be in file
@@ -60,9 +61,9 @@ impl<R: Read> InterfaceTap<R> {
         self.sections.front()?.interfaces.get(number as usize).cloned()
     }
 
-    /// Parses bytes that pass.
-    fn note(&mut self, mut bytes: &[u8]) {
-        while !bytes.is_empty() && !self.off {
+    /// Parses the bytes that the reader received.
+    fn parse(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() && !self.is_disabled {
             if self.skip > 0 {
                 let len = self.skip.min(bytes.len() as u64);
                 bytes = &bytes[len as usize..];
@@ -70,19 +71,19 @@ impl<R: Read> InterfaceTap<R> {
                 self.passed += len;
                 continue;
             }
-            let want = self.wanted();
-            let len = (want - self.block.len()).min(bytes.len());
+            let needed_len = self.needed();
+            let len = (needed_len - self.block.len()).min(bytes.len());
             self.block.extend_from_slice(&bytes[..len]);
             bytes = &bytes[len..];
             self.passed += len as u64;
-            if self.block.len() == want {
-                self.looked();
+            if self.block.len() == needed_len {
+                self.parse_block();
             }
         }
     }
 
-    /// How many bytes of the block are needed before it can be parsed further.
-    fn wanted(&self) -> usize {
+    /// Number of bytes of the block that are needed before it can be parsed further.
+    fn needed(&self) -> usize {
         match self.block.len() {
             0..HEAD => HEAD,
             HEAD..SECTION_HEAD if self.u32(0) == kind::SECTION => SECTION_HEAD,
@@ -90,12 +91,12 @@ impl<R: Read> InterfaceTap<R> {
         }
     }
 
-    /// Decides how to treat the block, from the bytes that have arrived.
-    fn looked(&mut self) {
+    /// Parses or skips the block, by the bytes that were read so far.
+    fn parse_block(&mut self) {
         let (kind, have) = (self.u32(0), self.block.len());
-        let begins = self.passed - have as u64;
-        if begins == 0 && have == HEAD && kind != kind::SECTION {
-            self.off = true;
+        let offset = self.passed - have as u64;
+        if offset == 0 && have == HEAD && kind != kind::SECTION {
+            self.is_disabled = true;
             return;
         }
         if kind == kind::SECTION {
@@ -104,26 +105,26 @@ impl<R: Read> InterfaceTap<R> {
             }
             self.little =
                 u32::from_le_bytes([self.block[8], self.block[9], self.block[10], self.block[11]]) == BYTE_ORDER;
-            self.sections.push_back(Section { offset: begins, interfaces: Vec::new() });
+            self.sections.push_back(Section { offset, interfaces: Vec::new() });
         }
         let len = u64::from(self.u32(4));
         if len < SECTION_HEAD as u64 || !len.is_multiple_of(4) {
-            self.off = true;
+            self.is_disabled = true;
             return;
         }
-        let noted = kind == kind::INTERFACE && len <= MAX_BLOCK;
-        if noted && have == HEAD {
+        let is_parsed = kind == kind::INTERFACE && len <= MAX_BLOCK;
+        if is_parsed && have == HEAD {
             return;
         }
         if kind == kind::INTERFACE {
-            let reported = InterfaceDescription::of(&self.block, !self.little).filter(|_| noted);
-            self.remember(reported.unwrap_or_default());
+            let description = InterfaceDescription::of(&self.block, !self.little).filter(|_| is_parsed);
+            self.add_interface(description.unwrap_or_default());
         }
         self.skip = len - have as u64;
         self.block.clear();
     }
 
-    fn remember(&mut self, described: InterfaceDescription) {
+    fn add_interface(&mut self, described: InterfaceDescription) {
         let Some(section) = self.sections.back_mut() else { return };
         if section.interfaces.len() < MAX_INTERFACES {
             section.interfaces.push(Rc::new(described));
@@ -139,8 +140,8 @@ impl<R: Read> InterfaceTap<R> {
 impl<R: Read> Read for InterfaceTap<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let len = self.source.read(into)?;
-        if !self.off {
-            self.note(&into[..len]);
+        if !self.is_disabled {
+            self.parse(&into[..len]);
         }
         Ok(len)
     }
@@ -152,26 +153,26 @@ mod tests {
     use base::{Prng, Timestamp};
     use pcap::ng::{InterfaceOptions, PacketOptions, Writer};
 
-    /// A section with interfaces of these names, and a packet of each.
+    /// A section with interfaces of these names, and one packet of each interface.
     fn section(names: &[&str]) -> Vec<u8> {
         let mut file = Writer::new(Vec::new(), "a test", "").unwrap();
         for name in names {
-            let reported = InterfaceOptions {
+            let description = InterfaceOptions {
                 name,
                 filter: "tcp",
                 comment: "of a test",
                 snaplen: 99,
                 ..InterfaceOptions::default()
             };
-            let number = file.describe(&reported).unwrap();
+            let number = file.describe(&description).unwrap();
             file.packet(number, Timestamp::from_nanos(1), 5, b"bytes", PacketOptions::default()).unwrap();
         }
         file.finish().unwrap()
     }
 
     #[test]
-    fn interfaces_are_noted_by_section_however_the_bytes_arrive() {
-        let seed = testkit::seed("interfaces_are_noted_by_section_however_the_bytes_arrive");
+    fn interfaces_are_recorded_by_section_for_reads_of_any_length() {
+        let seed = testkit::seed("interfaces_are_recorded_by_section_for_reads_of_any_length");
         let mut prng = Prng::new(seed);
         let (first, second) = (section(&["eth0", "eth1"]), section(&["wlan0"]));
         let file = [&first[..], &second].concat();
@@ -192,29 +193,29 @@ mod tests {
             assert_eq!(name(first.len() as u64 - 1, 1).as_deref(), Some("eth1"));
             assert_eq!(name(first.len() as u64 + 60, 0).as_deref(), Some("wlan0"));
             assert_eq!(name(first.len() as u64 + 60, 1), None);
-            let reported = tap.described(first.len() as u64, 0).unwrap();
+            let description = tap.described(first.len() as u64, 0).unwrap();
             assert_eq!(
-                (reported.filter.as_str(), reported.comment.as_str(), reported.snaplen),
+                (description.filter.as_str(), description.comment.as_str(), description.snaplen),
                 ("tcp", "of a test", 99)
             );
         }
     }
 
     #[test]
-    fn both_byte_orders_are_understood() {
+    fn both_byte_orders_are_parsed() {
         // A big-endian section (28 bytes) and an interface (link type 1, snaplen 9, name "be").
         let head = [0x0a0d_0d0au32, 28, BYTE_ORDER, 1 << 16, u32::MAX, u32::MAX, 28];
         let interface = [1u32, 28, 1 << 16, 9, 2 << 16 | 2, 0x6265_0000, 28];
         let file: Vec<u8> = head.iter().chain(&interface).flat_map(|word| word.to_be_bytes()).collect();
         let mut tap = InterfaceTap::new(&file[..]);
         io::copy(&mut tap, &mut io::sink()).unwrap();
-        let reported = tap.described(60, 0).expect("it is described");
-        assert_eq!((reported.name.as_str(), reported.snaplen), ("be", 9));
+        let description = tap.described(60, 0).expect("a description");
+        assert_eq!((description.name.as_str(), description.snaplen), ("be", 9));
     }
 
     #[test]
-    fn damage_and_other_formats_pass_unchanged_and_are_not_believed() {
-        let seed = testkit::seed("damage_and_other_formats_pass_unchanged_and_are_not_believed");
+    fn damaged_bytes_pass_unchanged_without_panic_within_the_memory_limit() {
+        let seed = testkit::seed("damaged_bytes_pass_unchanged_without_panic_within_the_memory_limit");
         let mut prng = Prng::new(seed);
         let file = section(&["eth0", "a longer name than that"]);
         for round in 0..3000 {

@@ -1,4 +1,4 @@
-//! Converts captures: between formats, truncated, split, merged in order of time, anonymised.
+//! Converts capture files: changes their format, truncates packets, splits and merges files, anonymises addresses.
 //!
 //! [`convert`] takes any number of [`Input`]s and a [`Plan`], and writes into the files that a [`Files`] creates. It
 //! reads from `Read` and writes to `Write`; the caller opens, names and publishes the files.
@@ -16,9 +16,9 @@
 //! let bytes = file.finish()?;
 //!
 //! let input = Input::open("in.pcap", &bytes[..]).unwrap();
-//! let mut files = Memory::default();
-//! let report = convert(vec![input], &Plan { snaplen: 14, ..Plan::default() }, &mut files).unwrap();
-//! assert_eq!((report.read, report.written, files.whole[0].len()), (1, 1, 24 + 16 + 14));
+//! let mut memory = Memory::default();
+//! let report = convert(vec![input], &Plan { snaplen: 14, ..Plan::default() }, &mut memory).unwrap();
+//! assert_eq!((report.read, report.written, memory.files[0].len()), (1, 1, 24 + 16 + 14));
 //! # Ok::<(), std::io::Error>(())
 //! ```
 #![forbid(unsafe_code)]

@@ -1,8 +1,8 @@
 //! Merges several inputs into one stream in order of time.
 //!
-//! A heap holds the next packet of each input; the earliest timestamp is first, and of equal timestamps the earlier
-//! input: the merge is stable and keeps the order within each input, even if its timestamps are out of order. Memory:
-//! one reader for each input.
+//! A heap holds the next packet of each input. The packet with the earliest timestamp is first; of equal timestamps,
+//! that of the earlier input. So the merge is stable, and the packets of one input keep their order, even if their
+//! timestamps are out of order. The memory is that of one reader for each input.
 
 use crate::DamagedInput;
 use crate::interface_tap::{InterfaceDescription, InterfaceTap};
@@ -20,10 +20,10 @@ pub struct Input<R> {
 }
 
 impl<R: Read> Input<R> {
-    /// Detects the format; `name` is used in messages.
+    /// Opens a capture file and detects its format; `name` is used in messages.
     ///
     /// # Errors
-    /// If it is no capture file.
+    /// If the source is no capture file.
     pub fn open(name: &str, source: R) -> Result<Self, Error> {
         Ok(Self { name: name.to_owned(), reader: Reader::open(InterfaceTap::new(source))? })
     }
@@ -31,17 +31,17 @@ impl<R: Read> Input<R> {
     /// [`Input::open`] for a known format: RAW files cannot always be detected.
     ///
     /// # Errors
-    /// If it is no capture file of this format.
+    /// If the source is no capture file of this format.
     pub fn open_as(name: &str, source: R, format: pcap::Format) -> Result<Self, Error> {
         Ok(Self { name: name.to_owned(), reader: Reader::open_as(InterfaceTap::new(source), format)? })
     }
 
-    /// Its name.
+    /// The name of the input.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The link type of its first interface, as far as the headers contain it.
+    /// The link type of the first interface, as far as the headers contain it.
     pub fn link_type(&self) -> u16 {
         self.reader.link_type()
     }
@@ -63,16 +63,16 @@ pub struct Merge<R> {
     /// Packets whose wire length is less than their captured length.
     pub wire_raised: u64,
     /// Inputs whose end could not be read.
-    pub broken: Vec<DamagedInput>,
+    pub damaged: Vec<DamagedInput>,
 }
 
-/// A packet and its origin.
+/// A packet, with the input that it came from.
 pub struct Merged<'a> {
-    /// Index of its input.
+    /// Index of the packet's input.
     pub input: usize,
-    /// Its timestamp; if it has none, that of the preceding packet of the input.
+    /// The packet's timestamp; if the packet has none, that of the preceding packet of the input.
     pub ts: Timestamp,
-    /// The description of its interface.
+    /// The description of the packet's interface.
     pub described: &'a Option<Rc<InterfaceDescription>>,
     /// The packet itself.
     pub packet: Packet<'a>,
@@ -88,11 +88,11 @@ impl<R: Read> Merge<R> {
             disordered: 0,
             unstamped: 0,
             wire_raised: 0,
-            broken: Vec::new(),
+            damaged: Vec::new(),
             inputs,
         };
         for i in 0..merge.inputs.len() {
-            merge.pull(i);
+            merge.read_next(i);
         }
         merge
     }
@@ -104,7 +104,7 @@ impl<R: Read> Merge<R> {
     /// The next packet; `None` when all inputs have ended.
     pub fn next(&mut self) -> Option<Merged<'_>> {
         if let Some(i) = self.current.take() {
-            self.pull(i);
+            self.read_next(i);
         }
         let Reverse((ts, input)) = self.heads.pop()?;
         self.current = Some(input);
@@ -113,15 +113,15 @@ impl<R: Read> Merge<R> {
     }
 
     /// Reads the next packet of an input into the heap.
-    fn pull(&mut self, i: usize) {
+    fn read_next(&mut self, i: usize) {
         let input = &mut self.inputs[i];
         match input.reader.advance() {
             Ok(true) => {
                 let head = input.reader.current().map(|p| (p.ts, p.offset, p.interface, p.wire_raised));
-                let (stamp, offset, interface, wire_raised) = head.unwrap_or_default();
+                let (timestamp, offset, interface, wire_raised) = head.unwrap_or_default();
                 self.described[i] = input.reader.source_mut().described(offset, interface);
-                let ts = stamp.unwrap_or(self.last[i]);
-                self.unstamped += u64::from(stamp.is_none());
+                let ts = timestamp.unwrap_or(self.last[i]);
+                self.unstamped += u64::from(timestamp.is_none());
                 self.wire_raised += u64::from(wire_raised);
                 self.disordered += u64::from(ts < self.last[i]);
                 self.last[i] = ts;
@@ -129,7 +129,7 @@ impl<R: Read> Merge<R> {
             }
             Ok(false) => {}
             Err(e) => {
-                self.broken.push(DamagedInput { input: input.name.clone(), offset: e.offset(), reason: e.reason() });
+                self.damaged.push(DamagedInput { input: input.name.clone(), offset: e.offset(), reason: e.reason() });
             }
         }
     }

@@ -1,9 +1,9 @@
 //! Writes one stream of packets into one or several files, in any of the formats.
 //!
-//! Information that a format cannot hold is counted in [`FormatLosses`] when it is omitted. Each interface of each
-//! input is an interface of the output if the format has interfaces (pcapng), and is described in every file that uses
-//! it. Losses that the capturing program recorded are added to the next packet of their interface, across packets that
-//! were filtered out and across files, so that their sum is preserved.
+//! Information that the format cannot hold is omitted and counted in [`FormatLosses`]. If the format has interfaces
+//! (pcapng), each interface of each input is an interface of the output, and is described in every file that uses it.
+//! Lost packets that the capturing program recorded are added to the next written packet of their interface, across
+//! skipped packets and across files, so that their sum is preserved.
 
 use crate::interface_tap::InterfaceDescription;
 use crate::{Error, Files, Format, FormatLosses, Plan, Split};
@@ -14,15 +14,15 @@ use std::collections::HashMap;
 use std::io::{self, BufWriter, Read, Write};
 use std::rc::Rc;
 
-/// Greatest number of bytes in one write to a sink.
+/// Size of the buffer before a sink, in bytes.
 const BUFFER: usize = 256 << 10;
 
-/// Greatest size of a pcapng packet block beside the packet's bytes: fields (32), padding (3), direction (8), losses
+/// Greatest size of a pcapng packet block without the packet's bytes: fields (32), padding (3), direction (8), losses
 /// (12), and end of options (4).
 const NG_PACKET: usize = 32 + 3 + 8 + 12 + 4;
 
-/// Greatest size of an interface description beside its texts: fields (20), resolution (8), six texts with padding and
-/// the filter's type code (8 each), and end of options (4).
+/// Greatest size of a pcapng interface description without its texts: fields (20), resolution (8), six texts with
+/// padding and the filter's type code (8 each), and end of options (4).
 const NG_INTERFACE: usize = 20 + 8 + 6 * 8 + 4;
 
 /// The interface of a packet: input, number, link type, and the address of its description in memory.
@@ -41,11 +41,11 @@ pub struct PacketMeta {
     pub direction: Direction,
     pub drops: u64,
     pub wire_len: u32,
-    /// Offset of its record in its input.
+    /// Offset of the packet's record in its input.
     pub offset: u64,
 }
 
-/// An interface of the output, and its losses that are not written yet.
+/// An interface of the output, and the lost packets of the interface that are not written yet.
 #[derive(Debug)]
 struct Interface {
     input: usize,
@@ -62,7 +62,8 @@ pub struct Output<'f, F: Files> {
     snaplen: u32,
     open: Option<Open<F::Sink>>,
     link_type: Option<u16>,
-    /// The interfaces seen so far; the descriptions are kept alive so that their addresses stay unique.
+    /// Index in `interfaces` of each interface seen so far. The descriptions are kept alive so that their addresses in
+    /// memory stay unique.
     numbers: HashMap<InterfaceKey, (usize, Option<Rc<InterfaceDescription>>)>,
     interfaces: Vec<Interface>,
     last: Timestamp,
@@ -70,21 +71,21 @@ pub struct Output<'f, F: Files> {
     pub late: u64,
     pub begun: u64,
     pub bytes: u64,
-    pub kept: FormatLosses,
+    pub losses: FormatLosses,
 }
 
 /// The current file.
 struct Open<S: Write> {
     layout: Layout<S>,
     bytes: Rc<Cell<u64>>,
-    /// The time boundary at which it begins.
+    /// The time boundary at which the file begins, if files are split by time.
     slot: Timestamp,
     packets: u64,
 }
 
 enum Layout<S: Write> {
     Pcap(classic::Writer<CountingWriter<S>>),
-    /// With the number of each interface in this file, once it is described.
+    /// With the number of each interface in this file, if the file describes the interface.
     Ng(Box<ng::Writer<CountingWriter<S>>>, Vec<Option<u32>>),
     Raw(CountingWriter<S>),
 }
@@ -119,28 +120,28 @@ impl<'f, F: Files> Output<'f, F> {
             late: 0,
             begun: 0,
             bytes: 0,
-            kept: FormatLosses::default(),
+            losses: FormatLosses::default(),
         })
     }
 
-    /// Skips a packet, but keeps the losses that it records for its interface.
-    pub fn leave_out(&mut self, about: &PacketMeta) {
-        if about.drops > 0 {
-            let number = self.interface(about);
-            self.interfaces[number].drops += about.drops;
+    /// Skips a packet. The lost packets that it records are added to the next written packet of its interface.
+    pub fn skip(&mut self, meta: &PacketMeta) {
+        if meta.drops > 0 {
+            let number = self.interface(meta);
+            self.interfaces[number].drops += meta.drops;
         }
     }
 
     /// Writes a packet. `input` is the name of its input, for error messages.
-    pub fn write(&mut self, ts: Timestamp, data: &[u8], about: &PacketMeta, input: &str) -> Result<(), Error> {
-        self.check_link_type(about, input)?;
-        let number = self.interface(about);
-        let data = self.fit(ts, data, about);
-        self.make_room(ts, data.len(), number)?;
-        let drops = std::mem::take(&mut self.interfaces[number].drops) + about.drops;
+    pub fn write(&mut self, ts: Timestamp, data: &[u8], meta: &PacketMeta, input: &str) -> Result<(), Error> {
+        self.check_link_type(meta, input)?;
+        let number = self.interface(meta);
+        let data = self.fit(ts, data, meta);
+        self.begin_file_for(ts, data.len(), number)?;
+        let drops = std::mem::take(&mut self.interfaces[number].drops) + meta.drops;
         let Some(open) = &mut self.open else { return Ok(()) };
         match &mut open.layout {
-            Layout::Pcap(writer) => writer.write(ts, about.wire_len, data)?,
+            Layout::Pcap(writer) => writer.write(ts, meta.wire_len, data)?,
             Layout::Ng(writer, described) => {
                 described.resize(self.interfaces.len(), None);
                 let interface = match described[number] {
@@ -148,20 +149,20 @@ impl<'f, F: Files> Output<'f, F> {
                     None => *described[number].insert(describe(writer, &self.interfaces[number], self.snaplen)?),
                 };
                 let options = ng::PacketOptions {
-                    direction: about.direction,
+                    direction: meta.direction,
                     drops: (drops > 0).then_some(drops),
                     ..ng::PacketOptions::default()
                 };
-                writer.packet(interface, ts, about.wire_len, data, options)?;
+                writer.packet(interface, ts, meta.wire_len, data, options)?;
             }
             Layout::Raw(sink) => {
-                sink.write_all(&raw::record_header(ts, data.len() as u16, about.wire_len))?;
+                sink.write_all(&raw::record_header(ts, data.len() as u16, meta.wire_len))?;
                 sink.write_all(data)?;
             }
         }
         if !matches!(self.format, Format::PcapNg) {
-            self.kept.drops += drops;
-            self.kept.without_direction += u64::from(about.direction != Direction::Unknown);
+            self.losses.drops += drops;
+            self.losses.without_direction += u64::from(meta.direction != Direction::Unknown);
         }
         open.packets += 1;
         self.written += 1;
@@ -170,26 +171,26 @@ impl<'f, F: Files> Output<'f, F> {
         Ok(())
     }
 
-    /// Ends the last file. If there were no packets and the output is not split, writes an empty file of `link_type` if
-    /// the files accept one.
+    /// Ends the last file. If no packet was written and the output is not split, writes a file of `link_type` without
+    /// packets, provided that [`Files::takes_empty`] is true.
     pub fn finish(&mut self, link_type: u16) -> Result<(), Error> {
         if self.begun == 0 && self.split.is_none() && self.files.takes_empty() {
             self.link_type = Some(link_type);
             self.begin(Timestamp::ZERO, Timestamp::ZERO)?;
         }
         self.end(false)?;
-        // Losses after the last packet cannot be attached to a packet.
-        self.kept.drops += self.interfaces.iter_mut().map(|i| std::mem::take(&mut i.drops)).sum::<u64>();
+        // Lost packets that were recorded after the last written packet have no packet to be added to.
+        self.losses.drops += self.interfaces.iter_mut().map(|i| std::mem::take(&mut i.drops)).sum::<u64>();
         if !matches!(self.format, Format::PcapNg) && self.interfaces.len() > 1 {
-            self.kept.interfaces = self.interfaces.len() as u64;
+            self.losses.interfaces = self.interfaces.len() as u64;
         }
         Ok(())
     }
 
-    /// The number of an interface, the same in all files. An interface that a later section of an input describes
-    /// identically is the same.
-    fn interface(&mut self, about: &PacketMeta) -> usize {
-        let PacketMeta { input, interface: number, link_type, ref described, .. } = *about;
+    /// The number of an interface, the same in all files. If a later section of an input describes an interface with
+    /// the same number identically, it is the same interface.
+    fn interface(&mut self, meta: &PacketMeta) -> usize {
+        let PacketMeta { input, interface: number, link_type, ref described, .. } = *meta;
         let key = (input, number, link_type, described.as_ref().map_or(std::ptr::null(), Rc::as_ptr));
         if let Some((number, _)) = self.numbers.get(&key) {
             return *number;
@@ -204,48 +205,49 @@ impl<'f, F: Files> Output<'f, F> {
         found
     }
 
-    fn check_link_type(&mut self, about: &PacketMeta, input: &str) -> Result<(), Error> {
-        let (format, other) = (self.format, about.link_type);
+    fn check_link_type(&mut self, meta: &PacketMeta, input: &str) -> Result<(), Error> {
+        let (format, other) = (self.format, meta.link_type);
         if format == Format::Raw && other != pcap::ETHERNET {
             return Err(Error::NotEthernet { link_type: other, input: input.to_owned() });
         }
         let first = *self.link_type.get_or_insert(other);
         if format != Format::PcapNg && first != other {
-            return Err(Error::LinkTypes { format, first, other, input: input.to_owned(), offset: about.offset });
+            return Err(Error::LinkTypes { format, first, other, input: input.to_owned(), offset: meta.offset });
         }
         Ok(())
     }
 
     /// Counts the information about a packet that the format cannot hold, and truncates the packet at the format's
     /// limit.
-    fn fit<'a>(&mut self, ts: Timestamp, data: &'a [u8], about: &PacketMeta) -> &'a [u8] {
-        let kept = &mut self.kept;
+    fn fit<'a>(&mut self, ts: Timestamp, data: &'a [u8], meta: &PacketMeta) -> &'a [u8] {
+        let losses = &mut self.losses;
         match self.format {
             Format::PcapNg => {}
-            Format::Pcap => kept.clamped += u64::from(ts.secs() > u64::from(u32::MAX)),
+            Format::Pcap => losses.clamped += u64::from(ts.secs() > u64::from(u32::MAX)),
             Format::PcapMicros => {
-                kept.clamped += u64::from(ts.secs() > u64::from(u32::MAX));
-                kept.without_nanos += u64::from(!ts.subsec_nanos().is_multiple_of(1000));
+                losses.clamped += u64::from(ts.secs() > u64::from(u32::MAX));
+                losses.without_nanos += u64::from(!ts.subsec_nanos().is_multiple_of(1000));
             }
             Format::Raw => {
-                kept.clamped += u64::from(ts.secs() > u64::from(u32::MAX) || ts == Timestamp::ZERO);
-                kept.over_long += u64::from(data.len() > usize::from(raw::MAX_CAPLEN));
-                kept.wire_len += u64::from(about.wire_len > u32::from(u16::MAX));
+                losses.clamped += u64::from(ts.secs() > u64::from(u32::MAX) || ts == Timestamp::ZERO);
+                losses.over_long += u64::from(data.len() > usize::from(raw::MAX_CAPLEN));
+                losses.wire_len += u64::from(meta.wire_len > u32::from(u16::MAX));
                 return &data[..data.len().min(usize::from(raw::MAX_CAPLEN))];
             }
         }
         data
     }
 
-    /// Opens the file that a packet belongs into, unless it is open.
-    fn make_room(&mut self, ts: Timestamp, caplen: usize, number: usize) -> Result<(), Error> {
+    /// Begins the file that a packet belongs to, unless that file is open.
+    fn begin_file_for(&mut self, ts: Timestamp, caplen: usize, number: usize) -> Result<(), Error> {
         let slot = self.split.every.map(|span| ts.floor_to(span));
         let Some(open) = &self.open else { return self.begin(slot.unwrap_or(ts), slot.unwrap_or_default()) };
         let interface = &self.interfaces[number];
-        // A packet that is too late for its file goes into the current one, so that disorder creates no files.
+        // A packet whose file is already ended goes into the current file, so that packets out of order create no
+        // files.
         let past = slot.is_some_and(|slot| slot > open.slot);
         let many = self.split.packets.is_some_and(|n| open.packets >= n);
-        let full = open.packets > 0 && self.split.bytes.is_some_and(|limit| !open.takes(caplen, interface, limit));
+        let full = open.packets > 0 && self.split.bytes.is_some_and(|limit| !open.has_space(caplen, interface, limit));
         if past || many || full {
             self.end(full && !past && !many)?;
             self.begin(slot.unwrap_or(ts), slot.unwrap_or_default())?;
@@ -292,8 +294,8 @@ impl<'f, F: Files> Output<'f, F> {
 }
 
 impl Interface {
-    /// Greatest size of its description.
-    fn cost(&self) -> usize {
+    /// Greatest size of the interface's description block.
+    fn max_size(&self) -> usize {
         let texts = self.described.as_deref().map_or(0, |d| {
             [&d.name, &d.description, &d.filter, &d.hardware, &d.os, &d.comment].iter().map(|text| text.len()).sum()
         });
@@ -301,30 +303,30 @@ impl Interface {
     }
 }
 
-/// Writes the description of an interface as the input had it.
+/// Writes the description of an interface, as in the input except for the snaplen.
 fn describe<W: Write>(writer: &mut ng::Writer<W>, interface: &Interface, snaplen: u32) -> io::Result<u32> {
-    let unsaid = InterfaceDescription::default();
-    let reported = interface.described.as_deref().unwrap_or(&unsaid);
-    let most = [snaplen, reported.snaplen].into_iter().filter(|most| *most > 0).min();
+    let unknown = InterfaceDescription::default();
+    let description = interface.described.as_deref().unwrap_or(&unknown);
+    let least = [snaplen, description.snaplen].into_iter().filter(|snaplen| *snaplen > 0).min();
     writer.describe(&ng::InterfaceOptions {
-        name: &reported.name,
-        description: &reported.description,
-        filter: &reported.filter,
-        hardware: &reported.hardware,
-        os: &reported.os,
-        comment: &reported.comment,
+        name: &description.name,
+        description: &description.description,
+        filter: &description.filter,
+        hardware: &description.hardware,
+        os: &description.os,
+        comment: &description.comment,
         link_type: interface.link_type,
-        snaplen: most.unwrap_or(pcap::MAX_PACKET),
+        snaplen: least.unwrap_or(pcap::MAX_PACKET),
     })
 }
 
 impl<S: Write> Open<S> {
-    /// True if the file stays within `limit` after this packet.
-    fn takes(&self, caplen: usize, interface: &Interface, limit: u64) -> bool {
+    /// True if the file stays within `limit` bytes after a packet of this length.
+    fn has_space(&self, caplen: usize, interface: &Interface, limit: u64) -> bool {
         let left = limit.saturating_sub(self.bytes.get());
         match &self.layout {
             Layout::Pcap(_) => (classic::RECORD_HEADER + caplen) as u64 <= left,
-            Layout::Ng(..) => (NG_PACKET + caplen + interface.cost()) as u64 <= left,
+            Layout::Ng(..) => (NG_PACKET + caplen + interface.max_size()) as u64 <= left,
             Layout::Raw(_) => raw::fits(left, caplen as u16),
         }
     }

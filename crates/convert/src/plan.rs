@@ -43,14 +43,15 @@ impl Format {
         }
     }
 
-    /// The format of a capture that is written to this path, for every verb that writes captures: by the extension; for
-    /// an unknown extension and for `-` pcapng, which preserves most information.
+    /// The format of a capture that is written to this path, by the file name extension. Unknown extensions and `-`
+    /// mean pcapng, which preserves most information. All verbs that write captures use this function.
     pub fn of_path(path: &Path) -> Self {
         path.extension().and_then(|e| Self::of_extension(e.to_str()?)).unwrap_or(Self::PcapNg)
     }
 }
 
-/// The compression program that a file name suggests; netgrain does not compress its output.
+/// The compression program that belongs to a file name extension. Netgrain does not compress its output, so callers
+/// reject such names and recommend the program.
 pub fn packer_of(path: &Path) -> Option<&'static str> {
     match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
         "gz" => Some("gzip"),
@@ -61,7 +62,7 @@ pub fn packer_of(path: &Path) -> Option<&'static str> {
     }
 }
 
-/// As on the command line.
+/// The name of the format on the command line.
 impl fmt::Display for Format {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -73,10 +74,10 @@ impl fmt::Display for Format {
     }
 }
 
-/// Where a packet is truncated, by its headers.
+/// The header after which packets are truncated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Slice {
-    /// After link header, tags and labels.
+    /// After the link header, VLAN tags and MPLS labels.
     L2,
     /// After the network header with its options and extension headers; ARP is kept completely.
     L3,
@@ -84,25 +85,26 @@ pub enum Slice {
     L4,
 }
 
-/// When a new file begins: at the first condition that is met.
+/// The conditions for a new output file. The first condition that is met begins a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Split {
-    /// At every multiple of this span (counted from 1970). Spans without packets have no file.
+    /// A new file at every multiple of this span (counted from 1970). Spans without packets have no file.
     pub every: Option<Duration>,
-    /// Before a file exceeds this many bytes. RAW files, except the last, are padded to exactly this size.
+    /// A new file before the current one exceeds this many bytes. RAW files, except the last, are padded to exactly
+    /// this size.
     pub bytes: Option<u64>,
-    /// After this many packets.
+    /// A new file after this many packets.
     pub packets: Option<u64>,
 }
 
 impl Split {
-    /// True if everything goes into one file.
+    /// True if all packets are written to one file.
     pub const fn is_none(&self) -> bool {
         self.every.is_none() && self.bytes.is_none() && self.packets.is_none()
     }
 }
 
-/// A conversion; see the module.
+/// The settings of a conversion.
 #[derive(Debug)]
 pub struct Plan {
     /// The output format.
@@ -111,17 +113,18 @@ pub struct Plan {
     pub from: Timestamp,
     /// The inclusive end of the interval.
     pub to: Timestamp,
-    /// The filter on packets.
+    /// Packets that do not match this filter are not written.
     pub filter: Filter,
     /// Greatest number of bytes kept of each packet; 0 for all.
     pub snaplen: u32,
-    /// Where packets are truncated, by their headers.
+    /// The header after which packets are truncated.
     pub slice: Option<Slice>,
-    /// When a new file begins.
+    /// The conditions for a new output file.
     pub split: Split,
-    /// Sorts packets by time if the inputs are out of order, holding back at most this many bytes.
+    /// Sorts packets by time if the inputs are out of order. At most this many bytes of packets are held back in
+    /// memory.
     pub sort: Option<usize>,
-    /// Replaces addresses.
+    /// The settings of the anonymisation.
     pub anonymise: Option<Anonymiser>,
     /// A flag that ends the conversion early, with complete output files.
     pub stop: Option<Arc<AtomicBool>>,
@@ -150,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_promises_a_format_and_what_promises_nothing_is_pcapng() {
+    fn the_extension_selects_the_format_and_unknown_extensions_mean_pcapng() {
         for (name, format) in [
             ("a.pcap", Format::Pcap),
             ("a.b/c.CAP", Format::Pcap),

@@ -15,9 +15,9 @@ pub struct Report {
     pub written: u64,
     /// Packets outside of the interval.
     pub outside: u64,
-    /// Packets within it that did not match the filter.
+    /// Packets within the interval that did not match the filter.
     pub filtered: u64,
-    /// Of those written, packets that were truncated further than in the input.
+    /// Written packets that are shorter than in the input.
     pub cut: u64,
     /// Files written.
     pub files: u64,
@@ -27,7 +27,8 @@ pub struct Report {
     pub out_of_order: u64,
     /// Packets written with a timestamp before that of the preceding packet of the output.
     pub late: u64,
-    /// Packets in the interval by unknown link type, if the plan depends on headers.
+    /// Packets in the interval with an unsupported link type, by link type; counted only if the plan has a filter or
+    /// truncates by headers.
     pub unknown_link_types: BTreeMap<u16, u64>,
     /// Information that the target format could not hold.
     pub format_losses: FormatLosses,
@@ -42,9 +43,9 @@ pub struct Report {
 /// An input of which only the beginning could be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DamagedInput {
-    /// Its name.
+    /// The name of the input.
     pub input: String,
-    /// Offset of the damage in its (decompressed) content.
+    /// Offset of the damage in the (decompressed) content of the input.
     pub offset: u64,
     /// A description of the damage.
     pub reason: String,
@@ -56,17 +57,17 @@ pub struct FormatLosses {
     /// Timestamps that lost their nanoseconds.
     pub without_nanos: u64,
     /// Timestamps after the year 2106, or for RAW at the epoch itself, that were replaced by the nearest representable
-    /// one.
+    /// timestamp.
     pub clamped: u64,
-    /// Packets without a timestamp, which got that of the preceding packet.
+    /// Packets without a timestamp, which got that of the preceding packet of the input.
     pub unstamped: u64,
     /// Packets whose wire length was less than their captured length, and was raised to it.
     pub wire_raised: u64,
     /// Packets that lost their direction.
     pub without_direction: u64,
-    /// Losses that the capturing program had recorded, in lost packets.
+    /// Lost packets that the capturing program recorded and the output does not.
     pub drops: u64,
-    /// Interfaces that can no longer be distinguished; 0 if there was only one.
+    /// Interfaces that can no longer be distinguished; 0 if there was only one interface.
     pub interfaces: u64,
     /// Packets whose frame check sequence was removed.
     pub without_fcs: u64,
@@ -91,38 +92,51 @@ impl Report {
             ..
         } = self.format_losses;
         let mut lines = Vec::new();
-        let mut say = |count: u64, what: &str| {
+        let mut warn = |count: u64, text: &str| {
             if count > 0 {
-                lines.push(format!("{} {what}", show_count(count)));
+                lines.push(format!("{} {text}", show_count(count)));
             }
         };
-        say(self.out_of_order, "packets are older than the one before in their own input; --sort puts them in order");
-        say(self.late, "packets are written behind a later one");
-        say(without_nanos, &format!("stamps lost their nanoseconds: {format} has none; pcap has"));
-        say(clamped, &format!("stamps do not fit {format} and became the nearest that does"));
-        say(unstamped, "packets have no stamp of their own and got that of the packet before");
-        say(wire_raised, "packets say fewer bytes on the wire than were captured, and now say as many");
-        say(without_direction, &format!("packets had a direction, which {format} cannot tell; pcapng can"));
-        say(
+        warn(
+            self.out_of_order,
+            "packets have a timestamp before that of the preceding packet of the same input; --sort puts them in order",
+        );
+        warn(self.late, "packets were written after a packet with a later timestamp");
+        warn(
+            without_nanos,
+            &format!("timestamps lost their nanoseconds: {format} has microseconds; pcap has nanoseconds"),
+        );
+        warn(
+            clamped,
+            &format!("timestamps are out of the range of {format} and were replaced by the nearest possible"),
+        );
+        warn(unstamped, "packets have no timestamp and got that of the preceding packet");
+        warn(without_direction, &format!("packets had a direction, which {format} cannot hold; pcapng can"));
+        warn(
             drops,
             match format {
                 Format::PcapNg => {
-                    "packets that the capturing program had lost behind the last one written are not told of"
+                    "lost packets that the capturing program recorded after the last written packet are not recorded \
+                     in the output"
                 }
-                _ => "packets that the capturing program had lost are not told of; pcapng could",
+                _ => {
+                    "lost packets that the capturing program recorded are not recorded in the output; pcapng can hold \
+                     them"
+                }
             },
         );
-        say(interfaces, &format!("interfaces can no longer be told apart in {format}; pcapng keeps them"));
-        say(without_fcs, "packets lost their frame check sequence");
-        say(
+        warn(interfaces, &format!("interfaces cannot be distinguished in {format}; pcapng can hold them"));
+        warn(without_fcs, "packets lost their frame check sequence");
+        warn(
             self.format_losses.over_long,
-            &format!("packets are longer than {format} can hold and were cut at its limit"),
+            &format!("packets are longer than {format} can hold and were truncated at its limit"),
         );
-        say(self.format_losses.wire_len, &format!("packets were longer on the wire than {format} can say"));
+        warn(self.format_losses.wire_len, &format!("packets have a wire length that exceeds the range of {format}"));
+        lines.extend((wire_raised > 0).then(|| pcap::wire_raised(wire_raised)));
         lines.extend(self.unknown_link_types.iter().map(|(link_type, packets)| {
             format!(
-                "{} packets are of link type {}, which is not understood: no filter but `less` and `greater` matches them, \
-                 and they are not cut by headers",
+                "{} packets have link type {}, which is not supported: no filter but `less` and `greater` matches \
+                 them, and --slice does not truncate them",
                 show_count(*packets),
                 LinkType(*link_type)
             )
@@ -131,7 +145,7 @@ impl Report {
         lines.extend(
             self.damaged_inputs
                 .iter()
-                .map(|b| format!("{}: byte {}: {}; what precedes is converted", b.input, b.offset, b.reason)),
+                .map(|d| format!("{}: byte {}: {}; the part before it was converted", d.input, d.offset, d.reason)),
         );
         lines
     }

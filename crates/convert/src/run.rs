@@ -10,18 +10,19 @@ use std::io::Read;
 use std::sync::atomic::Ordering;
 use wire::{Headers, link};
 
-/// Converts captures. The inputs are merged in order of time; of equal timestamps the earlier input's packets are
-/// first, and each input keeps its order.
+/// Converts capture files. The inputs are merged in order of time. Of packets with equal timestamps, those of the
+/// earlier input are first. The packets of one input keep their order.
 ///
-/// An input with damage ends there, and is listed in [`Report::damaged_inputs`].
+/// A damaged input ends at the damage, and is listed in [`Report::damaged_inputs`].
 ///
 /// # Errors
-/// If the output cannot be written, or the format cannot hold the packets. Files that were ended before remain.
+/// If the output cannot be written, or the format cannot hold the packets. Files that were ended before the error
+/// remain.
 pub fn convert<R: Read, F: Files>(inputs: Vec<Input<R>>, plan: &Plan, files: &mut F) -> Result<Report, Error> {
     let link_type = inputs.first().map_or(pcap::ETHERNET, Input::link_type);
     let mut merge = Merge::new(inputs);
     let names: Vec<String> = merge.inputs().iter().map(|i| i.name().to_owned()).collect();
-    let mut chosen = PacketPipeline::new(plan);
+    let mut pipeline = PacketPipeline::new(plan);
     let mut output = Output::new(files, plan)?;
     let mut window = plan.sort.map(SortWindow::new);
     let mut report = Report::default();
@@ -31,34 +32,34 @@ pub fn convert<R: Read, F: Files>(inputs: Vec<Input<R>>, plan: &Plan, files: &mu
             break;
         }
         report.read += 1;
-        let Some((ts, data, about)) = chosen.take(&merged, &mut report) else {
-            output.leave_out(&chosen.about(&merged));
+        let Some((ts, data, meta)) = pipeline.take(&merged, &mut report) else {
+            output.skip(&pipeline.meta(&merged));
             continue;
         };
         let Some(window) = &mut window else {
-            output.write(ts, data, &about, &names[about.input])?;
+            output.write(ts, data, &meta, &names[meta.input])?;
             continue;
         };
-        window.push(ts, data, about);
+        window.push(ts, data, meta);
         while let Some(held) = window.overflow() {
-            output.write(held.ts(), &held.data, &held.about, &names[held.about.input])?;
+            output.write(held.ts(), &held.data, &held.meta, &names[held.meta.input])?;
         }
     }
     while let Some(held) = window.as_mut().and_then(SortWindow::pop) {
-        output.write(held.ts(), &held.data, &held.about, &names[held.about.input])?;
+        output.write(held.ts(), &held.data, &held.meta, &names[held.meta.input])?;
     }
     output.finish(link_type)?;
     let (unstamped, wire_raised) = (merge.unstamped, merge.wire_raised);
-    let kept =
-        crate::FormatLosses { unstamped, wire_raised, without_fcs: report.format_losses.without_fcs, ..output.kept };
+    let format_losses =
+        crate::FormatLosses { unstamped, wire_raised, without_fcs: report.format_losses.without_fcs, ..output.losses };
     Ok(Report {
         written: output.written,
         files: output.begun,
         bytes: output.bytes,
         out_of_order: if plan.sort.is_some() { 0 } else { merge.disordered },
         late: output.late,
-        format_losses: kept,
-        damaged_inputs: merge.broken,
+        format_losses,
+        damaged_inputs: merge.damaged,
         ..report
     })
 }
@@ -77,15 +78,16 @@ impl<'p> PacketPipeline<'p> {
         Self { plan, changed: Vec::new(), anonymiser }
     }
 
-    /// The packet to be written, or `None` if it is not selected; counts either in the report.
+    /// The packet to be written, or `None` if the interval or the filter excludes the packet. Counts the packet in the
+    /// report.
     fn take<'a>(&'a mut self, merged: &Merged<'a>, report: &mut Report) -> Option<(Timestamp, &'a [u8], PacketMeta)> {
         let (plan, ts, packet) = (self.plan, merged.ts, &merged.packet);
         if ts < plan.from || ts > plan.to {
             report.outside += 1;
             return None;
         }
-        // Neither pcap nor RAW as written here can mark the last bytes as a frame check sequence, and other readers
-        // would take them for payload.
+        // The frame check sequence is removed: neither pcap nor RAW, as written here, can mark the last bytes as such,
+        // and other programs would read them as payload.
         let wire_len = packet.wire_len.saturating_sub(u32::from(packet.fcs));
         let data = &packet.data[..packet.data.len().min(wire_len as usize)];
         let headers = Headers::of(data, wire_len, packet.link_type);
@@ -105,7 +107,7 @@ impl<'p> PacketPipeline<'p> {
         if plan.snaplen > 0 {
             end = end.min(plan.snaplen as usize);
         }
-        let about = PacketMeta { wire_len, ..self.about(merged) };
+        let meta = PacketMeta { wire_len, ..self.meta(merged) };
         let data = match &mut self.anonymiser {
             None => &data[..end],
             Some(anonymiser) => {
@@ -116,11 +118,12 @@ impl<'p> PacketPipeline<'p> {
             }
         };
         report.cut += u64::from(data.len() < whole);
-        Some((ts, data, about))
+        Some((ts, data, meta))
     }
-    /// The metadata of a packet, written or not: losses that a skipped packet records are added to the next packet of
-    /// the same interface, so both must refer to the same description.
-    fn about(&self, merged: &Merged<'_>) -> PacketMeta {
+
+    /// The metadata of a packet, whether it is written or skipped. The losses that a skipped packet records are added
+    /// to the next packet of the same interface, so both packets must refer to the same interface description.
+    fn meta(&self, merged: &Merged<'_>) -> PacketMeta {
         let packet = &merged.packet;
         PacketMeta {
             input: merged.input,

@@ -11,7 +11,7 @@ use std::collections::BinaryHeap;
 /// Greatest memory per allocation beside the requested bytes: the allocator's header and rounding.
 const ALLOCATION: usize = 32;
 
-/// The packets held back, each with data of the caller.
+/// The packets that are held back, each with data of the caller.
 pub struct SortWindow<T> {
     held: BinaryHeap<HeldPacket<T>>,
     bytes: usize,
@@ -19,30 +19,30 @@ pub struct SortWindow<T> {
     arrivals: u64,
 }
 
-/// A packet held back.
+/// A packet that is held back.
 pub struct HeldPacket<T> {
     ts: Timestamp,
     arrival: u64,
-    /// Its bytes.
+    /// The bytes of the packet.
     pub data: Box<[u8]>,
     /// The caller's data.
-    pub about: T,
+    pub meta: T,
 }
 
 impl<T> SortWindow<T> {
-    /// Memory of a held packet beside its bytes: its entry in the heap, whose capacity doubles when it is full, so that
-    /// up to half of it is empty.
+    /// Memory of a packet that is held back, beside its bytes: its entry in the heap. The heap doubles its capacity
+    /// when it is full, so up to half of the capacity is unused.
     const OVERHEAD: usize = 2 * size_of::<HeldPacket<T>>() + ALLOCATION;
 
-    /// Holds back at most `limit` bytes, but always one packet.
+    /// A window that holds back at most `limit` bytes, but always accepts one packet.
     pub fn new(limit: usize) -> Self {
         Self { held: BinaryHeap::new(), bytes: 0, limit, arrivals: 0 }
     }
 
     /// Adds a packet.
-    pub fn push(&mut self, ts: Timestamp, data: &[u8], about: T) {
+    pub fn push(&mut self, ts: Timestamp, data: &[u8], meta: T) {
         self.bytes += data.len() + Self::OVERHEAD;
-        self.held.push(HeldPacket { ts, arrival: self.arrivals, data: data.into(), about });
+        self.held.push(HeldPacket { ts, arrival: self.arrivals, data: data.into(), meta });
         self.arrivals += 1;
     }
 
@@ -55,7 +55,7 @@ impl<T> SortWindow<T> {
     pub fn pop(&mut self) -> Option<HeldPacket<T>> {
         let held = self.held.pop()?;
         self.bytes -= held.data.len() + Self::OVERHEAD;
-        // After many small packets, large ones need fewer entries: the excess capacity is freed.
+        // After many small packets, the heap has more capacity than large packets need; the excess is freed.
         let len = self.held.len();
         if self.held.capacity() > 2 * len {
             self.held.shrink_to(len + len / 2);
@@ -65,7 +65,7 @@ impl<T> SortWindow<T> {
 }
 
 impl<T> HeldPacket<T> {
-    /// Its timestamp.
+    /// The timestamp of the packet.
     pub fn ts(&self) -> Timestamp {
         self.ts
     }
@@ -98,8 +98,8 @@ mod tests {
     use base::Prng;
 
     #[test]
-    fn a_window_as_large_as_the_disorder_gives_the_stable_sort() {
-        let seed = testkit::seed("a_window_as_large_as_the_disorder_gives_the_stable_sort");
+    fn a_window_as_large_as_the_disorder_sorts_stably() {
+        let seed = testkit::seed("a_window_as_large_as_the_disorder_sorts_stably");
         let mut prng = Prng::new(seed);
         let mut window = SortWindow::new(100 * (4 + SortWindow::<u32>::OVERHEAD));
         // Each packet is at most 20 positions from its sorted position, and several have equal timestamps.
@@ -108,11 +108,11 @@ mod tests {
         for (ts, i) in &packets {
             window.push(Timestamp::from_nanos(*ts), &i.to_le_bytes(), *i);
             while let Some(h) = window.overflow() {
-                out.push((h.ts().nanos(), h.about));
+                out.push((h.ts().nanos(), h.meta));
             }
         }
         while let Some(h) = window.pop() {
-            out.push((h.ts().nanos(), h.about));
+            out.push((h.ts().nanos(), h.meta));
         }
         let mut sorted = packets;
         sorted.sort_by_key(|(ts, _)| *ts);
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded_and_one_packet_always_has_room() {
+    fn the_window_stays_within_its_memory_and_accepts_one_packet_always() {
         /// The size of the caller's data during a conversion.
         type Large = [u64; 10];
         for (len, later, limit) in [(300, 300, 2000), (0, 0, 100_000), (40, 40, 1 << 20), (0, 9000, 1 << 20)] {
@@ -138,7 +138,7 @@ mod tests {
                 most = most.max(memory(&window));
             }
             assert!(most <= limit, "{most} of {limit} bytes, packets of {len}");
-            assert!(most > limit / 4, "only {most} of {limit} bytes are made use of, packets of {len}");
+            assert!(most > limit / 4, "only {most} of {limit} bytes are used, packets of {len}");
         }
         let mut tiny = SortWindow::new(0);
         tiny.push(Timestamp::ZERO, &[0; 50], ());

@@ -1,4 +1,5 @@
-//! Prints the tables of docs/reference/export.md, to be put between its markers after a change of the elements.
+//! Prints the tables of docs/reference/export.md. After a change of the elements, copy them between the markers of that
+//! page.
 
 fn main() {
     print!("{}", netgrain_export::document::tables());

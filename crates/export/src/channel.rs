@@ -100,7 +100,7 @@ impl Channel {
                 Err(error) if error.raw_os_error() == Some(EMSGSIZE) => Err(SendError::TooLarge),
                 Err(error) => Err(SendError::Refused(error)),
             },
-            // After a partial write the stream is unusable, because the part cannot be taken back.
+            // After a partial write the stream is unusable, because the written part cannot be removed from it.
             Self::Stream(stream) => write_all(stream, message, bound).map_err(SendError::Broken),
             Self::File(file) => file.write_all(message).map_err(SendError::Broken),
         }
@@ -108,7 +108,7 @@ impl Channel {
 }
 
 /// Writes a message to a stream whose writes time out after [`SLICE`]. `io_timeout` bounds the time between two bytes,
-/// so that a slow peer is not given up; the deadline bounds the whole call.
+/// so that a slow peer is not disconnected; the deadline bounds the whole call.
 fn write_all(stream: &mut impl Write, mut message: &[u8], bound: CallTimeout<'_>) -> io::Result<()> {
     let mut since = Instant::now();
     while !message.is_empty() {
@@ -123,7 +123,7 @@ fn write_all(stream: &mut impl Write, mut message: &[u8], bound: CallTimeout<'_>
             Err(e) => return Err(e),
         }
         if !message.is_empty() && bound.left(since, Instant::now()).is_zero() {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "the collector does not read"));
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "the collector does not read from the connection"));
         }
     }
     Ok(())
@@ -157,14 +157,14 @@ mod tests {
     use super::*;
     use std::cell::Cell;
 
-    /// A peer that takes this many bytes and then no more.
+    /// A peer that accepts this many bytes and then no more.
     struct Silent(usize);
 
     impl Write for Silent {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            let taken = bytes.len().min(self.0).min(10);
-            self.0 -= taken;
-            if taken == 0 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(taken) }
+            let accepted = bytes.len().min(self.0).min(10);
+            self.0 -= accepted;
+            if accepted == 0 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(accepted) }
         }
 
         fn flush(&mut self) -> io::Result<()> {
@@ -173,22 +173,22 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_for_a_silent_peer_ends_when_everything_has_to_be_over() {
-        let (asked, end) = (Cell::new(0), Instant::now());
+    fn a_deadline_ends_the_wait_for_an_unresponsive_peer() {
+        let (calls, end) = (Cell::new(0), Instant::now());
         // The deadline is set while the call is already waiting.
         let until = || {
-            asked.set(asked.get() + 1);
-            (asked.get() > 20).then_some(end)
+            calls.set(calls.get() + 1);
+            (calls.get() > 20).then_some(end)
         };
         let bound = CallTimeout { io_timeout: Duration::from_secs(24 * 3600), until: &until };
-        let error = write_all(&mut Silent(100), &[0; 200], bound).expect_err("it takes half of it");
+        let error = write_all(&mut Silent(100), &[0; 200], bound).expect_err("the peer accepts half of it");
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         // A peer that reads gets the whole message, even after the deadline.
         assert!(write_all(&mut Silent(200), &[0; 10], bound).is_ok());
     }
 
     #[test]
-    fn a_wait_is_over_after_the_silence_or_at_the_end_whichever_comes_first() {
+    fn a_wait_ends_at_the_io_timeout_or_the_deadline() {
         let since = Instant::now();
         let at = |seconds| since + Duration::from_secs(seconds);
         let left = |end: Option<u64>, now: u64| {

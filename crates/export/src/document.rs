@@ -10,20 +10,21 @@ use std::fmt::Write;
 /// The text between the markers of the page.
 pub fn tables() -> String {
     let mut text = format!(
-        "\n### Flow records\n\nOur elements stand under the number {PEN} ({PEN:#x}). Those with ↔ are said for both \
-         directions: the reverse of IANA's\nunder 29305 (RFC 5103), of ours under the number + {REVERSE_BIT}.\n\n"
+        "\n### Flow records\n\nOur elements have the enterprise number {PEN} ({PEN:#x}). Elements with ↔ are exported for \
+         both directions: the\nreverse of an IANA element has the enterprise number 29305 (RFC 5103), the reverse of \
+         ours has the element number + {REVERSE_BIT}.\n\n"
     );
     head(&mut text);
     for field in FLOW.iter() {
         row(&mut text, &field.element, field.len, field.is_directional());
     }
     row(&mut text, &initial_packet_reverse(), 1, false);
-    text.push_str("\n### Seconds of a series\n\n");
+    text.push_str("\n### Rows of a time series\n\n");
     head(&mut text);
     for field in SERIES.iter() {
         row(&mut text, &field.element, field.len, false);
     }
-    text.push_str("\n### Why records are not sent\n\n| name | what it says of them |\n|---|---|\n");
+    text.push_str("\n### Causes of unsent records\n\n| cause | description |\n|---|---|\n");
     for cause in Unsent::ALL {
         let _ = writeln!(text, "| `{}` | {} |", cause.name(), cause.description());
     }
@@ -32,15 +33,15 @@ pub fn tables() -> String {
 }
 
 fn head(text: &mut String) {
-    text.push_str("| number | name | type | octets | unit | what it says |\n|---|---|---|---|---|---|\n");
+    text.push_str("| number | name | type | octets | unit | description |\n|---|---|---|---|---|---|\n");
 }
 
-fn row(text: &mut String, element: &Element, len: u16, both_ways: bool) {
-    let Element { is_enterprise: own, id, name, data_type, unit, description: meaning, .. } = element;
-    let number = format!("{}{id}", if *own { "ours " } else { "" });
-    let arrows = if both_ways { " ↔" } else { "" };
+fn row(text: &mut String, element: &Element, len: u16, is_directional: bool) {
+    let Element { is_enterprise, id, name, data_type, unit, description, .. } = element;
+    let number = format!("{}{id}", if *is_enterprise { "ours " } else { "" });
+    let arrows = if is_directional { " ↔" } else { "" };
     let octets = if len == VARIABLE { "any".to_owned() } else { len.to_string() };
     let (data_type, unit) = (data_type.name(), unit.name());
     // Writing to a String does not fail.
-    let _ = writeln!(text, "| {number} | `{name}`{arrows} | {data_type} | {octets} | {unit} | {meaning} |");
+    let _ = writeln!(text, "| {number} | `{name}`{arrows} | {data_type} | {octets} | {unit} | {description} |");
 }

@@ -48,12 +48,12 @@ impl Default for Refresh {
     }
 }
 
-/// Of `interval + space` packets, `interval` are metered (RFC 5477, systematic count-based sampling).
+/// `interval` of `interval + space` packets are metered (RFC 5477, systematic count-based sampling).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sampling {
     /// Number of consecutive packets that are metered,
     pub interval: u32,
-    /// and number that are then left out.
+    /// and number of packets that are skipped after them.
     pub space: u32,
 }
 
@@ -136,7 +136,11 @@ pub struct TooLarge {
 
 impl fmt::Display for TooLarge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a record of {} bytes does not fit a message of {}; allow longer messages", self.len, self.limit)
+        write!(
+            f,
+            "a record of {} bytes does not fit into a message of {} bytes; allow longer messages",
+            self.len, self.limit
+        )
     }
 }
 
@@ -172,15 +176,15 @@ pub trait Encode: Send {
     /// Passes on the incomplete message.
     fn flush(&mut self, now: Timestamp, out: MessageSink<'_>);
 
-    /// Begins a new session, with a collector that knows no templates. Discards the incomplete message and returns the
+    /// Begins a new session, with a collector that has no templates. Discards the incomplete message and returns the
     /// number of records and rows in it.
     fn restart(&mut self) -> u32;
 }
 
-/// When templates were sent last, and when they are to be repeated.
+/// The time of the last templates and the number of messages since, which decide when templates are repeated.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Repetition {
-    said: Option<Timestamp>,
+    announced: Option<Timestamp>,
     messages: u32,
 }
 
@@ -188,17 +192,17 @@ impl Repetition {
     /// True if repetition is due, also after the clock was set back, because the time since the last repetition is then
     /// unknown.
     pub fn is_due(&self, refresh: Option<Refresh>, now: Timestamp) -> bool {
-        match (self.said, refresh) {
+        match (self.announced, refresh) {
             (None, _) => true,
             (Some(_), None) => false,
-            (Some(said), Some(refresh)) => {
-                now < said || now.since(said) >= refresh.every || self.messages >= refresh.messages
+            (Some(announced), Some(refresh)) => {
+                now < announced || now.since(announced) >= refresh.every || self.messages >= refresh.messages
             }
         }
     }
 
     pub fn announce(&mut self, now: Timestamp) {
-        *self = Self { said: Some(now), messages: 0 };
+        *self = Self { announced: Some(now), messages: 0 };
     }
 
     pub fn count_message(&mut self) {

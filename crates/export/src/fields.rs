@@ -23,7 +23,7 @@ pub(crate) enum TemplateScope {
     IcmpV6,
 }
 
-/// How a field is read and set. `side` is the sending side: 0 the source of the record, 1 its destination.
+/// How a field is read and set. `side` is the sender: 0 for the source of the record, 1 for its destination.
 #[derive(Clone, Copy)]
 pub(crate) enum Body {
     /// A number that occurs once per record.
@@ -64,14 +64,14 @@ pub(crate) struct Draft {
     pub record: Record,
     /// True if the record's source is the flow's destination (biflowDirection 2).
     pub reversed: bool,
-    pub early: Vec<DraftInitialPacket>,
-    pub locator: flow::PacketLocation,
+    pub initial_packets: Vec<DraftInitialPacket>,
+    pub location: flow::PacketLocation,
     pub tunnel: (u128, u32),
     /// The sides whose sequence numbers are present.
     pub numbered: [bool; 2],
 }
 
-/// One of its initial packets.
+/// An initial packet of a [`Draft`].
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct DraftInitialPacket {
     pub at: base::Timestamp,
@@ -82,8 +82,8 @@ pub(crate) struct DraftInitialPacket {
 
 impl Default for Draft {
     fn default() -> Self {
-        let nowhere = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-        let key = flow::Key { src: nowhere, dst: nowhere, src_port: 0, dst_port: 0, protocol: IpProtocol(0) };
+        let unspecified = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        let key = flow::Key { src: unspecified, dst: unspecified, src_port: 0, dst_port: 0, protocol: IpProtocol(0) };
         let record = Record {
             id: 0,
             key,
@@ -101,7 +101,14 @@ impl Default for Draft {
             location: None,
             lost: 0,
         };
-        Self { record, reversed: false, early: Vec::new(), locator: NOWHERE, tunnel: (0, 0), numbered: [false; 2] }
+        Self {
+            record,
+            reversed: false,
+            initial_packets: Vec::new(),
+            location: NOWHERE,
+            tunnel: (0, 0),
+            numbered: [false; 2],
+        }
     }
 }
 
@@ -115,7 +122,7 @@ impl Draft {
         if record.key.src.is_ipv4() != record.key.dst.is_ipv4() {
             return None;
         }
-        record.location = (self.locator != NOWHERE).then_some(self.locator);
+        record.location = (self.location != NOWHERE).then_some(self.location);
         record.encapsulation.tunnel = tunnel_kind(self.tunnel.0).map(|kind| (kind, self.tunnel.1));
         for (side, is_numbered) in record.directions.iter_mut().zip(self.numbered) {
             side.tunnel_sequence = side.tunnel_sequence.filter(|_| is_numbered);
@@ -128,14 +135,14 @@ impl Draft {
         if record.flow_start == base::Timestamp::ZERO {
             record.flow_start = record.first();
         }
-        let began = record.flow_start;
-        let early = |e: &DraftInitialPacket| flow::InitialPacket {
-            offset_ns: e.at.nanos().saturating_sub(began.nanos()),
+        let flow_start = record.flow_start;
+        let convert = |e: &DraftInitialPacket| flow::InitialPacket {
+            offset_ns: e.at.nanos().saturating_sub(flow_start.nanos()),
             length: e.length,
             flags: e.flags,
             reverse: e.reverse,
         };
-        record.initial_packets = self.early.iter().map(early).collect();
+        record.initial_packets = self.initial_packets.iter().map(convert).collect();
         if self.reversed {
             record.directions.swap(0, 1);
             record.payload.swap(0, 1);
@@ -193,7 +200,7 @@ pub(crate) fn flags_union(record: &Record, side: usize) -> u8 {
     record.directions[side].flags.iter().enumerate().fold(0, |bits, (bit, n)| bits | u8::from(*n > 0) << bit)
 }
 
-/// A side without packets gets the begin and end of the flow: collectors take 0 for a time.
+/// A direction without packets gets the begin and end of the flow, because collectors interpret 0 as a time.
 pub(crate) fn first(record: &Record, side: usize) -> base::Timestamp {
     if record.directions[side].packets == 0 { record.flow_start } else { record.directions[side].first }
 }
@@ -271,16 +278,16 @@ fn keys(table: &mut Vec<Field>) {
     use Unit::None;
     use TemplateScope::*;
     let mut t = Rows { table, own: false };
-    t.row(8, "sourceIPv4Address", Ipv4Address, Semantics::Default, None, 4, V4, Body::Flow { get: |r, s| address([r.key.src, r.key.dst][s]), set: |d, v| d.record.key.src = v4(v) }, "who sent the first packet");
-    t.row(12, "destinationIPv4Address", Ipv4Address, Semantics::Default, None, 4, V4, Body::Flow { get: |r, s| address([r.key.dst, r.key.src][s]), set: |d, v| d.record.key.dst = v4(v) }, "to whom");
-    t.row(27, "sourceIPv6Address", Ipv6Address, Semantics::Default, None, 16, V6, Body::Flow { get: |r, s| address([r.key.src, r.key.dst][s]), set: |d, v| d.record.key.src = v6(v) }, "who sent the first packet");
-    t.row(28, "destinationIPv6Address", Ipv6Address, Semantics::Default, None, 16, V6, Body::Flow { get: |r, s| address([r.key.dst, r.key.src][s]), set: |d, v| d.record.key.dst = v6(v) }, "to whom");
-    t.row(7, "sourceTransportPort", Unsigned16, Identifier, None, 2, Always, Body::Flow { get: |r, s| ports(r, s).0.into(), set: |d, v| d.record.key.src_port = v as u16 }, "0 where the protocol has none, and of ICMP");
-    t.row(11, "destinationTransportPort", Unsigned16, Identifier, None, 2, Always, Body::Flow { get: |r, s| ports(r, s).1.into(), set: |d, v| d.record.key.dst_port = v as u16 }, "0 where the protocol has none; of ICMP and ICMPv6 type × 256 + code of the first packet, as NetFlow has it");
+    t.row(8, "sourceIPv4Address", Ipv4Address, Semantics::Default, None, 4, V4, Body::Flow { get: |r, s| address([r.key.src, r.key.dst][s]), set: |d, v| d.record.key.src = v4(v) }, "source of the record: sender of its packets, or of the first packet in a record of both directions");
+    t.row(12, "destinationIPv4Address", Ipv4Address, Semantics::Default, None, 4, V4, Body::Flow { get: |r, s| address([r.key.dst, r.key.src][s]), set: |d, v| d.record.key.dst = v4(v) }, "destination of the record");
+    t.row(27, "sourceIPv6Address", Ipv6Address, Semantics::Default, None, 16, V6, Body::Flow { get: |r, s| address([r.key.src, r.key.dst][s]), set: |d, v| d.record.key.src = v6(v) }, "source of the record: sender of its packets, or of the first packet in a record of both directions");
+    t.row(28, "destinationIPv6Address", Ipv6Address, Semantics::Default, None, 16, V6, Body::Flow { get: |r, s| address([r.key.dst, r.key.src][s]), set: |d, v| d.record.key.dst = v6(v) }, "destination of the record");
+    t.row(7, "sourceTransportPort", Unsigned16, Identifier, None, 2, Always, Body::Flow { get: |r, s| ports(r, s).0.into(), set: |d, v| d.record.key.src_port = v as u16 }, "0 for protocols without ports and for ICMP");
+    t.row(11, "destinationTransportPort", Unsigned16, Identifier, None, 2, Always, Body::Flow { get: |r, s| ports(r, s).1.into(), set: |d, v| d.record.key.dst_port = v as u16 }, "0 for protocols without ports; for ICMP and ICMPv6, type × 256 + code of the first packet, as in NetFlow");
     t.row(32, "icmpTypeCodeIPv4", Unsigned16, Identifier, None, 2, IcmpV4, Body::Flow { get: |r, _| r.key.dst_port.into(), set: |d, v| d.record.key.dst_port = v as u16 }, "type × 256 + code of the first packet; the same in both directions");
-    t.row(139, "icmpTypeCodeIPv6", Unsigned16, Identifier, None, 2, IcmpV6, Body::Flow { get: |r, _| r.key.dst_port.into(), set: |d, v| d.record.key.dst_port = v as u16 }, "the same of ICMPv6");
+    t.row(139, "icmpTypeCodeIPv6", Unsigned16, Identifier, None, 2, IcmpV6, Body::Flow { get: |r, _| r.key.dst_port.into(), set: |d, v| d.record.key.dst_port = v as u16 }, "as icmpTypeCodeIPv4, for ICMPv6");
     t.row(4, "protocolIdentifier", Unsigned8, Identifier, None, 1, Always, Body::Flow { get: |r, _| r.key.protocol.0.into(), set: |d, v| d.record.key.protocol = IpProtocol(v as u8) }, "the protocol above IP");
-    t.row(10, "ingressInterface", Unsigned32, Identifier, None, 4, Always, Body::Flow { get: |r, _| r.interface.into(), set: |d, v| d.record.interface = v as u16 }, "number of the interface; its name comes in an options record");
+    t.row(10, "ingressInterface", Unsigned32, Identifier, None, 4, Always, Body::Flow { get: |r, _| r.interface.into(), set: |d, v| d.record.interface = v as u16 }, "number of the interface; an options record has its name");
     t.row(148, "flowId", Unsigned64, Identifier, None, 8, Always, Body::Flow { get: |r, _| r.id.into(), set: |d, v| d.record.id = v as u64 }, "the same in all records of one flow");
 }
 
@@ -291,41 +298,41 @@ fn standard(table: &mut Vec<Field>) {
     let mut t = Rows { table, own: false };
     // Many collectors do not support nanoseconds (nfdump 1.7 among them). The others use the nanosecond elements that
     // follow.
-    t.row(152, "flowStartMilliseconds", DateTimeMilliseconds, Semantics::Default, Milliseconds, 8, Always, Body::Flow { get: |r, s| millis(first(r, s)), set: |d, v| d.record.directions[0].first = from_millis(v) }, "first packet that the source sent in this record");
-    t.row(153, "flowEndMilliseconds", DateTimeMilliseconds, Semantics::Default, Milliseconds, 8, Always, Body::Flow { get: |r, s| millis(last(r, s)), set: |d, v| d.record.directions[0].last = from_millis(v) }, "last packet that the source sent in this record");
-    t.row(156, "flowStartNanoseconds", DateTimeNanoseconds, Semantics::Default, Nanoseconds, 8, Always, Body::Direction { get: |r, s, _| to_ntp(first(r, s)), set: |d, s, _, v| d.record.directions[s].first = from_ntp(v), index: 0 }, "first packet of this record");
-    t.row(157, "flowEndNanoseconds", DateTimeNanoseconds, Semantics::Default, Nanoseconds, 8, Always, Body::Direction { get: |r, s, _| to_ntp(last(r, s)), set: |d, s, _, v| d.record.directions[s].last = from_ntp(v), index: 0 }, "last packet of this record");
+    t.row(152, "flowStartMilliseconds", DateTimeMilliseconds, Semantics::Default, Milliseconds, 8, Always, Body::Flow { get: |r, s| millis(first(r, s)), set: |d, v| d.record.directions[0].first = from_millis(v) }, "time of the first packet of the source in this record");
+    t.row(153, "flowEndMilliseconds", DateTimeMilliseconds, Semantics::Default, Milliseconds, 8, Always, Body::Flow { get: |r, s| millis(last(r, s)), set: |d, v| d.record.directions[0].last = from_millis(v) }, "time of the last packet of the source in this record");
+    t.row(156, "flowStartNanoseconds", DateTimeNanoseconds, Semantics::Default, Nanoseconds, 8, Always, Body::Direction { get: |r, s, _| to_ntp(first(r, s)), set: |d, s, _, v| d.record.directions[s].first = from_ntp(v), index: 0 }, "time of the first packet of this record");
+    t.row(157, "flowEndNanoseconds", DateTimeNanoseconds, Semantics::Default, Nanoseconds, 8, Always, Body::Direction { get: |r, s, _| to_ntp(last(r, s)), set: |d, s, _, v| d.record.directions[s].last = from_ntp(v), index: 0 }, "time of the last packet of this record");
     t.row(2, "packetDeltaCount", Unsigned64, DeltaCounter, Packets, 8, Always, side!(packets), "packets");
     t.row(1, "octetDeltaCount", Unsigned64, DeltaCounter, Octets, 8, Always, side!(ip_bytes), "octets of the IP packets");
     t.row(352, "layer2OctetDeltaCount", Unsigned64, DeltaCounter, Octets, 8, Always, side!(bytes), "octets of the frames on the wire");
-    t.row(401, "transportOctetDeltaCount", Unsigned64, DeltaCounter, Octets, 8, Always, side!(payload_bytes), "octets carried by the transport protocol");
-    t.row(402, "transportPacketDeltaCount", Unsigned64, DeltaCounter, Packets, 8, Always, side!(payload_packets), "packets that carried any");
-    t.row(198, "octetDeltaSumOfSquares", Unsigned64, DeltaCounter, None, 8, Always, side!(length.squares), "squares of the lengths of the IP packets together; stops at 2^64 - 1");
+    t.row(401, "transportOctetDeltaCount", Unsigned64, DeltaCounter, Octets, 8, Always, side!(payload_bytes), "payload octets of the transport protocol");
+    t.row(402, "transportPacketDeltaCount", Unsigned64, DeltaCounter, Packets, 8, Always, side!(payload_packets), "packets with transport payload");
+    t.row(198, "octetDeltaSumOfSquares", Unsigned64, DeltaCounter, None, 8, Always, side!(length.squares), "sum of the squares of the lengths of the IP packets; at most 2^64 - 1");
     t.row(25, "minimumIpTotalLength", Unsigned64, Semantics::Default, Octets, 4, Always, side!(length.min), "shortest IP packet");
     t.row(26, "maximumIpTotalLength", Unsigned64, Semantics::Default, Octets, 4, Always, side!(length.max), "longest IP packet");
-    t.row(6, "tcpControlBits", Unsigned16, Flags, None, 2, Always, Body::Direction { get: |r, s, _| flags_union(r, s).into(), set: |_, _, _, _| (), index: 0 }, "TCP's flags that were seen");
+    t.row(6, "tcpControlBits", Unsigned16, Flags, None, 2, Always, Body::Direction { get: |r, s, _| flags_union(r, s).into(), set: |_, _, _, _| (), index: 0 }, "union of the TCP flags of the packets");
     for (id, name, index, meaning) in [
         (219, "tcpFinTotalCount", 0, "packets of this record with FIN"),
-        (218, "tcpSynTotalCount", 1, "with SYN"),
-        (220, "tcpRstTotalCount", 2, "with RST"),
-        (221, "tcpPshTotalCount", 3, "with PSH"),
-        (222, "tcpAckTotalCount", 4, "with ACK"),
-        (223, "tcpUrgTotalCount", 5, "with URG"),
+        (218, "tcpSynTotalCount", 1, "packets of this record with SYN"),
+        (220, "tcpRstTotalCount", 2, "packets of this record with RST"),
+        (221, "tcpPshTotalCount", 3, "packets of this record with PSH"),
+        (222, "tcpAckTotalCount", 4, "packets of this record with ACK"),
+        (223, "tcpUrgTotalCount", 5, "packets of this record with URG"),
     ] {
         t.row(id, name, Unsigned64, TotalCounter, Packets, 8, Always, Body::Direction { get: |r, s, i| r.directions[s].flags[i].into(), set: |d, s, i, v| d.record.directions[s].flags[i] = v as u64, index }, meaning);
     }
     t.row(52, "minimumTTL", Unsigned8, Semantics::Default, Hops, 1, Always, side!(ttl.0), "least TTL or hop limit");
-    t.row(53, "maximumTTL", Unsigned8, Semantics::Default, Hops, 1, Always, side!(ttl.1), "greatest");
+    t.row(53, "maximumTTL", Unsigned8, Semantics::Default, Hops, 1, Always, side!(ttl.1), "greatest TTL or hop limit");
     t.row(5, "ipClassOfService", Unsigned8, Identifier, None, 1, Always, Body::Direction { get: |r, s, _| u128::from(r.directions[s].dscp.0 << 2), set: |d, s, _, v| d.record.directions[s].dscp.0 = v as u8 >> 2, index: 0 }, "least DSCP × 4; maximumDiffServCodePoint has the greatest");
-    t.row(56, "sourceMacAddress", MacAddress, Semantics::Default, None, 6, Always, Body::Flow { get: |r, s| mac(r.directions[s].mac), set: |d, v| d.record.directions[0].mac = to_mac(v) }, "link address of the source; 0 if unknown");
-    t.row(80, "destinationMacAddress", MacAddress, Semantics::Default, None, 6, Always, Body::Flow { get: |r, s| mac(r.directions[1 - s].mac), set: |d, v| d.record.directions[1].mac = to_mac(v) }, "that of the destination, known once it has sent; 0 if unknown");
+    t.row(56, "sourceMacAddress", MacAddress, Semantics::Default, None, 6, Always, Body::Flow { get: |r, s| mac(r.directions[s].mac), set: |d, v| d.record.directions[0].mac = to_mac(v) }, "MAC address of the source; 0 if unknown");
+    t.row(80, "destinationMacAddress", MacAddress, Semantics::Default, None, 6, Always, Body::Flow { get: |r, s| mac(r.directions[1 - s].mac), set: |d, v| d.record.directions[1].mac = to_mac(v) }, "MAC address of the destination, known only if it has sent packets; 0 if unknown");
     t.row(58, "vlanId", Unsigned16, Identifier, None, 2, Always, Body::Flow { get: |r, _| r.encapsulation.vlans[0].unwrap_or(0).into(), set: |d, v| d.record.encapsulation.vlans[0] = (v != 0).then_some(v as u16) }, "outer VLAN; 0 if there is none");
-    t.row(243, "dot1qVlanId", Unsigned16, Identifier, None, 2, Always, Body::Flow { get: |r, _| r.encapsulation.vlans[0].unwrap_or(0).into(), set: |d, v| d.record.encapsulation.vlans[0] = (v != 0).then_some(v as u16) }, "the same");
+    t.row(243, "dot1qVlanId", Unsigned16, Identifier, None, 2, Always, Body::Flow { get: |r, _| r.encapsulation.vlans[0].unwrap_or(0).into(), set: |d, v| d.record.encapsulation.vlans[0] = (v != 0).then_some(v as u16) }, "outer VLAN, as vlanId");
     t.row(245, "dot1qCustomerVlanId", Unsigned16, Identifier, None, 2, Always, Body::Flow { get: |r, _| r.encapsulation.vlans[1].unwrap_or(0).into(), set: |d, v| d.record.encapsulation.vlans[1] = (v != 0).then_some(v as u16) }, "inner VLAN; 0 if there is none");
     t.row(70, "mplsTopLabelStackSection", OctetArray, Semantics::Default, None, 3, Always, Body::Flow { get: |r, _| label(r.encapsulation.mpls), set: |d, v| d.record.encapsulation.mpls = (v != 0).then_some((v >> 4) as u32 & 0xf_ffff) }, "topmost MPLS label; 0 if there is none");
-    t.row(351, "layer2SegmentId", Unsigned64, Identifier, None, 8, Always, Body::Flow { get: |r, _| segment(r.encapsulation.tunnel), set: |_, _| () }, "VXLAN's or NVGRE's network; 0 of other tunnels, for which tunnelKind and tunnelId");
-    t.row(136, "flowEndReason", Unsigned8, Identifier, None, 1, Always, Body::Flow { get: |r, _| r.end_reason as u128, set: |d, v| d.record.end_reason = end_reason(v) }, "1 idle, 2 active timeout, 3 ended, 4 forced, 5 no room");
-    t.row(239, "biflowDirection", Unsigned8, Identifier, None, 1, Always, Body::Flow { get: |_, s| 1 + s as u128, set: |d, v| d.reversed = v == 2 }, "1: the source began; 2: the destination did (a record of the answers alone)");
+    t.row(351, "layer2SegmentId", Unsigned64, Identifier, None, 8, Always, Body::Flow { get: |r, _| segment(r.encapsulation.tunnel), set: |_, _| () }, "network of a VXLAN or NVGRE tunnel; 0 for other tunnels, which tunnelKind and tunnelId describe");
+    t.row(136, "flowEndReason", Unsigned8, Identifier, None, 1, Always, Body::Flow { get: |r, _| r.end_reason as u128, set: |d, v| d.record.end_reason = end_reason(v) }, "1 idle timeout, 2 active timeout, 3 end of flow, 4 forced end, 5 lack of resources");
+    t.row(239, "biflowDirection", Unsigned8, Identifier, None, 1, Always, Body::Flow { get: |_, s| 1 + s as u128, set: |d, v| d.reversed = v == 2 }, "1: the source is the initiator; 2: the destination is the initiator (a record of the reverse direction only)");
 }
 
 #[rustfmt::skip]
@@ -333,34 +340,34 @@ fn own(table: &mut Vec<Field>) {
     use Unit::*;
     use TemplateScope::Always;
     let mut t = Rows { table, own: true };
-    t.row(1, "flowFirstPacketNanoseconds", DateTimeNanoseconds, Semantics::Default, Nanoseconds, 8, Always, Body::Flow { get: |r, _| to_ntp(r.flow_start), set: |d, v| d.record.flow_start = from_ntp(v) }, "first packet of the flow, which may lie in an earlier record");
-    t.row(2, "flowRecordIndex", Unsigned32, Identifier, None, 4, Always, Body::Flow { get: |r, _| r.record_index.into(), set: |d, v| d.record.record_index = v as u32 }, "records of this flow before this one");
+    t.row(1, "flowFirstPacketNanoseconds", DateTimeNanoseconds, Semantics::Default, Nanoseconds, 8, Always, Body::Flow { get: |r, _| to_ntp(r.flow_start), set: |d, v| d.record.flow_start = from_ntp(v) }, "time of the first packet of the flow, which may be in an earlier record");
+    t.row(2, "flowRecordIndex", Unsigned32, Identifier, None, 4, Always, Body::Flow { get: |r, _| r.record_index.into(), set: |d, v| d.record.record_index = v as u32 }, "number of earlier records of this flow");
     t.row(3, "tcpState", Unsigned8, Identifier, None, 1, Always, Body::Flow { get: |r, _| r.tcp_state as u128, set: |d, v| d.record.tcp_state = tcp_state(v) }, "0 not TCP, 1 midstream, 2 SYN sent, 3 SYN received, 4 established, 5 half closed, 6 closed, 7 reset");
-    t.row(4, "synRoundTrip", Unsigned64, Quantity, Nanoseconds, 8, Always, Body::Flow { get: |r, _| r.syn_rtt.unwrap_or(0).into(), set: |d, v| d.record.syn_rtt = (v != 0).then_some(v as u64) }, "from SYN to SYN+ACK; 0 if not seen");
-    t.row(5, "ackRoundTrip", Unsigned64, Quantity, Nanoseconds, 8, Always, Body::Flow { get: |r, _| r.ack_rtt.unwrap_or(0).into(), set: |d, v| d.record.ack_rtt = (v != 0).then_some(v as u64) }, "from SYN+ACK to the ACK; 0 if not seen");
+    t.row(4, "synRoundTrip", Unsigned64, Quantity, Nanoseconds, 8, Always, Body::Flow { get: |r, _| r.syn_rtt.unwrap_or(0).into(), set: |d, v| d.record.syn_rtt = (v != 0).then_some(v as u64) }, "time from SYN to SYN+ACK; 0 if not seen");
+    t.row(5, "ackRoundTrip", Unsigned64, Quantity, Nanoseconds, 8, Always, Body::Flow { get: |r, _| r.ack_rtt.unwrap_or(0).into(), set: |d, v| d.record.ack_rtt = (v != 0).then_some(v as u64) }, "time from SYN+ACK to the ACK; 0 if not seen");
     t.row(6, "tunnelKind", Unsigned8, Identifier, None, 1, Always, Body::Flow { get: |r, _| r.encapsulation.tunnel.map_or(0, |(kind, _)| kind as u128), set: |d, v| d.tunnel.0 = v }, "0 none, 1 GRE, 2 NVGRE, 3-5 ERSPAN I-III, 6 VXLAN, 7 GENEVE, 8 GTP-U, 9 IP in IP, 10 Teredo");
-    t.row(7, "tunnelId", Unsigned32, Identifier, None, 4, Always, Body::Flow { get: |r, _| r.encapsulation.tunnel.map_or(0, |(_, id)| id.into()), set: |d, v| d.tunnel.1 = v as u32 }, "its VNI, VSID, TEID, session or key");
-    t.row(8, "packetLocationQueue", Unsigned16, Identifier, None, 2, Always, Body::Flow { get: |r, _| r.location.unwrap_or(NOWHERE).queue.into(), set: |d, v| d.locator.queue = v as u16 }, "queue whose files have the packets; this and the next two are all ones if there are none");
-    t.row(9, "packetLocationFirst", Unsigned64, Identifier, Octets, 8, Always, Body::Flow { get: |r, _| r.location.unwrap_or(NOWHERE).first.into(), set: |d, v| d.locator.first = v as u64 }, "position of the first packet in the queue's stream");
-    t.row(10, "packetLocationLast", Unsigned64, Identifier, Octets, 8, Always, Body::Flow { get: |r, _| r.location.unwrap_or(NOWHERE).last.into(), set: |d, v| d.locator.last = v as u64 }, "position of the last");
+    t.row(7, "tunnelId", Unsigned32, Identifier, None, 4, Always, Body::Flow { get: |r, _| r.encapsulation.tunnel.map_or(0, |(_, id)| id.into()), set: |d, v| d.tunnel.1 = v as u32 }, "identifier of the tunnel: VNI, VSID, TEID, session or key");
+    t.row(8, "packetLocationQueue", Unsigned16, Identifier, None, 2, Always, Body::Flow { get: |r, _| r.location.unwrap_or(NOWHERE).queue.into(), set: |d, v| d.location.queue = v as u16 }, "queue whose packet files have the packets; all bits of this and the next two elements are ones if no packets are stored");
+    t.row(9, "packetLocationFirst", Unsigned64, Identifier, Octets, 8, Always, Body::Flow { get: |r, _| r.location.unwrap_or(NOWHERE).first.into(), set: |d, v| d.location.first = v as u64 }, "stream position of the first packet in the queue");
+    t.row(10, "packetLocationLast", Unsigned64, Identifier, Octets, 8, Always, Body::Flow { get: |r, _| r.location.unwrap_or(NOWHERE).last.into(), set: |d, v| d.location.last = v as u64 }, "stream position of the last packet in the queue");
     t.row(11, "interfaceLostPackets", Unsigned64, DeltaCounter, Packets, 8, Always, Body::Flow { get: |r, _| r.lost.into(), set: |d, v| d.record.lost = v as u64 }, "packets that the interface lost in the seconds of this record");
-    t.row(20, "interArrivalTimeCount", Unsigned64, DeltaCounter, None, 8, Always, side!(iat_count), "gaps between packets of one direction");
-    t.row(21, "interArrivalTimeSum", Unsigned64, DeltaCounter, Nanoseconds, 8, Always, side!(iat.sum), "their sum; the mean is interArrivalTimeSum / interArrivalTimeCount");
-    t.row(22, "interArrivalTimeMinimum", Unsigned64, Quantity, Nanoseconds, 8, Always, side!(iat.min), "the shortest");
-    t.row(23, "interArrivalTimeMaximum", Unsigned64, Quantity, Nanoseconds, 8, Always, side!(iat.max), "the longest");
-    t.row(24, "interArrivalTimeDeviation", Float64, Quantity, Nanoseconds, 8, Always, Body::Direction { get: |r, s, _| r.directions[s].iat.deviation(r.directions[s].iat_count).to_bits().into(), set: |_, _, _, _| (), index: 0 }, "their sample deviation");
-    t.row(25, "interArrivalTimeSumOfSquares", OctetArray, Semantics::Default, None, 16, Always, side!(iat.squares), "their squares together, an exact number of 16 octets: deviations of any union of records follow");
+    t.row(20, "interArrivalTimeCount", Unsigned64, DeltaCounter, None, 8, Always, side!(iat_count), "number of inter-arrival times of one direction");
+    t.row(21, "interArrivalTimeSum", Unsigned64, DeltaCounter, Nanoseconds, 8, Always, side!(iat.sum), "sum of the inter-arrival times; the mean is interArrivalTimeSum / interArrivalTimeCount");
+    t.row(22, "interArrivalTimeMinimum", Unsigned64, Quantity, Nanoseconds, 8, Always, side!(iat.min), "shortest inter-arrival time");
+    t.row(23, "interArrivalTimeMaximum", Unsigned64, Quantity, Nanoseconds, 8, Always, side!(iat.max), "longest inter-arrival time");
+    t.row(24, "interArrivalTimeDeviation", Float64, Quantity, Nanoseconds, 8, Always, Body::Direction { get: |r, s, _| r.directions[s].iat.deviation(r.directions[s].iat_count).to_bits().into(), set: |_, _, _, _| (), index: 0 }, "sample standard deviation of the inter-arrival times");
+    t.row(25, "interArrivalTimeSumOfSquares", OctetArray, Semantics::Default, None, 16, Always, side!(iat.squares), "sum of the squares of the inter-arrival times, exact in 16 octets, so the deviation of several records together can be computed");
     for (id, name, index, meaning) in [(26, "tcpEcePackets", 6, "packets with ECE"), (27, "tcpCwrPackets", 7, "packets with CWR")] {
         t.row(id, name, Unsigned64, DeltaCounter, Packets, 8, Always, Body::Direction { get: |r, s, i| r.directions[s].flags[i].into(), set: |d, s, i, v| d.record.directions[s].flags[i] = v as u64, index }, meaning);
     }
     t.row(28, "zeroWindowPackets", Unsigned64, DeltaCounter, Packets, 8, Always, side!(zero_window), "packets that advertised a window of zero (without RST)");
-    t.row(29, "retransmittedPackets", Unsigned64, DeltaCounter, Packets, 8, Always, side!(retransmitted), "packets whose bytes were all sent before");
-    t.row(30, "retransmittedOctets", Unsigned64, DeltaCounter, Octets, 8, Always, side!(retransmitted_bytes), "their payload");
-    t.row(31, "outOfOrderPackets", Unsigned64, DeltaCounter, Packets, 8, Always, side!(out_of_order), "packets that came behind bytes that follow them");
+    t.row(29, "retransmittedPackets", Unsigned64, DeltaCounter, Packets, 8, Always, side!(retransmitted), "packets whose payload was completely sent before");
+    t.row(30, "retransmittedOctets", Unsigned64, DeltaCounter, Octets, 8, Always, side!(retransmitted_bytes), "payload octets of the retransmitted packets");
+    t.row(31, "outOfOrderPackets", Unsigned64, DeltaCounter, Packets, 8, Always, side!(out_of_order), "packets that arrived after packets with later sequence numbers");
     t.row(32, "maximumDiffServCodePoint", Unsigned8, Identifier, None, 1, Always, side!(dscp.1), "greatest DSCP");
-    t.row(34, "tunnelSequenceKnown", Unsigned8, Identifier, None, 1, Always, Body::Direction { get: |r, s, _| r.directions[s].tunnel_sequence.is_some().into(), set: |d, s, _, v| d.numbered[s] = v != 0, index: 0 }, "1 if a packet had a sequence number in its tunnel (ERSPAN, GRE, GTP-U), 0 if none: the next two then say nothing");
-    t.row(35, "tunnelSequenceFirst", Unsigned32, Identifier, None, 4, Always, Body::Direction { get: |r, s, _| r.directions[s].tunnel_sequence.map_or(0, |n| n.0).into(), set: |d, s, _, v| d.record.directions[s].tunnel_sequence.get_or_insert_default().0 = v as u32, index: 0 }, "that of the first packet that had one");
-    t.row(36, "tunnelSequenceLast", Unsigned32, Identifier, None, 4, Always, Body::Direction { get: |r, s, _| r.directions[s].tunnel_sequence.map_or(0, |n| n.1).into(), set: |d, s, _, v| d.record.directions[s].tunnel_sequence.get_or_insert_default().1 = v as u32, index: 0 }, "that of the last one; others than this flow's packets lie between");
+    t.row(34, "tunnelSequenceKnown", Unsigned8, Identifier, None, 1, Always, Body::Direction { get: |r, s, _| r.directions[s].tunnel_sequence.is_some().into(), set: |d, s, _, v| d.numbered[s] = v != 0, index: 0 }, "1 if a packet had a tunnel sequence number (ERSPAN, GRE, GTP-U); 0 if no packet had one, and the next two elements are invalid");
+    t.row(35, "tunnelSequenceFirst", Unsigned32, Identifier, None, 4, Always, Body::Direction { get: |r, s, _| r.directions[s].tunnel_sequence.map_or(0, |n| n.0).into(), set: |d, s, _, v| d.record.directions[s].tunnel_sequence.get_or_insert_default().0 = v as u32, index: 0 }, "tunnel sequence number of the first packet with such a number");
+    t.row(36, "tunnelSequenceLast", Unsigned32, Identifier, None, 4, Always, Body::Direction { get: |r, s, _| r.directions[s].tunnel_sequence.map_or(0, |n| n.1).into(), set: |d, s, _, v| d.record.directions[s].tunnel_sequence.get_or_insert_default().1 = v as u32, index: 0 }, "tunnel sequence number of the last packet with such a number; packets of other flows have numbers in between");
 }
 
 #[rustfmt::skip]
@@ -369,10 +376,10 @@ fn lists(table: &mut Vec<Field>) {
     use TemplateScope::Always;
     let mut t = Rows { table, own: false };
     let meanings = [
-        "of ipTotalLength (224): octets of the first IP packets of the flow",
-        "of observationTimeNanoseconds (325): when they came",
-        "of tcpControlBits (6): their TCP flags",
-        "of initialPacketReverse (ours, 40): who sent them",
+        "list of ipTotalLength (224): lengths of the initial packets of the flow",
+        "list of observationTimeNanoseconds (325): times of the initial packets",
+        "list of tcpControlBits (6): TCP flags of the initial packets",
+        "list of initialPacketReverse (ours, 40): directions of the initial packets",
     ];
     let of = |of, own, len, get, set| Body::InitialPacket { of, own, len, get, set };
     let bodies = [
@@ -385,7 +392,7 @@ fn lists(table: &mut Vec<Field>) {
         t.row(291, "basicList", BasicList, List, None, VARIABLE, Always, body, meaning);
     }
     t.own = true;
-    t.row(33, "transportPayload", OctetArray, Semantics::Default, Octets, VARIABLE, Always, Body::Payload, "the first bytes carried by the transport protocol, where the meter keeps them");
+    t.row(33, "transportPayload", OctetArray, Semantics::Default, Octets, VARIABLE, Always, Body::Payload, "first payload bytes of the transport protocol, if the meter keeps them");
 }
 
 /// Our element for the direction of an initial packet, which only occurs in a list.
@@ -400,7 +407,7 @@ pub(crate) fn initial_packet_reverse() -> Element {
         data_type: Unsigned8,
         semantics: Identifier,
         unit: Unit::None,
-        description: "in a list: 0 sent by whom the first packet of the flow was, 1 by the other".into(),
+        description: "in a list: 0 for a packet of the forward direction, 1 for the reverse direction".into(),
     }
 }
 

@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 /// Opens a file for appending messages. An existing file is truncated after its last complete message, because a crash
 /// may have left an incomplete one. The file is locked until it is closed: two writers would overwrite each other's
 /// messages.
-/// over each other.
 ///
 /// # Errors
 /// `ResourceBusy` while another exporter writes to it, `InvalidData` if an existing file is not IPFIX; otherwise errors
@@ -20,7 +19,7 @@ pub(crate) fn append(path: &Path) -> io::Result<File> {
     let mut file = File::options().read(true).write(true).create(true).truncate(false).open(path)?;
     if let Some(why) = claim(|| file.try_lock())? {
         sys::say!(
-            "netgrain: {}: files here cannot be locked ({why}); see to it that nobody else writes to this one",
+            "netgrain: {}: the file cannot be locked ({why}); make sure that no other program writes to it",
             path.display()
         );
     }
@@ -30,8 +29,12 @@ pub(crate) fn append(path: &Path) -> io::Result<File> {
     while len - end >= HEADER as u64 {
         file.seek(SeekFrom::Start(end))?;
         file.read_exact(&mut header)?;
-        let fault =
-            |e| io::Error::new(io::ErrorKind::InvalidData, format!("no IPFIX at byte {end}: {e}; name another file"));
+        let fault = |e| {
+            io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("no IPFIX message at byte {end}: {e}; name another file"),
+            )
+        };
         let message = u64::from(length(&header).map_err(fault)?);
         if message > len - end {
             break;
@@ -39,7 +42,10 @@ pub(crate) fn append(path: &Path) -> io::Result<File> {
         end += message;
     }
     if end == 0 && len > 0 {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "exists and is not an IPFIX file; name another"));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "the file exists and is not an IPFIX file; name another file",
+        ));
     }
     file.set_len(end)?;
     file.seek(SeekFrom::Start(end))?;
@@ -59,7 +65,7 @@ fn claim(mut lock: impl FnMut() -> Result<(), TryLockError>) -> io::Result<Optio
             Err(TryLockError::Error(error)) => return Err(error),
             Err(TryLockError::WouldBlock) if Instant::now() < until => std::thread::sleep(HANDOVER / 100),
             Err(TryLockError::WouldBlock) => {
-                let text = "another exporter writes to this file; name another";
+                let text = "another exporter writes to this file; name another file";
                 return Err(io::Error::new(io::ErrorKind::ResourceBusy, text));
             }
         }
@@ -106,7 +112,7 @@ impl fmt::Display for FileError {
         match self {
             Self::Io(error) => error.fmt(f),
             Self::Torn { offset } => {
-                write!(f, "the message at byte {offset} is cut off; what came before it has been read")
+                write!(f, "the message at byte {offset} is incomplete; all messages before it have been read")
             }
             Self::Message { offset, error } => write!(f, "message at byte {offset}: {error}"),
         }
@@ -181,16 +187,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_no_lock_is_to_be_had_there_is_a_file_all_the_same() {
+    fn a_file_system_without_locks_is_accepted_with_a_warning() {
         let refused = |errno| claim(|| Err(TryLockError::Error(io::Error::from_raw_os_error(errno))));
         for errno in NO_LOCKS {
-            let why = refused(errno).expect("no reason to fail").expect("a remark");
+            let why = refused(errno).expect("no reason to fail").expect("a warning");
             assert_eq!(why.raw_os_error(), Some(errno));
         }
         const EIO: i32 = 5;
-        assert_eq!(refused(EIO).expect_err("something else").raw_os_error(), Some(EIO));
+        assert_eq!(refused(EIO).expect_err("another error").raw_os_error(), Some(EIO));
         let mut free = [false, true].into_iter();
         let lock = || if free.next() == Some(true) { Ok(()) } else { Err(TryLockError::WouldBlock) };
-        assert!(claim(lock).expect("in the end").is_none(), "one that is held is waited for");
+        assert!(claim(lock).expect("in the end").is_none(), "a held lock is waited for");
     }
 }

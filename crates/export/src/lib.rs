@@ -1,4 +1,4 @@
-//! Floor 2: flow records and series for other programs.
+//! Layer 2: flow records and time series for other programs.
 //!
 //! One table of information elements ([`element`]) defines the exported fields; [`ipfix`] and [`netflow9`] encode them,
 //! [`ipfix::Decoder`] decodes them. Encoders do no I/O: they turn records and time into messages. [`Exporter`] sends

@@ -1,6 +1,6 @@
 //! A message under construction: a header that is filled in last, then sets (RFC 7011, section 3.3; FlowSets in NetFlow
 //! v9, RFC 3954, section 5) of records of one kind. Sets of NetFlow v9 are padded to four octets (RFC 3954, section
-//! 5.3). Those of IPFIX have no padding: it is optional, and some collectors take it for a record.
+//! 5.3). Those of IPFIX have no padding: it is optional, and some collectors interpret it as a record.
 //!
 //! Invariant: a message is never longer than its limit, and its records keep the order of insertion.
 
@@ -91,21 +91,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_fits_is_never_longer_than_the_limit() {
-        let seed = testkit::seed("what_fits_is_never_longer_than_the_limit");
+    fn no_message_is_longer_than_its_limit() {
+        let seed = testkit::seed("no_message_is_longer_than_its_limit");
         let mut prng = base::Prng::new(seed);
         for _ in 0..2000 {
             let limit = 100 + prng.below(200) as usize;
             let align = [1, 4][prng.below(2) as usize];
-            let mut page = MessageBuilder::new(16, limit, align);
+            let mut message = MessageBuilder::new(16, limit, align);
             loop {
                 let (id, record) = (256 + prng.below(2) as u16, vec![7; 1 + prng.below(40) as usize]);
-                if !page.fits(id, record.len()) {
+                if !message.fits(id, record.len()) {
                     break;
                 }
-                page.put(id, &record);
+                message.put(id, &record);
             }
-            let whole = page.finish();
+            let whole = message.finish();
             assert!(whole.len() <= limit && whole.len().is_multiple_of(align), "{} of {limit}", whole.len());
             // The sets' lengths lead from the header exactly to the end.
             let mut at = 16;

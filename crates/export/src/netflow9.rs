@@ -61,7 +61,7 @@ const UPTIME_MAX: u64 = u32::MAX as u64;
 /// Encodes NetFlow v9; see the module.
 pub struct Encoder {
     config: Config,
-    page: MessageBuilder,
+    message: MessageBuilder,
     /// Number of messages before the current one.
     sequence: u32,
     flows: Vec<Vec<Column>>,
@@ -90,12 +90,12 @@ impl Encoder {
     /// A new encoder. [`Config::pen`] and [`Config::fields`] have no effect.
     pub fn new(config: Config) -> Self {
         // The first four shapes are those of one direction.
-        let one_way = |number| template::columns(Shape::from_number(number), Fields::Standard);
+        let one_direction = |number| template::columns(Shape::from_number(number), Fields::Standard);
         let kept = |c: &Column| !REPLACED.contains(&c.field.element.id);
         Self {
-            page: MessageBuilder::new(HEADER, config.limit(), 4),
+            message: MessageBuilder::new(HEADER, config.limit(), 4),
             sequence: 0,
-            flows: (0..Shape::COUNT / 2).map(|n| one_way(n).into_iter().filter(kept).collect()).collect(),
+            flows: (0..Shape::COUNT / 2).map(|n| one_direction(n).into_iter().filter(kept).collect()).collect(),
             series: template::row_columns(Fields::Standard),
             interfaces: BTreeMap::new(),
             templates: Repetition::default(),
@@ -109,19 +109,19 @@ impl Encoder {
     }
 
     fn emit(&mut self, now: Timestamp, out: MessageSink<'_>) {
-        if self.page.is_empty() {
+        if self.message.is_empty() {
             return;
         }
-        let (records, items) = (self.page.records, self.page.items);
-        // Collectors compute the beginning of the uptime from the header's seconds, which have no fraction, and the
-        // uptime. They place a flow that ended after its message 49 days earlier. So an export time that the uptime
-        // cannot represent (when an old capture is read), or that is not after all flows of the message, is replaced by
-        // the nearest suitable one.
+        let (records, items) = (self.message.records, self.message.items);
+        // Collectors compute the begin of the uptime from the header's seconds, which have no fraction, and the uptime.
+        // For a flow that ends after the export time of its message, they compute times 49 days too early. So an export
+        // time that the uptime cannot represent (when an old capture is read), or that is not after all flows of the
+        // message, is replaced by the nearest suitable time.
         let boot = self.boot.unwrap_or(now).secs();
         let seconds = now.secs().clamp(boot, boot + UPTIME_MAX / 1000).max(self.latest.secs() + 1);
         let uptime = seconds.saturating_sub(boot) * 1000;
         let (sequence, source) = (self.sequence, self.config.domain);
-        let bytes = self.page.finish();
+        let bytes = self.message.finish();
         bytes[at::VERSION].copy_from_slice(&VERSION.to_be_bytes());
         bytes[at::COUNT].copy_from_slice(&(records as u16).to_be_bytes());
         bytes[at::UPTIME].copy_from_slice(&(uptime as u32).to_be_bytes());
@@ -133,7 +133,7 @@ impl Encoder {
         // Records and rows never share a message with templates or options data.
         self.exported.records += if items > 0 { u64::from(records) } else { 0 };
         out(Message { bytes, items });
-        self.page.clear();
+        self.message.clear();
         self.latest = Timestamp::ZERO;
         self.sequence = self.sequence.wrapping_add(1);
         self.templates.count_message();
@@ -141,13 +141,13 @@ impl Encoder {
 
     fn put(&mut self, set: u16, now: Timestamp, out: MessageSink<'_>) -> Result<(), TooLarge> {
         let len = self.scratch.len();
-        if !self.page.can_ever_fit(len) {
+        if !self.message.can_ever_fit(len) {
             return Err(TooLarge { len, limit: self.config.limit() });
         }
-        if !self.page.fits(set, len) {
+        if !self.message.fits(set, len) {
             self.emit(now, out);
         }
-        self.page.put(set, &self.scratch);
+        self.message.put(set, &self.scratch);
         Ok(())
     }
 
@@ -161,8 +161,8 @@ impl Encoder {
     /// its beginning.
     fn boot(&mut self, record: &Record, sides: &[usize], now: Timestamp, out: MessageSink<'_>) {
         let times = sides.iter().map(|s| (fields::first(record, *s), fields::last(record, *s)));
-        let reaches = times.clone().all(|(a, b)| self.uptime(a).is_some() && self.uptime(b).is_some());
-        if reaches {
+        let is_covered = times.clone().all(|(a, b)| self.uptime(a).is_some() && self.uptime(b).is_some());
+        if is_covered {
             return;
         }
         self.emit(now, out);
@@ -190,9 +190,9 @@ impl Encoder {
             for (id, len) in std::iter::once(&options.scope).chain(options.fields) {
                 put_specifier(&mut self.scratch, *id, None, *len);
             }
-            self.say(OPTIONS_TEMPLATES, now, out);
+            self.put_fitting(OPTIONS_TEMPLATES, now, out);
             // nfacctd 1.7 reads only the first options template of a set, and reports the others as errors.
-            self.page.close();
+            self.message.close();
         }
         self.emit(now, out);
         let (domain, sampling) = (u128::from(self.config.domain), self.config.sampling);
@@ -217,7 +217,7 @@ impl Encoder {
         for (id, len) in specs {
             put_specifier(&mut self.scratch, *id, None, *len);
         }
-        self.say(TEMPLATES, now, out);
+        self.put_fitting(TEMPLATES, now, out);
     }
 
     fn option(&mut self, options: &Options, numbers: &[u128], text: &str, now: Timestamp, out: MessageSink<'_>) {
@@ -229,19 +229,19 @@ impl Encoder {
         if options.id == id::INTERFACES {
             put_text(&mut self.scratch, text, NAME);
         }
-        self.say(options.id, now, out);
+        self.put_fitting(options.id, now, out);
     }
 
-    fn say(&mut self, set: u16, now: Timestamp, out: MessageSink<'_>) {
-        let said = self.put(set, now, out);
-        debug_assert_eq!(said, Ok(()), "FlowSet {set}");
+    fn put_fitting(&mut self, set: u16, now: Timestamp, out: MessageSink<'_>) {
+        let result = self.put(set, now, out);
+        debug_assert_eq!(result, Ok(()), "FlowSet {set}");
     }
 
     /// Writes one direction of a record to `scratch`.
-    fn one_way(&mut self, record: &Record, side: usize) {
+    fn one_direction(&mut self, record: &Record, side: usize) {
         let [first, last] = [fields::first(record, side), fields::last(record, side)];
         let [first, last] = [first, last].map(|t| self.uptime(t).unwrap_or(0));
-        let number = Shape { both_ways: false, ..Shape::of(record) }.number();
+        let number = Shape { is_biflow: false, ..Shape::of(record) }.number();
         template::put_record(&self.flows[number], record, side, FieldSelection::NoLists, 0, &mut self.scratch);
         put_number(&mut self.scratch, first.into(), 4);
         put_number(&mut self.scratch, last.into(), 4);
@@ -250,19 +250,19 @@ impl Encoder {
 
 impl Encode for Encoder {
     fn record(&mut self, record: &Record, now: Timestamp, out: MessageSink<'_>) -> Result<EncodeResult, TooLarge> {
-        let set = id::FLOWS + Shape { both_ways: false, ..Shape::of(record) }.number() as u16;
+        let set = id::FLOWS + Shape { is_biflow: false, ..Shape::of(record) }.number() as u16;
         let sides = directions(record);
         self.boot(record, sides, now, out);
         self.tick(now, out);
         // Both directions go into one message, so that they are sent or lost together; the header counts each.
         self.scratch.clear();
         for side in sides {
-            self.one_way(record, *side);
+            self.one_direction(record, *side);
         }
         self.put(set, now, out)?;
         self.latest = sides.iter().map(|s| fields::last(record, *s)).fold(self.latest, Timestamp::max);
-        self.page.records += sides.len() as u32 - 1;
-        self.page.items += 1;
+        self.message.records += sides.len() as u32 - 1;
+        self.message.items += 1;
         Ok(EncodeResult::Whole)
     }
 
@@ -275,7 +275,7 @@ impl Encode for Encoder {
         self.scratch.clear();
         template::put_row(&self.series, row, &mut self.scratch);
         self.put(id::SERIES, now, out)?;
-        self.page.items += 1;
+        self.message.items += 1;
         Ok(())
     }
 
@@ -303,8 +303,8 @@ impl Encode for Encoder {
     }
 
     fn restart(&mut self) -> u32 {
-        let items = self.page.items;
-        self.page.clear();
+        let items = self.message.items;
+        self.message.clear();
         self.sequence = 0;
         (self.boot, self.latest) = (None, Timestamp::ZERO);
         self.templates = Repetition::default();
@@ -348,7 +348,7 @@ mod tests {
     use crate::element::DataType;
 
     #[test]
-    fn every_column_has_a_fixed_length_and_a_type_that_v9_knows() {
+    fn every_column_has_a_fixed_length_and_a_type_of_v9() {
         let encoder = Encoder::new(Config::default());
         for column in encoder.flows.iter().flatten() {
             let element = &column.field.element;

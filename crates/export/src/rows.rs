@@ -79,8 +79,17 @@ fn standard() -> Vec<Field> {
         set: |r, _, v| r.direction = if v == 1 { Direction::Out } else { Direction::In },
     };
     let [millis, packets, octets] = [Unit::Milliseconds, Unit::Packets, Unit::Octets];
-    row(359, "monitoringIntervalStartMilliSeconds", DateTimeMilliseconds, Plain, millis, 8, begins, "the second");
-    row(360, "monitoringIntervalEndMilliSeconds", DateTimeMilliseconds, Plain, millis, 8, ends, "one second later");
+    row(
+        359,
+        "monitoringIntervalStartMilliSeconds",
+        DateTimeMilliseconds,
+        Plain,
+        millis,
+        8,
+        begins,
+        "begin of the second",
+    );
+    row(360, "monitoringIntervalEndMilliSeconds", DateTimeMilliseconds, Plain, millis, 8, ends, "end of the second");
     row(10, "ingressInterface", Unsigned32, Identifier, Unit::None, 4, at!(interface), "number of the interface");
     row(61, "flowDirection", Unsigned8, Identifier, Unit::None, 1, direction, "0 received, 1 sent by this host");
     row(2, "packetDeltaCount", Unsigned64, DeltaCounter, packets, 8, at!(total.packets), "packets");
@@ -111,10 +120,17 @@ fn own() -> Vec<Field> {
         let id = 100 + 2 * i as u16;
         let meaning = format!("packets: {}", kind.description());
         table.push(count(id, format!("{name}Packets"), Packets, i, each!(classes.packets), meaning));
-        table.push(count(id + 1, format!("{name}Octets"), Octets, i, each!(classes.bytes), "octets of these".into()));
+        table.push(count(
+            id + 1,
+            format!("{name}Octets"),
+            Octets,
+            i,
+            each!(classes.bytes),
+            "octets of these packets".into(),
+        ));
     }
-    table.push(count(114, "ipv6Packets".into(), Packets, 0, at!(ipv6.packets), "packets of IPv6".into()));
-    table.push(count(115, "ipv6Octets".into(), Octets, 0, at!(ipv6.bytes), "octets of these".into()));
+    table.push(count(114, "ipv6Packets".into(), Packets, 0, at!(ipv6.packets), "IPv6 packets".into()));
+    table.push(count(115, "ipv6Octets".into(), Octets, 0, at!(ipv6.bytes), "octets of these packets".into()));
     let sizes = || Access { get: |r, i| r.sizes[i].into(), set: |r, i, v| r.sizes[i] = v as u64 };
     for i in 0..SIZES {
         let (name, meaning) = match SIZE_BOUNDS.get(i) {
@@ -133,24 +149,24 @@ fn own() -> Vec<Field> {
         table.push(count(id, name.into(), Packets, 0, access, meaning.into()));
     }
     for (id, name, access, meaning) in [
-        (132, "flowsActive", at!(flows_active), "flows in the table as the second ends"),
-        (133, "flowsNew", at!(flows_new), "flows that began in it"),
-        (134, "flowsEnded", at!(flows_ended), "flows that ended in it"),
+        (132, "flowsActive", at!(flows_active), "flows in the flow table at the end of the second"),
+        (133, "flowsNew", at!(flows_new), "flows that began in the second"),
+        (134, "flowsEnded", at!(flows_ended), "flows that ended in the second"),
     ] {
         table.push(count(id, name.into(), Flows, 0, access, meaning.into()));
     }
     for (id, name, access, meaning) in [
-        (135, "tunnelNumberedPackets", at!(tunnel_numbered), "packets with a sequence number of a tunnel"),
-        (136, "tunnelMissingPackets", at!(tunnel_missing), "packets whose numbers were passed over"),
-        (137, "tunnelLatePackets", at!(tunnel_late), "of those missing, packets that came after all"),
+        (135, "tunnelNumberedPackets", at!(tunnel_numbered), "packets with a tunnel sequence number"),
+        (136, "tunnelMissingPackets", at!(tunnel_missing), "missing tunnel sequence numbers"),
+        (137, "tunnelLatePackets", at!(tunnel_late), "packets that were counted as missing and arrived later"),
     ] {
         table.push(count(id, name.into(), Packets, 0, access, meaning.into()));
     }
     for (id, name, unit, access, meaning) in [
-        (140, "peak1msOctets", Octets, at!(peak_1ms.bytes), "the most octets in one millisecond"),
-        (141, "peak1msPackets", Packets, at!(peak_1ms.packets), "the most packets in one millisecond"),
-        (142, "peak10msOctets", Octets, at!(peak_10ms.bytes), "the most octets in ten milliseconds"),
-        (143, "peak10msPackets", Packets, at!(peak_10ms.packets), "the most packets in ten milliseconds"),
+        (140, "peak1msOctets", Octets, at!(peak_1ms.bytes), "greatest number of octets in one millisecond"),
+        (141, "peak1msPackets", Packets, at!(peak_1ms.packets), "greatest number of packets in one millisecond"),
+        (142, "peak10msOctets", Octets, at!(peak_10ms.bytes), "greatest number of octets in ten milliseconds"),
+        (143, "peak10msPackets", Packets, at!(peak_10ms.packets), "greatest number of packets in ten milliseconds"),
     ] {
         table.push(count(id, name.into(), unit, 0, access, meaning.into()));
     }
@@ -162,10 +178,10 @@ fn ledger() -> Vec<Field> {
     let mut table = Vec::new();
     for (id, name, unit, access, meaning) in [
         (200, "ledgerOffered", Packets, at!(ledger.offered), "packets that reached the interface"),
-        (201, "ledgerStored", Packets, at!(ledger.stored), "stored"),
-        (202, "ledgerStoredOctets", Octets, at!(ledger.stored_bytes), "octets of the frames stored"),
-        (203, "ledgerFiltered", Packets, at!(ledger.filtered), "refused by the capture filter"),
-        (204, "ledgerDuplicate", Packets, at!(ledger.duplicate), "removed as duplicates"),
+        (201, "ledgerStored", Packets, at!(ledger.stored), "stored packets"),
+        (202, "ledgerStoredOctets", Octets, at!(ledger.stored_bytes), "octets of the frames of stored packets"),
+        (203, "ledgerFiltered", Packets, at!(ledger.filtered), "packets rejected by the capture filter"),
+        (204, "ledgerDuplicate", Packets, at!(ledger.duplicate), "packets removed as duplicates"),
     ] {
         table.push(count(id, name.into(), unit, 0, access, meaning.into()));
     }
@@ -177,7 +193,7 @@ fn ledger() -> Vec<Field> {
     let notes = || Access { get: |r, i| r.ledger.notes[i].into(), set: |r, i, v| r.ledger.notes[i] = v as u64 };
     for note in Note::ALL {
         let (i, name) = (note as usize, camel("ledgerNote", note.name()));
-        table.push(count(NOTES + i as u16, name, Packets, i, notes(), format!("remark: {}", note.description())));
+        table.push(count(NOTES + i as u16, name, Packets, i, notes(), format!("note: {}", note.description())));
     }
     table
 }

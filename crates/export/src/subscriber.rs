@@ -21,7 +21,7 @@ pub struct Subscriber {
     buffer: Vec<u8>,
     received: u64,
     refused: u64,
-    forgotten: StreamCounts,
+    evicted: StreamCounts,
 }
 
 impl Subscriber {
@@ -45,17 +45,17 @@ impl Subscriber {
             buffer: vec![0; 1 << 16],
             received: 0,
             refused: 0,
-            forgotten: StreamCounts::default(),
+            evicted: StreamCounts::default(),
         }
     }
 
-    /// The next item, and the address of its exporter; `None` if nothing arrives within `patience`, which must not be
+    /// The next item, and the address of its exporter; `None` if nothing arrives within `timeout`, which must not be
     /// zero.
     ///
     /// # Errors
     /// Errors of recv(2). Invalid messages are no errors; they are counted.
-    pub fn next_item(&mut self, patience: Duration) -> io::Result<Option<(SocketAddr, Item)>> {
-        self.socket.set_read_timeout(Some(patience))?;
+    pub fn next_item(&mut self, timeout: Duration) -> io::Result<Option<(SocketAddr, Item)>> {
+        self.socket.set_read_timeout(Some(timeout))?;
         while self.items.is_empty() {
             let (len, from) = match self.socket.recv_from(&mut self.buffer) {
                 Ok(received) => received,
@@ -65,7 +65,7 @@ impl Subscriber {
             };
             self.received += 1;
             if !self.exporters.contains_key(&from) && self.exporters.len() >= EXPORTERS_MAX {
-                self.forget_one();
+                self.evict_one();
             }
             let (pen, items) = (self.pen, &mut self.items);
             let (decoder, last) = self.exporters.entry(from).or_insert_with(|| (Decoder::new(pen), 0));
@@ -79,14 +79,14 @@ impl Subscriber {
 
     /// Counters of all exporters together, and the number of invalid messages.
     pub fn arrived(&self) -> (StreamCounts, u64) {
-        let all = self.exporters.values().map(|(d, _)| d.arrived()).fold(self.forgotten, add);
+        let all = self.exporters.values().map(|(d, _)| d.arrived()).fold(self.evicted, add);
         (all, self.refused)
     }
 
-    fn forget_one(&mut self) {
-        let silent = self.exporters.iter().min_by_key(|(_, (_, last))| *last).map(|(from, _)| *from);
-        if let Some((decoder, _)) = silent.and_then(|from| self.exporters.remove(&from)) {
-            self.forgotten = add(self.forgotten, decoder.arrived());
+    fn evict_one(&mut self) {
+        let oldest = self.exporters.iter().min_by_key(|(_, (_, last))| *last).map(|(from, _)| *from);
+        if let Some((decoder, _)) = oldest.and_then(|from| self.exporters.remove(&from)) {
+            self.evicted = add(self.evicted, decoder.arrived());
         }
     }
 }

@@ -97,7 +97,7 @@ impl fmt::Display for Target {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseTargetError {
     text: String,
-    fault: &'static str,
+    reason: &'static str,
 }
 
 impl fmt::Display for ParseTargetError {
@@ -105,7 +105,7 @@ impl fmt::Display for ParseTargetError {
         write!(
             f,
             "{:?}: {}; write udp:HOST[:PORT], tcp:HOST[:PORT], multicast:INTERFACE[:PORT][,ttl=N] or file:PATH",
-            self.text, self.fault
+            self.text, self.reason
         )
     }
 }
@@ -116,13 +116,13 @@ impl FromStr for Target {
     type Err = ParseTargetError;
 
     fn from_str(text: &str) -> Result<Self, ParseTargetError> {
-        let wrong = |fault| ParseTargetError { text: text.to_owned(), fault };
-        let (kind, rest) = text.split_once(':').ok_or_else(|| wrong("where to?"))?;
+        let invalid = |reason| ParseTargetError { text: text.to_owned(), reason };
+        let (kind, rest) = text.split_once(':').ok_or_else(|| invalid("the address of the target is missing"))?;
         match kind {
             "udp" | "tcp" => {
-                let (host, port) = host_and_port(rest).map_err(wrong)?;
+                let (host, port) = host_and_port(rest).map_err(invalid)?;
                 if host.is_empty() {
-                    return Err(wrong("the host is missing"));
+                    return Err(invalid("the host is missing"));
                 }
                 Ok(if kind == "udp" { Self::Udp { host, port } } else { Self::Tcp { host, port } })
             }
@@ -131,15 +131,15 @@ impl FromStr for Target {
                     None => (rest, TTL),
                     Some((rest, ttl)) => {
                         let ttl = ttl.parse().ok().filter(|t| *t > 0);
-                        (rest, ttl.ok_or_else(|| wrong("ttl is a number from 1 to 255"))?)
+                        (rest, ttl.ok_or_else(|| invalid("ttl must be a number from 1 to 255"))?)
                     }
                 };
-                let (interface, port) = host_and_port(rest).map_err(wrong)?;
+                let (interface, port) = host_and_port(rest).map_err(invalid)?;
                 Ok(Self::Multicast { interface, port, ttl })
             }
-            "file" if rest.is_empty() => Err(wrong("the path is missing")),
+            "file" if rest.is_empty() => Err(invalid("the path is missing")),
             "file" => Ok(Self::File(PathBuf::from(rest))),
-            _ => Err(wrong("unknown kind")),
+            _ => Err(invalid("unknown transport")),
         }
     }
 }
@@ -147,20 +147,20 @@ impl FromStr for Target {
 fn host_and_port(text: &str) -> Result<(String, Option<u16>), &'static str> {
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => {
-            let (host, tail) = rest.split_once(']').ok_or("a bracket is open")?;
+            let (host, tail) = rest.split_once(']').ok_or("a bracket is not closed")?;
             match tail.strip_prefix(':') {
                 Some(port) => (host, Some(port)),
                 None if tail.is_empty() => (host, None),
-                None => return Err("behind the bracket comes :PORT or nothing"),
+                None => return Err("only :PORT may follow the bracket"),
             }
         }
-        None if text.matches(':').count() > 1 => return Err("an IPv6 address stands in brackets"),
+        None if text.matches(':').count() > 1 => return Err("an IPv6 address must be in brackets"),
         None => text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
     };
     if host.contains(',') {
-        return Err("behind a comma come ttl=N of a group, kinds= and fields=, each once");
+        return Err("only ttl=N (multicast), kinds= and fields= may follow a comma, each once");
     }
-    let number = |p: &str| p.parse().ok().filter(|p| *p > 0).ok_or("the port is a number from 1 to 65535");
+    let number = |p: &str| p.parse().ok().filter(|p| *p > 0).ok_or("the port must be a number from 1 to 65535");
     Ok((host.to_owned(), port.map(number).transpose()?))
 }
 
@@ -169,15 +169,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_target_is_refused_with_a_reason() {
+    fn invalid_targets_are_rejected_with_a_reason() {
         for (text, part) in [
-            ("udp", "where to"),
-            ("sctp:host", "unknown kind"),
+            ("udp", "address of the target"),
+            ("sctp:host", "unknown transport"),
             ("udp:", "host is missing"),
             ("udp:host:0", "65535"),
             ("tcp:host:x", "65535"),
             ("udp:2001:db8::1", "brackets"),
-            ("udp:[2001:db8::1", "open"),
+            ("udp:[2001:db8::1", "not closed"),
             ("multicast:eth0,ttl=0", "ttl"),
             ("file:", "path"),
             ("udp:192.0.2.1,kind=flows", "comma"),
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_are_read_as_they_are_printed() {
+    fn a_printed_target_parses_to_itself() {
         for text in [
             "udp:192.0.2.1",
             "udp:collector.example:9995",

@@ -12,7 +12,7 @@ use series::Row;
 pub(crate) struct Shape {
     pub v6: bool,
     pub icmp: bool,
-    pub both_ways: bool,
+    pub is_biflow: bool,
 }
 
 impl Shape {
@@ -21,17 +21,17 @@ impl Shape {
 
     /// The shape with this number.
     pub fn from_number(number: usize) -> Self {
-        Self { v6: number & 1 != 0, icmp: number & 2 != 0, both_ways: number & 4 != 0 }
+        Self { v6: number & 1 != 0, icmp: number & 2 != 0, is_biflow: number & 4 != 0 }
     }
 
     /// The shape of a record whose directions share a data record.
     pub fn of(record: &Record) -> Self {
-        let both_ways = record.directions.iter().all(|s| s.packets > 0);
-        Self { v6: record.key.src.is_ipv6(), icmp: fields::is_icmp(&record.key), both_ways }
+        let is_biflow = record.directions.iter().all(|s| s.packets > 0);
+        Self { v6: record.key.src.is_ipv6(), icmp: fields::is_icmp(&record.key), is_biflow }
     }
 
     pub fn number(self) -> usize {
-        usize::from(self.v6) | usize::from(self.icmp) << 1 | usize::from(self.both_ways) << 2
+        usize::from(self.v6) | usize::from(self.icmp) << 1 | usize::from(self.is_biflow) << 2
     }
 
     fn has(self, when: TemplateScope) -> bool {
@@ -69,11 +69,11 @@ const NOT_STANDARD: [u16; 4] = [156, 157, 198, 243];
 
 /// True if a field set has a field.
 fn has(which: Fields, field: &Field) -> bool {
-    let plain = !field.element.is_enterprise && field.len != VARIABLE;
+    let is_fixed_iana = !field.element.is_enterprise && field.len != VARIABLE;
     match which {
         Fields::Full => true,
-        Fields::Biflow => plain,
-        Fields::Standard => plain && !NOT_STANDARD.contains(&field.element.id),
+        Fields::Biflow => is_fixed_iana,
+        Fields::Standard => is_fixed_iana && !NOT_STANDARD.contains(&field.element.id),
     }
 }
 
@@ -94,7 +94,7 @@ pub(crate) fn columns(shape: Shape, which: Fields) -> Vec<Column> {
     let (fixed, variable): (Vec<_>, Vec<_>) = FLOW.iter().filter(wanted).partition(|f| f.len != VARIABLE);
     let mut columns = Vec::new();
     for fields in [fixed, variable] {
-        if shape.both_ways {
+        if shape.is_biflow {
             let back = fields.iter().filter(|f| f.is_directional());
             columns.extend(back.map(|field| Column { field, reverse: true, len: len(which, field) }));
         }
@@ -108,7 +108,7 @@ pub(crate) fn row_columns(which: Fields) -> Vec<&'static rows::Field> {
     SERIES.iter().filter(|f| which == Fields::Full || !f.element.is_enterprise).collect()
 }
 
-/// Encodes a record as seen from `side`.
+/// Encodes a record as seen from `side`: 0 for its source, 1 for its destination.
 pub(crate) fn put_record(
     columns: &[Column],
     record: &Record,

@@ -1,13 +1,13 @@
-//! Fuzz targets: a function for each reader of foreign bytes. A target panics if the reader breaks a promise.
+//! Fuzz targets: a function for each parser of untrusted input. A target panics if the parser violates an invariant.
 //!
 //! The tests of this crate run each target on its seeds and on a fixed number of mutations of them, with a fixed seed
-//! of the random numbers; `NETGRAIN_FUZZ_ITERS` multiplies the number and `NETGRAIN_SEED` changes the seed.
-//! `cargo xtask fuzz TARGET` runs a target under libFuzzer, which chooses inputs by the code that they reach. Seeds
-//! are files and texts that netgrain itself writes.
+//! of the random numbers. `NETGRAIN_FUZZ_ITERS` multiplies the number of mutations, and `NETGRAIN_SEED` sets the seed.
+//! `cargo xtask fuzz TARGET` runs a target under libFuzzer, which prefers inputs that reach new code. Seeds are files
+//! and texts that netgrain itself writes.
 //!
-//! Most targets check more than the absence of panics: what was read is written and read again, or a second evaluation
-//! agrees with the first. Files with checksums are repaired after the mutation, because a random change seldom passes
-//! a checksum; an input whose first byte is odd is left as it is.
+//! Most targets check more than the absence of panics: the parsed value is written and parsed again, or a second
+//! implementation must give the same result. The checksums of mutated files are repaired, because otherwise nearly all
+//! mutations would fail at the checksum. If the first byte of the input is odd, the checksums are not repaired.
 #![forbid(unsafe_code)]
 
 mod mutate;
@@ -16,18 +16,18 @@ mod targets;
 pub use mutate::Mutator;
 pub use targets::TARGETS;
 
-/// A reader of foreign bytes, with the promises that it keeps.
+/// A parser of untrusted input, with the checks of its invariants.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
     /// The name on the command line.
     pub name: &'static str,
-    /// Reads the bytes and checks the promises.
+    /// Parses the bytes and checks the invariants.
     pub run: fn(&[u8]),
-    /// Inputs that are valid, from which mutations begin.
+    /// Valid inputs, which are mutated.
     pub seeds: fn() -> Vec<Vec<u8>>,
     /// Number of mutations in a normal test run.
     pub rounds: u64,
-    /// The most bytes of memory for one input of a normal test run.
+    /// Limit of the memory for one input in a normal test run, in bytes.
     pub memory: usize,
 }
 

@@ -1,5 +1,5 @@
 //! Runs a target under libFuzzer; `cargo xtask fuzz TARGET` builds this program and starts it. `NETGRAIN_FUZZ_TARGET`
-//! names the target, and `NETGRAIN_FUZZ_SEEDS` a folder into which the seeds are written first.
+//! is the name of the target, and `NETGRAIN_FUZZ_SEEDS` the directory into which the seeds are written first.
 #![cfg_attr(fuzzing, no_main)]
 
 #[cfg(fuzzing)]
@@ -7,13 +7,13 @@ mod guided {
     use netgrain_fuzz::{TARGETS, Target};
     use std::sync::OnceLock;
 
-    static CHOSEN: OnceLock<Target> = OnceLock::new();
+    static TARGET: OnceLock<Target> = OnceLock::new();
 
-    fn choose() -> Target {
+    fn target_of_environment() -> Target {
         let name = std::env::var("NETGRAIN_FUZZ_TARGET").unwrap_or_default();
         let Some(target) = netgrain_fuzz::target(&name) else {
             let names: Vec<&str> = TARGETS.iter().map(|target| target.name).collect();
-            eprintln!("there is no target {name:?}; there are {}", names.join(", "));
+            eprintln!("there is no target {name:?}; the targets are {}", names.join(", "));
             std::process::exit(2);
         };
         if let Some(folder) = std::env::var_os("NETGRAIN_FUZZ_SEEDS").map(std::path::PathBuf::from) {
@@ -27,12 +27,12 @@ mod guided {
 
     libfuzzer_sys::fuzz_target!(
         init: {
-            let _ = CHOSEN.set(choose());
-            // The hook of libfuzzer-sys aborts at each panic, also at those that a reader catches and reports as
-            // damage. A panic that leaves the target ends the process all the same.
+            let _ = TARGET.set(target_of_environment());
+            // The panic hook of libfuzzer-sys aborts at each panic, including panics that a parser catches and reports
+            // as damage. Without the hook, a panic that the target does not catch still ends the process.
             let _ = std::panic::take_hook();
         },
-        |bytes: &[u8]| if let Some(target) = CHOSEN.get() {
+        |bytes: &[u8]| if let Some(target) = TARGET.get() {
             (target.run)(bytes);
         }
     );
@@ -40,6 +40,6 @@ mod guided {
 
 #[cfg(not(fuzzing))]
 fn main() {
-    eprintln!("this build has no libFuzzer; run `cargo xtask fuzz TARGET`");
+    eprintln!("this program was built without libFuzzer; run `cargo xtask fuzz TARGET`");
     std::process::exit(2);
 }

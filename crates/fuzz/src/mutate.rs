@@ -1,4 +1,4 @@
-//! Random changes of valid inputs, for runs without coverage.
+//! Random mutations of valid inputs, for runs that are not guided by coverage.
 
 use base::Prng;
 
@@ -22,10 +22,10 @@ const LIMITS: [u64; 16] = [
     u64::MAX,
 ];
 
-/// The longest input.
-const LONGEST: usize = 256 << 10;
+/// Greatest length of an input.
+const MAX_LEN: usize = 256 << 10;
 
-/// Mutations of some seeds, the same for the same random seed.
+/// Makes mutations of seeds. The same random seed gives the same mutations.
 #[derive(Debug)]
 pub struct Mutator {
     prng: Prng,
@@ -38,13 +38,13 @@ impl Mutator {
         Self { prng: Prng::new(seed), seeds }
     }
 
-    /// The next input: a seed with one to eight changes, mostly few.
+    /// The next input: a seed with one or more changes, mostly few.
     pub fn mutation(&mut self) -> Vec<u8> {
         let mut bytes = self.seed().to_vec();
         loop {
             self.change(&mut bytes);
             if self.prng.below(8) < 3 {
-                bytes.truncate(LONGEST);
+                bytes.truncate(MAX_LEN);
                 return bytes;
             }
         }
@@ -55,19 +55,19 @@ impl Mutator {
         self.seeds.get(at).map_or(&[], Vec::as_slice)
     }
 
-    /// A position in an input of `len` bytes, more often near its front, where headers are.
-    fn place(&mut self, len: usize) -> usize {
+    /// A position in an input of `len` bytes, more often near the beginning, where headers are.
+    fn position(&mut self, len: usize) -> usize {
         let reach = if self.prng.below(2) == 0 { len.min(128) } else { len };
         self.prng.below(reach.max(1) as u64) as usize
     }
 
     fn range(&mut self, len: usize) -> std::ops::Range<usize> {
-        let at = self.place(len).min(len);
+        let at = self.position(len).min(len);
         at..(at + 1 + self.prng.below(32) as usize).min(len)
     }
 
     fn change(&mut self, bytes: &mut Vec<u8>) {
-        let at = self.place(bytes.len());
+        let at = self.position(bytes.len());
         match self.prng.below(9) {
             0 => bytes.iter_mut().skip(at).take(1).for_each(|b| *b ^= 1 << self.prng.below(8)),
             1 => bytes.iter_mut().skip(at).take(1).for_each(|b| *b = self.prng.next_u64() as u8),
@@ -89,7 +89,7 @@ impl Mutator {
                 bytes.splice(at.min(bytes.len())..at.min(bytes.len()), piece);
             }
             7 => {
-                // A piece of another seed, in place of a piece or between two bytes.
+                // A piece of another seed is inserted, or replaces a piece of the same length.
                 let other = self.seed().to_vec();
                 let piece = other[self.range(other.len())].to_vec();
                 let end = if self.prng.below(2) == 0 { at } else { at + piece.len() };
@@ -100,7 +100,7 @@ impl Mutator {
         }
     }
 
-    /// Writes a value at a limit, in 1 to 8 bytes and either byte order.
+    /// Writes a limit value, or a value next to it, in 1 to 8 bytes and either byte order.
     fn write_limit(&mut self, bytes: &mut [u8], at: usize) {
         let value =
             LIMITS[self.prng.below(LIMITS.len() as u64) as usize].wrapping_add(self.prng.below(3)).wrapping_sub(1);

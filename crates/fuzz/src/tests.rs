@@ -1,4 +1,4 @@
-//! Each target on its seeds and on mutations of them, with the memory that it takes.
+//! Runs each target on its seeds and on mutations of them, and checks the memory that it uses.
 
 use super::*;
 use testkit::Counting;
@@ -14,7 +14,7 @@ fn check(name: &str) {
     let target = target(name).unwrap_or_else(|| panic!("there is no target {name}"));
     let seeds = (target.seeds)();
     assert!(!seeds.is_empty());
-    // The first call fills the tables that all later calls use.
+    // The first calls fill the static tables of the target, whose memory does not count for the inputs.
     seeds.iter().for_each(|seed| (target.run)(seed));
     let mut mutator = Mutator::new(testkit::seed(name), seeds);
     for round in 0..rounds(target.rounds) {
@@ -27,7 +27,11 @@ fn check(name: &str) {
             eprintln!("{name}: {input:02x?}");
             std::panic::resume_unwind(panic);
         }
-        assert!(memory <= target.memory, "{name}: round {round}: {memory} bytes for {} of input", input.len());
+        assert!(
+            memory <= target.memory,
+            "{name}: round {round}: {memory} bytes of memory for {} bytes of input",
+            input.len()
+        );
     }
 }
 
@@ -49,7 +53,7 @@ macro_rules! bounded_runs {
 bounded_runs!(capture_file packet block_index filter flow_filter program configuration group_message ipfix journal parquet words);
 
 #[test]
-fn mutations_repeat_for_the_same_seed_and_differ_otherwise() {
+fn mutations_are_equal_for_equal_seeds_and_differ_otherwise() {
     let seeds = || vec![b"one seed of text".to_vec(), vec![7; 40]];
     let ten = |seed| {
         let mut mutator = Mutator::new(seed, seeds());

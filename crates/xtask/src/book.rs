@@ -1,5 +1,5 @@
-//! The book in `docs/`: every page is in its table of contents, every relative link leads to a page and a heading that
-//! exist, and mdBook builds it where mdBook is installed.
+//! Checks and builds the book in `docs/`. Every page must be in the table of contents, and every relative link must
+//! lead to a page and a heading that exist. The book is built if mdBook is installed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
@@ -9,13 +9,13 @@ use std::process::Command;
 const CONTENTS: &str = "docs/SUMMARY.md";
 
 /// Pages outside the book whose links are checked too.
-const OUTSIDE: &[&str] = &["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "records/README.md"];
+const OTHER_PAGES: &[&str] = &["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "records/README.md"];
 
-/// Appends a complaint for each page that the table of contents lacks and for each broken link.
-pub fn check(root: &Path, complaints: &mut Vec<String>) -> Result<(), String> {
+/// Appends a finding for each page that is not in the table of contents, and for each broken link.
+pub fn check(root: &Path, findings: &mut Vec<String>) -> Result<(), String> {
     let mut pages = BTreeMap::new();
     read_pages(root, Path::new("docs"), &mut pages)?;
-    for page in OUTSIDE {
+    for page in OTHER_PAGES {
         let text = std::fs::read_to_string(root.join(page)).map_err(|e| format!("{page}: {e}"))?;
         pages.insert(PathBuf::from(page), text);
     }
@@ -24,41 +24,41 @@ pub fn check(root: &Path, complaints: &mut Vec<String>) -> Result<(), String> {
         links(contents).filter_map(|(_, link)| target(Path::new(CONTENTS), link)).map(|(page, _)| page).collect();
     for page in pages.keys().filter(|page| page.starts_with("docs") && *page != Path::new(CONTENTS)) {
         if !listed.contains(page) {
-            complaints.push(format!("{}: {CONTENTS} does not list the page", page.display()));
+            findings.push(format!("{}: the page is not in {CONTENTS}", page.display()));
         }
     }
     for (page, text) in &pages {
         for (line, link) in links(text) {
             let Some((to, heading)) = target(page, link) else { continue };
-            let place = format!("{}:{line}", page.display());
+            let position = format!("{}:{line}", page.display());
             if !root.join(&to).exists() {
-                complaints.push(format!("{place}: {link}: {} does not exist", to.display()));
+                findings.push(format!("{position}: link {link}: {} does not exist", to.display()));
             } else if let Some(heading) = heading
                 && let Some(text) = pages.get(&to)
                 && !headings(text).contains(heading)
             {
-                complaints.push(format!("{place}: {link}: {} has no such heading", to.display()));
+                findings.push(format!("{position}: link {link}: {} does not have this heading", to.display()));
             }
         }
     }
     Ok(())
 }
 
-/// Builds the book as HTML in `output`, if mdBook is installed or `mdbook` names the program.
+/// Builds the book as HTML in `output`, if `mdbook` is the path of mdBook.
 pub fn build(root: &Path, mdbook: Option<&Path>, output: &Path) -> Result<(), String> {
     let Some(mdbook) = mdbook else {
-        println!("book: mdbook is not installed; the book was checked and not built");
+        println!("book: mdbook is not installed; the links were checked, but the book was not built");
         return Ok(());
     };
     let status = Command::new(mdbook).arg("build").arg(root.join("docs")).arg("--dest-dir").arg(output).status();
     match status {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(format!("mdbook ended with {status}")),
-        Err(e) => Err(format!("{} does not start: {e}", mdbook.display())),
+        Err(e) => Err(format!("{} could not be started: {e}", mdbook.display())),
     }
 }
 
-/// Reads all pages below `folder`, by their paths from the root.
+/// Reads all pages below `folder` into `pages`, with their paths from the root.
 fn read_pages(root: &Path, folder: &Path, pages: &mut BTreeMap<PathBuf, String>) -> Result<(), String> {
     let with_path = |e: std::io::Error| format!("{}: {e}", folder.display());
     for entry in std::fs::read_dir(root.join(folder)).map_err(with_path)? {
@@ -73,7 +73,7 @@ fn read_pages(root: &Path, folder: &Path, pages: &mut BTreeMap<PathBuf, String>)
     Ok(())
 }
 
-/// Line number and target of each link `[text](target)` outside code.
+/// Line number and target of each link `[text](target)`, except in code.
 fn links(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut is_fenced = false;
     let lines = text.lines().enumerate().filter(move |(_, line)| {
@@ -82,7 +82,7 @@ fn links(text: &str) -> impl Iterator<Item = (usize, &str)> {
         !is_fenced && !is_fence
     });
     lines.flat_map(|(index, line)| {
-        // Every second piece between backticks is prose; a link whose text is code begins in a piece of prose too.
+        // Every second piece between backticks is prose. The `](` of a link whose text is code is in prose too.
         let prose = line.split('`').step_by(2);
         prose
             .flat_map(|piece| piece.split("](").skip(1))
@@ -90,7 +90,8 @@ fn links(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// The file that a link on `page` leads to, as a path from the root, and the heading; nothing for a link to a host.
+/// The file that a link on `page` leads to, as a path from the root, and the heading; `None` for a link to another
+/// site.
 fn target<'a>(page: &Path, link: &'a str) -> Option<(PathBuf, Option<&'a str>)> {
     if link.contains("://") || link.starts_with("mailto:") {
         return None;
@@ -122,8 +123,9 @@ fn headings(text: &str) -> BTreeSet<String> {
         }
         let Some(title) = line.strip_prefix('#').filter(|_| !is_fenced) else { continue };
         let title = title.trim_start_matches('#').trim();
-        let kept = title.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
-        let anchor: String = kept.flat_map(char::to_lowercase).map(|c| if c == ' ' { '-' } else { c }).collect();
+        let anchor_chars = title.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+        let anchor: String =
+            anchor_chars.flat_map(char::to_lowercase).map(|c| if c == ' ' { '-' } else { c }).collect();
         let count = anchors.entry(anchor.clone()).or_default();
         all.insert(if *count == 0 { anchor } else { format!("{anchor}-{count}") });
         *count += 1;
@@ -137,13 +139,13 @@ mod tests {
     use std::path::{Path, PathBuf};
 
     #[test]
-    fn links_in_code_are_no_links() {
+    fn links_in_code_are_ignored() {
         let text = "a [b](c.md) `[d](e.md)`\n```\n[f](g.md)\n```\n[h](i.md#j)\n";
         assert_eq!(links(text).collect::<Vec<_>>(), [(1, "c.md"), (5, "i.md#j")]);
     }
 
     #[test]
-    fn a_link_leads_to_a_path_from_the_root_and_a_heading() {
+    fn link_targets_are_paths_from_the_root_with_headings() {
         let page = Path::new("docs/reference/run.md");
         assert_eq!(target(page, "../design/x.md#a-b"), Some((PathBuf::from("docs/design/x.md"), Some("a-b"))));
         assert_eq!(target(page, "#here"), Some((page.to_owned(), Some("here"))));

@@ -1,11 +1,11 @@
-//! The steps that `.ci/run` and a developer run, those that fail fastest first.
+//! The steps of `cargo xtask ci`, which `.ci/run` and developers run. The steps that fail fastest are first.
 
 use crate::{book, dependencies, oracles, tidy};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-/// File in the target directory with the skipped tests and the reasons.
+/// The file in the target directory with the names of the skipped tests and the reasons.
 const SKIPS: &str = "skipped-tests.txt";
 
 /// Runs all steps.
@@ -22,9 +22,9 @@ pub fn all(root: &Path) -> Result<(), String> {
     })
 }
 
-/// Runs every test, then the models of the ring's protocol under loom, then lists the skipped tests.
+/// Runs all tests, then the models of the ring under loom, then prints the skipped tests.
 pub fn tests(root: &Path) -> Result<(), String> {
-    let skips = fresh(&target(root).join(SKIPS))?;
+    let skips = remove_old_file(&target(root).join(SKIPS))?;
     let env = [("NETGRAIN_SKIPS", &*skips), ("RUST_TEST_THREADS", &*test_threads())];
     let tests = step("tests", || cargo(root, &["test", "--workspace", "--no-fail-fast"], &env));
     let models = step("models (loom)", || loom(root));
@@ -32,37 +32,39 @@ pub fn tests(root: &Path) -> Result<(), String> {
     tests.and(models)
 }
 
-/// Repeats the tests that the last run of [`tests`] skipped, wholly or in part, for want of captures, with the captures
-/// in `$NETGRAIN_TRACES`.
+/// Runs the tests that the last run of [`tests`] skipped completely or in part because it had no captures. The captures
+/// are in `$NETGRAIN_TRACES`.
 pub fn captures(root: &Path) -> Result<(), String> {
-    let folder = std::env::var("NETGRAIN_TRACES").map_err(|_| "set NETGRAIN_TRACES to the folder of the captures")?;
+    let folder =
+        std::env::var("NETGRAIN_TRACES").map_err(|_| "set NETGRAIN_TRACES to the directory with the captures")?;
     let list = target(root).join(SKIPS);
     let text = std::fs::read_to_string(&list)
         .map_err(|e| format!("{}: {e}; run `cargo xtask test` without captures first", list.display()))?;
     let names = without_captures(&text);
     if names.is_empty() {
-        return Err(format!("{}: no test was left out for want of captures", list.display()));
+        return Err(format!("{}: no test was skipped because of missing captures", list.display()));
     }
-    println!("{} tests read the captures in {folder}", names.len());
-    let skips = fresh(&target(root).join("skipped-captures.txt"))?;
+    println!("running {} tests with the captures in {folder}", names.len());
+    let skips = remove_old_file(&target(root).join("skipped-captures.txt"))?;
     let args = [&["test", "--workspace", "--no-fail-fast", "--tests", "--"], names.as_slice()].concat();
     let env = [("NETGRAIN_SKIPS", &*skips), ("RUST_TEST_THREADS", &*test_threads())];
     let tests = step("tests with captures", || cargo(root, &args, &env));
     report_skips(&skips);
-    let left = std::fs::read_to_string(&skips).unwrap_or_default();
-    match without_captures(&left)[..] {
+    let skipped = std::fs::read_to_string(&skips).unwrap_or_default();
+    match without_captures(&skipped)[..] {
         [] => tests,
-        ref left => Err(format!("still without captures: {}", left.join(" "))),
+        ref skipped => Err(format!("these tests still found no captures: {}", skipped.join(" "))),
     }
 }
 
-/// Number of tests of one program that run at a time: twice the processors, because live tests mostly wait.
+/// Number of test threads: twice the number of processors, because live tests mostly wait.
 fn test_threads() -> String {
     let processors = std::thread::available_parallelism().map_or(2, usize::from);
     std::env::var("RUST_TEST_THREADS").unwrap_or_else(|_| (2 * processors).to_string())
 }
 
-/// Names of the tests that lacked captures: `SKIP name: no captures in …` and `PART name: without captures`.
+/// Names of the tests that found no captures, from the lines `SKIP name: no captures in …` and `PART name: without
+/// captures`.
 fn without_captures(list: &str) -> Vec<&str> {
     let mut names: Vec<&str> = list
         .lines()
@@ -75,8 +77,8 @@ fn without_captures(list: &str) -> Vec<&str> {
     names
 }
 
-/// The path of a file that does not exist yet, in a directory that does.
-fn fresh(path: &Path) -> Result<String, String> {
+/// Removes the file if it exists, creates its directory, and returns the path as text.
+fn remove_old_file(path: &Path) -> Result<String, String> {
     let with_path = |e: std::io::Error| format!("{}: {e}", path.display());
     path.parent().map_or(Ok(()), std::fs::create_dir_all).map_err(with_path)?;
     match std::fs::remove_file(path) {
@@ -85,8 +87,8 @@ fn fresh(path: &Path) -> Result<String, String> {
     }
 }
 
-/// The loom models need a different build configuration, so they have their own target directory and do not invalidate
-/// the main build.
+/// Runs the loom models. They need another build configuration, so they have their own target directory: otherwise each
+/// run would rebuild the main target.
 fn loom(root: &Path) -> Result<(), String> {
     let folder = target(root).join("loom");
     let env = [("RUSTFLAGS", "--cfg loom".to_owned()), ("CARGO_TARGET_DIR", folder.to_string_lossy().into_owned())];
@@ -123,7 +125,7 @@ fn cargo(root: &Path, args: &[&str], env: &[(&str, &str)]) -> Result<(), String>
     match status {
         Ok(s) if s.success() => Ok(()),
         Ok(s) => Err(format!("cargo {} ended with {s}", args.join(" "))),
-        Err(e) => Err(format!("cargo does not start: {e}")),
+        Err(e) => Err(format!("cargo could not be started: {e}")),
     }
 }
 

@@ -1,5 +1,5 @@
-//! Third-party crates: `cargo deny` checks their licences, sources and duplicate versions against `deny.toml`, and
-//! their versions against the advisory database where that can be fetched.
+//! Checks third-party crates with `cargo deny`: their licences, sources and duplicate versions against `deny.toml`, and
+//! their versions against the advisory database, if it can be fetched.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -11,7 +11,7 @@ pub fn check(root: &Path, cargo_deny: Option<&Path>) -> Result<(), String> {
         return Ok(());
     };
     run(root, program, &["check", "bans", "licenses", "sources"])?;
-    // The database is a git repository on the network. A machine that cannot fetch it has no result to report.
+    // The database is a git repository on the network. Without network, the check is skipped.
     let mut fetch = Command::new(program);
     fetch.args(["fetch", "db"]).current_dir(root).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     if !fetch.status().is_ok_and(|status| status.success()) {
@@ -25,6 +25,6 @@ fn run(root: &Path, program: &Path, args: &[&str]) -> Result<(), String> {
     match Command::new(program).args(args).current_dir(root).status() {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(format!("cargo-deny {} ended with {status}", args.join(" "))),
-        Err(e) => Err(format!("{} does not start: {e}", program.display())),
+        Err(e) => Err(format!("{} could not be started: {e}", program.display())),
     }
 }

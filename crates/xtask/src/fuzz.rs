@@ -1,11 +1,11 @@
-//! Runs a target of `crates/fuzz` under libFuzzer, with the stable compiler: LLVM's pass for coverage is a flag of its
-//! code generation (`-C passes`), which needs no nightly option.
+//! Runs a target of `crates/fuzz` under libFuzzer. The stable compiler is sufficient: the flag `-C passes` of the code
+//! generation enables LLVM's coverage pass.
 
 use std::path::Path;
 use std::process::Command;
 
-/// The flags that cargo-fuzz gives for coverage: counters for edges, a table of their addresses, and the operands of
-/// comparisons, from which libFuzzer takes values.
+/// The coverage flags of cargo-fuzz: counters for edges, a table of their addresses, and the operands of comparisons,
+/// which libFuzzer uses as values.
 const COVERAGE: &[&str] = &[
     "--cfg=fuzzing",
     "-Cpasses=sancov-module",
@@ -15,16 +15,19 @@ const COVERAGE: &[&str] = &[
     "-Cllvm-args=-sanitizer-coverage-trace-compares",
 ];
 
-/// Builds the targets with coverage and runs the first of `args`; the others are flags of libFuzzer or inputs to
-/// repeat. Corpus and failed inputs stay in `fuzz/` in the target directory.
+/// Builds the fuzz targets with coverage and runs the target `args[0]`. The other arguments are flags of libFuzzer, or
+/// input files, which are run once. The corpus and the failed inputs are kept in `fuzz/` in the target directory.
 pub fn run(root: &Path, args: &[String]) -> Result<(), String> {
-    let (name, flags) = args.split_first().ok_or("which target? crates/fuzz/src/targets lists them")?;
+    let (name, flags) = args
+        .split_first()
+        .ok_or("the name of a target is missing; crates/fuzz/src/targets/mod.rs lists the targets")?;
     let folder = crate::ci::target(root).join("fuzz");
     let (corpus, failed) = (folder.join("corpus").join(name), folder.join("failed").join(name));
     for made in [&corpus, &failed] {
         std::fs::create_dir_all(made).map_err(|e| format!("{}: {e}", made.display()))?;
     }
-    // With `--target`, cargo does not apply the flags to build scripts and macros, which could not be linked.
+    // With `--target`, cargo applies the flags only to the program. Build scripts and macros with these flags could not
+    // be linked.
     let host = host()?;
     let mut cargo = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
     cargo
@@ -38,16 +41,18 @@ pub fn run(root: &Path, args: &[String]) -> Result<(), String> {
     cargo.env("RUSTFLAGS", COVERAGE.join(" ")).env("NETGRAIN_FUZZ_TARGET", name).env("NETGRAIN_FUZZ_SEEDS", &corpus);
     match cargo.current_dir(root).status() {
         Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(format!("the run of {name} ended with {status}; failed inputs: {}", failed.display())),
-        Err(e) => Err(format!("cargo does not start: {e}")),
+        Ok(status) => {
+            Err(format!("the run of {name} ended with {status}; the failed inputs are in {}", failed.display()))
+        }
+        Err(e) => Err(format!("cargo could not be started: {e}")),
     }
 }
 
-/// The platform that the compiler runs on.
+/// The target triple of the compiler's host.
 fn host() -> Result<String, String> {
     let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".into());
-    let out = Command::new(&rustc).arg("-vV").output().map_err(|e| format!("{rustc} does not start: {e}"))?;
+    let out = Command::new(&rustc).arg("-vV").output().map_err(|e| format!("{rustc} could not be started: {e}"))?;
     let text = String::from_utf8_lossy(&out.stdout);
     let host = text.lines().find_map(|line| line.strip_prefix("host: "));
-    host.map(str::to_owned).ok_or(format!("{rustc} -vV names no host"))
+    host.map(str::to_owned).ok_or(format!("the output of {rustc} -vV has no host line"))
 }

@@ -1,4 +1,4 @@
-//! Repository chores: `cargo xtask ci | test | captures | tidy | dependencies | fuzz | generate | oracles`.
+//! Repository tasks: `cargo xtask ci | test | captures | tidy | dependencies | fuzz | generate | oracles`.
 #![forbid(unsafe_code)]
 
 mod book;
@@ -14,13 +14,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 const USAGE: &str = "usage: cargo xtask VERB
-  ci         oracles, format, lints, tidy, every test, the models; prints what was skipped
-  test       every test, without the rest
-  captures   the tests that `test` left out for want of captures; they are in $NETGRAIN_TRACES
-  tidy       the crate table against the code, generated files, sizes, leftovers
-  dependencies   licences, sources, duplicate versions and advisories of crates from outside, with cargo-deny
-  fuzz TARGET [FLAGS OF LIBFUZZER]   one target of crates/fuzz, guided by coverage, until it fails or is interrupted
-  generate   write the files that come from spec/
+  ci         install the oracles, then check format, tidy, dependencies and lints, run all tests, build the documents
+  test       run all tests and the loom models; print the skipped tests
+  captures   run the tests that `test` skipped for lack of captures; the captures are in $NETGRAIN_TRACES
+  tidy       check the crate table, generated files, file sizes, unfinished work, links and words of the glossary
+  dependencies   check licences, sources, duplicate versions and advisories of third-party crates with cargo-deny
+  fuzz TARGET [FLAGS OF LIBFUZZER]   run a target of crates/fuzz, guided by coverage, until it fails or is interrupted
+  generate   write the files that are generated from spec/
   oracles    install the programs that tests compare with (Debian, as root)";
 
 fn main() -> ExitCode {
@@ -50,7 +50,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The workspace's folder.
+/// The directory of the workspace.
 fn root() -> PathBuf {
     let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     here.ancestors().nth(2).map(PathBuf::from).unwrap_or(here)

@@ -1,10 +1,10 @@
-//! The programs that tests compare with. They are installed where possible; elsewhere the tests that need them skip by
-//! name and appear in the list of skips.
+//! Installs the programs that tests compare with (oracles). A test whose program is not installed is skipped and
+//! printed in the list of skipped tests.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Program and its Debian package.
+/// The programs, each with its Debian package.
 const ORACLES: &[(&str, &str)] = &[
     ("tcpdump", "tcpdump"),
     ("tshark", "tshark"),
@@ -27,8 +27,8 @@ const ORACLES: &[(&str, &str)] = &[
     ("python3", "python3"),
 ];
 
-/// Python packages that tests compare with, by their names on PyPI. They are installed in an environment of their own.
-const PACKAGES: &[&str] = &[
+/// Python packages that tests compare with, by their names on PyPI. They are installed in a virtual environment.
+const PYTHON_PACKAGES: &[&str] = &[
     "yacryptopan==1.0.2",
     "duckdb==2.0.0",
     "polars==2.1.0",
@@ -38,18 +38,18 @@ const PACKAGES: &[&str] = &[
     "ipfix==0.9.7",
 ];
 
-/// Program and the Debian package from which it alone is extracted: installing the package would start a service.
-const UNPACKED: &[(&str, &str)] = &[("promtool", "prometheus")];
+/// Programs that are extracted from their Debian package, because installing the package would start a service.
+const EXTRACTED: &[(&str, &str)] = &[("promtool", "prometheus")];
 
-/// Programs written in Go that tests compare with, and their modules on the Go proxy.
+/// Programs in Go that tests compare with, and their modules on the Go proxy.
 const GO_PROGRAMS: &[(&str, &str)] = &[("goflow2", "github.com/netsampler/goflow2/v2/cmd/goflow2@v2.2.3")];
 
-/// Programs written in Rust that the steps of `ci` use: name and version on crates.io.
+/// Programs in Rust that `cargo xtask ci` uses: name and version on crates.io.
 const RUST_PROGRAMS: &[(&str, &str)] = &[("mdbook", "0.5.4"), ("cargo-deny", "0.20.2")];
 
-/// Parquet readers of other years, each in an environment of its own: name, Python version that has packages for it,
-/// packages.
-const READERS: &[(&str, &str, &[&str])] = &[
+/// Older Parquet readers, each group in its own virtual environment: name of the environment, Python version that the
+/// packages support, packages.
+const OLD_READERS: &[(&str, &str, &[&str])] = &[
     (
         "oracles-python-2022",
         "python3.9",
@@ -78,36 +78,36 @@ const READERS: &[(&str, &str, &[&str])] = &[
     ),
 ];
 
-/// Installs missing programs, if this is a Debian system and the user is root.
+/// Installs the missing programs. Debian packages need a Debian system and root.
 pub fn install() {
     install_programs();
-    let environments = [("oracles-python", "python3", PACKAGES)];
-    for (name, python, packages) in environments.iter().chain(READERS) {
-        if let Err(why) = install_packages(name, python, packages) {
-            println!("oracles: no {}: {why}; the tests that need them will skip", packages.join(", "));
+    let environments = [("oracles-python", "python3", PYTHON_PACKAGES)];
+    for (name, python, packages) in environments.iter().chain(OLD_READERS) {
+        if let Err(reason) = install_packages(name, python, packages) {
+            println!("oracles: no {}: {reason}; the tests that need them are skipped", packages.join(", "));
         }
     }
-    for (program, package) in UNPACKED {
-        if let Err(why) = unpack_program(program, package) {
-            println!("oracles: no {program}: {why}; the tests that need it will skip");
+    for (program, package) in EXTRACTED {
+        if let Err(reason) = unpack_program(program, package) {
+            println!("oracles: no {program}: {reason}; the tests that need it are skipped");
         }
     }
     for (program, version) in RUST_PROGRAMS {
-        if let Err(why) = install_rust_program(program, version) {
-            println!("oracles: no {program}: {why}; the step that needs it will skip");
+        if let Err(reason) = install_rust_program(program, version) {
+            println!("oracles: no {program}: {reason}; the step that needs it is skipped");
         }
     }
     for (program, module) in GO_PROGRAMS {
-        if let Err(why) = install_go_program(program, module) {
-            println!("oracles: no {program}: {why}; the tests that need it will skip");
+        if let Err(reason) = install_go_program(program, module) {
+            println!("oracles: no {program}: {reason}; the tests that need it are skipped");
         }
     }
 }
 
-/// Creates an environment in the cache directory where `testkit::python_with` and `testkit::python_of` look for it.
+/// Creates a virtual environment in the cache directory, where `testkit::python_with` and `testkit::python_of` find it.
 fn install_packages(name: &str, python: &str, packages: &[&str]) -> Result<(), String> {
     let folder = cache()?.join(name);
-    // This file is written last, so an interrupted installation is repeated.
+    // This file is written after the installation, so an interrupted installation is repeated.
     let (list, wanted) = (folder.join("installed"), packages.join("\n"));
     if std::fs::read_to_string(&list).is_ok_and(|has| has == wanted) {
         return Ok(());
@@ -119,10 +119,10 @@ fn install_packages(name: &str, python: &str, packages: &[&str]) -> Result<(), S
     std::fs::write(&list, wanted).map_err(|e| format!("{}: {e}", list.display()))
 }
 
-/// Builds a program in the cache directory where `testkit::go_tool` looks for it.
+/// Builds a program in the cache directory, where `testkit::go_tool` finds it.
 fn install_go_program(program: &str, module: &str) -> Result<(), String> {
     let folder = cache()?.join("oracles-go/bin");
-    // A program of another version is built again.
+    // If the installed program has another version, it is built again.
     let (list, has) = (folder.join(format!("{program}.version")), folder.join(program).is_file());
     if has && std::fs::read_to_string(&list).is_ok_and(|version| version == module) {
         return Ok(());
@@ -145,45 +145,46 @@ fn install_rust_program(program: &str, version: &str) -> Result<(), String> {
     cargo.args(["install", "--quiet", "--locked", "--force", "--no-default-features", "--debug", "--version", version]);
     cargo.arg("--root").arg(&folder).arg(program).env("CARGO_TARGET_DIR", folder.join("target"));
     run(&mut cargo)?;
-    // The program is all that is needed of some hundred megabytes.
+    // The build directory has some hundred megabytes, and only the program is needed.
     std::fs::remove_dir_all(folder.join("target")).map_err(|e| format!("{}: {e}", folder.display()))?;
     std::fs::write(&list, version).map_err(|e| format!("{}: {e}", list.display()))
 }
 
 /// Installs one of [`RUST_PROGRAMS`] if it is missing.
 pub fn install_rust(name: &str) -> Result<PathBuf, String> {
-    let (_, version) = RUST_PROGRAMS.iter().find(|(program, _)| *program == name).ok_or("no such program")?;
+    let (_, version) =
+        RUST_PROGRAMS.iter().find(|(program, _)| *program == name).ok_or("the program is not in RUST_PROGRAMS")?;
     install_rust_program(name, version)?;
-    rust_program(name).ok_or(format!("{name} was not installed"))
+    rust_program(name).ok_or(format!("{name} is not in the cache directory after its installation"))
 }
 
-/// One of [`RUST_PROGRAMS`], if [`install`] built it.
+/// The path of one of [`RUST_PROGRAMS`], if it is installed.
 pub fn rust_program(name: &str) -> Option<PathBuf> {
     Some(cache().ok()?.join("oracles-rust/bin").join(name)).filter(|program| program.is_file())
 }
 
-/// Extracts a program from a Debian package to the directory where `testkit::go_tool` looks for it.
+/// Extracts a program from a Debian package into the directory where `testkit::go_tool` finds it.
 fn unpack_program(program: &str, package: &str) -> Result<(), String> {
     let folder = cache()?.join("oracles-go");
-    let place = folder.join("bin").join(program);
-    if exists(program) || place.is_file() {
+    let path = folder.join("bin").join(program);
+    if exists(program) || path.is_file() {
         return Ok(());
     }
-    println!("oracles: taking {program} out of {package} into {}", folder.display());
+    println!("oracles: extracting {program} from the package {package} into {}", folder.display());
     let io = |path: &Path, e: std::io::Error| format!("{}: {e}", path.display());
     let work = folder.join(format!("{package}.unpacked"));
     // An interrupted extraction is repeated.
     if work.exists() {
         std::fs::remove_dir_all(&work).map_err(|e| io(&work, e))?;
     }
-    for made in [&work, &folder.join("bin")] {
-        std::fs::create_dir_all(made).map_err(|e| io(made, e))?;
+    for directory in [&work, &folder.join("bin")] {
+        std::fs::create_dir_all(directory).map_err(|e| io(directory, e))?;
     }
     run(Command::new("apt-get").args(["download", "-qq", package]).current_dir(&work))?;
     let files = std::fs::read_dir(&work).map_err(|e| io(&work, e))?;
     let file = files.flatten().map(|entry| entry.path()).find(|path| path.extension().is_some_and(|e| e == "deb"));
-    run(Command::new("dpkg-deb").arg("-x").arg(file.ok_or("apt-get brought no package")?).arg(&work))?;
-    std::fs::rename(work.join("usr/bin").join(program), &place).map_err(|e| io(&place, e))?;
+    run(Command::new("dpkg-deb").arg("-x").arg(file.ok_or("apt-get downloaded no package")?).arg(&work))?;
+    std::fs::rename(work.join("usr/bin").join(program), &path).map_err(|e| io(&path, e))?;
     std::fs::remove_dir_all(&work).map_err(|e| io(&work, e))
 }
 
@@ -191,14 +192,16 @@ fn unpack_program(program: &str, package: &str) -> Result<(), String> {
 fn cache() -> Result<PathBuf, String> {
     let cache = std::env::var_os("XDG_CACHE_HOME").filter(|folder| !folder.is_empty()).map(PathBuf::from);
     let cache = cache.or_else(|| Some(Path::new(&std::env::var_os("HOME")?).join(".cache")));
-    Ok(cache.ok_or("no cache folder: HOME is not set")?.join("netgrain"))
+    Ok(cache.ok_or("there is no cache directory, because HOME is not set")?.join("netgrain"))
 }
 
-/// A Python of this name: in `$PATH`, or among those that pyenv installed.
+/// The Python program of this name: in `$PATH`, or in a version that pyenv installed.
 fn python_named(name: &str) -> Result<PathBuf, String> {
-    let made = std::env::var_os("HOME").map(|home| Path::new(&home).join(".pyenv/versions"));
-    let made = made.and_then(|folder| std::fs::read_dir(folder).ok()).into_iter().flatten().flatten();
-    let candidates = [PathBuf::from(name)].into_iter().chain(made.map(|version| version.path().join("bin").join(name)));
+    let pyenv_versions = std::env::var_os("HOME").map(|home| Path::new(&home).join(".pyenv/versions"));
+    let pyenv_versions =
+        pyenv_versions.and_then(|folder| std::fs::read_dir(folder).ok()).into_iter().flatten().flatten();
+    let candidates =
+        [PathBuf::from(name)].into_iter().chain(pyenv_versions.map(|version| version.path().join("bin").join(name)));
     let works = |python: &PathBuf| {
         let mut command = Command::new(python);
         command.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -208,9 +211,13 @@ fn python_named(name: &str) -> Result<PathBuf, String> {
 }
 
 fn run(command: &mut Command) -> Result<(), String> {
-    let out = command.stdin(Stdio::null()).output().map_err(|e| format!("{command:?} does not start: {e}"))?;
-    let said = String::from_utf8_lossy(&out.stderr);
-    if out.status.success() { Ok(()) } else { Err(said.lines().last().unwrap_or("it failed").to_owned()) }
+    let out = command.stdin(Stdio::null()).output().map_err(|e| format!("{command:?} could not be started: {e}"))?;
+    let stderr = String::from_utf8_lossy(&out.stderr);
+    if out.status.success() {
+        Ok(())
+    } else {
+        Err(stderr.lines().last().unwrap_or("the program failed without a message").to_owned())
+    }
 }
 
 fn install_programs() {
@@ -220,7 +227,7 @@ fn install_programs() {
         return;
     }
     if !exists("apt-get") {
-        println!("oracles: no apt-get here; the tests that need {} will skip", missing.join(", "));
+        println!("oracles: apt-get is not installed; the tests that need {} are skipped", missing.join(", "));
         return;
     }
     println!("oracles: installing {}", missing.join(" "));
@@ -232,7 +239,7 @@ fn install_programs() {
     let installed = apt(&["update", "-qq"])
         && apt(&[&["install", "-y", "-qq", "--no-install-recommends"], missing.as_slice()].concat());
     if !installed {
-        println!("oracles: not installed (not root, or no network); the tests that need them will skip");
+        println!("oracles: apt-get failed (not root, or no network); the tests that need them are skipped");
     }
 }
 

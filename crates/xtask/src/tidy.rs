@@ -1,22 +1,23 @@
-//! Checks that no compiler makes: the crate table of docs/design/architecture.md against the crates, generated files
-//! against their specification, reasons beside third-party crates, file sizes, leftovers, and the links and the
-//! contents of the book, and words that the glossary excludes.
+//! Checks of the repository that the compiler does not make: the crate table of docs/design/architecture.md and the
+//! dependencies of the crates agree; generated files agree with their specification; each third-party crate has its
+//! reason in Cargo.toml; file sizes; marks of unfinished work; the links and the table of contents of the book; words
+//! that the glossary excludes.
 
 use crate::{book, generate, words};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
-/// A longer source file holds more than one subject and should be split.
+/// Limit of the lines of a source file. A longer file has more than one subject and should be split.
 const LINES_MAX: usize = 1000;
 
-/// Crates whose code runs while packets arrive.
+/// Crates whose code must not panic when standard error is closed, because it runs while packets are recorded.
 const MUST_NOT_PANIC: &[&str] = &["crates/cli/src", "crates/engine/src"];
 
 /// Third-party crates that only one crate may use.
-const CAGED: &[(&str, &str)] = &[("libc", "sys"), ("io-uring", "sys")];
+const EXCLUSIVE: &[(&str, &str)] = &[("libc", "sys"), ("io-uring", "sys")];
 
-/// Words that mark unfinished work. They are written in pieces, so that this file does not match.
+/// Words that mark unfinished work. Each is written in two pieces, so that this file contains none of them.
 const LEFTOVERS: &[&str] = &[
     concat!("TO", "DO"),
     concat!("FIX", "ME"),
@@ -25,27 +26,27 @@ const LEFTOVERS: &[&str] = &[
     concat!("to", "do!("),
 ];
 
-/// Runs all checks and returns all complaints at once.
+/// Runs all checks. The error contains all findings.
 pub fn run(root: &Path) -> Result<(), String> {
-    let mut complaints = Vec::new();
+    let mut findings = Vec::new();
     let rows = crate_table(root)?;
     let crates = crates(root)?;
-    edges(&rows, &crates, &mut complaints);
-    unsafety(root, &rows, &mut complaints);
-    outside(root, &rows, &mut complaints);
+    check_dependencies(&rows, &crates, &mut findings);
+    check_unsafe(root, &rows, &mut findings);
+    check_third_party(root, &rows, &mut findings);
     for (path, content) in generate::files(root)? {
         if std::fs::read_to_string(root.join(path)).ok().as_deref() != Some(&content) {
-            complaints.push(format!("{path} is not what spec/ says; run `cargo xtask generate`"));
+            findings.push(format!("{path} differs from the file that spec/ generates; run `cargo xtask generate`"));
         }
     }
-    sources(root, &mut complaints)?;
-    book::check(root, &mut complaints)?;
-    words::check(root, &mut complaints)?;
-    if complaints.is_empty() {
-        println!("tidy: {} crates, nothing to complain about", rows.len());
+    check_sources(root, &mut findings)?;
+    book::check(root, &mut findings)?;
+    words::check(root, &mut findings)?;
+    if findings.is_empty() {
+        println!("tidy: {} crates, no findings", rows.len());
         return Ok(());
     }
-    Err(format!("{} complaints:\n  {}", complaints.len(), complaints.join("\n  ")))
+    Err(format!("{} findings:\n  {}", findings.len(), findings.join("\n  ")))
 }
 
 /// One row of the crate table.
@@ -58,18 +59,19 @@ struct CrateRow {
 /// The rows between the markers in docs/design/architecture.md: `| layer | `crate` | purpose | may use | unsafe |`.
 fn crate_table(root: &Path) -> Result<BTreeMap<String, CrateRow>, String> {
     let text = read(root, "docs/design/architecture.md")?;
-    let table =
-        text.split("<!-- crates -->").nth(1).and_then(|t| t.split("<!-- /crates -->").next()).ok_or(
-            "docs/design/architecture.md: the crate table stands between <!-- crates --> and <!-- /crates -->",
-        )?;
+    let table = text.split("<!-- crates -->").nth(1).and_then(|t| t.split("<!-- /crates -->").next()).ok_or(
+        "docs/design/architecture.md: <!-- crates --> and <!-- /crates --> around the crate table are missing",
+    )?;
     let mut rows = BTreeMap::new();
     for line in table.lines().filter(|l| l.starts_with('|') && l.contains('`')) {
         let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
-        let [floor, name, _, may_use, unsafe_code] = cells[..] else {
-            return Err(format!("docs/design/architecture.md: this row has not five cells: {line}"));
+        let [layer, name, _, may_use, unsafe_code] = cells[..] else {
+            return Err(format!(
+                "docs/design/architecture.md: a row of the crate table does not have five cells: {line}"
+            ));
         };
         let row = CrateRow {
-            layer: floor.to_owned(),
+            layer: layer.to_owned(),
             may_use: may_use.split_whitespace().filter(|w| *w != "–").map(str::to_owned).collect(),
             forbids_unsafe: unsafe_code == "forbid",
         };
@@ -78,7 +80,7 @@ fn crate_table(root: &Path) -> Result<BTreeMap<String, CrateRow>, String> {
     Ok(rows)
 }
 
-/// Directory name under crates/ -> the workspace crates in its ordinary dependencies.
+/// The directory names under crates/, each with the workspace crates in the crate's ordinary dependencies.
 fn crates(root: &Path) -> Result<BTreeMap<String, BTreeSet<String>>, String> {
     let out = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()))
         .args(["metadata", "--format-version", "1", "--no-deps"])
@@ -103,43 +105,50 @@ fn folder(path: &Path) -> Option<String> {
     Some(path.file_name()?.to_str()?.to_owned())
 }
 
-fn edges(rows: &BTreeMap<String, CrateRow>, crates: &BTreeMap<String, BTreeSet<String>>, complaints: &mut Vec<String>) {
+fn check_dependencies(
+    rows: &BTreeMap<String, CrateRow>,
+    crates: &BTreeMap<String, BTreeSet<String>>,
+    findings: &mut Vec<String>,
+) {
     for (name, uses) in crates {
         let Some(row) = rows.get(name) else {
-            complaints.push(format!("crates/{name} has no row in docs/design/architecture.md"));
+            findings.push(format!("crates/{name} has no row in the crate table of docs/design/architecture.md"));
             continue;
         };
         for used in uses {
-            let listed = row.may_use.contains(used) || row.may_use.contains("all");
-            if !listed {
-                complaints.push(format!("crates/{name} uses {used}, which docs/design/architecture.md does not allow"));
+            let allowed = row.may_use.contains(used) || row.may_use.contains("all");
+            if !allowed {
+                findings
+                    .push(format!("crates/{name} depends on {used}, which docs/design/architecture.md does not allow"));
             }
         }
-        for listed in row.may_use.iter().filter(|l| *l != "all") {
-            if !uses.contains(listed) {
-                complaints.push(format!("docs/design/architecture.md lets {name} use {listed}, and it does not"));
+        for allowed in row.may_use.iter().filter(|l| *l != "all") {
+            if !uses.contains(allowed) {
+                findings.push(format!(
+                    "docs/design/architecture.md allows {name} to use {allowed}, which is not among its dependencies"
+                ));
             }
         }
     }
     for name in rows.keys().filter(|n| !crates.contains_key(*n)) {
-        complaints.push(format!("docs/design/architecture.md has a row for {name}, which does not exist"));
+        findings.push(format!("docs/design/architecture.md has a row for the crate {name}, which does not exist"));
     }
 }
 
-fn unsafety(root: &Path, rows: &BTreeMap<String, CrateRow>, complaints: &mut Vec<String>) {
+fn check_unsafe(root: &Path, rows: &BTreeMap<String, CrateRow>, findings: &mut Vec<String>) {
     for (name, row) in rows {
         let src = root.join("crates").join(name).join("src");
         let top =
             ["lib.rs", "main.rs"].iter().find_map(|f| std::fs::read_to_string(src.join(f)).ok()).unwrap_or_default();
         if row.forbids_unsafe != top.contains("#![forbid(unsafe_code)]") {
             let should = if row.forbids_unsafe { "forbid" } else { "allow" };
-            complaints.push(format!("crates/{name} should {should} unsafe code, says docs/design/architecture.md"));
+            findings.push(format!("crates/{name} must {should} unsafe code, according to docs/design/architecture.md"));
         }
     }
 }
 
-/// Layers 0 and 1 have no third-party crates; elsewhere each has its reason in the line before it.
-fn outside(root: &Path, rows: &BTreeMap<String, CrateRow>, complaints: &mut Vec<String>) {
+/// Checks third-party dependencies: crates of layer 0 have none, and each has its reason in a comment before its line.
+fn check_third_party(root: &Path, rows: &BTreeMap<String, CrateRow>, findings: &mut Vec<String>) {
     for (name, row) in rows {
         let path = format!("crates/{name}/Cargo.toml");
         let Ok(text) = read(root, &path) else { continue };
@@ -158,13 +167,18 @@ fn outside(root: &Path, rows: &BTreeMap<String, CrateRow>, complaints: &mut Vec<
                 }
                 let dependency = shared.unwrap_or(dependency);
                 if !before.starts_with('#') {
-                    complaints.push(format!("{path}: {dependency} has no reason in the line before"));
+                    findings.push(format!(
+                        "{path}: the dependency {dependency} has no comment with its reason in the line before"
+                    ));
                 }
                 if section == "[dependencies]" && row.layer == "0" {
-                    complaints.push(format!("{path}: {dependency}: layer 0 uses nothing from outside"));
+                    findings
+                        .push(format!("{path}: {dependency} is a third-party crate, and crates of layer 0 use none"));
                 }
-                if CAGED.iter().any(|(caged, owner)| *caged == dependency && owner != name) {
-                    complaints.push(format!("{path}: {dependency} belongs to another crate"));
+                if let Some((_, owner)) = EXCLUSIVE.iter().find(|(exclusive, _)| *exclusive == dependency)
+                    && owner != name
+                {
+                    findings.push(format!("{path}: only the crate {owner} may depend on {dependency}"));
                 }
             }
             before = line;
@@ -172,7 +186,7 @@ fn outside(root: &Path, rows: &BTreeMap<String, CrateRow>, complaints: &mut Vec<
     }
 }
 
-fn sources(root: &Path, complaints: &mut Vec<String>) -> Result<(), String> {
+fn check_sources(root: &Path, findings: &mut Vec<String>) -> Result<(), String> {
     let mut folders = vec![root.join("crates"), root.join("examples"), root.join("include")];
     while let Some(dir) = folders.pop() {
         let Ok(entries) = std::fs::read_dir(&dir) else { continue };
@@ -188,27 +202,27 @@ fn sources(root: &Path, complaints: &mut Vec<String>) -> Result<(), String> {
             let text = std::fs::read_to_string(&path).map_err(|e| format!("{shown}: {e}"))?;
             let lines = text.lines().count();
             if lines > LINES_MAX {
-                complaints.push(format!("{shown}: {lines} lines; what is the second noun?"));
+                findings.push(format!("{shown}: {lines} lines, more than {LINES_MAX}; split the file by subject"));
             }
-            let speaks = MUST_NOT_PANIC.iter().any(|folder| shown.starts_with(folder));
+            let must_not_panic = MUST_NOT_PANIC.iter().any(|folder| shown.starts_with(folder));
             for (number, line) in text.lines().enumerate() {
-                if speaks && line.contains(concat!("epri", "nt")) {
-                    complaints.push(format!(
-                        "{shown}:{}: panics where standard error is closed; write sys::say!",
+                if must_not_panic && line.contains(concat!("epri", "nt")) {
+                    findings.push(format!(
+                        "{shown}:{}: this macro panics when standard error is closed; use sys::say!",
                         number + 1
                     ));
                 }
-                // The list of skips has only the lines that `testkit::skip` writes.
+                // Only `testkit::skip` also writes the skip into the list that `cargo xtask ci` prints.
                 let is_skip = line.contains(concat!("\"SK", "IP ")) && line.contains(concat!("print", "ln!"));
                 if is_skip {
-                    complaints.push(format!("{shown}:{}: call testkit::skip", number + 1));
+                    findings.push(format!("{shown}:{}: prints a skipped test; call testkit::skip", number + 1));
                 }
                 if let Some(word) = LEFTOVERS.iter().find(|w| line.contains(**w)) {
-                    complaints.push(format!("{shown}:{}: {word}", number + 1));
+                    findings.push(format!("{shown}:{}: {word} marks unfinished work", number + 1));
                 }
             }
             if path.extension().is_some_and(|e| e == "rs") && !text.starts_with("//!") {
-                complaints.push(format!("{shown}: begins without saying what it is for (//!)"));
+                findings.push(format!("{shown}: the file does not begin with a module comment (//!)"));
             }
         }
     }

@@ -1,15 +1,15 @@
-//! Words that the tree does not use: the terms in backticks in the last column of `docs/reference/glossary.md`. The
-//! first column of the same row has the term to write. A term without backticks in that column has other meanings too,
-//! so no program can decide about it.
+//! Words that the repository does not use: the terms in backticks in the last column of `docs/reference/glossary.md`.
+//! The first column of the same row has the term to use instead. A term without backticks in the last column has other
+//! meanings too, so a program cannot check it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// The page that lists the terms; it alone may contain the words.
+/// The page that lists the terms. No other page may contain the words.
 const GLOSSARY: &str = "docs/reference/glossary.md";
 
-/// Folders and files with code or text.
-const TREE: &[&str] = &[
+/// The directories and files that are checked.
+const CHECKED_PATHS: &[&str] = &[
     "crates",
     "docs",
     "include",
@@ -23,15 +23,15 @@ const TREE: &[&str] = &[
     "CHANGELOG.md",
 ];
 
-/// Extensions of the files that are read.
+/// Extensions of the files that are checked.
 const EXTENSIONS: &[&str] = &["rs", "md", "toml", "h", "c", "service", "sh", "ng"];
 
-/// Appends a complaint for each line that contains a word of the list, on its own or as a part of a `snake_case` name.
-pub fn check(root: &Path, complaints: &mut Vec<String>) -> Result<(), String> {
+/// Appends a finding for each line that contains a forbidden word, also as a part of a `snake_case` name.
+pub fn check(root: &Path, findings: &mut Vec<String>) -> Result<(), String> {
     let glossary = std::fs::read_to_string(root.join(GLOSSARY)).map_err(|e| format!("{GLOSSARY}: {e}"))?;
     let forbidden = forbidden(&glossary);
-    for path in TREE {
-        check_path(root, Path::new(path), &forbidden, complaints)?;
+    for path in CHECKED_PATHS {
+        check_path(root, Path::new(path), &forbidden, findings)?;
     }
     Ok(())
 }
@@ -40,13 +40,13 @@ fn check_path(
     root: &Path,
     path: &Path,
     forbidden: &BTreeMap<String, String>,
-    complaints: &mut Vec<String>,
+    findings: &mut Vec<String>,
 ) -> Result<(), String> {
     let whole = root.join(path);
     let with_path = |e: std::io::Error| format!("{}: {e}", path.display());
     if whole.is_dir() {
         for entry in std::fs::read_dir(&whole).map_err(with_path)? {
-            check_path(root, &path.join(entry.map_err(with_path)?.file_name()), forbidden, complaints)?;
+            check_path(root, &path.join(entry.map_err(with_path)?.file_name()), forbidden, findings)?;
         }
         return Ok(());
     }
@@ -58,7 +58,11 @@ fn check_path(
     for (index, line) in text.lines().enumerate() {
         for word in line.split(|c: char| !c.is_ascii_alphabetic()).map(str::to_ascii_lowercase) {
             if let Some(term) = forbidden.get(&word) {
-                complaints.push(format!("{}:{}: \"{word}\": write {term}", path.display(), index + 1));
+                findings.push(format!(
+                    "{}:{}: \"{word}\" is a word that the glossary excludes: write {term}",
+                    path.display(),
+                    index + 1
+                ));
             }
         }
     }

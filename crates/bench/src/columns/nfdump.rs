@@ -1,4 +1,4 @@
-//! The same flows in nfcapd's files, and the same query with nfdump. The benchmark sends the flows as IPFIX uniflows
+//! The same flows in files of nfcapd, and the same query with nfdump. The benchmark sends the flows as IPFIX uniflows
 //! over the loopback interface, since nfdump's sums of both directions depend on its version.
 
 use super::{ExpectedTotals, Set, TOP, row};
@@ -23,24 +23,24 @@ const WAITING: u64 = 60_000;
 
 /// Sends `records` flows of this set to nfcapd, queries the top senders, and compares them with the true sums of IP
 /// bytes by sender, which NetFlow counts.
-pub fn beside(
+pub fn compare(
     folder: &Path,
     set: &Set,
     records: u64,
-    truth: &ExpectedTotals,
+    expected_totals: &ExpectedTotals,
     sheet: &mut Output<'_>,
 ) -> Result<(), Stop> {
     for name in ["nfcapd", "nfdump"] {
         if find(name).is_none() {
-            return sheet.remark_line(format_args!("{name} is not installed: its row is left out"));
+            return sheet.note(format_args!("{name} is not installed: its row is omitted"));
         }
     }
-    std::fs::create_dir_all(folder).map_err(|e| Stop::say(format_args!("{}: {e}", folder.display())))?;
+    std::fs::create_dir_all(folder).map_err(|e| Stop::error(format_args!("{}: {e}", folder.display())))?;
     let lost = collect(folder, set, records)?;
-    let listed = std::fs::read_dir(folder).map_err(Stop::say)?.flatten();
+    let listed = std::fs::read_dir(folder).map_err(Stop::error)?.flatten();
     let bytes: u64 = listed.filter_map(|entry| Some(entry.metadata().ok()?.len())).sum();
-    sheet.remark_line(format_args!(
-        "nfcapd keeps {} of it, {:.0} B each; {lost} messages lost",
+    sheet.note(format_args!(
+        "nfcapd stores {}, {:.0} B per record; {lost} messages lost",
         show_bytes(bytes),
         bytes as f64 / records as f64
     ))?;
@@ -52,12 +52,12 @@ pub fn beside(
         let begun = Instant::now();
         let mut command = Command::new("nfdump");
         command.arg("-R").arg(folder).args(["-s", "srcip/bytes", "-n", &TOP.to_string(), "-N", "-o", "csv"]);
-        let answer = command.output().map_err(|e| Stop::say(format_args!("nfdump: {e}")))?;
+        let result = command.output().map_err(|e| Stop::error(format_args!("nfdump: {e}")))?;
         row("nfdump", cache, 1, begun.elapsed(), records, sheet)?;
-        let (right, lines) = compared(&String::from_utf8_lossy(&answer.stdout), truth);
-        if (right, lines) != (TOP, TOP) {
-            sheet.remark_line(format_args!(
-                "{right} of the {lines} senders that nfdump names have the bytes that were sent"
+        let (correct, lines) = compared(&String::from_utf8_lossy(&result.stdout), expected_totals);
+        if (correct, lines) != (TOP, TOP) {
+            sheet.note(format_args!(
+                "{correct} of the {lines} senders in the output of nfdump have the bytes that were sent"
             ))?;
         }
     }
@@ -66,8 +66,8 @@ pub fn beside(
 
 /// Sends the flows and returns the number of lost messages.
 fn collect(folder: &Path, set: &Set, records: u64) -> Result<u64, Stop> {
-    let failed = |e: std::io::Error| Stop::say(format_args!("sending to nfcapd: {e}"));
-    // A port that was free a moment ago.
+    let failed = |e: std::io::Error| Stop::error(format_args!("sending to nfcapd: {e}"));
+    // A port that was just free.
     let port = UdpSocket::bind("127.0.0.1:0").and_then(|socket| Ok(socket.local_addr()?.port())).map_err(failed)?;
     let mut command = Command::new("nfcapd");
     command.arg("-w").arg(folder).args(["-b", "127.0.0.1", "-p", &port.to_string(), "-B", "8000000", "-T", "all"]);
@@ -76,35 +76,35 @@ fn collect(folder: &Path, set: &Set, records: u64) -> Result<u64, Stop> {
     let until = Instant::now() + TIMEOUT;
     while waiting(port).is_none() {
         if !nfcapd.runs() || Instant::now() > until {
-            return Err(Stop::say("nfcapd did not begin to listen"));
+            return Err(Stop::error("nfcapd did not open its port within a minute"));
         }
         std::thread::sleep(Duration::from_millis(10));
     }
     let socket = UdpSocket::bind("127.0.0.1:0").map_err(failed)?;
     let mut encoder = ipfix::Encoder::new(Config { fields: Fields::Standard, ..Config::default() });
     let now = Timestamp::from_secs_nanos(START + 3600, 0);
-    let (mut sent, mut trouble) = (0u64, None);
+    let (mut sent, mut error) = (0u64, None);
     let mut send = |message: Message<'_>| {
-        trouble = trouble.take().or(socket.send_to(message.bytes, ("127.0.0.1", port)).err());
+        error = error.take().or(socket.send_to(message.bytes, ("127.0.0.1", port)).err());
         sent += 1;
         while sent.is_multiple_of(64) && waiting(port).is_some_and(|(bytes, _)| bytes > WAITING) {
             std::thread::sleep(Duration::from_micros(200));
         }
     };
-    let mut refused = None;
-    set.lend(records, |lent| {
-        for record in lent {
+    let mut too_large = None;
+    set.for_each_batch(records, |batch| {
+        for record in batch {
             let mut record = record.clone();
             record.directions[1] = flow::DirectionStats::default();
-            refused = refused.take().or(encoder.record(&record, now, &mut send).err());
+            too_large = too_large.take().or(encoder.record(&record, now, &mut send).err());
         }
     });
     encoder.flush(now, &mut send);
-    if let Some(refused) = refused {
-        return Err(Stop::say(refused));
+    if let Some(too_large) = too_large {
+        return Err(Stop::error(too_large));
     }
-    if let Some(trouble) = trouble {
-        return Err(failed(trouble));
+    if let Some(error) = error {
+        return Err(failed(error));
     }
     while waiting(port).is_some_and(|(bytes, _)| bytes > 0) {
         std::thread::sleep(Duration::from_millis(10));
@@ -116,17 +116,17 @@ fn collect(folder: &Path, set: &Set, records: u64) -> Result<u64, Stop> {
 }
 
 /// Parses nfdump's output: the number of senders with correct bytes, and the number of all senders.
-fn compared(text: &str, truth: &ExpectedTotals) -> (usize, usize) {
-    let (mut right, mut lines) = (0, 0);
+fn compared(text: &str, expected_totals: &ExpectedTotals) -> (usize, usize) {
+    let (mut correct, mut lines) = (0, 0);
     for line in text.lines() {
         let cells: Vec<&str> = line.split(',').map(str::trim).collect();
         let address = cells.iter().enumerate().find_map(|(i, cell)| Some((i, cell.parse::<IpAddr>().ok()?)));
         let Some((place, address)) = address else { continue };
-        let wanted = truth.get(&address).map_or(0, |(_, bytes)| *bytes).to_string();
+        let wanted = expected_totals.get(&address).map_or(0, |(_, bytes)| *bytes).to_string();
         lines += 1;
-        right += usize::from(cells[place..].contains(&wanted.as_str()));
+        correct += usize::from(cells[place..].contains(&wanted.as_str()));
     }
-    (right, lines)
+    (correct, lines)
 }
 
 /// Bytes in the receive queue of this UDP port, and messages lost there; `None` while no process listens (proc_net(5)).

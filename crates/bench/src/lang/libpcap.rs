@@ -61,7 +61,7 @@ impl LibpcapFilter {
         let Some(compiler) = find("cc") else { return Ok(None) };
         let folder = work.path();
         let (source, program, data) = (folder.join("filter.c"), folder.join("filter"), folder.join("frames"));
-        std::fs::write(&source, SOURCE).and_then(|()| std::fs::write(&data, frames)).map_err(Stop::say)?;
+        std::fs::write(&source, SOURCE).and_then(|()| std::fs::write(&data, frames)).map_err(Stop::error)?;
         let built = Command::new(compiler).args(["-O2", "-o"]).arg(&program).arg(&source).arg("-ldl").output();
         if !built.is_ok_and(|b| b.status.success()) {
             return Ok(None);
@@ -75,15 +75,15 @@ impl LibpcapFilter {
     pub fn run(&self, filter: &str, times: &mut Vec<f64>) -> Result<u64, Stop> {
         let mut command = Command::new(&self.program);
         command.arg(&self.frames).arg(filter);
-        let said = Helper::start(command, "libpcap")?.finish(Duration::from_secs(60))?;
-        let mut words = said.split_whitespace();
+        let output = Helper::start(command, "libpcap")?.finish(Duration::from_secs(60))?;
+        let mut words = output.split_whitespace();
         let (matched, ns) = (words.next().and_then(|w| w.parse().ok()), words.next().and_then(|w| w.parse().ok()));
         match (matched, ns) {
             (Some(matched), Some(ns)) => {
                 times.push(ns);
                 Ok(matched)
             }
-            _ => Err(Stop::say(format_args!("libpcap on {filter:?} said {said:?}"))),
+            _ => Err(Stop::error(format_args!("libpcap printed {output:?} for {filter:?}"))),
         }
     }
 }

@@ -78,13 +78,13 @@ struct Row {
 
 /// An interface and the generator that sends to it.
 struct Port {
-    steer: Arc<XdpDispatcher>,
+    dispatcher: Arc<XdpDispatcher>,
     sender: LiveFrames,
     /// Frames that the reader has received.
-    taken: Arc<AtomicU64>,
+    received: Arc<AtomicU64>,
 }
 
-/// One of the programs that take turns.
+/// A program that is measured in turn with the others.
 struct Candidate {
     name: &'static str,
     port: usize,
@@ -98,49 +98,49 @@ struct Candidate {
 }
 
 pub(super) fn rates(args: &XdpArgs, places: &CpuPlacement, sheet: &mut Output<'_>) -> Result<(), Stop> {
-    engine::another_pair(PROGRAMMED.0, PROGRAMMED.1, 1500).map_err(Stop::say)?;
-    let mut contestants = vec![Candidate::new("none: the bare redirect", 0)];
-    contestants.extend(PROGRAMS.map(|text| Candidate::new(text, 1)));
+    engine::another_pair(PROGRAMMED.0, PROGRAMMED.1, 1500).map_err(Stop::error)?;
+    let mut candidates = vec![Candidate::new("none: the bare redirect", 0)];
+    candidates.extend(PROGRAMS.map(|text| Candidate::new(text, 1)));
     let mut left = args.repeat;
     for opening in 0..args.openings {
         let rounds = left.div_ceil(args.openings - opening);
         left -= rounds;
         if rounds > 0 {
-            one_opening(args.frames, rounds, places, &mut contestants)?;
+            one_opening(args.frames, rounds, places, &mut candidates)?;
         }
     }
-    contestants.into_iter().try_for_each(|c| show(c, sheet))
+    candidates.into_iter().try_for_each(|c| show(c, sheet))
 }
 
 /// Opens the interfaces and runs `rounds` rounds over them.
-fn one_opening(frames: u64, rounds: u32, places: &CpuPlacement, contestants: &mut [Candidate]) -> Result<(), Stop> {
+fn one_opening(frames: u64, rounds: u32, places: &CpuPlacement, candidates: &mut [Candidate]) -> Result<(), Stop> {
     let ((bare, bare_source), (programmed, source)) = (port(BARE, false)?, port(PROGRAMMED, true)?);
-    for (nth, contestant) in (0..).zip(&mut *contestants).filter(|(_, c)| c.port == 1) {
-        let (prepared, stages) = prepare(&programmed.steer, contestant.name, nth)?;
-        (contestant.prepared, contestant.stages) = (Some(prepared), stages);
+    for (number, candidate) in (0..).zip(&mut *candidates).filter(|(_, c)| c.port == 1) {
+        let (prepared, stages) = prepare(&programmed.dispatcher, candidate.name, number)?;
+        (candidate.prepared, candidate.stages) = (Some(prepared), stages);
     }
-    let (mut ports, before) = ([bare, programmed], contestants[0].below.len());
+    let (mut ports, before) = ([bare, programmed], candidates[0].below.len());
     let stop = AtomicBool::new(false);
     let lost = std::thread::scope(|scope| {
-        let readers = [(bare_source, Arc::clone(&ports[0].taken)), (source, Arc::clone(&ports[1].taken))];
-        let readers = readers.map(|(source, taken)| {
+        let readers = [(bare_source, Arc::clone(&ports[0].received)), (source, Arc::clone(&ports[1].received))];
+        let readers = readers.map(|(source, received)| {
             let (stop, processor) = (&stop, places.engine());
             scope.spawn(move || {
                 pin(processor);
-                drain(source, stop, &taken);
+                drain(source, stop, &received);
             })
         });
         pin(places.other(0));
-        let outcome = compete(frames, rounds, &mut ports, contestants).and_then(|()| accounting(&ports));
+        let outcome = run_rounds(frames, rounds, &mut ports, candidates).and_then(|()| accounting(&ports));
         stop.store(true, Relaxed);
         for reader in readers {
-            reader.join().map_err(|_| Stop::say("a reader panicked; please report this"))?;
+            reader.join().map_err(|_| Stop::error("a reader panicked; please report this"))?;
         }
         outcome
     })?;
-    for contestant in contestants {
-        contestant.by_opening.push(Paired::of(contestant.below[before..].to_vec()).median);
-        contestant.lost += lost[contestant.port];
+    for candidate in candidates {
+        candidate.by_opening.push(Paired::of(candidate.below[before..].to_vec()).median);
+        candidate.lost += lost[candidate.port];
     }
     Ok(())
 }
@@ -148,60 +148,60 @@ fn one_opening(frames: u64, rounds: u32, places: &CpuPlacement, contestants: &mu
 /// Opens an interface, the receiving end of a pair, and its only queue.
 fn port((from, to): (&str, &str), programmed: bool) -> Result<(Port, AfXdp), Stop> {
     let config = AfXdpConfig { programmed, ..AfXdpConfig::new(to) };
-    let mut sources = open(&config).map_err(Stop::say)?;
-    let source = sources.pop().ok_or_else(|| Stop::say("the interface has no queue"))?;
-    let sender = LiveFrames::open(&LiveFramesConfig::new(from), &parts()?).map_err(Stop::say)?;
-    Ok((Port { steer: Arc::clone(source.open_dispatcher()), sender, taken: Arc::default() }, source))
+    let mut sources = open(&config).map_err(Stop::error)?;
+    let source = sources.pop().ok_or_else(|| Stop::error("the interface has no queue"))?;
+    let sender = LiveFrames::open(&LiveFramesConfig::new(from), &parts()?).map_err(Stop::error)?;
+    Ok((Port { dispatcher: Arc::clone(source.open_dispatcher()), sender, received: Arc::default() }, source))
 }
 
 /// The program as a capture would load it, and the number of its stages that run in the kernel.
-fn prepare(steer: &XdpDispatcher, text: &str, generation: u32) -> Result<(PreparedProgram, usize), Stop> {
-    let program = lang::compile(text).map_err(|e| Stop::say(format_args!("{text}: {}", e.what)))?.program;
+fn prepare(dispatcher: &XdpDispatcher, text: &str, generation: u32) -> Result<(PreparedProgram, usize), Stop> {
+    let program = lang::compile(text).map_err(|e| Stop::error(format_args!("{text}: {}", e.what)))?.program;
     let options = EmitOptions {
         link_type: wire::link::ETHERNET,
         hash_key: 7,
         generation,
         port: 0,
         ingress: 0,
-        queues: steer.queues(),
+        queues: dispatcher.queues(),
         clock: Clock::Running,
         to_user: ToUser::Sockets,
         metadata: Metadata::Compact,
     };
-    let object = kernel_programs::emit(&program, &options).map_err(Stop::say)?;
-    let prepared = steer
+    let object = kernel_programs::emit(&program, &options).map_err(Stop::error)?;
+    let prepared = dispatcher
         .prepare(&object, &[], sys::clock::since_monotonic())
-        .map_err(|e| Stop::say(capture::afxdp::explain(PROGRAMMED.1, e)))?;
+        .map_err(|e| Stop::error(capture::afxdp::explain(PROGRAMMED.1, e)))?;
     Ok((prepared, object.stages))
 }
 
 /// Runs all rounds.
-fn compete(frames: u64, rounds: u32, ports: &mut [Port; 2], contestants: &mut [Candidate]) -> Result<(), Stop> {
+fn run_rounds(frames: u64, rounds: u32, ports: &mut [Port; 2], candidates: &mut [Candidate]) -> Result<(), Stop> {
     for port in &mut *ports {
         port.send(WARMING)?;
     }
-    let mut prng = base::Prng::new(contestants[0].mpps.len() as u64);
-    let mut order: Vec<usize> = (0..contestants.len()).collect();
+    let mut prng = base::Prng::new(candidates[0].mpps.len() as u64);
+    let mut order: Vec<usize> = (0..candidates.len()).collect();
     for _ in 0..rounds {
         for last in (1..order.len()).rev() {
             order.swap(last, prng.below(last as u64 + 1) as usize);
         }
-        let mut times = vec![0.0; contestants.len()];
+        let mut times = vec![0.0; candidates.len()];
         for &which in order.iter().chain(order.iter().rev()) {
-            let contestant = &contestants[which];
-            let port = &mut ports[contestant.port];
-            if let Some(prepared) = &contestant.prepared {
-                let exchanged = port.steer.exchange(prepared.clone());
-                exchanged.map_err(|e| Stop::say(capture::afxdp::explain(PROGRAMMED.1, e)))?;
+            let candidate = &candidates[which];
+            let port = &mut ports[candidate.port];
+            if let Some(prepared) = &candidate.prepared {
+                let exchanged = port.dispatcher.exchange(prepared.clone());
+                exchanged.map_err(|e| Stop::error(capture::afxdp::explain(PROGRAMMED.1, e)))?;
             }
             port.send(SETTLING)?;
             let begun = Instant::now();
             port.send(frames)?;
             times[which] += begun.elapsed().as_secs_f64();
         }
-        for (contestant, time) in contestants.iter_mut().zip(&times) {
-            contestant.mpps.push(2.0 * frames as f64 / time / 1e6);
-            contestant.below.push((1.0 - times[0] / time) * 100.0);
+        for (candidate, time) in candidates.iter_mut().zip(&times) {
+            candidate.mpps.push(2.0 * frames as f64 / time / 1e6);
+            candidate.below.push((1.0 - times[0] / time) * 100.0);
         }
     }
     Ok(())
@@ -212,20 +212,20 @@ fn compete(frames: u64, rounds: u32, ports: &mut [Port; 2], contestants: &mut [C
 fn accounting(ports: &[Port; 2]) -> Result<Vec<u64>, Stop> {
     let one = |port: &Port| {
         port.warm_up();
-        let steered = port.steer.counts(0).map_err(Stop::say)?;
+        let steered = port.dispatcher.counts(0).map_err(Stop::error)?;
         if steered.undecided > 0 || steered.passed > 0 {
             let (left, passed) = (steered.undecided, steered.passed);
-            return Err(Stop::say(format_args!(
-                "{left} frames were left undecided, {passed} had no socket; please report this"
+            return Err(Stop::error(format_args!(
+                "{left} frames were undecided, {passed} had no socket; please report this"
             )));
         }
-        Ok(steered.redirected - port.taken.load(Relaxed).min(steered.redirected))
+        Ok(steered.redirected - port.received.load(Relaxed).min(steered.redirected))
     };
     ports.iter().map(one).collect()
 }
 
-fn show(contestant: Candidate, sheet: &mut Output<'_>) -> Result<(), Stop> {
-    let Candidate { name, prepared, stages, mpps, below, by_opening, lost, .. } = contestant;
+fn show(candidate: Candidate, sheet: &mut Output<'_>) -> Result<(), Stop> {
+    let Candidate { name, prepared, stages, mpps, below, by_opening, lost, .. } = candidate;
     let row = Row {
         program: name.to_owned(),
         stages_in_kernel: stages,
@@ -259,17 +259,17 @@ impl Port {
     fn send(&mut self, frames: u64) -> Result<(), Stop> {
         let mut sent = 0;
         while sent < frames {
-            sent += self.sender.send(frames - sent).map_err(Stop::say)?;
+            sent += self.sender.send(frames - sent).map_err(Stop::error)?;
         }
         Ok(())
     }
 
     /// Waits until the reader has received all frames.
     fn warm_up(&self) {
-        let (mut last, mut quiet) = (self.taken.load(Relaxed), Instant::now());
+        let (mut last, mut quiet) = (self.received.load(Relaxed), Instant::now());
         while quiet.elapsed() < Duration::from_millis(30) {
             std::thread::sleep(Duration::from_millis(2));
-            let now = self.taken.load(Relaxed);
+            let now = self.received.load(Relaxed);
             if now != last {
                 (last, quiet) = (now, Instant::now());
             }
@@ -279,20 +279,20 @@ impl Port {
 
 /// Empties the receive ring, and reads the metadata of each frame as an engine would; thereby the kernel learns the
 /// last program generation that user space has seen.
-fn drain(mut source: AfXdp, stop: &AtomicBool, taken: &AtomicU64) {
-    let (steer, mut last) = (Arc::clone(source.open_dispatcher()), 0);
+fn drain(mut source: AfXdp, stop: &AtomicBool, received: &AtomicU64) {
+    let (dispatcher, mut last) = (Arc::clone(source.open_dispatcher()), 0);
     while !stop.load(Relaxed) {
         let polled = source.poll(256, Duration::from_millis(1), |frame| {
-            let handed =
+            let metadata =
                 frame.metadata.first_chunk::<METADATA_BYTES>().and_then(|bytes| KernelVerdict::read(bytes, last));
-            if let Some(handed) = handed.filter(|handed| handed.generation != last) {
-                last = handed.generation;
+            if let Some(metadata) = metadata.filter(|metadata| metadata.generation != last) {
+                last = metadata.generation;
                 // Without the acknowledgement each frame continues to carry the generation.
-                let _ = steer.acknowledge(0, last);
+                let _ = dispatcher.acknowledge(0, last);
             }
         });
         match polled {
-            Ok(Polled::Frames(n)) => _ = taken.fetch_add(n as u64, Relaxed),
+            Ok(Polled::Frames(n)) => _ = received.fetch_add(n as u64, Relaxed),
             Ok(Polled::Idle) => {}
             Ok(Polled::End) | Err(_) => return,
         }
@@ -304,7 +304,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_interval_holds_the_true_median_about_as_often_as_it_says() {
+    fn the_interval_contains_the_true_median_at_the_stated_rate() {
         let seed = 23;
         let mut prng = base::Prng::new(seed);
         for n in [20, 101, 400] {

@@ -1,4 +1,4 @@
-//! Programs in C, made and run: what the tests of the header share.
+//! Compiles and runs C programs for the tests of the headers.
 #![allow(dead_code, reason = "each program uses its part")]
 
 use std::path::{Path, PathBuf};
@@ -14,19 +14,19 @@ fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Where cargo put the library: beside this program.
+/// The directory with the library, which is that of the test program.
 fn libraries() -> PathBuf {
     std::env::current_exe().expect("this program").parent().expect("its folder").to_owned()
 }
 
-/// How a program is linked.
+/// The way of linking a program.
 #[derive(Clone, Copy, Debug)]
 pub enum Link {
     Shared,
     Static,
 }
 
-/// A program made of one source, with every warning an error; `None` where there is no compiler (and the test skips).
+/// Compiles a program from one source, with warnings as errors; `None` without a compiler (the test is then skipped).
 pub fn compile(
     test: &str,
     compiler: &str,
@@ -49,12 +49,12 @@ pub fn compile(
     Some(program)
 }
 
-/// What it printed.
+/// The standard output as text.
 pub fn stdout(out: &Output) -> String {
     String::from_utf8(out.stdout.clone()).expect("text")
 }
 
-/// Runs a C source of a test and gives what it prints.
+/// Compiles and runs a C source; returns its output.
 pub fn run_source(test: &str, compiler: &str, standard: &str, source: &str) -> Option<String> {
     let folder = TempDir::new(test);
     let path = folder.join(if compiler == "cc" { "test.c" } else { "test.cc" });

@@ -1,7 +1,7 @@
 //! The columns of flow records. A value that is known is always written; `flow::fields` describes each column and when
 //! it has no value.
 
-use super::initial_packets::early;
+use super::initial_packets::initial_packet_columns;
 use super::put::put;
 use super::text::{mac_number, mac_of, read_mac, write_address, write_mac};
 use super::{Schema, interface};
@@ -22,14 +22,14 @@ pub struct RecordLine {
 
 /// A required 64-bit number.
 macro_rules! long {
-    ($name:expr, $coding:ident, $asked:ident, $type:literal, $l:ident, $v:ident => $put:expr) => {
+    ($name:expr, $coding:ident, $predicate:ident, $type:literal, $l:ident, $v:ident => $put:expr) => {
         Column {
             path: $name.into(),
             declared: format!("required int64 {} {};", $name, $type),
             repetition: Repetition::One,
             value_type: ValueType::Longs,
             coding: EncodingHint::$coding,
-            predicate: ColumnPredicate::$asked,
+            predicate: ColumnPredicate::$predicate,
             arg: 0,
             take: |lines: &mut [RecordLine], _, cells: &Cells| {
                 (cells.longs.len() == lines.len()).then_some(())?;
@@ -45,14 +45,14 @@ macro_rules! long {
 
 /// A required 64-bit number that is derived from others and ignored when reading.
 macro_rules! made {
-    ($name:expr, $coding:ident, $asked:ident, $type:literal) => {
+    ($name:expr, $coding:ident, $predicate:ident, $type:literal) => {
         Column {
             path: $name.into(),
             declared: format!("required int64 {} {};", $name, $type),
             repetition: Repetition::One,
             value_type: ValueType::Longs,
             coding: EncodingHint::$coding,
-            predicate: ColumnPredicate::$asked,
+            predicate: ColumnPredicate::$predicate,
             arg: 0,
             take: |lines: &mut [RecordLine], _, cells: &Cells| (cells.longs.len() == lines.len()).then_some(()),
         }
@@ -61,14 +61,14 @@ macro_rules! made {
 
 /// A required 32-bit number; `$from` is the type of the field.
 macro_rules! int {
-    ($name:expr, $coding:ident, $from:ty, $asked:ident, $l:ident, $v:ident => $put:expr) => {
+    ($name:expr, $coding:ident, $from:ty, $predicate:ident, $l:ident, $v:ident => $put:expr) => {
         Column {
             path: $name.into(),
             declared: format!("required int32 {};", $name),
             repetition: Repetition::One,
             value_type: ValueType::Ints,
             coding: EncodingHint::$coding,
-            predicate: ColumnPredicate::$asked,
+            predicate: ColumnPredicate::$predicate,
             arg: 0,
             take: |lines: &mut [RecordLine], _, cells: &Cells| {
                 (cells.ints.len() == lines.len()).then_some(())?;
@@ -94,10 +94,10 @@ macro_rules! maybe_long {
             predicate: ColumnPredicate::Never,
             arg: 0,
             take: |lines: &mut [RecordLine], _, cells: &Cells| {
-                (cells.there.len() == lines.len()).then_some(())?;
+                (cells.present.len() == lines.len()).then_some(())?;
                 let mut values = cells.longs.iter();
-                for ($l, there) in lines.iter_mut().zip(&cells.there) {
-                    let $v = if *there > 0 { Some(*values.next()? as u64) } else { None };
+                for ($l, present) in lines.iter_mut().zip(&cells.present) {
+                    let $v = if *present > 0 { Some(*values.next()? as u64) } else { None };
                     $put;
                 }
                 Some(())
@@ -118,10 +118,10 @@ macro_rules! maybe_int {
             predicate: ColumnPredicate::Never,
             arg: 0,
             take: |lines: &mut [RecordLine], _, cells: &Cells| {
-                (cells.there.len() == lines.len()).then_some(())?;
+                (cells.present.len() == lines.len()).then_some(())?;
                 let mut values = cells.ints.iter();
-                for ($l, there) in lines.iter_mut().zip(&cells.there) {
-                    let $v = if *there > 0 { Some(<$from>::try_from(*values.next()? as u32).ok()?) } else { None };
+                for ($l, present) in lines.iter_mut().zip(&cells.present) {
+                    let $v = if *present > 0 { Some(<$from>::try_from(*values.next()? as u32).ok()?) } else { None };
                     $put;
                 }
                 Some(())
@@ -165,10 +165,10 @@ macro_rules! maybe_word {
             predicate: ColumnPredicate::Never,
             arg: 0,
             take: |lines: &mut [RecordLine], _, cells: &Cells| {
-                (cells.there.len() == lines.len()).then_some(())?;
+                (cells.present.len() == lines.len()).then_some(())?;
                 let mut values = cells.longs.iter();
-                for ($l, there) in lines.iter_mut().zip(&cells.there) {
-                    if *there > 0 {
+                for ($l, present) in lines.iter_mut().zip(&cells.present) {
+                    if *present > 0 {
                         let $v = *values.next()? as u64;
                         $put;
                     }
@@ -191,10 +191,10 @@ macro_rules! payload {
             predicate: ColumnPredicate::Never,
             arg: 0,
             take: |lines: &mut [RecordLine], _, cells: &Cells| {
-                (cells.there.len() == lines.len()).then_some(())?;
+                (cells.present.len() == lines.len()).then_some(())?;
                 let (mut ends, mut from) = (cells.ends.iter(), 0);
-                for (line, there) in lines.iter_mut().zip(&cells.there) {
-                    let end = if *there > 0 { *ends.next()? } else { from };
+                for (line, present) in lines.iter_mut().zip(&cells.present) {
+                    let end = if *present > 0 { *ends.next()? } else { from };
                     line.record.payload[$s] = cells.raw.get(from..end)?.to_vec();
                     from = end;
                 }
@@ -219,10 +219,10 @@ macro_rules! mac {
             predicate: ColumnPredicate::Never,
             arg: 0,
             take: |lines: &mut [RecordLine], _, cells: &Cells| {
-                (cells.there.len() == lines.len()).then_some(())?;
+                (cells.present.len() == lines.len()).then_some(())?;
                 let mut values = cells.longs.iter();
-                for (line, there) in lines.iter_mut().zip(&cells.there) {
-                    line.record.directions[$s].mac = if *there > 0 { Some(mac_of(*values.next()?)) } else { None };
+                for (line, present) in lines.iter_mut().zip(&cells.present) {
+                    line.record.directions[$s].mac = if *present > 0 { Some(mac_of(*values.next()?)) } else { None };
                 }
                 Some(())
             },
@@ -262,10 +262,10 @@ macro_rules! squares {
             predicate: ColumnPredicate::Never,
             arg: 0,
             take: |lines: &mut [RecordLine], _, cells: &Cells| {
-                (cells.there.len() == lines.len()).then_some(())?;
+                (cells.present.len() == lines.len()).then_some(())?;
                 let mut values = cells.wide.iter();
-                for (line, there) in lines.iter_mut().zip(&cells.there) {
-                    line.record.directions[$s].$field.squares = if *there > 0 { *values.next()? } else { 0 };
+                for (line, present) in lines.iter_mut().zip(&cells.present) {
+                    line.record.directions[$s].$field.squares = if *present > 0 { *values.next()? } else { 0 };
                 }
                 Some(())
             },
@@ -274,43 +274,44 @@ macro_rules! squares {
 }
 
 /// A number of a direction that is missing if the direction has no packets to which it applies.
-macro_rules! maybe_side {
+macro_rules! maybe_direction {
     ($name:expr, $s:literal, $coding:ident, $($field:tt)+) => {
         maybe_long!($name, $coding, l, v => l.record.directions[$s].$($field)+ = v.unwrap_or(0))
     };
 }
 
 /// The columns of a direction. Its last timestamp is computed after all columns that it depends on.
-macro_rules! side {
+macro_rules! direction {
     ($columns:ident, $p:literal, $s:literal) => {
         $columns.extend([
             long!(concat!($p, "packets"), Often, Range, "", l, v => l.record.directions[$s].packets = v),
             long!(concat!($p, "bytes"), Often, Range, "", l, v => l.record.directions[$s].bytes = v),
             long!(concat!($p, "link_bytes"), Often, Never, "", l, v => {
-                let side = &mut l.record.directions[$s];
-                side.ip_bytes = side.bytes.wrapping_sub(v);
-                side.length.sum = side.ip_bytes;
+                let direction = &mut l.record.directions[$s];
+                direction.ip_bytes = direction.bytes.wrapping_sub(v);
+                direction.length.sum = direction.ip_bytes;
             }),
             long!(concat!($p, "header_bytes"), Often, Never, "", l, v => l.record.directions[$s].payload_bytes = l.record.directions[$s].ip_bytes.wrapping_sub(v)),
             long!(concat!($p, "payload_packets"), Often, Never, "", l, v => l.record.directions[$s].payload_packets = v),
             maybe_long!(concat!($p, "start_ns"), Noise, l, v => if let Some(v) = v {
                 l.record.directions[$s].first = Timestamp::from_nanos(l.first.nanos().wrapping_add(v));
             }),
-            maybe_side!(concat!($p, "length_min"), $s, Often, length.min),
-            maybe_side!(concat!($p, "length_max"), $s, Often, length.max),
+            maybe_direction!(concat!($p, "length_min"), $s, Often, length.min),
+            maybe_direction!(concat!($p, "length_max"), $s, Often, length.max),
             squares!(concat!($p, "length_squares"), $s, Wide, length),
             long!(concat!($p, "iat_count"), Often, Never, "", l, v => l.record.directions[$s].iat_count = v),
-            maybe_side!(concat!($p, "iat_min_ns"), $s, Noise, iat.min),
-            maybe_side!(concat!($p, "iat_max_ns"), $s, Noise, iat.max),
-            maybe_side!(concat!($p, "iat_sum_ns"), $s, Noise, iat.sum),
+            maybe_direction!(concat!($p, "iat_min_ns"), $s, Noise, iat.min),
+            maybe_direction!(concat!($p, "iat_max_ns"), $s, Noise, iat.max),
+            maybe_direction!(concat!($p, "iat_sum_ns"), $s, Noise, iat.sum),
             squares!(concat!($p, "iat_squares"), $s, Noise, iat),
             long!(concat!($p, "iat_carry_ns"), Noise, Never, "", l, v => {
-                let side = &mut l.record.directions[$s];
-                side.last = Timestamp::from_nanos(side.first.nanos().wrapping_add(side.iat.sum).wrapping_sub(v));
+                let direction = &mut l.record.directions[$s];
+                let since = direction.first.nanos().wrapping_add(direction.iat.sum);
+                direction.last = Timestamp::from_nanos(since.wrapping_sub(v));
             }),
         ]);
-        side!(@flags $columns, $p, $s, "fin" 0, "syn" 1, "rst" 2, "psh" 3, "ack" 4, "urg" 5, "ece" 6, "cwr" 7);
-        side!(@counts $columns, $p, $s, zero_window, retransmitted, retransmitted_bytes, out_of_order);
+        direction!(@flags $columns, $p, $s, "fin" 0, "syn" 1, "rst" 2, "psh" 3, "ack" 4, "urg" 5, "ece" 6, "cwr" 7);
+        direction!(@counts $columns, $p, $s, zero_window, retransmitted, retransmitted_bytes, out_of_order);
         $columns.extend([
             maybe_int!(concat!($p, "ttl_min"), u8, l, v => l.record.directions[$s].ttl.0 = v.unwrap_or(0)),
             maybe_int!(concat!($p, "ttl_max"), u8, l, v => l.record.directions[$s].ttl.1 = v.unwrap_or(0)),
@@ -339,16 +340,16 @@ macro_rules! side {
     };
 }
 
-/// The same column as a timestamp.
+/// Changes the type of a column to timestamp.
 fn moment(column: Column<RecordLine>) -> Column<RecordLine> {
     Column { value_type: ValueType::Moments, ..column }
 }
 
-/// True if no other field is derived from this column, so that its damage makes no other field wrong.
+/// True if no other field is derived from this column, so its damage affects no other field.
 fn is_alone(path: &str) -> bool {
     const OF_FLOWS: [&str; 9] =
         ["src_port", "dst_port", "vlan", "vlan_inner", "mpls", "end_reason", "lost", "syn_rtt_ns", "ack_rtt_ns"];
-    const OF_SIDES: [&str; 19] = [
+    const OF_DIRECTIONS: [&str; 19] = [
         "fin",
         "syn",
         "rst",
@@ -369,8 +370,8 @@ fn is_alone(path: &str) -> bool {
         "payload",
         "payload_packets",
     ];
-    let of_side = path.strip_prefix("fwd_").or_else(|| path.strip_prefix("rev_"));
-    of_side.map_or(OF_FLOWS.contains(&path), |name| OF_SIDES.contains(&name))
+    let of_direction = path.strip_prefix("fwd_").or_else(|| path.strip_prefix("rev_"));
+    of_direction.map_or(OF_FLOWS.contains(&path), |name| OF_DIRECTIONS.contains(&name))
 }
 
 impl Schema for Record {
@@ -430,9 +431,9 @@ impl Schema for Record {
             made!("packets", Often, Never, ""),
             made!("bytes", Often, Never, ""),
         ];
-        side!(columns, "fwd_", 0);
-        side!(columns, "rev_", 1);
-        columns.extend(early());
+        direction!(columns, "fwd_", 0);
+        direction!(columns, "rev_", 1);
+        columns.extend(initial_packet_columns());
         columns.extend([
             maybe_int!("queue", u16, l, v => l.record.location = v.map(|queue| PacketLocation { queue, ..PacketLocation::default() })),
             maybe_long!("position", Noise, l, v => if let (Some(at), Some(v)) = (&mut l.record.location, v) { at.first = v }),

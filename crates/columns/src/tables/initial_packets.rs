@@ -6,7 +6,7 @@ use crate::schema::{Cells, Column, ColumnPredicate, EncodingHint, Repetition, Va
 use flow::{InitialPacket, Record};
 
 /// Lengths, flags and inter-arrival times, in this order.
-pub fn early() -> [Column<RecordLine>; 3] {
+pub fn initial_packet_columns() -> [Column<RecordLine>; 3] {
     let column = |name: &str, element: &str, shape, holds, coding, take| Column {
         path: format!("{name}.list.element"),
         declared: format!("required group {name} (LIST) {{ repeated group list {{ required {element} element; }} }}"),
@@ -28,10 +28,14 @@ pub fn early() -> [Column<RecordLine>; 3] {
 #[inline]
 pub fn put(record: &Record, leaves: &mut [Entries; 3]) {
     let [lengths, flags, gaps] = leaves;
-    let early = &record.initial_packets[..];
-    let (lengths, flags, gaps) = (lengths.reserve(early.len()), flags.reserve(early.len()), gaps.reserve(early.len()));
+    let initial_packets = &record.initial_packets[..];
+    let (lengths, flags, gaps) = (
+        lengths.reserve(initial_packets.len()),
+        flags.reserve(initial_packets.len()),
+        gaps.reserve(initial_packets.len()),
+    );
     let mut before = 0;
-    for (((one, length), flags), gap) in early.iter().zip(lengths).zip(flags).zip(gaps) {
+    for (((one, length), flags), gap) in initial_packets.iter().zip(lengths).zip(flags).zip(gaps) {
         *length = one.signed_length();
         *flags = one.flags.into();
         *gap = one.offset_ns.wrapping_sub(std::mem::replace(&mut before, one.offset_ns)) as i64;
@@ -57,8 +61,8 @@ fn take_lengths(lines: &mut [RecordLine], _: usize, cells: &Cells) -> Option<()>
 
 fn take_flags(lines: &mut [RecordLine], _: usize, cells: &Cells) -> Option<()> {
     let mut values = cells.ints.iter();
-    for early in lines.iter_mut().flat_map(|line| &mut line.record.initial_packets) {
-        early.flags = u8::try_from(*values.next()?).ok()?;
+    for packet in lines.iter_mut().flat_map(|line| &mut line.record.initial_packets) {
+        packet.flags = u8::try_from(*values.next()?).ok()?;
     }
     values.next().is_none().then_some(())
 }
@@ -67,9 +71,9 @@ fn take_gaps(lines: &mut [RecordLine], _: usize, cells: &Cells) -> Option<()> {
     let mut values = cells.longs.iter();
     for line in lines {
         let mut before = 0u64;
-        for early in &mut line.record.initial_packets {
+        for packet in &mut line.record.initial_packets {
             before = before.wrapping_add(*values.next()? as u64);
-            early.offset_ns = before;
+            packet.offset_ns = before;
         }
     }
     values.next().is_none().then_some(())

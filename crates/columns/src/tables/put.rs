@@ -21,14 +21,14 @@ const MAYBE: usize = 13 + 2 * 18;
 pub fn put(record: &Record, tile: &mut Tile) {
     let (first, last) = (record.first(), record.last());
     // The round-trip tests compare these numbers with the schema.
-    let none = "as many strips as the table has";
-    let Some(leaves) = tile.entries.first_chunk_mut() else { return debug_assert!(false, "{none}") };
+    let mismatch = "the tile has another number of packed columns than the table";
+    let Some(leaves) = tile.entries.first_chunk_mut() else { return debug_assert!(false, "{mismatch}") };
     initial_packets::put(record, leaves);
     for (raw, payload) in tile.raw.iter_mut().zip(&record.payload) {
         raw.extend_from_slice(payload);
     }
-    let Record { key, encapsulation: around, directions: sides, .. } = record;
-    let Some(mut row) = tile.row::<EVERY, MAYBE>() else { return debug_assert!(false, "{none}") };
+    let Record { key, encapsulation: around, directions, .. } = record;
+    let Some(mut row) = tile.row::<EVERY, MAYBE>() else { return debug_assert!(false, "{mismatch}") };
     row.put(first.nanos());
     row.put(first.nanos() % MICRO as u64);
     row.put(last.nanos());
@@ -52,10 +52,10 @@ pub fn put(record: &Record, tile: &mut Tile) {
     row.put(record.lost);
     row.maybe(record.syn_rtt.unwrap_or(0), record.syn_rtt.is_some());
     row.maybe(record.ack_rtt.unwrap_or(0), record.ack_rtt.is_some());
-    row.put(sides[0].packets.wrapping_add(sides[1].packets));
-    row.put(sides[0].bytes.wrapping_add(sides[1].bytes));
-    for (side, payload) in sides.iter().zip(&record.payload) {
-        put_side(&mut row, side, payload, first);
+    row.put(directions[0].packets.wrapping_add(directions[1].packets));
+    row.put(directions[0].bytes.wrapping_add(directions[1].bytes));
+    for (direction, payload) in directions.iter().zip(&record.payload) {
+        put_direction(&mut row, direction, payload, first);
     }
     row.put(record.initial_packets.len() as u64);
     let at = record.location.unwrap_or_default();
@@ -74,39 +74,39 @@ fn address(row: &mut Row<'_, EVERY, MAYBE>, address: IpAddr) {
     row.maybe((bits >> 64) as u64, address.is_ipv6());
 }
 
-/// A number of a direction without packets, or without inter-arrival times, has no meaning and is null; if it is not
-/// zero all the same, it is kept.
+/// A number of a direction without packets, or without inter-arrival times, has no meaning and is written as null if it
+/// is zero; any other value is kept.
 #[inline(always)]
-fn put_side(row: &mut Row<'_, EVERY, MAYBE>, side: &DirectionStats, payload: &[u8], first: Timestamp) {
-    let DirectionStats { length, iat: gap, .. } = side;
-    let (is_seen, is_timed) = (side.packets > 0, side.iat_count > 0);
-    row.put(side.packets);
-    row.put(side.bytes);
-    row.put(side.bytes.wrapping_sub(side.ip_bytes));
-    row.put(side.ip_bytes.wrapping_sub(side.payload_bytes));
-    row.put(side.payload_packets);
-    row.maybe(side.first.nanos().wrapping_sub(first.nanos()), is_seen || side.first > Timestamp::ZERO);
+fn put_direction(row: &mut Row<'_, EVERY, MAYBE>, direction: &DirectionStats, payload: &[u8], first: Timestamp) {
+    let DirectionStats { length, iat, .. } = direction;
+    let (is_seen, is_timed) = (direction.packets > 0, direction.iat_count > 0);
+    row.put(direction.packets);
+    row.put(direction.bytes);
+    row.put(direction.bytes.wrapping_sub(direction.ip_bytes));
+    row.put(direction.ip_bytes.wrapping_sub(direction.payload_bytes));
+    row.put(direction.payload_packets);
+    row.maybe(direction.first.nanos().wrapping_sub(first.nanos()), is_seen || direction.first > Timestamp::ZERO);
     row.maybe(length.min, is_seen || length.min > 0);
     row.maybe(length.max, is_seen || length.max > 0);
     row.maybe_wide(length.squares, is_seen || length.squares > 0);
-    row.put(side.iat_count);
-    row.maybe(gap.min, is_timed || gap.min > 0);
-    row.maybe(gap.max, is_timed || gap.max > 0);
-    row.maybe(gap.sum, is_timed || gap.sum > 0);
-    row.maybe_wide(gap.squares, is_timed || gap.squares > 0);
-    row.put(gap.sum.wrapping_sub(side.last.nanos().wrapping_sub(side.first.nanos())));
-    side.flags.iter().for_each(|packets| row.put(*packets));
-    row.put(side.zero_window);
-    row.put(side.retransmitted);
-    row.put(side.retransmitted_bytes);
-    row.put(side.out_of_order);
-    for (least, most) in [side.ttl, side.dscp] {
+    row.put(direction.iat_count);
+    row.maybe(iat.min, is_timed || iat.min > 0);
+    row.maybe(iat.max, is_timed || iat.max > 0);
+    row.maybe(iat.sum, is_timed || iat.sum > 0);
+    row.maybe_wide(iat.squares, is_timed || iat.squares > 0);
+    row.put(iat.sum.wrapping_sub(direction.last.nanos().wrapping_sub(direction.first.nanos())));
+    direction.flags.iter().for_each(|packets| row.put(*packets));
+    row.put(direction.zero_window);
+    row.put(direction.retransmitted);
+    row.put(direction.retransmitted_bytes);
+    row.put(direction.out_of_order);
+    for (least, most) in [direction.ttl, direction.dscp] {
         row.maybe(least.into(), is_seen || least > 0);
         row.maybe(most.into(), is_seen || most > 0);
     }
-    row.maybe(side.mac.map_or(0, |mac| mac_number(mac) as u64), side.mac.is_some());
+    row.maybe(direction.mac.map_or(0, |mac| mac_number(mac) as u64), direction.mac.is_some());
     row.maybe(payload.len() as u64, !payload.is_empty());
-    let (first, last) = side.tunnel_sequence.unwrap_or_default();
-    row.maybe(first.into(), side.tunnel_sequence.is_some());
-    row.maybe(last.into(), side.tunnel_sequence.is_some());
+    let (first, last) = direction.tunnel_sequence.unwrap_or_default();
+    row.maybe(first.into(), direction.tunnel_sequence.is_some());
+    row.maybe(last.into(), direction.tunnel_sequence.is_some());
 }

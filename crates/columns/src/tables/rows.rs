@@ -15,13 +15,13 @@ impl Schema for Row {
     const MADE: &'static [&'static str] = &["time"];
 
     fn columns() -> Vec<Column<Row>> {
-        let column = |path: &str, declared: String, holds, coding, asked, arg, take| Column {
+        let column = |path: &str, declared: String, holds, coding, predicate, arg, take| Column {
             path: path.to_owned(),
             declared,
             repetition: Repetition::One,
             value_type: holds,
             coding,
-            predicate: asked,
+            predicate,
             arg,
             take,
         };

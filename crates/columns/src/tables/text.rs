@@ -67,11 +67,11 @@ impl Memo {
     /// Parses a text. All texts that are passed to one memo must be alive at the same time.
     pub fn address(&mut self, text: &[u8]) -> Option<IpAddr> {
         let at = text.as_ptr() as usize;
-        let drawer = &mut self.0[(at ^ at >> 12) & 0xfff];
-        if drawer.0 != at || drawer.1.is_none() {
-            *drawer = (at, read_address(text));
+        let slot = &mut self.0[(at ^ at >> 12) & 0xfff];
+        if slot.0 != at || slot.1.is_none() {
+            *slot = (at, read_address(text));
         }
-        drawer.1
+        slot.1
     }
 }
 

@@ -1,11 +1,11 @@
-//! Other people's readers get from our files what was put in: DuckDB, Polars, pyarrow.
+//! DuckDB, Polars and pyarrow read from the files the values that were written.
 
 use crate::common;
 
 use netgrain_columns::{Config, DataFileKind, Writer, files, read_flows, write_flows};
 use testkit::TempDir;
 
-/// What a reader that is given names gets from these columns: sums that are right only if no known value is null.
+/// Sums of columns, selected by name, with each reader. The sums are correct only if no known value is null.
 const SCRIPT: &str = r#"
 import sys
 path = sys.argv[1]
@@ -70,7 +70,7 @@ fn duckdb_polars_and_pyarrow_read_our_files_and_agree() {
     assert_eq!(reported[10..], sums);
 }
 
-/// So many records that pages are long enough for every compressor.
+/// Writes enough records for pages that every compressor accepts.
 fn kept(store: &std::path::Path) -> Vec<flow::Record> {
     let mut site = common::TrafficModel::new(1, 1000.0);
     let records: Vec<_> = (0..40_000).map(|_| site.record()).collect();
@@ -81,7 +81,7 @@ fn kept(store: &std::path::Path) -> Vec<flow::Record> {
     records
 }
 
-/// The sum of what is known of these records, and of how many that is.
+/// The sum of the known values of a field, and their number.
 fn known(records: &[flow::Record], of: fn(&flow::Record) -> Option<u64>) -> [String; 2] {
     let known: Vec<u64> = records.iter().filter_map(of).collect();
     [known.iter().sum::<u64>().to_string(), known.len().to_string()]
@@ -112,7 +112,7 @@ fn duckdb_polars_and_pyarrow_read_our_seconds_and_agree() {
     let mut prng = base::Prng::new(seed);
     let store = TempDir::new("columns-engines-rows");
     let mut rows = Vec::new();
-    // Up to the end of the hour, which is a file.
+    // Up to the end of the hour, because each hour has its own file.
     for second in 0..1200 {
         for direction in series::Direction::ALL {
             let mut row = series::Row { second: common::START + second, interface: 3, direction, ..Default::default() };
@@ -161,10 +161,9 @@ print(*[name for name, value in duckdb.sql("select key::varchar, value::varchar 
         if name == "netgrain.interfaces" and value == "1=eth1"])
 "#;
 
-/// A file for others has what the store's files have, and the Community ID.
 #[test]
-fn a_file_for_others_has_the_columns_of_the_store_and_the_community_id() {
-    let test = "a_file_for_others_has_the_columns_of_the_store_and_the_community_id";
+fn a_standalone_file_has_the_store_columns_and_the_community_id() {
+    let test = "a_standalone_file_has_the_store_columns_and_the_community_id";
     let store = TempDir::new("columns-given");
     let mut site = common::TrafficModel::new(3, 1000.0);
     let mut records: Vec<_> = (0..5_000).map(|_| site.record()).collect();
@@ -181,7 +180,7 @@ fn a_file_for_others_has_the_columns_of_the_store_and_the_community_id() {
     write_flows(out, &mut records.iter().cloned(), &names).expect("written");
     let back = read_flows(&given).expect("a file");
     assert_eq!(back.names(), names());
-    assert!(back.map(|r| r.expect("whole")).eq(records.iter().cloned()), "read back, everything is as it was");
+    assert!(back.map(|r| r.expect("whole")).eq(records.iter().cloned()), "the file has the records that were written");
     let Some(mut python) = testkit::python_with(test, "duckdb") else { return };
     let out = python.args(["-c", GIVEN]).arg(&file).arg(&given).output().expect("Python");
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
@@ -192,7 +191,7 @@ fn a_file_for_others_has_the_columns_of_the_store_and_the_community_id() {
     assert_eq!(reported.split_whitespace().collect::<Vec<_>>(), want);
 }
 
-/// Reads every column of these files with every reader, by itself, and counts what is null; sums of the first file.
+/// Reads each column of these files separately with every reader, counts the nulls, and sums columns of the first file.
 const OLD: &str = r#"
 import sys
 paths = [path for path in sys.argv[1:] if path != "everything"]
@@ -241,7 +240,7 @@ fn read_by(test: &str, environment: &str, more: &[&str]) {
     let reported = String::from_utf8_lossy(&out.stdout).into_owned();
     let bytes: u64 = records.iter().map(|r| r.directions[0].bytes).sum();
     let ports: u64 = records.iter().map(|r| u64::from(r.key.src_port)).sum();
-    // Some of those versions remark on things before.
+    // Some of those versions print warnings first.
     assert_eq!(
         reported.lines().last().unwrap_or_default(),
         format!("{bytes} {ports} {bytes} {ports} {}", records.len()),
@@ -250,13 +249,9 @@ fn read_by(test: &str, environment: &str, more: &[&str]) {
 }
 
 #[test]
-fn readers_of_2022_read_all_columns_but_those_of_types_that_some_of_them_have_not() {
-    // Polars of that year has no decimals, and no lists of 32 bits; fastparquet has no lists.
-    read_by(
-        "readers_of_2022_read_all_columns_but_those_of_types_that_some_of_them_have_not",
-        "oracles-python-2022",
-        &[],
-    );
+fn readers_of_2022_read_all_columns_of_the_types_that_they_support() {
+    // Polars of 2022 does not support decimals and lists of 32-bit numbers; fastparquet does not support lists.
+    read_by("readers_of_2022_read_all_columns_of_the_types_that_they_support", "oracles-python-2022", &[]);
 }
 
 #[test]

@@ -1,6 +1,5 @@
-//! What a volume may do to a store of columns: power that fails at any step, no room, writes and syncs that fail, bits
-//! that flip. What was synced is there afterwards, once, as it was given; what is not as it was written is told with
-//! its name.
+//! Faults of the volume: a power failure at any step, a full volume, failing writes and syncs, flipped bits. Afterwards
+//! each synced row is found exactly once with its values, and each damaged file is reported by name.
 
 use crate::common;
 
@@ -23,7 +22,7 @@ use testkit::TempDir;
 /// The store, on the volume in memory.
 const STORE: &str = "/store";
 
-/// Three files of records and an unsealed rest, or hours of rows.
+/// Number of records: enough for three full files and an incomplete one.
 const FLOWS: usize = 100;
 
 fn site(seed: u64) -> Vec<Record> {
@@ -38,7 +37,7 @@ fn writer(device: &MemoryDevice) -> Writer {
     Writer::on(config, disks).expect("threads")
 }
 
-/// All records through a writer, a batch every few.
+/// Writes all records with one writer, which appends a batch every few records.
 fn write(device: &MemoryDevice, records: &[Record]) -> (Counts, Vec<Event>) {
     let mut writer = writer(device);
     for (i, record) in records.iter().enumerate() {
@@ -50,7 +49,7 @@ fn write(device: &MemoryDevice, records: &[Record]) -> (Counts, Vec<Event>) {
     writer.finish()
 }
 
-/// All records, of several days, through a writer that makes a file of each day and seals some of them together.
+/// Writes records of several days with a writer that makes one file per day and seals some of the files together.
 fn write_days(device: &MemoryDevice, records: &[Record]) -> (Counts, Vec<Event>) {
     let device = device.clone();
     let disks: Disks = Arc::new(move || Box::new(device.clone()));
@@ -64,21 +63,21 @@ fn write_days(device: &MemoryDevice, records: &[Record]) -> (Counts, Vec<Event>)
     writer.finish()
 }
 
-/// The same records, in pairs of different days.
+/// The records of [`site`], each pair of them moved to another time, so that they lie in several days.
 fn site_of_days(seed: u64) -> Vec<Record> {
     let mut records = site(seed);
     records.truncate(24);
     for (i, record) in records.iter_mut().enumerate() {
         let later = |moment: Timestamp| moment.after(Duration::from_secs(i as u64 / 2 * 43_200));
-        for side in &mut record.directions {
-            (side.first, side.last) = (later(side.first), later(side.last));
+        for direction in &mut record.directions {
+            (direction.first, direction.last) = (later(direction.first), later(direction.last));
         }
         record.flow_start = later(record.flow_start);
     }
     records
 }
 
-/// These files on a real volume.
+/// Writes these files to a real volume.
 fn laid_out(files: &Surviving) -> TempDir {
     let dir = TempDir::new("columns-faults");
     for (path, bytes) in files {
@@ -95,12 +94,16 @@ fn store_of(dir: &TempDir) -> PathBuf {
     store
 }
 
-/// What is found there, by id: once, and as it was given.
+/// The records of a store by id; fails if a record occurs twice or has other values than were written.
 fn found(store: &Path, given: &BTreeMap<u64, &Record>, note: &str) -> BTreeMap<u64, Record> {
     let mut found = BTreeMap::new();
     for record in flows(&Query::new(store)).expect("a store") {
-        assert_eq!(given.get(&record.id).copied(), Some(&record), "{note}: not as it was given");
-        assert!(found.insert(record.id, record).is_none(), "{note}: a record is there twice");
+        assert_eq!(
+            given.get(&record.id).copied(),
+            Some(&record),
+            "{note}: a record has other values than were written"
+        );
+        assert!(found.insert(record.id, record).is_none(), "{note}: a record occurs twice");
     }
     found
 }
@@ -114,18 +117,18 @@ fn journals(files: &Surviving) -> usize {
 }
 
 #[test]
-fn a_power_failure_at_any_call_loses_nothing_that_was_synced_and_doubles_nothing() {
-    let seed = testkit::seed("a_power_failure_at_any_call_loses_nothing_that_was_synced_and_doubles_nothing");
+fn a_power_failure_at_any_call_neither_loses_nor_doubles_synced_rows() {
+    let seed = testkit::seed("a_power_failure_at_any_call_neither_loses_nor_doubles_synced_rows");
     power_fails(seed, &site(seed), 4, write);
 }
 
 #[test]
-fn a_power_failure_while_files_of_several_days_are_sealed_together_loses_nothing_either() {
-    let seed = testkit::seed("a_power_failure_while_files_of_several_days_are_sealed_together_loses_nothing_either");
+fn a_power_failure_during_group_sealing_neither_loses_nor_doubles_rows() {
+    let seed = testkit::seed("a_power_failure_during_group_sealing_neither_loses_nor_doubles_rows");
     power_fails(seed, &site_of_days(seed), 6, write_days);
 }
 
-/// At any call of a writer, which makes so many files of these records.
+/// Interrupts the power at each call of a writer that makes `wanted` files of these records.
 fn power_fails(
     seed: u64,
     records: &[Record],
@@ -138,7 +141,7 @@ fn power_fails(
     let (counts, events) = write(&device, records);
     assert_eq!((counts.sealed, counts.files), (records.len() as u64, wanted), "{events:?}");
     let dir = laid_out(&device.synced());
-    assert_eq!(found(&store_of(&dir), &given, "no failure").len(), records.len(), "what is published is synced");
+    assert_eq!(found(&store_of(&dir), &given, "no failure").len(), records.len(), "published files are synced");
     assert_eq!(journals(&device.synced()), 0);
     let calls = device.calls();
     for at in 0..calls {
@@ -152,29 +155,29 @@ fn power_fails(
             let dir = laid_out(&device.surviving(&mut prng));
             let store = store_of(&dir);
             let before = found(&store, &given, &note);
-            assert!(synced.keys().all(|id| before.contains_key(id)), "{note}: what was synced is gone");
+            assert!(synced.keys().all(|id| before.contains_key(id)), "{note}: a synced record is missing");
             let recovered = recover(&store, "eth1").expect("a store");
             assert!(
                 recovered.damaged.is_empty(),
-                "{note}: what no sync vouched for is no damage: {:?}",
+                "{note}: unsynced bytes were reported as damage: {:?}",
                 recovered.damaged
             );
-            // A journal whose header was not synced holds nothing that was.
+            // A journal whose header was not synced has no synced rows.
             let damaged = recovered.warnings.iter().filter(|e| e.to_string().contains("header")).count();
             assert_eq!(recovered.warnings.len(), damaged, "{note}: {:?}", recovered.warnings);
-            assert_eq!(found(&store, &given, &note), before, "{note}: recovery changed something");
+            assert_eq!(found(&store, &given, &note), before, "{note}: recovery changed the result");
         }
     }
 }
 
 #[test]
-fn recovery_may_be_cut_off_at_any_call_and_done_again() {
-    let seed = testkit::seed("recovery_may_be_cut_off_at_any_call_and_done_again");
+fn recovery_can_be_interrupted_at_any_call_and_repeated() {
+    let seed = testkit::seed("recovery_can_be_interrupted_at_any_call_and_repeated");
     let mut prng = Prng::new(seed);
     let records = site(seed);
     let given = by_id(&records);
     let device = MemoryDevice::new(seed);
-    // Nobody seals: each writer's process is killed.
+    // No journal is sealed: each writer's process is killed.
     for some in records.chunks(40) {
         let mut writer = writer(&device);
         some.iter().take(30).for_each(|record| writer.record(record));
@@ -182,11 +185,15 @@ fn recovery_may_be_cut_off_at_any_call_and_done_again() {
         let begun = std::time::Instant::now();
         let whole = || {
             let dir = laid_out(&device.files());
-            let upto = records.chunks(40).take_while(|chunk| chunk.as_ptr() <= some.as_ptr());
-            flows(&Query::new(store_of(&dir))).is_ok_and(|a| a.count() == upto.map(|chunk| chunk.len().min(30)).sum())
+            let earlier = records.chunks(40).take_while(|chunk| chunk.as_ptr() <= some.as_ptr());
+            flows(&Query::new(store_of(&dir)))
+                .is_ok_and(|a| a.count() == earlier.map(|chunk| chunk.len().min(30)).sum())
         };
         while !whole() {
-            assert!(begun.elapsed() < Duration::from_secs(120), "the writer never journaled what it was given");
+            assert!(
+                begun.elapsed() < Duration::from_secs(120),
+                "the writer did not journal its rows within two minutes"
+            );
             std::thread::sleep(Duration::from_millis(5));
         }
         device.kill();
@@ -200,7 +207,7 @@ fn recovery_may_be_cut_off_at_any_call_and_done_again() {
     for at in 0..device.calls() {
         let device = MemoryDevice::with(seed ^ at, left.clone());
         device.set_fault(Fault { crash_at: Some(at), ..Fault::default() });
-        // What it could not do is told, or it is cut off altogether.
+        // An interrupted recovery may return warnings or an error.
         let _ = recover_on(&mut device.clone(), Path::new(STORE), "eth1");
         for _ in 0..3 {
             let note = format!("seed {seed}, call {at}");
@@ -215,8 +222,8 @@ fn recovery_may_be_cut_off_at_any_call_and_done_again() {
 }
 
 #[test]
-fn a_day_may_be_cut_off_at_any_call_of_its_becoming_one_file() {
-    let seed = testkit::seed("a_day_may_be_cut_off_at_any_call_of_its_becoming_one_file");
+fn compaction_can_be_interrupted_at_any_call_and_repeated() {
+    let seed = testkit::seed("compaction_can_be_interrupted_at_any_call_and_repeated");
     let mut prng = Prng::new(seed);
     let device = MemoryDevice::new(seed);
     let mut writer = writer(&device);
@@ -226,10 +233,10 @@ fn a_day_may_be_cut_off_at_any_call_of_its_becoming_one_file() {
     assert!(counts.files >= 4, "{counts:?}: {events:?}");
     let left = device.synced();
     let all = |dir: &TempDir| -> Vec<Row> {
-        let answer = series(&Query::new(store_of(dir))).expect("a store");
-        let mut answer = answer.collect::<Vec<_>>();
-        answer.sort_by_key(|row| (row.second, row.interface, row.direction));
-        answer
+        let results = series(&Query::new(store_of(dir))).expect("a store");
+        let mut results = results.collect::<Vec<_>>();
+        results.sort_by_key(|row| (row.second, row.interface, row.direction));
+        results
     };
     let wanted = all(&laid_out(&left));
     assert_eq!(wanted.len(), rows.len());
@@ -247,7 +254,7 @@ fn a_day_may_be_cut_off_at_any_call_of_its_becoming_one_file() {
             assert!(all(&laid_out(&survived)) == wanted, "{note}");
             let device = MemoryDevice::with(seed, survived);
             compact_on(&mut device.clone(), Path::new(STORE), "eth1", day).expect("a store");
-            assert!(all(&laid_out(&device.files())) == wanted, "{note}: done again");
+            assert!(all(&laid_out(&device.files())) == wanted, "{note}: after repeating compaction");
             let sealed = device.files().into_keys().filter(|path| path.to_string_lossy().ends_with(".parquet")).count();
             assert_eq!(sealed, 1, "{note}");
         }
@@ -255,8 +262,8 @@ fn a_day_may_be_cut_off_at_any_call_of_its_becoming_one_file() {
 }
 
 #[test]
-fn what_a_full_or_failing_volume_took_is_there_and_what_it_refused_is_counted() {
-    let seed = testkit::seed("what_a_full_or_failing_volume_took_is_there_and_what_it_refused_is_counted");
+fn written_rows_survive_a_full_or_failing_volume_and_others_are_counted() {
+    let seed = testkit::seed("written_rows_survive_a_full_or_failing_volume_and_others_are_counted");
     let mut prng = Prng::new(seed);
     let records = site(seed);
     let given = by_id(&records);
@@ -271,17 +278,17 @@ fn what_a_full_or_failing_volume_took_is_there_and_what_it_refused_is_counted() 
         let (counts, events) = write(&device, &records);
         let note = format!("seed {seed} round {round}: {counts:?} {events:?}");
         assert_eq!(counts.submitted, counts.journaled + counts.refused + counts.dropped, "{note}");
-        assert!(counts.sealed == FLOWS as u64 || !events.is_empty(), "{note}: nothing was said");
+        assert!(counts.sealed == FLOWS as u64 || !events.is_empty(), "{note}: no event was reported");
         let is_trouble = |event: &Event| matches!(event, Event::Trouble(e) if e.to_string().contains("/store/"));
         assert!(events.iter().all(|e| matches!(e, Event::Sealed { .. }) || is_trouble(e)), "{note}");
         let dir = laid_out(&device.files());
         let before = found(&store_of(&dir), &given, &note);
         assert_eq!(before.len() as u64, counts.journaled, "{note}");
-        // What is published is synced, whatever failed before.
+        // Published files are synced, independent of earlier failures.
         let synced = found(&store_of(&laid_out(&device.synced())), &given, &note);
         assert!(synced.len() as u64 >= counts.sealed, "{note}");
-        // A failure of the power now: recovery finds what was synced, and what came back of sealed journals is no
-        // second time.
+        // A power failure at this point: recovery finds all synced records, and does not double those of sealed
+        // journals that reappear.
         for _ in 0..3 {
             let dir = laid_out(&device.surviving(&mut prng));
             let store = store_of(&dir);
@@ -300,13 +307,13 @@ fn what_a_full_or_failing_volume_took_is_there_and_what_it_refused_is_counted() 
     }
 }
 
-/// Flips bits of a whole file, one at a time, and asks.
+/// Flips single bits at random positions of a file and runs a query after each; returns the number of reported flips.
 fn flips<T: PartialEq>(
     path: &Path,
     prng: &mut Prng,
     note: &str,
     wanted: &[T],
-    ask: impl Fn() -> (Vec<T>, Vec<String>),
+    run: impl Fn() -> (Vec<T>, Vec<String>),
 ) -> u32 {
     let bytes = fs::read(path).expect("a file");
     let mut reported = 0;
@@ -315,13 +322,17 @@ fn flips<T: PartialEq>(
         let mut broken = bytes.clone();
         broken[at] ^= 1 << prng.below(8);
         fs::write(path, &broken).expect("a file");
-        let (answer, remarks) = ask();
-        if remarks.is_empty() {
-            assert!(answer == wanted, "{note}: the bit at {at} of {} was believed", bytes.len());
+        let (results, warnings) = run();
+        if warnings.is_empty() {
+            assert!(
+                results == wanted,
+                "{note}: the flipped bit at {at} of {} changed the result without a warning",
+                bytes.len()
+            );
         } else {
             reported += 1;
-            assert!(remarks.iter().all(|remark| remark.contains(&path.display().to_string())), "{remarks:?}");
-            assert!(answer.is_empty() || answer == wanted, "{note}: a part was given with the bit at {at}");
+            assert!(warnings.iter().all(|warning| warning.contains(&path.display().to_string())), "{warnings:?}");
+            assert!(results.is_empty() || results == wanted, "{note}: a partial result with the flipped bit at {at}");
         }
     }
     fs::write(path, &bytes).expect("a file");
@@ -329,8 +340,8 @@ fn flips<T: PartialEq>(
 }
 
 #[test]
-fn a_flipped_bit_anywhere_in_a_file_is_told_with_its_name_or_changes_nothing() {
-    let seed = testkit::seed("a_flipped_bit_anywhere_in_a_file_is_told_with_its_name_or_changes_nothing");
+fn a_flipped_bit_in_a_file_is_reported_or_changes_no_result() {
+    let seed = testkit::seed("a_flipped_bit_in_a_file_is_reported_or_changes_no_result");
     let mut prng = Prng::new(seed);
     let store = TempDir::new("columns-bits");
     let records = site(seed);
@@ -341,23 +352,23 @@ fn a_flipped_bit_anywhere_in_a_file_is_told_with_its_name_or_changes_nothing() {
     rows.iter().for_each(|row| writer.row(row));
     writer.finish();
     let of = |kind| files(store.path(), "eth1", kind).expect("a listing").remove(0).path;
-    // The address makes the filters be asked.
+    // The address makes the query read the Bloom filters.
     let need = format!("host {}", records[5].key.src).parse::<filter::FlowFilter>().expect("a filter").need();
-    let asked = Query { need, ..Query::new(store.path()) };
-    let ask = || {
-        let mut answer = flows(&asked).expect("a store");
-        (answer.by_ref().collect::<Vec<_>>(), answer.warnings())
+    let query = Query { need, ..Query::new(store.path()) };
+    let run = || {
+        let mut results = flows(&query).expect("a store");
+        (results.by_ref().collect::<Vec<_>>(), results.warnings())
     };
-    let (wanted, remarks) = ask();
-    assert_eq!((wanted.len(), remarks.len()), (FLOWS, 0));
-    let reported = flips(&of(DataFileKind::Flows), &mut prng, &format!("seed {seed}, flows"), &wanted, ask);
-    assert!(reported > 390, "seed {seed}: only {reported} of 400 were told");
-    let ask = || {
-        let mut answer = series(&Query::new(store.path())).expect("a store");
-        (answer.by_ref().collect::<Vec<_>>(), answer.warnings())
+    let (wanted, warnings) = run();
+    assert_eq!((wanted.len(), warnings.len()), (FLOWS, 0));
+    let reported = flips(&of(DataFileKind::Flows), &mut prng, &format!("seed {seed}, flows"), &wanted, run);
+    assert!(reported > 390, "seed {seed}: only {reported} of 400 were reported");
+    let run = || {
+        let mut results = series(&Query::new(store.path())).expect("a store");
+        (results.by_ref().collect::<Vec<_>>(), results.warnings())
     };
-    let (wanted, _) = ask();
-    let reported = flips(&of(DataFileKind::Series), &mut prng, &format!("seed {seed}, series"), &wanted, ask);
+    let (wanted, _) = run();
+    let reported = flips(&of(DataFileKind::Series), &mut prng, &format!("seed {seed}, series"), &wanted, run);
     assert_eq!(reported, 400, "seed {seed}");
 }
 
@@ -376,8 +387,8 @@ fn damage_column(path: &Path, bytes: &[u8], group: usize, name: &str) {
 }
 
 #[test]
-fn a_bad_column_costs_its_row_group_and_only_answers_that_need_it() {
-    let seed = testkit::seed("a_bad_column_costs_its_row_group_and_only_answers_that_need_it");
+fn a_damaged_column_loses_its_row_group_only_in_queries_that_need_it() {
+    let seed = testkit::seed("a_damaged_column_loses_its_row_group_only_in_queries_that_need_it");
     let store = TempDir::new("columns-bad-column");
     let mut site = common::TrafficModel::new(seed, 20_000.0);
     let mut records: Vec<_> = (0..GROUP + 4000).map(|_| site.record()).collect();
@@ -388,52 +399,52 @@ fn a_bad_column_costs_its_row_group_and_only_answers_that_need_it() {
     records.sort_by_key(|r| (r.first(), r.id, r.record_index));
     let path = files(store.path(), "eth1", DataFileKind::Flows).expect("a listing").remove(0).path;
     let bytes = fs::read(&path).expect("a file");
-    let ask = |query: &Query| {
-        let mut answer = flows(query).expect("a store");
-        (answer.by_ref().collect::<Vec<_>>(), answer.warnings())
+    let run = |query: &Query| {
+        let mut results = flows(query).expect("a store");
+        (results.by_ref().collect::<Vec<_>>(), results.warnings())
     };
     let all = Query::new(store.path());
     let (rest, spared) = (&records[GROUP..], &records[..GROUP]);
     for (group, left, lost, from) in [(0, rest, GROUP, 0), (1, spared, rest.len(), GROUP)] {
         damage_column(&path, &bytes, group, "fwd_ttl_min");
-        let (answer, remarks) = ask(&all);
-        assert!(answer == left, "row group {group}: {} records", answer.len());
-        let said = format!("{lost} rows, the first at {from}, cannot be read");
-        assert!(remarks.len() == 1 && remarks[0].contains("column fwd_ttl_min"), "{remarks:?}");
-        assert!(remarks[0].contains(&said) && remarks[0].contains(&path.display().to_string()), "{remarks:?}");
-        // Fields that have nothing to do with it.
+        let (results, warnings) = run(&all);
+        assert!(results == left, "row group {group}: {} records", results.len());
+        let text = format!("{lost} rows from row {from} on cannot be read");
+        assert!(warnings.len() == 1 && warnings[0].contains("column fwd_ttl_min"), "{warnings:?}");
+        assert!(warnings[0].contains(&text) && warnings[0].contains(&path.display().to_string()), "{warnings:?}");
+        // Fields that do not need the damaged column.
         let few = Query { fields: Some(vec!["src_port".into(), "fwd_bytes".into()]), ..all.clone() };
-        let (answer, remarks) = ask(&few);
+        let (results, warnings) = run(&few);
         let ports = |records: &[Record]| -> Vec<(u16, u64)> {
             records.iter().map(|record| (record.key.src_port, record.directions[0].bytes)).collect()
         };
-        assert!(ports(&answer) == ports(&records), "row group {group}: {} records", answer.len());
-        assert!(remarks.len() == 1 && remarks[0].contains("this answer is made without"), "{remarks:?}");
-        // The field itself, and a field that no column has.
+        assert!(ports(&results) == ports(&records), "row group {group}: {} records", results.len());
+        assert!(warnings.len() == 1 && warnings[0].contains("the result does not need this data"), "{warnings:?}");
+        // The field of that column, and a field without a column.
         for field in ["fwd_ttl_min", "fwd_flags_of_old"] {
-            let (answer, _) = ask(&Query { fields: Some(vec![field.into()]), ..all.clone() });
-            assert_eq!(answer.len(), left.len(), "{field}");
+            let (results, _) = run(&Query { fields: Some(vec![field.into()]), ..all.clone() });
+            assert_eq!(results.len(), left.len(), "{field}");
         }
         let (mut sum, wanted) = (0, records.iter().map(|record| record.directions[0].packets).sum::<u64>());
-        let remarks = scan(&all, &[Column::FwdPackets], |batch| sum += batch.numbers(0).iter().sum::<u64>());
-        assert_eq!((sum, remarks.expect("a store")), (wanted, Vec::new()));
-        // The file by itself.
+        let warnings = scan(&all, &[Column::FwdPackets], |batch| sum += batch.numbers(0).iter().sum::<u64>());
+        assert_eq!((sum, warnings.expect("a store")), (wanted, Vec::new()));
+        // The file read outside of the store.
         let (reported, errors): (Vec<_>, Vec<_>) = read_flows(&path).expect("a file").partition(Result::is_ok);
         assert!(errors.len() == 1 && reported.into_iter().flatten().collect::<Vec<_>>() == left, "{errors:?}");
     }
-    // What others say too is not missed, and yet told.
+    // A column that is derived from others is not needed, but its damage is reported.
     damage_column(&path, &bytes, 0, "duration_ns");
-    let (answer, remarks) = ask(&all);
-    assert!(answer == records && remarks.len() == 1 && remarks[0].contains("duration_ns"), "{remarks:?}");
+    let (results, warnings) = run(&all);
+    assert!(results == records && warnings.len() == 1 && warnings[0].contains("duration_ns"), "{warnings:?}");
     damage_column(&path, &bytes, 1, "fwd_packets");
     let mut count = 0;
-    let remarks = scan(&all, &[Column::FwdPackets], |batch| count += batch.rows()).expect("a store");
-    assert!(count == GROUP && remarks.len() == 1, "{count}: {remarks:?}");
-    assert!(remarks[0].contains("column fwd_packets") && remarks[0].contains("4000 rows"), "{remarks:?}");
+    let warnings = scan(&all, &[Column::FwdPackets], |batch| count += batch.rows()).expect("a store");
+    assert!(count == GROUP && warnings.len() == 1, "{count}: {warnings:?}");
+    assert!(warnings[0].contains("column fwd_packets") && warnings[0].contains("4000 rows"), "{warnings:?}");
 }
 
 #[test]
-fn a_series_journal_damaged_at_its_end_is_told_by_answers_judged_and_kept_by_recovery() {
+fn damage_at_the_end_of_a_series_journal_is_reported_and_the_journal_kept() {
     let seed = testkit::seed("a_series_journal_damaged_at_its_end");
     let mut prng = Prng::new(seed);
     let device = MemoryDevice::new(seed);
@@ -444,14 +455,14 @@ fn a_series_journal_damaged_at_its_end_is_told_by_answers_judged_and_kept_by_rec
     let begun = std::time::Instant::now();
     let count = || series(&Query::new(store_of(&laid_out(&device.files())))).map_or(0, Iterator::count);
     while count() < 50 {
-        assert!(begun.elapsed() < Duration::from_secs(120), "the writer never journaled what it was given");
+        assert!(begun.elapsed() < Duration::from_secs(120), "the writer did not journal its rows within two minutes");
         std::thread::sleep(Duration::from_millis(5));
     }
     device.kill();
     let left = device.files();
     let (path, bytes) = left.iter().find(|(path, _)| path.to_string_lossy().ends_with(".partial")).expect("a journal");
     for _ in 0..40 {
-        // Within the last kB, or the batch, where the rows are.
+        // Within the last 1000 bytes, which are in the batch with the rows.
         let most = (bytes.len() - 24).min(1000) as u64;
         let at = bytes.len() - 1 - prng.below(most) as usize;
         let mut broken = left.clone();
@@ -459,9 +470,9 @@ fn a_series_journal_damaged_at_its_end_is_told_by_answers_judged_and_kept_by_rec
         let dir = laid_out(&broken);
         let store = store_of(&dir);
         let note = format!("seed {seed}, byte {at} of {}", bytes.len());
-        let mut answer = series(&Query::new(&store)).expect("a store");
-        assert!(answer.by_ref().count() < 50, "{note}");
-        assert_eq!(answer.warnings().len(), 1, "{note}");
+        let mut results = series(&Query::new(&store)).expect("a store");
+        assert!(results.by_ref().count() < 50, "{note}");
+        assert_eq!(results.warnings().len(), 1, "{note}");
         let journal = dir.join(path.strip_prefix("/").expect("absolute"));
         assert!(judge_journal(&journal).expect("readable").is_some(), "{note}");
         let recovered = recover(&store, "eth1").expect("a store");

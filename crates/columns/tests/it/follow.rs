@@ -1,5 +1,5 @@
-//! Loops over a store: what they miss and what they refuse, and that they tell everything else once, live or by
-//! interval.
+//! Loops over a store, live and by interval: they return each record exactly once, except for documented cases, and
+//! reject invalid queries.
 
 use crate::common;
 
@@ -19,9 +19,9 @@ fn at(secs: u64, nanos: u32) -> Timestamp {
 }
 
 /// A record of one packet.
-fn record(prng: &mut Prng, moment: Timestamp) -> Record {
-    let side = DirectionStats { first: moment, last: moment, packets: 1, bytes: 60, ..DirectionStats::default() };
-    Record { directions: [side, DirectionStats::default()], flow_start: moment, ..common::any_record(prng) }
+fn record(prng: &mut Prng, time: Timestamp) -> Record {
+    let direction = DirectionStats { first: time, last: time, packets: 1, bytes: 60, ..DirectionStats::default() };
+    Record { directions: [direction, DirectionStats::default()], flow_start: time, ..common::any_record(prng) }
 }
 
 fn row(second: u64, packets: u64) -> Row {
@@ -34,7 +34,7 @@ fn writer(store: &Path, interface: &str) -> Writer {
     Writer::new(Config { wait_when_full: true, ..Config::new(store, interface) }).expect("threads")
 }
 
-/// Lets what was given be journaled, as it is within half a second of the engine's time.
+/// Waits until the writer has journaled all its rows; it does so within half a second of engine time.
 fn journaled(writer: &mut Writer, now: &mut Timestamp) {
     *now = now.after(Duration::from_millis(300));
     writer.tick(*now);
@@ -48,8 +48,8 @@ fn journaled(writer: &mut Writer, now: &mut Timestamp) {
     panic!("not journaled: {:?}", writer.counts());
 }
 
-/// One look: everything until there is nothing at the moment, or ever.
-fn look(flows: &mut FlowLoop, now: Timestamp) -> (Vec<Record>, bool) {
+/// One poll: all records until the loop is idle or ended; returns true with them if the loop is idle.
+fn poll(flows: &mut FlowLoop, now: Timestamp) -> (Vec<Record>, bool) {
     let mut reported = Vec::new();
     loop {
         match flows.next(now).expect("a store") {
@@ -60,7 +60,7 @@ fn look(flows: &mut FlowLoop, now: Timestamp) -> (Vec<Record>, bool) {
     }
 }
 
-fn look_at_series(rows: &mut SeriesLoop, now: Timestamp) -> (Vec<(u64, String, u64)>, bool) {
+fn poll_series(rows: &mut SeriesLoop, now: Timestamp) -> (Vec<(u64, String, u64)>, bool) {
     let mut reported = Vec::new();
     loop {
         match rows.next(now).expect("a store") {
@@ -75,7 +75,7 @@ fn look_at_series(rows: &mut SeriesLoop, now: Timestamp) -> (Vec<(u64, String, u
 }
 
 #[test]
-fn an_interface_that_there_is_not_is_said_before_anything_is_asked_for() {
+fn a_missing_interface_is_reported_before_the_first_record() {
     let store = TempDir::new("follow-none");
     let query = Query { interfaces: vec!["eth9".to_owned()], ..Query::new(store.path()) };
     let refused = FlowLoop::new(query.clone()).live(FLOW_LATE).poll(at(START, 0));
@@ -85,30 +85,30 @@ fn an_interface_that_there_is_not_is_said_before_anything_is_asked_for() {
 }
 
 #[test]
-fn a_record_that_comes_later_than_was_said_is_missed_live_and_found_by_interval() {
+fn a_record_beyond_the_delay_is_missed_live_and_found_by_interval() {
     let store = TempDir::new("follow-late");
     let (mut prng, mut now) = (Prng::new(testkit::seed("follow-late")), at(START, 0));
     let mut writer = writer(store.path(), "eth1");
     let mut flows = FlowLoop::new(Query::new(store.path())).live(Duration::from_secs(20));
-    let mut give = |writer: &mut Writer, now: &mut Timestamp, ago: u64| {
+    let mut write = |writer: &mut Writer, now: &mut Timestamp, ago: u64| {
         let given = record(&mut prng, now.before(Duration::from_secs(ago)));
         writer.record(&given);
         journaled(writer, now);
         given.id
     };
-    let first = give(&mut writer, &mut now, 1);
-    let reported = look(&mut flows, now);
+    let first = write(&mut writer, &mut now, 1);
+    let reported = poll(&mut flows, now);
     assert_eq!((reported.0.iter().map(|r| r.id).collect::<Vec<_>>(), reported.1), (vec![first], true));
-    let (late, in_time) = (give(&mut writer, &mut now, 60), give(&mut writer, &mut now, 15));
-    let reported: Vec<u64> = look(&mut flows, now).0.iter().map(|r| r.id).collect();
+    let (late, in_time) = (write(&mut writer, &mut now, 60), write(&mut writer, &mut now, 15));
+    let reported: Vec<u64> = poll(&mut flows, now).0.iter().map(|r| r.id).collect();
     assert_eq!(reported, [in_time]);
-    let all: Vec<u64> = look(&mut FlowLoop::new(Query::new(store.path())), now).0.iter().map(|r| r.id).collect();
+    let all: Vec<u64> = poll(&mut FlowLoop::new(Query::new(store.path())), now).0.iter().map(|r| r.id).collect();
     assert_eq!(all, [late, in_time, first]);
 }
 
 #[test]
-fn live_records_of_several_interfaces_are_told_once_whatever_is_sealed_meanwhile_and_whatever_the_clock_does() {
-    let test = "live_records_of_several_interfaces_are_told_once";
+fn live_records_are_returned_once_during_sealing_and_clock_steps() {
+    let test = "live_records_are_returned_once_during_sealing_and_clock_steps";
     let mut prng = Prng::new(testkit::seed(test));
     let store = TempDir::new(test);
     let names = ["eth1", "eth2"];
@@ -116,9 +116,9 @@ fn live_records_of_several_interfaces_are_told_once_whatever_is_sealed_meanwhile
     let mut now = at(START, 0);
     let to = at(START + 3000, 0);
     let mut flows = FlowLoop::new(Query { to, ..Query::new(store.path()) }).live(Duration::from_secs(60));
-    // By interface and id: how often it was told.
+    // How often each record was returned, by interface and id.
     let mut given: BTreeMap<(String, u64), u32> = BTreeMap::new();
-    let called = |flows: &FlowLoop, r: &Record| (flows.interfaces()[usize::from(r.interface)].clone(), r.id);
+    let name_and_id = |flows: &FlowLoop, r: &Record| (flows.interfaces()[usize::from(r.interface)].clone(), r.id);
     for round in 0..200 {
         for _ in 0..prng.below(20) {
             let place = prng.below(2) as usize;
@@ -133,45 +133,45 @@ fn live_records_of_several_interfaces_are_told_once_whatever_is_sealed_meanwhile
             journaled(writer, &mut now);
         }
         if round == 150 {
-            // One engine ends: what it had open is sealed.
+            // One engine ends and seals its growing file.
             writers[0].take().expect("not yet").finish();
         }
         if prng.below(3) > 0 {
-            // Whose clock was set back sees the same.
-            let seen = if prng.below(5) == 0 { now.before(Duration::from_secs(10)) } else { now };
-            let (reported, goes_on) = look(&mut flows, seen);
-            assert!(goes_on);
+            // A clock step back of 10 s must not change the result.
+            let clock = if prng.below(5) == 0 { now.before(Duration::from_secs(10)) } else { now };
+            let (reported, continues) = poll(&mut flows, clock);
+            assert!(continues);
             for record in reported {
-                *given.get_mut(&called(&flows, &record)).expect("one that was given") += 1;
+                *given.get_mut(&name_and_id(&flows, &record)).expect("a record that was written") += 1;
             }
         }
         now = now.after(Duration::from_nanos(prng.below(20_000_000_000)));
     }
     writers.iter_mut().filter_map(Option::take).for_each(|writer| _ = writer.finish());
-    let (reported, goes_on) = look(&mut flows, to.after(Duration::from_secs(61)));
-    assert!(!goes_on, "the interval is over");
+    let (reported, continues) = poll(&mut flows, to.after(Duration::from_secs(61)));
+    assert!(!continues, "the interval is over");
     for record in reported {
-        *given.get_mut(&called(&flows, &record)).expect("one that was given") += 1;
+        *given.get_mut(&name_and_id(&flows, &record)).expect("a record that was written") += 1;
     }
     assert!(given.len() > 1000, "{}", given.len());
     let wrong: Vec<_> = given.iter().filter(|(_, reported)| **reported != 1).collect();
-    assert!(wrong.is_empty(), "of {} records these were not told once: {wrong:?}", given.len());
+    assert!(wrong.is_empty(), "of {} records these were not returned exactly once: {wrong:?}", given.len());
     assert_eq!(flows.warnings(), Vec::<String>::new());
 }
 
 #[test]
-fn an_interval_of_two_interfaces_is_one_list_in_the_order_of_time() {
-    let test = "an_interval_of_two_interfaces_is_one_list_in_the_order_of_time";
+fn an_interval_of_two_interfaces_is_one_list_in_order_of_time() {
+    let test = "an_interval_of_two_interfaces_is_one_list_in_order_of_time";
     let mut prng = Prng::new(testkit::seed(test));
     let store = TempDir::new(test);
     let mut model = Vec::new();
     for name in ["eth1", "eth2"] {
         let mut writer = writer(store.path(), name);
         for _ in 0..500 {
-            let moment = at(START + prng.below(100), prng.below(1_000_000_000) as u32);
-            let record = record(&mut prng, moment);
+            let time = at(START + prng.below(100), prng.below(1_000_000_000) as u32);
+            let record = record(&mut prng, time);
             writer.record(&record);
-            if (at(START + 20, 0)..=at(START + 70, 0)).contains(&moment) {
+            if (at(START + 20, 0)..=at(START + 70, 0)).contains(&time) {
                 model.push((record.first(), record.id, name.to_owned()));
             }
         }
@@ -180,14 +180,14 @@ fn an_interval_of_two_interfaces_is_one_list_in_the_order_of_time() {
     model.sort();
     let query = Query { from: at(START + 20, 0), to: at(START + 70, 0), ..Query::new(store.path()) };
     let mut flows = FlowLoop::new(query);
-    let (reported, goes_on) = look(&mut flows, at(START, 0));
+    let (reported, continues) = poll(&mut flows, at(START, 0));
     let name = |record: &Record| flows.interfaces()[usize::from(record.interface)].clone();
     let reported: Vec<_> = reported.iter().map(|record| (record.first(), record.id, name(record))).collect();
-    assert!(!goes_on && reported == model, "{} and {}", reported.len(), model.len());
+    assert!(!continues && reported == model, "{} and {}", reported.len(), model.len());
 }
 
 #[test]
-fn seconds_are_told_once_when_they_have_settled_and_no_interface_holds_up_another() {
+fn settled_seconds_are_returned_once_and_no_interface_delays_another() {
     let store = TempDir::new("follow-series");
     let mut writers = ["eth1", "eth2"].map(|name| writer(store.path(), name));
     let mut now = at(START, 0);
@@ -200,52 +200,49 @@ fn seconds_are_told_once_when_they_have_settled_and_no_interface_holds_up_anothe
     writers.iter_mut().for_each(|writer| journaled(writer, &mut now));
     let reported = |second: u64, name: &str, packets| (START + second, name.to_owned(), packets);
 
-    // Three seconds after it began a second has settled; those behind it have not.
-    assert_eq!(
-        look_at_series(&mut rows, at(START + 3, 0)),
-        (vec![reported(0, "eth1", 10), reported(0, "eth2", 7)], true)
-    );
-    // What late packets add to a second that was told is left out live, and added by interval.
+    // A second has settled three seconds after its begin; the seconds after it have not.
+    assert_eq!(poll_series(&mut rows, at(START + 3, 0)), (vec![reported(0, "eth1", 10), reported(0, "eth2", 7)], true));
+    // Rows of late packets for a returned second are omitted live, and added by interval.
     writers[0].row(&row(START, 5));
     writers[0].row(&row(START + 1, 5));
     now = now.after(Duration::from_secs(1));
     journaled(&mut writers[0], &mut now);
     assert_eq!(
-        look_at_series(&mut rows, at(START + 5, 0)),
+        poll_series(&mut rows, at(START + 5, 0)),
         (vec![reported(1, "eth1", 16), reported(2, "eth1", 12)], true)
     );
-    // The second interface was late by itself.
+    // Only the second interface is late.
     writers[1].row(&row(START + 1, 8));
     now = now.after(Duration::from_secs(1));
     journaled(&mut writers[1], &mut now);
-    assert_eq!(look_at_series(&mut rows, at(START + 8, 0)), (vec![reported(1, "eth2", 8)], true));
-    assert_eq!(look_at_series(&mut rows, at(START + 131, 0)), (vec![], false));
+    assert_eq!(poll_series(&mut rows, at(START + 8, 0)), (vec![reported(1, "eth2", 8)], true));
+    assert_eq!(poll_series(&mut rows, at(START + 131, 0)), (vec![], false));
     for writer in writers {
         writer.finish();
     }
     let all = [(0, "eth1", 15), (0, "eth2", 7), (1, "eth1", 16), (1, "eth2", 8), (2, "eth1", 12)];
     let all: Vec<_> = all.iter().map(|(second, name, packets)| reported(*second, name, *packets)).collect();
-    assert_eq!(look_at_series(&mut SeriesLoop::new(query()), now), (all, false));
+    assert_eq!(poll_series(&mut SeriesLoop::new(query()), now), (all, false));
 }
 
 #[test]
-fn a_clock_that_was_years_ahead_for_a_while_ends_no_loop() {
-    let test = "a_clock_that_was_years_ahead_for_a_while_ends_no_loop";
+fn a_temporary_clock_error_of_years_does_not_end_a_loop() {
+    let test = "a_temporary_clock_error_of_years_does_not_end_a_loop";
     let store = TempDir::new(test);
     let (mut prng, mut now) = (Prng::new(testkit::seed(test)), at(START, 0));
     let mut writer = writer(store.path(), "eth1");
     let mut flows = FlowLoop::new(Query::new(store.path())).live(FLOW_LATE);
     let mut rows = SeriesLoop::new(Query::new(store.path())).live();
-    let ahead = |moment: Timestamp| moment.after(Duration::from_secs(100_000_000));
-    for (moment, second) in [(now, START), (ahead(now), ahead(now).secs()), (now.after(FLOW_LATE), START + 90)] {
-        let given = record(&mut prng, moment);
+    let ahead = |time: Timestamp| time.after(Duration::from_secs(100_000_000));
+    for (time, second) in [(now, START), (ahead(now), ahead(now).secs()), (now.after(FLOW_LATE), START + 90)] {
+        let given = record(&mut prng, time);
         writer.record(&given);
         writer.row(&row(second, 1));
         journaled(&mut writer, &mut now);
-        let seen = moment.after(Duration::from_secs(10));
-        let reported: Vec<u64> = look(&mut flows, seen).0.iter().map(|r| r.id).collect();
+        let clock = time.after(Duration::from_secs(10));
+        let reported: Vec<u64> = poll(&mut flows, clock).0.iter().map(|r| r.id).collect();
         assert!(reported.contains(&given.id), "{second}: {reported:?}");
-        let (reported, goes_on) = look_at_series(&mut rows, seen);
-        assert!(goes_on && reported.contains(&(second, "eth1".to_owned(), 1)), "{second}: {reported:?}");
+        let (reported, continues) = poll_series(&mut rows, clock);
+        assert!(continues && reported.contains(&(second, "eth1".to_owned(), 1)), "{second}: {reported:?}");
     }
 }

@@ -1,12 +1,12 @@
-//! What crashes, damage, other people and time do to a store, and what a reader gets all the same.
+//! Results of queries after crashes, damage, changes by other programs, retention and compaction.
 
 use crate::common;
 
 use base::{Prng, Timestamp};
 use flow::Record;
 use netgrain_columns::{
-    Column, Config, DataFileKind, HeldSince, Query, RetentionRules, Writer, compact, files, flows, left_apart, recover,
-    retain, scan, scan_shared, series,
+    Column, Config, DataFileKind, HeldSince, Query, RetentionRules, Writer, compact, files, flows, recover, retain,
+    scan, scan_shared, series, uncompacted_days,
 };
 use series::Row;
 use std::collections::BTreeSet;
@@ -26,7 +26,7 @@ fn config(store: &Path) -> Config {
     Config { wait_when_full: true, ..Config::new(store, "eth1") }
 }
 
-/// A journal that a crash left, and where it lies.
+/// Leaves a journal as after a crash, and returns its path.
 fn crashed(store: &Path, records: &[Record]) -> PathBuf {
     let mut writer = Writer::new(config(store)).expect("threads");
     for (i, record) in records.iter().enumerate() {
@@ -44,7 +44,7 @@ fn crashed(store: &Path, records: &[Record]) -> PathBuf {
         found.pop()
     };
     for _ in 0..10_000 {
-        // The writer's thread gives the journal up when everything is in it.
+        // The writer's thread closes the journal when all rows are in it.
         if let Some(path) = find()
             && fs::File::open(&path).is_ok_and(|f| f.try_lock().is_ok())
             && flows(&Query::new(store)).is_ok_and(|a| a.count() == records.len())
@@ -66,7 +66,7 @@ fn all(store: &Path) -> Vec<Record> {
 }
 
 #[test]
-fn a_journal_cut_at_any_byte_gives_whole_batches_and_is_sealed_as_far() {
+fn a_journal_truncated_at_any_byte_yields_its_complete_batches() {
     let store = TempDir::new("columns-torn");
     let records = site(1, 40);
     let path = crashed(store.path(), &records);
@@ -91,7 +91,7 @@ fn a_journal_cut_at_any_byte_gives_whole_batches_and_is_sealed_as_far() {
 }
 
 #[test]
-fn recovery_has_no_trouble_with_journals_that_their_writers_seal_meanwhile() {
+fn recovery_ignores_journals_that_running_writers_seal() {
     let store = TempDir::new("columns-meanwhile");
     let records = site(3, 40);
     let over = AtomicBool::new(false);
@@ -108,21 +108,21 @@ fn recovery_has_no_trouble_with_journals_that_their_writers_seal_meanwhile() {
             // There is no folder before the first journal.
             let recovered = recover(store.path(), "eth1").expect("a folder");
             assert!(recovered.warnings.is_empty(), "{:?}", recovered.warnings);
-            assert_eq!(recovered.journals, 0, "one of a living writer was taken");
+            assert_eq!(recovered.journals, 0, "recovery took the journal of a running writer");
         }
     });
     assert_eq!(all(store.path()).len(), 150 * records.len());
 }
 
 #[test]
-fn any_byte_of_a_journal_may_be_another() {
-    let seed = testkit::seed("any_byte_of_a_journal_may_be_another");
+fn random_byte_changes_lose_only_their_batches_of_a_journal() {
+    let seed = testkit::seed("random_byte_changes_lose_only_their_batches_of_a_journal");
     let mut prng = Prng::new(seed);
     let store = TempDir::new("columns-fuzz-journal");
     let records = site(seed, 40);
     let path = crashed(store.path(), &records);
     let bytes = fs::read(&path).expect("a journal");
-    // Of the header, and of what lies before the columns of a batch.
+    // Bytes of the journal header and of a batch header.
     const HEADER: usize = 24;
     const HEAD: usize = 20;
     let (mut batches, mut at) = (Vec::new(), HEADER);
@@ -147,13 +147,13 @@ fn any_byte_of_a_journal_may_be_another() {
             }
         }
         assert_eq!(found, in_order(expected), "seed {seed} round {round}");
-        assert!(found.len() < records.len(), "seed {seed} round {round}: a flipped bit was believed");
+        assert!(found.len() < records.len(), "seed {seed} round {round}: a flipped bit changed no result");
     }
 }
 
 #[test]
-fn damaged_empty_and_foreign_files_are_named_and_the_rest_is_read() {
-    let seed = testkit::seed("damaged_empty_and_foreign_files_are_named_and_the_rest_is_read");
+fn damaged_empty_and_foreign_files_are_reported_and_the_rest_is_read() {
+    let seed = testkit::seed("damaged_empty_and_foreign_files_are_reported_and_the_rest_is_read");
     let mut prng = Prng::new(seed);
     let store = TempDir::new("columns-damage");
     let records = site(2, 400);
@@ -168,9 +168,9 @@ fn damaged_empty_and_foreign_files_are_named_and_the_rest_is_read() {
     }
     fs::write(folder.join("20261121T104000.000000001Z.flows.parquet"), b"PAR1 is not all there is to it PAR1")
         .expect("a file");
-    let mut answer = flows(&Query::new(store.path())).expect("a store");
-    assert_eq!(answer.by_ref().collect::<Vec<_>>(), in_order(records.clone()));
-    assert_eq!(answer.warnings().len(), 2, "{:?}", answer.warnings());
+    let mut results = flows(&Query::new(store.path())).expect("a store");
+    assert_eq!(results.by_ref().collect::<Vec<_>>(), in_order(records.clone()));
+    assert_eq!(results.warnings().len(), 2, "{:?}", results.warnings());
 
     let bytes = fs::read(&sealed[1].path).expect("a file");
     let first_half = &in_order(records)[..200];
@@ -184,16 +184,16 @@ fn damaged_empty_and_foreign_files_are_named_and_the_rest_is_read() {
             broken.iter_mut().skip(at).take(1).for_each(|byte| *byte = prng.next_u64() as u8);
         }
         fs::write(&sealed[1].path, &broken).expect("a file");
-        // Whatever became of this file, what is whole beside it is read all the same.
+        // The undamaged file is read, independent of the damage of the other file.
         let found: BTreeSet<u64> = flows(&Query::new(store.path())).expect("a store").map(|r| r.id).collect();
         assert!(first_half.iter().all(|r| found.contains(&r.id)), "seed {seed} round {round}");
     }
 }
 
 #[test]
-fn a_flipped_bit_in_any_page_is_told_and_never_believed() {
+fn a_flipped_bit_in_a_page_is_reported_and_changes_no_value() {
     use parquet::file::reader::{FileReader, SerializedFileReader};
-    let seed = testkit::seed("a_flipped_bit_in_any_page_is_told_and_never_believed");
+    let seed = testkit::seed("a_flipped_bit_in_a_page_is_reported_and_changes_no_value");
     let mut prng = Prng::new(seed);
     let store = TempDir::new("columns-flipped");
     let records = in_order(site(seed, 600));
@@ -206,7 +206,7 @@ fn a_flipped_bit_in_any_page_is_told_and_never_believed() {
     let columns = opened.metadata().row_group(0).columns().to_vec();
     for round in 0..300 {
         let column = &columns[prng.below(columns.len() as u64) as usize];
-        // The header before a page is shorter than this; what it says has no checksum.
+        // A page header is shorter than this; page checksums do not cover the headers.
         const HEADER: u64 = 48;
         let (begin, len) = column.byte_range();
         let data = column.data_page_offset() as u64 + HEADER;
@@ -218,25 +218,26 @@ fn a_flipped_bit_in_any_page_is_told_and_never_believed() {
         broken[at as usize] ^= 1 << prng.below(8);
         fs::write(&path, &broken).expect("a file");
         let name = column.column_path().string();
-        let mut answer = flows(&Query::new(store.path())).expect("a store");
-        // Columns that say what others say are told and not missed.
+        let mut results = flows(&Query::new(store.path())).expect("a store");
+        // Damage of a derived column is reported, and no record is missing.
         let is_made = ["last", "duration_ns", "second", "packets", "bytes"].contains(&&name[..]);
         let left: &[Record] = if is_made { &records } else { &[] };
-        assert!(answer.by_ref().collect::<Vec<_>>() == left, "seed {seed} round {round}: {name}");
-        assert_eq!(answer.warnings().len(), 1, "seed {seed} round {round}: {name}");
-        // The end of a record is made of its beginning and its duration.
-        let asked = Column::ALL.iter().find(|c| c.name() == name && name != "last");
-        if let Some(asked) = asked {
+        assert!(results.by_ref().collect::<Vec<_>>() == left, "seed {seed} round {round}: {name}");
+        assert_eq!(results.warnings().len(), 1, "seed {seed} round {round}: {name}");
+        // A scan computes the end of a record from its begin and its duration.
+        let columns_to_scan = Column::ALL.iter().find(|c| c.name() == name && name != "last");
+        if let Some(columns_to_scan) = columns_to_scan {
             let mut rows = 0;
-            let remarks = scan(&Query::new(store.path()), &[*asked], |batch| rows += batch.rows()).expect("a store");
-            assert_eq!((rows, remarks.len()), (0, 1), "seed {seed} round {round}: {name}");
-            assert!(remarks[0].contains(&path.display().to_string()), "{remarks:?}");
+            let warnings =
+                scan(&Query::new(store.path()), &[*columns_to_scan], |batch| rows += batch.rows()).expect("a store");
+            assert_eq!((rows, warnings.len()), (0, 1), "seed {seed} round {round}: {name}");
+            assert!(warnings[0].contains(&path.display().to_string()), "{warnings:?}");
         }
     }
 }
 
 #[test]
-fn who_reads_beside_the_writer_meets_every_record_once_and_in_order() {
+fn a_reader_beside_the_writer_gets_every_record_once_and_in_order() {
     let store = TempDir::new("columns-beside");
     let records = site(3, 6000);
     let root = store.path().to_owned();
@@ -254,12 +255,12 @@ fn who_reads_beside_the_writer_meets_every_record_once_and_in_order() {
     });
     let mut seen = 0;
     while !writing.is_finished() {
-        let Ok(answer) = flows(&Query::new(store.path())) else { continue };
-        let found: Vec<_> = answer.collect();
+        let Ok(results) = flows(&Query::new(store.path())) else { continue };
+        let found: Vec<_> = results.collect();
         assert!(found.len() >= seen, "{} after {seen}", found.len());
         assert!(found.is_sorted_by_key(|r| (r.first(), r.id)));
         let ids: BTreeSet<u64> = found.iter().map(|r| r.id).collect();
-        assert_eq!(ids.len(), found.len(), "a record was met twice");
+        assert_eq!(ids.len(), found.len(), "a record was returned twice");
         seen = found.len();
     }
     assert_eq!(writing.join().expect("a writer").sealed, 6000);
@@ -267,14 +268,14 @@ fn who_reads_beside_the_writer_meets_every_record_once_and_in_order() {
 }
 
 #[test]
-fn a_crash_between_the_files_name_and_the_journals_end_doubles_nothing() {
+fn a_crash_between_publication_and_journal_removal_doubles_no_row() {
     let store = TempDir::new("columns-twice");
     let records = site(4, 50);
     let path = crashed(store.path(), &records);
     let journal = fs::read(&path).expect("a journal");
     recover(store.path(), "eth1").expect("a folder");
     assert!(!path.exists());
-    fs::write(&path, &journal).expect("the journal, back");
+    fs::write(&path, &journal).expect("the journal again");
     assert_eq!(all(store.path()), in_order(records.clone()));
     let mut rows = 0;
     scan(&Query::new(store.path()), &[Column::Src], |batch| rows += batch.rows()).expect("a store");
@@ -285,8 +286,8 @@ fn a_crash_between_the_files_name_and_the_journals_end_doubles_nothing() {
 }
 
 #[test]
-fn whoever_is_killed_while_sealing_leaves_nothing_that_is_read_or_in_the_way() {
-    let seed = testkit::seed("whoever_is_killed_while_sealing_leaves_nothing_that_is_read_or_in_the_way");
+fn a_kill_during_sealing_leaves_no_file_that_is_read_or_blocks_sealing() {
+    let seed = testkit::seed("a_kill_during_sealing_leaves_no_file_that_is_read_or_blocks_sealing");
     let mut prng = Prng::new(seed);
     let store = TempDir::new("columns-killed");
     let records = in_order(site(seed, 80));
@@ -299,9 +300,9 @@ fn whoever_is_killed_while_sealing_leaves_nothing_that_is_read_or_in_the_way() {
         sealed.path.with_file_name(names::hidden(&names::stem(sealed.start, None, 0), DataFileKind::Flows.ending()));
     for round in 0..60 {
         fs::remove_file(&sealed.path).expect("a file");
-        fs::write(&journal, &journaled).expect("the journal, back");
+        fs::write(&journal, &journaled).expect("the journal again");
         let cut = prng.below(1 + whole.len() as u64) as usize;
-        fs::write(&hidden, &whole[..cut]).expect("what the killed one left");
+        fs::write(&hidden, &whole[..cut]).expect("the file of the killed process");
         assert_eq!(all(store.path()), records, "seed {seed} round {round}: cut at {cut}");
         let recovered = recover(store.path(), "eth1").expect("a folder");
         assert_eq!((recovered.rows, recovered.warnings.len()), (80, 0), "seed {seed} round {round}: cut at {cut}");
@@ -311,12 +312,12 @@ fn whoever_is_killed_while_sealing_leaves_nothing_that_is_read_or_in_the_way() {
 }
 
 #[test]
-fn what_cannot_be_sealed_stays_a_journal_is_told_and_is_sealed_later() {
+fn a_journal_that_cannot_be_sealed_is_kept_reported_and_sealed_later() {
     let store = TempDir::new("columns-refused");
     let records = in_order(site(8, 60));
     let root = names::interface_folder(store.path(), "eth1");
     fs::create_dir_all(&root).expect("a folder");
-    // Where the folders of its hours would be, there is something else.
+    // A file has the name of the year directory.
     fs::write(root.join("2026"), b"in the way").expect("a file");
     let mut writer = Writer::new(config(store.path())).expect("threads");
     records.iter().for_each(|record| writer.record(record));
@@ -331,10 +332,10 @@ fn what_cannot_be_sealed_stays_a_journal_is_told_and_is_sealed_later() {
 }
 
 #[test]
-fn a_journal_of_which_nothing_can_be_read_is_kept_aside() {
+fn an_unreadable_journal_is_kept_under_another_name() {
     let store = TempDir::new("columns-aside");
     let path = crashed(store.path(), &site(5, 10));
-    fs::write(&path, b"not a journal of anybody's").expect("a file");
+    fs::write(&path, b"not a journal").expect("a file");
     let recovered = recover(store.path(), "eth1").expect("a folder");
     assert_eq!(recovered.warnings.len(), 1);
     assert!(!path.exists());
@@ -343,8 +344,8 @@ fn a_journal_of_which_nothing_can_be_read_is_kept_aside() {
 }
 
 #[test]
-fn a_scan_gives_what_the_records_say_for_any_interval() {
-    let seed = testkit::seed("a_scan_gives_what_the_records_say_for_any_interval");
+fn a_scan_agrees_with_the_records_for_random_intervals() {
+    let seed = testkit::seed("a_scan_agrees_with_the_records_for_random_intervals");
     let mut prng = Prng::new(seed);
     let store = TempDir::new("columns-scan");
     let records = site(6, 3000);
@@ -374,8 +375,8 @@ fn a_scan_gives_what_the_records_say_for_any_interval() {
                 sum.0 += batch.numbers(0).iter().sum::<u64>();
                 sum.1 += batch.numbers(1).iter().sum::<u64>();
             };
-            let asked = [Column::FwdBytes, Column::DstPort];
-            let (shared, _) = scan_shared(&query, &asked, threads, || (0, 0), add).expect("a store");
+            let columns_to_scan = [Column::FwdBytes, Column::DstPort];
+            let (shared, _) = scan_shared(&query, &columns_to_scan, threads, || (0, 0), add).expect("a store");
             assert_eq!(shared.len(), threads);
             let all = shared.iter().fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
             assert_eq!(all, (sums.1, sums.2), "seed {seed} round {round}: {threads} threads");
@@ -384,23 +385,23 @@ fn a_scan_gives_what_the_records_say_for_any_interval() {
 }
 
 #[test]
-fn what_a_filter_needs_leaves_out_whole_groups_and_nothing_that_matches() {
+fn a_filter_excludes_row_groups_without_a_matching_record() {
     let store = TempDir::new("columns-need");
     let records = site(7, 500);
     let mut writer = Writer::new(config(store.path())).expect("threads");
     records.iter().for_each(|record| writer.record(record));
     writer.finish();
-    let ask = |filter: &str| {
+    let count_matching = |filter: &str| {
         let need = filter.parse::<filter::FlowFilter>().expect("a filter").need();
         flows(&Query { need, ..Query::new(store.path()) }).expect("a store").count()
     };
-    assert_eq!(ask("host 203.0.113.77 or port 65535"), 0);
-    assert_eq!(ask(&format!("host {}", records[9].key.src)), 500);
-    assert_eq!(ask("port 53"), 500);
+    assert_eq!(count_matching("host 203.0.113.77 or port 65535"), 0);
+    assert_eq!(count_matching(&format!("host {}", records[9].key.src)), 500);
+    assert_eq!(count_matching("port 53"), 500);
 }
 
 #[test]
-fn the_oldest_go_by_age_and_by_size_and_nothing_that_is_being_read() {
+fn retention_removes_the_oldest_files_by_age_and_size_but_no_held_ones() {
     let store = TempDir::new("columns-retain");
     let mut writer = Writer::new(config(store.path())).expect("threads");
     for hour in 0..4 {
@@ -410,19 +411,19 @@ fn the_oldest_go_by_age_and_by_size_and_nothing_that_is_being_read() {
     let list = || files(store.path(), "eth1", DataFileKind::Series).expect("a listing");
     let now = Timestamp::from_secs_nanos(common::START + 4 * 3600, 0);
     let mut waiting = HeldSince::default();
-    let mut keep_at = |rules: RetentionRules, up: u64| {
+    let mut retain_at = |rules: RetentionRules, up: u64| {
         let waited = (&mut waiting, Duration::from_secs(up));
         retain(store.path(), "eth1", DataFileKind::Series, &rules, now, waited).expect("a store")
     };
     assert_eq!(list().len(), 4);
     let held = Hold::reader(list()[0].path.parent().expect("an hour")).expect("a hold");
     let age = RetentionRules { max_age: Some(Duration::from_secs(3 * 3600 - 1)), ..RetentionRules::default() };
-    let kept = keep_at(age, 0);
+    let kept = retain_at(age, 0);
     assert_eq!((kept.held, kept.removed.len(), kept.files), (1, 1, 3));
     assert!(kept.by.iter().any(|holder| holder.pid == std::process::id()), "{:?}", kept.by);
     drop(held);
-    assert_eq!((keep_at(age, 0).removed.len(), list().len()), (1, 2));
-    let mut keep = |rules: RetentionRules| keep_at(rules, 0);
+    assert_eq!((retain_at(age, 0).removed.len(), list().len()), (1, 2));
+    let mut keep = |rules: RetentionRules| retain_at(rules, 0);
     let size = RetentionRules { max_size: Some(list()[1].bytes), ..RetentionRules::default() };
     let last = list()[1].path.clone();
     assert_eq!((keep(size).removed.len(), list()[0].path.clone()), (1, last));
@@ -432,7 +433,7 @@ fn the_oldest_go_by_age_and_by_size_and_nothing_that_is_being_read() {
 }
 
 #[test]
-fn a_reader_of_all_that_can_go_is_waited_for_and_then_loses() {
+fn retention_waits_for_a_reader_and_then_removes_the_held_files() {
     let store = TempDir::new("columns-retain-held");
     let mut writer = Writer::new(config(store.path())).expect("threads");
     for hour in 0..3 {
@@ -451,19 +452,27 @@ fn a_reader_of_all_that_can_go_is_waited_for_and_then_loses() {
     let (_first, second, last) = (hold(0), hold(1), hold(2));
     for up in [Duration::ZERO, rules.wait / 2] {
         let kept = keep(up);
-        assert_eq!((kept.held, kept.overruled, kept.removed.len()), (1, 0, 0), "the oldest is waited for");
+        assert_eq!(
+            (kept.held, kept.overruled, kept.removed.len()),
+            (1, 0, 0),
+            "retention waits for the reader of the oldest file"
+        );
     }
     drop((second, last));
     let kept = keep(rules.wait);
-    assert_eq!((kept.overruled, kept.removed.len(), list().len()), (0, 2, 1), "the next ones go first");
+    assert_eq!((kept.overruled, kept.removed.len(), list().len()), (0, 2, 1), "retention removes the next files first");
     let age = RetentionRules { max_age: Some(Duration::from_secs(1)), ..rules };
     let kept =
         retain(store.path(), "eth1", DataFileKind::Series, &age, now, (&mut waiting, 2 * rules.wait)).expect("a store");
-    assert_eq!((kept.overruled, kept.removed.len(), list().len()), (1, 1, 0), "and then the reader loses");
+    assert_eq!(
+        (kept.overruled, kept.removed.len(), list().len()),
+        (1, 1, 0),
+        "retention removes the held file after the wait"
+    );
 }
 
 #[test]
-fn a_day_of_rows_becomes_one_file_and_no_row_is_told_twice_meanwhile() {
+fn a_day_of_rows_becomes_one_file_and_no_row_is_returned_twice() {
     let store = TempDir::new("columns-compact");
     let mut writer = Writer::new(config(store.path())).expect("threads");
     let rows: Vec<Row> =
@@ -483,7 +492,7 @@ fn a_day_of_rows_becomes_one_file_and_no_row_is_told_twice_meanwhile() {
 }
 
 #[test]
-fn a_day_that_cannot_become_one_file_is_told_with_the_file_that_is_in_the_way() {
+fn a_day_that_cannot_be_compacted_is_reported_with_the_damaged_file() {
     let store = TempDir::new("columns-apart");
     let mut writer = Writer::new(config(store.path())).expect("threads");
     for i in (0..3 * 3600).step_by(60) {
@@ -492,8 +501,8 @@ fn a_day_that_cannot_become_one_file_is_told_with_the_file_that_is_in_the_way() 
     writer.finish();
     let list = || files(store.path(), "eth1", DataFileKind::Series).expect("a listing");
     let day = Timestamp::from_secs_nanos(common::START / 86_400 * 86_400 + 86_400, 0);
-    let apart = || left_apart(store.path(), "eth1", day).expect("a listing");
-    assert_eq!(apart(), [""; 0], "nothing is in the way");
+    let uncompacted = || uncompacted_days(store.path(), "eth1", day).expect("a listing");
+    assert_eq!(uncompacted(), [""; 0], "no file prevents compaction");
     let bad = list()[1].path.clone();
     let whole = std::fs::read(&bad).expect("the file");
     let mut flipped = whole.clone();
@@ -501,16 +510,16 @@ fn a_day_that_cannot_become_one_file_is_told_with_the_file_that_is_in_the_way() 
     std::fs::write(&bad, flipped).expect("the file");
     let several = list().len();
     assert!(several > 2 && compact(store.path(), "eth1", day).expect("a store").is_empty());
-    let [line] = &apart()[..] else { panic!("{:?}", apart()) };
+    let [line] = &uncompacted()[..] else { panic!("{:?}", uncompacted()) };
     let others = format!("{} other files", several - 1);
-    assert!(line.contains(&bad.display().to_string()) && line.contains("not as it was written"), "{line}");
+    assert!(line.contains(&bad.display().to_string()) && line.contains("does not match its checksum"), "{line}");
     assert!(line.contains(&others), "{line}");
     std::fs::write(&bad, whole).expect("the file");
     assert_eq!(compact(store.path(), "eth1", day).expect("a store").len(), 1);
-    assert_eq!(apart(), [""; 0]);
+    assert_eq!(uncompacted(), [""; 0]);
 }
 
-/// Rows of some seconds, two packets in each, through a writer of their own: what a replay of a capture keeps.
+/// Writes rows of some seconds, with two packets each, with a new writer, as a replay of a capture does.
 fn replay(store: &std::path::Path, seconds: &[u64]) {
     let mut writer = Writer::new(config(store)).expect("threads");
     for second in seconds {
@@ -523,20 +532,20 @@ fn replay(store: &std::path::Path, seconds: &[u64]) {
 }
 
 fn packets_of(store: &std::path::Path) -> u64 {
-    let answer = series(&Query::new(store)).expect("a store");
-    answer.map(|row| row.total.packets).sum()
+    let results = series(&Query::new(store)).expect("a store");
+    results.map(|row| row.total.packets).sum()
 }
 
 #[test]
-fn rows_of_a_capture_that_is_replayed_again_and_again_add_up_whatever_was_put_into_one_file_between() {
+fn rows_of_repeated_replays_add_up_with_compactions_between_them() {
     let store = TempDir::new("columns-replays");
     let day = Timestamp::from_secs_nanos((common::START / 86_400 + 1) * 86_400, 0);
     for time in 1..=5 {
         replay(store.path(), &[common::START]);
         assert_eq!(packets_of(store.path()), 2 * time, "kept {time} times");
         compact(store.path(), "eth1", day).expect("a store");
-        assert_eq!(packets_of(store.path()), 2 * time, "kept {time} times, put into one file");
-        // What a reader kept from being removed goes with the next.
+        assert_eq!(packets_of(store.path()), 2 * time, "kept {time} times, compacted");
+        // The second compaction removes files that a reader held during the first.
         compact(store.path(), "eth1", day).expect("a store");
         let left = files(store.path(), "eth1", DataFileKind::Series).expect("a listing").len();
         assert_eq!((left, packets_of(store.path())), (1, 2 * time));
@@ -544,10 +553,10 @@ fn rows_of_a_capture_that_is_replayed_again_and_again_add_up_whatever_was_put_in
 }
 
 #[test]
-fn rows_of_a_capture_that_jumps_in_time_are_all_there_after_its_days_were_put_into_files() {
+fn compaction_keeps_all_rows_of_a_capture_that_jumps_in_time() {
     const DAY: u64 = 86_400;
     let store = TempDir::new("columns-jumps");
-    // Forward by days, back again, and forward: a day gets files of the same first moment several times.
+    // The days go forward, back and forward again: a day gets several files of the same first timestamp.
     let seconds: Vec<u64> = [0, 2, 0, 1, 2, 0, 2].iter().map(|day| common::START + day * DAY).collect();
     let end = Timestamp::from_secs_nanos((common::START / DAY + 4) * DAY, 0);
     for time in 1..=3 {
@@ -555,36 +564,36 @@ fn rows_of_a_capture_that_jumps_in_time_are_all_there_after_its_days_were_put_in
         let want = 2 * time * seconds.len() as u64;
         assert_eq!(packets_of(store.path()), want, "kept {time} times");
         compact(store.path(), "eth1", end).expect("a store");
-        assert_eq!(packets_of(store.path()), want, "kept {time} times, put into files of days");
+        assert_eq!(packets_of(store.path()), want, "kept {time} times, compacted");
     }
     assert_eq!(files(store.path(), "eth1", DataFileKind::Series).expect("a listing").len(), 3);
 }
 
 #[test]
-fn hidden_files_of_the_dead_go_at_the_next_start_and_those_of_the_living_stay() {
+fn recovery_removes_hidden_files_of_ended_processes_only() {
     let store = TempDir::new("columns-hidden");
     replay(store.path(), &[common::START]);
     let sealed = files(store.path(), "eth1", DataFileKind::Series).expect("a listing").remove(0);
     let hidden = |kind: DataFileKind, copy| {
         sealed.path.with_file_name(names::hidden(&names::stem(sealed.start, None, copy), kind.ending()))
     };
-    let (dead, living) = (
+    let (ended, running) = (
         [hidden(DataFileKind::Series, 1), hidden(DataFileKind::Series, 7), hidden(DataFileKind::Flows, 0)],
         hidden(DataFileKind::Series, 2),
     );
-    dead.iter().for_each(|path| fs::write(path, b"half").expect("a file"));
+    ended.iter().for_each(|path| fs::write(path, b"half").expect("a file"));
     let mut writer = store::DiskDevice::plain();
-    let file = store::Device::create(&mut writer, &living, store::device::Content::Index).expect("a file");
+    let file = store::Device::create(&mut writer, &running, store::device::Content::Index).expect("a file");
     let recovered = recover(store.path(), "eth1").expect("a folder");
     assert_eq!((recovered.hidden, recovered.journals, recovered.warnings.len()), (3, 0, 0));
-    assert!(dead.iter().all(|path| !path.exists()) && living.exists() && sealed.path.exists());
+    assert!(ended.iter().all(|path| !path.exists()) && running.exists() && sealed.path.exists());
     store::Device::close(&mut writer, file);
-    assert_eq!(recover(store.path(), "eth1").expect("a folder").hidden, 1, "its writer has died");
+    assert_eq!(recover(store.path(), "eth1").expect("a folder").hidden, 1, "its writer has ended");
     assert_eq!(packets_of(store.path()), 2);
 }
 
 #[test]
-fn a_file_that_a_reader_kept_stays_hidden_when_the_file_with_its_rows_is_put_into_another() {
+fn a_replaced_file_that_a_reader_holds_stays_replaced_after_compaction() {
     let store = TempDir::new("columns-held");
     let day = Timestamp::from_secs_nanos((common::START / 86_400 + 1) * 86_400, 0);
     replay(store.path(), &[common::START, common::START + 3600]);
@@ -593,7 +602,7 @@ fn a_file_that_a_reader_kept_stays_hidden_when_the_file_with_its_rows_is_put_int
     compact(store.path(), "eth1", day).expect("a store");
     replay(store.path(), &[common::START]);
     compact(store.path(), "eth1", day).expect("a store");
-    assert!(hour.exists(), "somebody reads in its hour");
+    assert!(hour.exists(), "a reader holds its hour");
     assert_eq!(packets_of(store.path()), 6);
     drop(held);
     compact(store.path(), "eth1", day).expect("a store");
@@ -601,7 +610,7 @@ fn a_file_that_a_reader_kept_stays_hidden_when_the_file_with_its_rows_is_put_int
 }
 
 #[test]
-fn a_day_that_is_put_together_while_rows_of_its_first_moment_are_sealed_keeps_them_all() {
+fn compaction_beside_sealing_of_the_same_timestamp_keeps_all_rows() {
     const TIMES: u64 = 40;
     let store = TempDir::new("columns-compact-beside-seal");
     let day = Timestamp::from_secs_nanos((common::START / 86_400 + 1) * 86_400, 0);
@@ -633,13 +642,13 @@ fn a_day_that_is_put_together_while_rows_of_its_first_moment_are_sealed_keeps_th
 
 const DAY: u64 = 86_400;
 
-/// As a replay has it.
+/// The configuration of a replay: one file per day.
 fn of_days(store: &Path) -> Config {
     let day = Duration::from_secs(DAY);
     Config { flows_every: day, series_every: day, ..config(store) }
 }
 
-/// Records that begin at these seconds and are of some of them, with a row for each second; all through one writer.
+/// Writes records that begin at these seconds and last up to 39 s, with a row for each second, with one writer.
 fn replay_flows(store: &Path, seconds: &[u64], seed: u64) -> Vec<Record> {
     let mut site = common::TrafficModel::new(seed, 100.0);
     let mut writer = Writer::new(of_days(store)).expect("threads");
@@ -648,8 +657,8 @@ fn replay_flows(store: &Path, seconds: &[u64], seed: u64) -> Vec<Record> {
         let mut record = site.record();
         let first = Timestamp::from_secs_nanos(*second, i as u64);
         let last = first.after(Duration::from_secs(i as u64 % 40));
-        for side in &mut record.directions {
-            (side.first, side.last) = (first, last);
+        for direction in &mut record.directions {
+            (direction.first, direction.last) = (first, last);
         }
         record.flow_start = first;
         writer.tick(last.after(Duration::from_secs(15)));
@@ -667,7 +676,7 @@ fn count(store: &Path, kind: DataFileKind) -> usize {
 }
 
 #[test]
-fn a_capture_of_days_makes_one_file_of_each_kind_and_day_and_any_interval_finds_its_records() {
+fn a_capture_of_days_makes_one_file_per_kind_and_day() {
     const DAYS: u64 = 15;
     let store = TempDir::new("columns-days");
     let seconds: Vec<u64> = (0..DAYS * 60).map(|i| common::START / DAY * DAY + i * (DAY / 60) + 5).collect();
@@ -689,7 +698,7 @@ fn a_capture_of_days_makes_one_file_of_each_kind_and_day_and_any_interval_finds_
             assert!(rows >= 1, "{at:?}");
         }
     }
-    // A second replay, and what is short, is beside it.
+    // A second, short replay adds its own files.
     replay_flows(store.path(), &seconds[..2], 22);
     assert_eq!(
         (count(store.path(), DataFileKind::Flows), all(store.path()).len()),
@@ -698,17 +707,17 @@ fn a_capture_of_days_makes_one_file_of_each_kind_and_day_and_any_interval_finds_
 }
 
 #[test]
-fn a_capture_that_goes_back_and_forth_by_days_makes_one_file_of_each_day_and_not_of_each_turn() {
+fn a_capture_that_alternates_between_days_makes_one_file_per_day() {
     let store = TempDir::new("columns-back-and-forth");
     let seconds: Vec<u64> = (0..600).map(|i| common::START + i % 8 * DAY + i).collect();
     let records = replay_flows(store.path(), &seconds, 23);
-    // On the first way forward nobody knows that the days come again.
+    // At the first pass the writer cannot foresee that the days repeat.
     let (flows, rows) = (count(store.path(), DataFileKind::Flows), count(store.path(), DataFileKind::Series));
     assert!(flows <= 16 && rows <= 16, "{flows} and {rows} files");
     assert_eq!(all(store.path()), records);
     let rows: Vec<u64> = series(&Query::new(store.path())).expect("a store").map(|row| row.second).collect();
     assert!(rows.is_sorted() && rows.len() == seconds.len());
-    // Days that are more than grow at once make more files, and nothing is lost.
+    // More days than growing files make more files, and no record is lost.
     let store = TempDir::new("columns-back-and-forth");
     let seconds: Vec<u64> = (0..200).map(|i| common::START + i * 7 % 50 * DAY + i).collect();
     let records = replay_flows(store.path(), &seconds, 24);

@@ -1,6 +1,6 @@
-//! Files have the names that `flow::schema` and `series::quantities` say, and null where those say that there may be no
-//! value; the table of `docs/reference/parquet.md` is made of both. With `NETGRAIN_WRITE_DOCS=1` it is written instead
-//! of compared.
+//! Files have the column names of `flow::schema` and `series::quantities`, and nulls only where these tables permit
+//! them. The table in `docs/reference/parquet.md` is generated from both. With `NETGRAIN_WRITE_DOCS=1` the test writes
+//! the table instead of comparing it.
 
 use crate::common;
 
@@ -14,7 +14,7 @@ use std::fs::File;
 use std::path::Path;
 use testkit::TempDir;
 
-/// Files of one kind each: of a store, of flows and of rows, and one that is given away.
+/// Three files: flow records of a store, rows of a store, and flow records outside of a store.
 fn kept() -> (TempDir, [SerializedFileReader<File>; 3]) {
     let dir = TempDir::new("columns-vocabulary");
     let mut site = common::TrafficModel::new(4, 1000.0);
@@ -40,7 +40,7 @@ fn is_optional(column: &Type) -> bool {
     column.get_basic_info().repetition() == Repetition::OPTIONAL
 }
 
-/// As people who ask in SQL call a type.
+/// The name of a type as in SQL.
 fn type_name(column: &Type) -> String {
     let logical = column.get_basic_info().logical_type_ref();
     let physical = |column: &Type| match column.get_physical_type() {
@@ -62,7 +62,7 @@ fn type_name(column: &Type) -> String {
 }
 
 #[test]
-fn files_have_the_fields_of_the_one_table_and_null_only_where_it_says_so() {
+fn files_have_the_fields_of_the_field_table_and_only_its_nulls() {
     let (_dir, [kept, _, given]) = kept();
     let names = |file| columns(file).iter().map(|c| c.name().to_owned()).collect::<std::collections::BTreeSet<_>>();
     let wanted = |which: &dyn Fn(FieldOutputs) -> bool| {
@@ -80,7 +80,7 @@ fn files_have_the_fields_of_the_one_table_and_null_only_where_it_says_so() {
 }
 
 #[test]
-fn rows_have_the_quantities_of_the_one_table_and_no_null() {
+fn rows_have_the_quantities_of_the_quantity_table_and_no_null() {
     let (_dir, [_, rows, _]) = kept();
     let columns = columns(&rows);
     let names: Vec<&str> = columns.iter().map(|c| c.name()).collect();
@@ -92,7 +92,7 @@ fn rows_have_the_quantities_of_the_one_table_and_no_null() {
 }
 
 #[test]
-fn pages_are_in_encodings_that_readers_of_2021_know() {
+fn pages_use_encodings_that_readers_of_2021_support() {
     let (_dir, files) = kept();
     for file in files {
         for column in file.metadata().row_groups().iter().flat_map(|group| group.columns()) {
@@ -105,11 +105,11 @@ fn pages_are_in_encodings_that_readers_of_2021_know() {
 }
 
 #[test]
-fn docs_columns_has_the_columns_of_the_files() {
+fn the_parquet_reference_page_lists_the_columns_of_the_files() {
     const BEGIN: &str = "<!-- columns -->\n";
     const END: &str = "<!-- /columns -->";
     let (_dir, [_, _, given]) = kept();
-    let mut table = String::from("| column | type | unit | says | null if |\n|---|---|---|---|---|\n");
+    let mut table = String::from("| column | type | unit | description | null if |\n|---|---|---|---|---|\n");
     for column in columns(&given) {
         let field = schema::field(column.name()).expect("a field");
         let given =
@@ -128,6 +128,6 @@ fn docs_columns_has_the_columns_of_the_files() {
     }
     assert!(
         written == table,
-        "docs/reference/parquet.md is not what files have; run this test with NETGRAIN_WRITE_DOCS=1"
+        "the table in docs/reference/parquet.md differs from the files; run this test with NETGRAIN_WRITE_DOCS=1"
     );
 }

@@ -1,12 +1,13 @@
 //! CryptoPAn (Xu, Fan, Ammar, Moon: "Prefix-Preserving IP Address Anonymization", ICNP 2002), for addresses of up to
 //! 128 bits.
 //!
-//! Bit `i` of an address is flipped or not by a pseudo-random function of the `i` bits before it: those bits, filled up
-//! to a cipher block with the padding, are encrypted, and the first bit of the result decides. So addresses with a
-//! common prefix have the same flips in it. All blocks of an address are known beforehand and are encrypted in
-//! parallel.
+//! Whether bit `i` of an address is flipped depends on the `i` bits before it: these bits, filled up to a cipher block
+//! with the padding, are encrypted, and bit `i` is flipped if the first bit of the result is 1. So addresses with a
+//! common prefix have the same flips in that prefix. The blocks of one address do not depend on each other and are
+//! encrypted together.
 //!
-//! The caches are tables of fixed size in which a later address replaces an earlier one; they never change a result.
+//! The caches are tables of fixed size, in which a later address replaces an earlier address. They never change a
+//! result.
 
 use super::Key;
 use aes::Aes128;
@@ -20,7 +21,7 @@ const BATCH: usize = 32;
 /// Entries of the caches of whole addresses and of upper halves of IPv6 addresses.
 const ENTRIES: usize = 1 << 14;
 
-/// Number of leading bits of IPv4 addresses whose flips are all precomputed.
+/// Number of leading bits of IPv4 addresses whose flips are cached in a table with an entry for each value.
 const UPPER: u32 = 16;
 
 /// The address mapping of one key.
@@ -68,7 +69,7 @@ impl CryptoPan {
         }
         let wide = u128::from(bits) << 96;
         let upper = (bits >> UPPER) as usize;
-        let known = match self.v4_upper[upper] {
+        let upper_flips = match self.v4_upper[upper] {
             Some(flips) => flips,
             None => {
                 let flips = (self.flips(wide, 0, UPPER) >> 112) as u16;
@@ -77,7 +78,7 @@ impl CryptoPan {
             }
         };
         let lower = (self.flips(wide, UPPER, 32) >> 96) as u32;
-        let mapped = bits ^ (u32::from(known) << 16 | lower);
+        let mapped = bits ^ (u32::from(upper_flips) << 16 | lower);
         self.v4[entry] = Some((bits, mapped));
         Ipv4Addr::from_bits(mapped)
     }
@@ -93,7 +94,7 @@ impl CryptoPan {
             return Ipv6Addr::from_bits(mapped);
         }
         let at = mix64(upper) as usize % ENTRIES;
-        let known = match self.v6_upper[at] {
+        let upper_flips = match self.v6_upper[at] {
             Some((of, flips)) if of == upper => flips,
             _ => {
                 let flips = (self.flips(bits, 0, 64) >> 64) as u64;
@@ -101,7 +102,7 @@ impl CryptoPan {
                 flips
             }
         };
-        let mapped = bits ^ (u128::from(known) << 64 | self.flips(bits, 64, 128));
+        let mapped = bits ^ (u128::from(upper_flips) << 64 | self.flips(bits, 64, 128));
         self.v6[entry] = Some((bits, mapped));
         Ipv6Addr::from_bits(mapped)
     }
@@ -126,7 +127,7 @@ impl CryptoPan {
         flips
     }
 
-    /// Another mapping derived from the same key: its key is the encryption of `purpose`.
+    /// Another mapping, whose key is `purpose` encrypted with the given key.
     pub(super) fn derived(key: &Key, purpose: &[u8; 15]) -> Self {
         let (half, _) = key.halves();
         let cipher = Aes128::new(&half.into());
@@ -154,9 +155,10 @@ mod tests {
     ]);
 
     #[test]
-    fn the_sample_of_the_distribution_comes_out_as_published() {
+    fn the_published_sample_is_reproduced() {
         let mut pan = CryptoPan::new(&SAMPLE);
-        // Addresses of its sample_trace_raw.dat and the corresponding ones in sample_trace_sanitized.dat.
+        // Addresses of sample_trace_raw.dat in the distribution, and the mapped addresses of
+        // sample_trace_sanitized.dat.
         for (raw, sanitized) in [
             ("128.11.68.132", "135.242.180.132"),
             ("129.118.74.4", "134.136.186.123"),
@@ -185,7 +187,7 @@ mod tests {
             assert_eq!(pan.v4(raw).to_string(), sanitized, "{raw}");
             assert_eq!(pan.v4(raw).to_string(), sanitized, "{raw} from the cache");
         }
-        // The distribution does not support IPv6; other implementations agree on these values.
+        // The distribution does not support IPv6. Other implementations compute these values.
         for (raw, sanitized) in [
             ("::1", "78ff:f001:9fc0:20df:8380:b1f1:704:ed"),
             ("::2", "78ff:f001:9fc0:20df:8380:b1f1:704:ef"),
@@ -198,8 +200,8 @@ mod tests {
     }
 
     #[test]
-    fn shared_prefixes_are_kept_exactly_and_caches_change_nothing() {
-        let seed = testkit::seed("shared_prefixes_are_kept_exactly_and_caches_change_nothing");
+    fn common_prefixes_have_the_same_length_and_caches_change_nothing() {
+        let seed = testkit::seed("common_prefixes_have_the_same_length_and_caches_change_nothing");
         let mut prng = Prng::new(seed);
         let (mut pan, fresh) = (CryptoPan::new(&SAMPLE), CryptoPan::new(&SAMPLE));
         for round in 0..3000 {
@@ -218,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn another_purpose_or_another_half_of_the_key_is_another_mapping() {
+    fn another_key_or_purpose_gives_another_mapping() {
         let mut pans = [
             CryptoPan::new(&SAMPLE),
             CryptoPan::new(&Key::new([7; 32])),

@@ -1,7 +1,7 @@
-//! ICMP (RFC 792) and ICMPv6 (RFC 4443, 4861, 2710): the packets they quote, and the addresses they contain.
+//! Rewrites ICMP (RFC 792) and ICMPv6 (RFC 4443, 4861, 2710): the quoted packets and the addresses in the messages.
 //!
-//! Their checksums cover the whole message, so they are updated at the end. Of message types that are not listed, the
-//! first eight bytes are kept, which contain no address.
+//! The checksum covers the whole message, so it is updated after all other changes. Of message types that are not
+//! listed here, only the first eight bytes are kept, which contain no address.
 
 use super::AnonymisationCounts;
 use super::rewrite::{DEPTH, KeptBytes, PseudoHeader, Rewriter, correct};
@@ -44,7 +44,7 @@ impl Rewriter {
         &mut self,
         message: &mut [u8],
         above: PseudoHeader,
-        cover: &mut AnonymisationCounts,
+        counts: &mut AnonymisationCounts,
     ) -> KeptBytes {
         if message.len() < Icmp::LEN {
             return KeptBytes::only(0);
@@ -55,7 +55,7 @@ impl Rewriter {
                 if message[0] == v4::REDIRECT {
                     self.v4(message, 4);
                 }
-                self.quoted(message, above, cover)
+                self.quoted(message, above, counts)
             }
             v4::ECHO | v4::ECHO_REPLY if self.keep_payload && !above.quoted => KeptBytes::to(message.len()),
             _ => KeptBytes::to(Icmp::LEN),
@@ -68,7 +68,7 @@ impl Rewriter {
         &mut self,
         message: &mut [u8],
         above: PseudoHeader,
-        cover: &mut AnonymisationCounts,
+        counts: &mut AnonymisationCounts,
     ) -> KeptBytes {
         if message.len() < Icmp::LEN {
             return KeptBytes::only(0);
@@ -92,8 +92,8 @@ impl Rewriter {
                 self.v6(message, Icmp::LEN + n * 16);
             }
             match options {
-                Some(at) => self.discovery(&mut message[at..], cover).behind(at),
-                None if v6::ERRORS.contains(&kind) => self.quoted(message, above, cover),
+                Some(at) => self.discovery(&mut message[at..], counts).after_header(at),
+                None if v6::ERRORS.contains(&kind) => self.quoted(message, above, counts),
                 None if v6::ECHO.contains(&kind) && self.keep_payload && !above.quoted => KeptBytes::to(message.len()),
                 None => KeptBytes::to(fixed),
             }
@@ -103,16 +103,16 @@ impl Rewriter {
     }
 
     /// Rewrites the packet that an error message quotes after its first eight bytes.
-    fn quoted(&mut self, message: &mut [u8], above: PseudoHeader, cover: &mut AnonymisationCounts) -> KeptBytes {
+    fn quoted(&mut self, message: &mut [u8], above: PseudoHeader, counts: &mut AnonymisationCounts) -> KeptBytes {
         if above.depth >= DEPTH {
             return KeptBytes::only(Icmp::LEN);
         }
-        self.packet(&mut message[Icmp::LEN..], above.depth + 1, true, cover).behind(Icmp::LEN)
+        self.packet(&mut message[Icmp::LEN..], above.depth + 1, true, counts).after_header(Icmp::LEN)
     }
 
-    /// Rewrites neighbour discovery options: MAC addresses and prefixes are mapped, the MTU is kept, all others are
-    /// blanked (a redirected packet too).
-    fn discovery(&mut self, options: &mut [u8], cover: &mut AnonymisationCounts) -> KeptBytes {
+    /// Rewrites the options of neighbour discovery: MAC addresses and prefixes are mapped, the MTU is kept, all other
+    /// options are blanked, including the quoted packet of a redirect.
+    fn discovery(&mut self, options: &mut [u8], counts: &mut AnonymisationCounts) -> KeptBytes {
         let mut at = 0;
         while at + 2 <= options.len() {
             let len = usize::from(options[at + 1]) * 8;
@@ -126,7 +126,7 @@ impl Rewriter {
                 (nd::MTU, 8) => {}
                 _ => {
                     option[2..].fill(0);
-                    cover.options += 1;
+                    counts.options += 1;
                 }
             }
             at += len;
@@ -137,11 +137,11 @@ impl Rewriter {
     /// Maps a prefix up to its length; the bits after it are set to zero.
     fn prefix(&mut self, option: &mut [u8]) {
         const PREFIX: usize = 16;
-        let reach = option[2].min(128);
+        let len = option[2].min(128);
         self.v6(option, PREFIX);
         let mut bits = [0; 16];
         bits.copy_from_slice(&option[PREFIX..]);
-        let beyond = u128::MAX.checked_shr(u32::from(reach)).unwrap_or(0);
-        option[PREFIX..].copy_from_slice(&(u128::from_be_bytes(bits) & !beyond).to_be_bytes());
+        let host_bits = u128::MAX.checked_shr(u32::from(len)).unwrap_or(0);
+        option[PREFIX..].copy_from_slice(&(u128::from_be_bytes(bits) & !host_bits).to_be_bytes());
     }
 }

@@ -1,4 +1,4 @@
-//! The secret key of CryptoPAn: 32 bytes, 16 for the cipher key and 16 to derive the padding.
+//! The secret key of CryptoPAn: 32 bytes. The first 16 are the cipher key; the padding is derived from the others.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ impl Key {
         Self(bytes)
     }
 
-    /// Reads the content of a key file: 64 hexadecimal digits, or the 32 bytes themselves (as in other tools).
+    /// The key in the content of a key file: 64 hexadecimal digits, or the 32 bytes of the key (as in other tools).
     ///
     /// # Errors
     /// [`KeyError`] describes the invalid content.
@@ -28,7 +28,7 @@ impl Key {
     /// ```
     pub fn from_file(content: &[u8]) -> Result<Self, KeyError> {
         if let Ok(bytes) = content.try_into() {
-            return Self::chosen(bytes);
+            return Self::not_zero(bytes);
         }
         let digits = content.trim_ascii();
         if digits.len() != 2 * LEN || !digits.iter().all(u8::is_ascii_hexdigit) {
@@ -39,7 +39,7 @@ impl Key {
             let digit = |c: u8| char::from(c).to_digit(16).unwrap_or(0) as u8;
             *byte = digit(pair[0]) << 4 | digit(pair[1]);
         }
-        Self::chosen(bytes)
+        Self::not_zero(bytes)
     }
 
     /// The content of a key file, as hexadecimal digits.
@@ -48,8 +48,8 @@ impl Key {
         digits + "\n"
     }
 
-    /// Rejects a key of zeros: the file was never filled.
-    fn chosen(bytes: [u8; LEN]) -> Result<Self, KeyError> {
+    /// Rejects a key of zeros, as in a key file that was created and never filled.
+    fn not_zero(bytes: [u8; LEN]) -> Result<Self, KeyError> {
         if bytes == [0; LEN] { Err(KeyError::Zero) } else { Ok(Self(bytes)) }
     }
 
@@ -70,19 +70,22 @@ impl fmt::Debug for Key {
 /// The reason why a key file is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyError {
-    /// It has this many bytes, which is no valid length.
+    /// The file has this many bytes, which is no valid length.
     Length(usize),
-    /// It contains only zeros.
+    /// The key contains only zeros.
     Zero,
 }
 
 impl fmt::Display for KeyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Length(have) => {
-                write!(f, "{have} bytes are no key: a key is {LEN} bytes, or {} hexadecimal digits", 2 * LEN)
+            Self::Length(len) => {
+                write!(f, "{len} bytes are no key: a key is {LEN} bytes, or {} hexadecimal digits", 2 * LEN)
             }
-            Self::Zero => write!(f, "a key of zeros is no secret"),
+            Self::Zero => write!(
+                f,
+                "the key contains only zeros and is no secret: create a key with `netgrain convert --new-key`"
+            ),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Options of IPv4, IPv6 and TCP: options without addresses are kept, the others are blanked in place, so that all
 //! lengths remain valid.
 
-/// IPv4 options that are kept (RFC 791 §3.1, RFC 2113): the two of one byte, and router alert.
+/// IPv4 options that are kept (RFC 791 §3.1, RFC 2113): end of options, no-operation, and router alert.
 mod v4 {
     pub const END: u8 = 0;
     pub const NOP: u8 = 1;
@@ -9,7 +9,7 @@ mod v4 {
 }
 
 /// TCP options that are kept (RFC 9293 §3.2, 7323, 2018): segment size, window scale, selective acknowledgements,
-/// timestamps. Not kept: multipath TCP, which announces addresses, cookies and signatures.
+/// timestamps. Not kept are multipath TCP, which announces addresses, and TCP cookies and signatures.
 mod tcp {
     pub const END: u8 = 0;
     pub const NOP: u8 = 1;
@@ -23,19 +23,19 @@ mod v6 {
     pub const KEPT: [u8; 2] = [5, 0xc2];
 }
 
-/// Replaces IPv4 options by no-operations; returns their number.
+/// Replaces all other IPv4 options by no-operations; returns the number of replaced options.
 pub fn blank_v4(options: &mut [u8]) -> u64 {
     blank(options, v4::END, v4::NOP, &[v4::ROUTER_ALERT])
 }
 
-/// Replaces TCP options by no-operations; returns their number.
+/// Replaces all other TCP options by no-operations; returns the number of replaced options.
 pub fn blank_tcp(options: &mut [u8]) -> u64 {
     blank(options, tcp::END, tcp::NOP, &tcp::KEPT)
 }
 
-/// IPv4 and TCP options have the same layout: a kind and, except for two kinds, a length that includes both. Bytes
-/// after the end-of-options mark have no meaning and are blanked without being counted; an option that exceeds the
-/// header is blanked to the end.
+/// IPv4 and TCP options have the same layout: a kind, a length and data, where the length includes all three; the kinds
+/// `end` and `nop` are single bytes. Bytes after the end of options have no meaning and are blanked without being
+/// counted. An option that exceeds the header is blanked to the end of the header.
 fn blank(options: &mut [u8], end: u8, nop: u8, kept: &[u8]) -> u64 {
     let (mut at, mut blanked) = (0, 0);
     while at < options.len() {
@@ -60,7 +60,8 @@ fn blank(options: &mut [u8], end: u8, nop: u8, kept: &[u8]) -> u64 {
     blanked
 }
 
-/// Replaces IPv6 options by padding; returns their number. Here the length counts only the bytes that follow it.
+/// Replaces all other IPv6 options by padding; returns the number of replaced options. The length field of an IPv6
+/// option counts only the bytes after it.
 pub fn blank_v6(options: &mut [u8]) -> u64 {
     let (mut at, mut blanked) = (0, 0);
     while at < options.len() {
@@ -89,21 +90,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_recorded_route_is_blanked_and_router_alert_stays() {
+    fn record_route_is_blanked_and_router_alert_is_kept() {
         let mut options = [1, 148, 4, 0, 0, 7, 7, 4, 10, 1, 2, 3, 0, 99];
         assert_eq!(blank_v4(&mut options), 1);
         assert_eq!(options, [1, 148, 4, 0, 0, 1, 1, 1, 1, 1, 1, 1, 0, 0]);
     }
 
     #[test]
-    fn an_address_announced_by_multipath_tcp_is_blanked_and_timestamps_stay() {
+    fn multipath_tcp_addresses_are_blanked_and_timestamps_are_kept() {
         let mut options = [8, 10, 1, 2, 3, 4, 5, 6, 7, 8, 30, 8, 0x30, 1, 10, 1, 2, 3];
         assert_eq!(blank_tcp(&mut options), 1);
         assert_eq!(options, [8, 10, 1, 2, 3, 4, 5, 6, 7, 8, 1, 1, 1, 1, 1, 1, 1, 1]);
     }
 
     #[test]
-    fn an_option_that_runs_over_or_has_no_length_is_blanked_to_the_end() {
+    fn options_with_an_invalid_length_are_blanked_to_the_end() {
         for mut options in [[2, 9, 5, 5], [2, 0, 5, 5], [1, 1, 1, 2]] {
             assert_eq!(blank_tcp(&mut options), 1);
             assert_eq!(options, [1; 4]);
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_home_address_becomes_padding_and_padding_is_emptied() {
+    fn a_home_address_becomes_padding_and_padding_is_zeroed() {
         let mut options = [201, 4, 1, 2, 3, 4, 1, 2, 9, 9];
         assert_eq!(blank_v6(&mut options), 1);
         assert_eq!(options, [1, 4, 0, 0, 0, 0, 1, 2, 0, 0]);

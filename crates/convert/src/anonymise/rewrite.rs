@@ -1,4 +1,5 @@
-//! Rewrites a frame: link header, tags and labels, network headers. Stops at the first unsupported protocol.
+//! Rewrites the link header, VLAN tags, MPLS labels and network headers of a frame, up to the first unsupported
+//! protocol.
 //!
 //! Invariant: in the bytes that are kept, every address field is mapped or blanked.
 
@@ -10,7 +11,7 @@ use wire::{Arp, Checksum, EtherType, Ethernet, Headers, IpProtocol, Ipv4, Ipv6, 
 /// Greatest nesting of packets within packets.
 pub(super) const DEPTH: u32 = 4;
 
-/// Greatest number of tags in a frame.
+/// Greatest number of VLAN tags in a frame.
 const TAGS: usize = 8;
 
 /// Greatest number of extension headers in a packet.
@@ -24,31 +25,31 @@ pub struct Rewriter {
     pub(super) keep_payload: bool,
 }
 
-/// How many bytes of a part are kept, and why the others are not.
+/// The number of bytes of a part that are kept, and the reason why the others are removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct KeptBytes {
     pub len: usize,
-    pub understood: bool,
+    pub is_supported: bool,
 }
 
 impl KeptBytes {
     /// All headers are kept; payload or padding follows.
     pub const fn to(len: usize) -> Self {
-        Self { len, understood: true }
+        Self { len, is_supported: true }
     }
 
     /// An unsupported or incomplete part follows.
     pub const fn only(len: usize) -> Self {
-        Self { len, understood: false }
+        Self { len, is_supported: false }
     }
 
-    /// This result for a part that follows a header of `header` bytes: the length includes that header.
-    pub const fn behind(self, header: usize) -> Self {
+    /// The result for a header of `header` bytes followed by this part.
+    pub const fn after_header(self, header: usize) -> Self {
         Self { len: header + self.len, ..self }
     }
 }
 
-/// The context of a transport header: checksums of the addresses in the headers above, before and after mapping.
+/// The context of a transport header: the checksums of the addresses in the IP header, before and after mapping.
 #[derive(Clone, Copy)]
 pub(super) struct PseudoHeader {
     pub before: Checksum,
@@ -59,65 +60,59 @@ pub(super) struct PseudoHeader {
 }
 
 impl Rewriter {
-    pub(super) fn new(how: &Anonymiser) -> Self {
+    pub(super) fn new(settings: &Anonymiser) -> Self {
         Self {
-            addresses: CryptoPan::new(&how.key),
-            hardware: CryptoPan::derived(&how.key, b"MAC addresses  "),
-            macs: how.macs,
-            keep_payload: how.keep_payload,
+            addresses: CryptoPan::new(&settings.key),
+            hardware: CryptoPan::derived(&settings.key, b"MAC addresses  "),
+            macs: settings.macs,
+            keep_payload: settings.keep_payload,
         }
     }
 
-    /// Anonymises a frame in place; returns how many of its bytes may be kept. The others are not anonymised and must
-    /// be removed.
-    pub fn rewrite(&mut self, frame: &mut [u8], link_type: u16, cover: &mut AnonymisationCounts) -> usize {
-        let kept = self.link(frame, link_type, cover);
-        cover.packets += 1;
+    /// Anonymises a frame in place, and returns the number of bytes that may be kept. The bytes after them are not
+    /// anonymised, and the caller must remove them.
+    pub fn rewrite(&mut self, frame: &mut [u8], link_type: u16, counts: &mut AnonymisationCounts) -> usize {
+        let kept = self.link(frame, link_type, counts);
+        counts.packets += 1;
         if kept.len < frame.len() {
-            let why = if kept.understood { &mut cover.payload } else { &mut cover.unknown };
-            *why += 1;
+            let counter = if kept.is_supported { &mut counts.payload } else { &mut counts.unknown };
+            *counter += 1;
         }
         kept.len
     }
 
-    fn link(&mut self, frame: &mut [u8], link_type: u16, cover: &mut AnonymisationCounts) -> KeptBytes {
+    fn link(&mut self, frame: &mut [u8], link_type: u16, counts: &mut AnonymisationCounts) -> KeptBytes {
         match link_type {
             link::ETHERNET if frame.len() >= Ethernet::LEN => {
                 self.mac(frame, 0);
                 self.mac(frame, 6);
-                self.tagged(frame, Ethernet::LEN, be16(frame, 12), cover)
+                self.tags(frame, Ethernet::LEN, be16(frame, 12), counts)
             }
-            link::RAW_IP | link::RAW_IPV4 | link::RAW_IPV6 => self.packet(frame, 0, false, cover),
-            // The link header contains the address family in the byte order of the capturing host; packets other than
-            // IP are not kept.
+            link::RAW_IP | link::RAW_IPV4 | link::RAW_IPV6 => self.packet(frame, 0, false, counts),
+            // The link header is the address family in the byte order of the capturing host. Packets other than IP are
+            // removed.
             link::NULL | link::LOOP if frame.len() >= LOOP_LEN => {
                 let family = Headers::of(frame, frame.len() as u32, link_type).ethertype();
                 let kept = match family {
-                    EtherType::IPV4 | EtherType::IPV6 => self.packet(&mut frame[LOOP_LEN..], 0, false, cover),
+                    EtherType::IPV4 | EtherType::IPV6 => self.packet(&mut frame[LOOP_LEN..], 0, false, counts),
                     _ => KeptBytes::only(0),
                 };
-                kept.behind(LOOP_LEN)
+                kept.after_header(LOOP_LEN)
             }
             link::LINUX_SLL if frame.len() >= sll::LEN => {
                 self.cooked_address(frame, sll::ADDRESS, usize::from(be16(frame, sll::ADDRESS_LEN)));
-                self.tagged(frame, sll::LEN, be16(frame, sll::PROTOCOL), cover)
+                self.tags(frame, sll::LEN, be16(frame, sll::PROTOCOL), counts)
             }
             link::LINUX_SLL2 if frame.len() >= sll2::LEN => {
                 self.cooked_address(frame, sll2::ADDRESS, usize::from(frame[sll2::ADDRESS_LEN]));
-                self.tagged(frame, sll2::LEN, be16(frame, sll2::PROTOCOL), cover)
+                self.tags(frame, sll2::LEN, be16(frame, sll2::PROTOCOL), counts)
             }
             _ => KeptBytes::only(0),
         }
     }
 
-    /// Rewrites tags, and the packet below them.
-    fn tagged(
-        &mut self,
-        frame: &mut [u8],
-        mut at: usize,
-        ethertype: u16,
-        cover: &mut AnonymisationCounts,
-    ) -> KeptBytes {
+    /// Skips the VLAN tags and rewrites the packet after them.
+    fn tags(&mut self, frame: &mut [u8], mut at: usize, ethertype: u16, counts: &mut AnonymisationCounts) -> KeptBytes {
         let mut ethertype = EtherType(ethertype);
         for _ in 0..TAGS {
             if !ethertype.is_vlan() {
@@ -130,25 +125,25 @@ impl Rewriter {
             at += VlanTag::LEN;
         }
         let kept = match ethertype {
-            EtherType::IPV4 | EtherType::IPV6 => self.packet(&mut frame[at..], 0, false, cover),
+            EtherType::IPV4 | EtherType::IPV6 => self.packet(&mut frame[at..], 0, false, counts),
             EtherType::ARP | RARP => self.arp(&mut frame[at..]),
-            _ if ethertype.is_mpls() => self.labelled(&mut frame[at..], cover),
+            _ if ethertype.is_mpls() => self.labels(&mut frame[at..], counts),
             _ => KeptBytes::only(0),
         };
-        kept.behind(at)
+        kept.after_header(at)
     }
 
-    fn labelled(&mut self, stack: &mut [u8], cover: &mut AnonymisationCounts) -> KeptBytes {
+    fn labels(&mut self, stack: &mut [u8], counts: &mut AnonymisationCounts) -> KeptBytes {
         let labels = stack.chunks_exact(mpls::LABEL_LEN).take(mpls::MAX_LABELS);
         let Some(bottom) = labels.map(|label| label[2] & 1).position(|bottom| bottom == 1) else {
             return KeptBytes::only(0);
         };
         let under = (bottom + 1) * mpls::LABEL_LEN;
-        // A pseudowire, whose first half-byte is 0, is not rewritten.
-        self.packet(&mut stack[under..], 0, false, cover).behind(under)
+        // The frame of a pseudowire, whose first four bits are 0, is no IP packet and is removed.
+        self.packet(&mut stack[under..], 0, false, counts).after_header(under)
     }
 
-    /// ARP and RARP for IPv4 and MAC addresses.
+    /// Rewrites ARP and RARP messages for IPv4 and MAC addresses.
     fn arp(&mut self, message: &mut [u8]) -> KeptBytes {
         const PLAIN: [u8; 6] = [0, 1, 8, 0, 6, 4];
         if message.len() < Arp::LEN || message[..6] != PLAIN {
@@ -167,16 +162,16 @@ impl Rewriter {
         packet: &mut [u8],
         depth: u32,
         quoted: bool,
-        cover: &mut AnonymisationCounts,
+        counts: &mut AnonymisationCounts,
     ) -> KeptBytes {
         match packet.first() {
-            Some(first) if first >> 4 == 4 => self.ipv4(packet, depth, quoted, cover),
-            Some(first) if first >> 4 == 6 => self.ipv6(packet, depth, quoted, cover),
+            Some(first) if first >> 4 == 4 => self.ipv4(packet, depth, quoted, counts),
+            Some(first) if first >> 4 == 6 => self.ipv6(packet, depth, quoted, counts),
             _ => KeptBytes::only(0),
         }
     }
 
-    fn ipv4(&mut self, packet: &mut [u8], depth: u32, quoted: bool, cover: &mut AnonymisationCounts) -> KeptBytes {
+    fn ipv4(&mut self, packet: &mut [u8], depth: u32, quoted: bool, counts: &mut AnonymisationCounts) -> KeptBytes {
         const CHECKSUM: usize = 10;
         const ADDRESSES: std::ops::Range<usize> = 12..20;
         let header = usize::from(packet[0] & 15) * 4;
@@ -189,23 +184,23 @@ impl Rewriter {
         let (all, before) = (Checksum::new().bytes(head), Checksum::new().bytes(&head[ADDRESSES]));
         self.v4(head, 12);
         self.v4(head, 16);
-        cover.options += blank_v4(&mut head[Ipv4::LEN..]);
+        counts.options += blank_v4(&mut head[Ipv4::LEN..]);
         correct(head, CHECKSUM, all, Checksum::new().bytes(head));
         // Later fragments have no transport header.
         if be16(head, 6) & 0x1fff != 0 {
             return KeptBytes::to(header);
         }
         let above = PseudoHeader { before, after: Checksum::new().bytes(&head[ADDRESSES]), depth, quoted };
-        self.transport(IpProtocol(head[9]), &mut rest[..len], above, cover).behind(header)
+        self.transport(IpProtocol(head[9]), &mut rest[..len], above, counts).after_header(header)
     }
 
-    fn ipv6(&mut self, packet: &mut [u8], depth: u32, quoted: bool, cover: &mut AnonymisationCounts) -> KeptBytes {
+    fn ipv6(&mut self, packet: &mut [u8], depth: u32, quoted: bool, counts: &mut AnonymisationCounts) -> KeptBytes {
         const FRAGMENT: usize = 8;
         if packet.len() < Ipv6::LEN {
             return KeptBytes::only(0);
         }
         let len = match usize::from(be16(packet, 4)) {
-            0 => packet.len(), // a jumbogram, or merged by the card
+            0 => packet.len(), // a jumbogram, or several segments that the NIC merged
             len => packet.len().min(Ipv6::LEN + len),
         };
         let packet = &mut packet[..len];
@@ -231,11 +226,11 @@ impl Rewriter {
                 IpProtocol::FRAGMENT => {}
                 // The transport checksum covers the address of the final destination.
                 IpProtocol::ROUTING => {
-                    if let Some((before, after)) = self.routing(&mut rest[..len], cover) {
+                    if let Some((before, after)) = self.routing(&mut rest[..len], counts) {
                         (target, target_after) = (before, after);
                     }
                 }
-                _ => cover.options += blank_v6(&mut rest[2..len]),
+                _ => counts.options += blank_v6(&mut rest[2..len]),
             }
             next = IpProtocol(rest[0]);
             at += len;
@@ -243,12 +238,13 @@ impl Rewriter {
         let sum = |source: [u8; 16], target: [u8; 16]| Checksum::new().bytes(&source).bytes(&target);
         let (before, after) = (sum(source, target), sum(source_after, target_after));
         let above = PseudoHeader { before, after, depth, quoted };
-        self.transport(next, &mut packet[at..], above, cover).behind(at)
+        self.transport(next, &mut packet[at..], above, counts).after_header(at)
     }
 
-    /// Rewrites a routing header: source route (type 0), mobile (2) and segment (4) have a list of addresses; other
-    /// types are blanked. Returns the final destination before and after mapping, if the packet has not yet reached it.
-    fn routing(&mut self, header: &mut [u8], cover: &mut AnonymisationCounts) -> Option<([u8; 16], [u8; 16])> {
+    /// Rewrites a routing header. Types 0 (source route), 2 (mobile) and 4 (segment) have a list of addresses, which
+    /// are mapped; other types are blanked. Returns the final destination before and after mapping, unless the
+    /// destination address of the packet is the final destination already.
+    fn routing(&mut self, header: &mut [u8], counts: &mut AnonymisationCounts) -> Option<([u8; 16], [u8; 16])> {
         const LIST: usize = 8;
         const SEGMENTS: u8 = 4;
         let (kind, left) = (header[2], header[3]);
@@ -267,7 +263,7 @@ impl Rewriter {
         }
         if list.end < header.len() {
             header[list.end..].fill(0);
-            cover.options += 1;
+            counts.options += 1;
         }
         before.map(|before| (before, address(header, stop)))
     }
@@ -303,8 +299,8 @@ impl Rewriter {
         if special(mac) {
             return;
         }
-        // If the result is one of the addresses that are not changed, it is mapped again, so that the mapping stays
-        // injective.
+        // If the result is the broadcast or the zero address, it is mapped again, so that no two addresses have the
+        // same result.
         loop {
             let flips = self.hardware.flips(u128::from(mac) << (128 - WIDTH), from, WIDTH) >> (128 - WIDTH);
             mac ^= flips as u64 & !MEANING;
@@ -315,7 +311,7 @@ impl Rewriter {
         field.copy_from_slice(&mac.to_be_bytes()[2..]);
     }
 
-    /// The link address field of cooked captures, of eight bytes.
+    /// Rewrites the link address field of cooked captures, which has eight bytes.
     fn cooked_address(&mut self, frame: &mut [u8], at: usize, len: usize) {
         if len == 6 {
             self.mac(frame, at);
@@ -326,7 +322,7 @@ impl Rewriter {
     }
 }
 
-/// Length of the address family before a packet of BSD loopback (LINKTYPE_NULL, LINKTYPE_LOOP).
+/// Length of the link header of BSD loopback (LINKTYPE_NULL, LINKTYPE_LOOP).
 const LOOP_LEN: usize = 4;
 
 /// Linux cooked capture (LINKTYPE_LINUX_SLL).
@@ -345,7 +341,7 @@ mod sll2 {
     pub const LEN: usize = 20;
 }
 
-/// Reverse ARP (RFC 903), with the layout of ARP.
+/// Reverse ARP (RFC 903), which has the layout of ARP.
 const RARP: EtherType = EtherType(0x8035);
 
 /// Updates the checksum at `at` for the changed bytes that it covers (RFC 1624), if it was captured.

@@ -1,5 +1,5 @@
-//! Anonymising against independent judges: checksums computed anew, tshark's view of every address, a search for the
-//! true addresses in what comes out, and another implementation of CryptoPAn.
+//! Anonymisation is compared with independent results: recomputed checksums, the addresses that tshark finds, a search
+//! for the original addresses in the output, and another implementation of CryptoPAn.
 
 use crate::support;
 
@@ -23,12 +23,12 @@ fn plan(keep_payload: bool) -> Plan {
     Plan { anonymise: Some(Anonymiser { keep_payload, ..Anonymiser::new(key()) }), ..Plan::default() }
 }
 
-/// Rewrites one Ethernet frame and gives what is kept of it.
-fn rewritten(frame: &[u8], how: &Anonymiser) -> (Vec<u8>, AnonymisationCounts) {
-    let (mut bytes, mut cover) = (frame.to_vec(), AnonymisationCounts::default());
-    let kept = how.rewriter().rewrite(&mut bytes, link::ETHERNET, &mut cover);
+/// Rewrites one Ethernet frame; returns the kept bytes and the counters.
+fn rewritten(frame: &[u8], settings: &Anonymiser) -> (Vec<u8>, AnonymisationCounts) {
+    let (mut bytes, mut counts) = (frame.to_vec(), AnonymisationCounts::default());
+    let kept = settings.rewriter().rewrite(&mut bytes, link::ETHERNET, &mut counts);
     bytes.truncate(kept);
-    (bytes, cover)
+    (bytes, counts)
 }
 
 fn ip(version: u8, next: u8, source: &[u8], target: &[u8], payload: &[u8]) -> Vec<u8> {
@@ -63,8 +63,8 @@ fn message(kind: u8, pseudo: Checksum, rest: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_not_understood_is_cut_where_it_begins() {
-    let how = Anonymiser { keep_payload: true, ..Anonymiser::new(key()) };
+fn packets_are_truncated_where_an_unsupported_part_begins() {
+    let settings = Anonymiser { keep_payload: true, ..Anonymiser::new(key()) };
     let addresses = ([10, 1, 2, 3], [10, 4, 5, 6]);
     let gre = ip(4, 47, &addresses.0, &addresses.1, &[0, 0, 8, 0, 0x45, 10, 1, 2, 3]);
     for (frame, kept) in [
@@ -77,33 +77,33 @@ fn what_is_not_understood_is_cut_where_it_begins() {
         (ethernet(EtherType::ARP, &[0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0]), 14),
         (vec![1, 2, 3, 4, 5], 0),
     ] {
-        let (out, cover) = rewritten(&frame, &how);
-        assert_eq!((out.len(), cover.unknown), (kept, 1), "{frame:02x?}");
+        let (out, counts) = rewritten(&frame, &settings);
+        assert_eq!((out.len(), counts.unknown), (kept, 1), "{frame:02x?}");
     }
     let mut unknown_link = [10, 1, 2, 3];
-    assert_eq!(how.rewriter().rewrite(&mut unknown_link, 147, &mut AnonymisationCounts::default()), 0);
+    assert_eq!(settings.rewriter().rewrite(&mut unknown_link, 147, &mut AnonymisationCounts::default()), 0);
 }
 
 #[test]
-fn a_payload_is_kept_only_when_asked_for_and_padding_never() {
+fn payload_is_kept_only_with_keep_payload_and_padding_never() {
     let mut bytes = [0; 90];
     let frame = Frame::udp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 2).payload(b"10.0.0.1").fill(&mut bytes);
     let whole: Vec<u8> = [&frame[..50], b"padding"].concat();
     let mut inner = whole.clone();
-    // The packet ends where it says, before the padding.
+    // The total length of the IP packet excludes the padding.
     inner[16..18].copy_from_slice(&36u16.to_be_bytes());
-    let (out, cover) = rewritten(&inner, &Anonymiser::new(key()));
-    assert_eq!((out.len(), cover.payload), (42, 1));
+    let (out, counts) = rewritten(&inner, &Anonymiser::new(key()));
+    assert_eq!((out.len(), counts.payload), (42, 1));
     let keep = Anonymiser { keep_payload: true, ..Anonymiser::new(key()) };
     let (out, _) = rewritten(&inner, &keep);
     assert_eq!((out.len(), &out[42..]), (50, &whole[42..50]));
 }
 
 #[test]
-fn right_checksums_stay_right() {
-    let seed = testkit::seed("right_checksums_stay_right");
+fn correct_checksums_stay_correct() {
+    let seed = testkit::seed("correct_checksums_stay_correct");
     let mut prng = Prng::new(seed);
-    let how = Anonymiser { keep_payload: true, ..Anonymiser::new(key()) };
+    let settings = Anonymiser { keep_payload: true, ..Anonymiser::new(key()) };
     for round in 0..2000 {
         let (a, b) = (prng.next_u64() as u32, prng.next_u64() as u32);
         let wide = |prng: &mut Prng| -> [u16; 8] { std::array::from_fn(|_| prng.next_u64() as u16) };
@@ -119,7 +119,7 @@ fn right_checksums_stay_right() {
         let frame = frame.payload(&payload);
         let mut bytes = [0; 200];
         let before = frame.fill(&mut bytes).to_vec();
-        let (after, _) = rewritten(&before, &how);
+        let (after, _) = rewritten(&before, &settings);
         assert_eq!(after.len(), before.len(), "seed {seed}, round {round}");
         assert_ne!(after, before);
         assert_eq!(sums(&after), sums(&before), "seed {seed}, round {round}");
@@ -127,7 +127,7 @@ fn right_checksums_stay_right() {
     }
 }
 
-/// The sums over the network header (of IPv4) and over the segment with its pseudo header: zero where they are right.
+/// The checksums over the IPv4 header and over the segment with its pseudo header: 0 if the checksum field is correct.
 fn sums(frame: &[u8]) -> Vec<u16> {
     let headers = Headers::of(frame, frame.len() as u32, link::ETHERNET);
     let (l3, l4) = (usize::from(headers.l3()), usize::from(headers.l4()));
@@ -143,7 +143,7 @@ fn sums(frame: &[u8]) -> Vec<u16> {
 }
 
 #[test]
-fn a_packet_quoted_by_icmp_is_mapped_as_the_one_it_quotes_and_the_sum_is_right() {
+fn a_packet_quoted_by_icmp_is_mapped_and_the_checksum_is_correct() {
     let (client, server, router) = ([192, 0, 2, 1], [198, 51, 100, 7], [203, 0, 113, 1]);
     let original = ip(4, 17, &client, &server, &[0, 7, 0, 53, 0, 12, 0, 0, 1, 2, 3, 4]);
     let redirect = message(5, Checksum::new(), &[&server[..], &original].concat());
@@ -155,7 +155,7 @@ fn a_packet_quoted_by_icmp_is_mapped_as_the_one_it_quotes_and_the_sum_is_right()
     assert_eq!(out[26..34], [router, client].concat());
     assert_eq!(out[38..42], server, "the gateway");
     assert_eq!(out[54..62], [client, server].concat(), "the quoted packet");
-    // Quoted payload is gone; with it put back, all sums are right.
+    // The quoted payload is removed. With the payload appended, all checksums are correct.
     assert_eq!(out.len(), 14 + 20 + 8 + 20 + 8);
     assert_eq!((checksum(&out[14..34]), checksum(&out[42..62])), (0, 0));
     assert_eq!(checksum(&[&out[34..], &[1, 2, 3, 4][..]].concat()), 0);
@@ -168,30 +168,30 @@ fn neighbour_discovery_maps_targets_prefixes_and_link_addresses() {
     let mac = [0, 0x1b, 0x21, 1, 2, 3];
     let solicitation = message(135, pseudo(32), &[&[0; 4][..], &target, &[1, 1], &mac].concat());
     let frame = ethernet(EtherType::IPV6, &ip(6, 58, &source, &target, &solicitation));
-    let (out, cover) = rewritten(&frame, &Anonymiser::new(key()));
-    assert_eq!((out.len(), cover.options), (frame.len(), 0));
+    let (out, counts) = rewritten(&frame, &Anonymiser::new(key()));
+    assert_eq!((out.len(), counts.options), (frame.len(), 0));
     let mut pan = CryptoPan::new(&key());
     assert_eq!(out[62..78], pan.v6(target.into()).octets());
     assert_ne!(out[80..86], mac);
     assert!(sums(&out).iter().all(|s| *s == 0));
 
-    // A prefix of 48 bits: those are mapped as in every address, the others stay zero.
+    // A prefix of 48 bits: these bits are mapped as in every address, the other bits stay 0.
     let prefix = [0x20, 1, 0xd, 0xb8, 0xaa, 0xbb, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     let option = [&[3, 4, 48, 0xc0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0][..], &prefix].concat();
     let rdnss = [&[25, 3, 0, 0, 0, 0, 1, 0][..], &target].concat();
     let body = [&[0; 12][..], &option, &rdnss].concat();
     let advertisement = message(134, pseudo(16 + 32 + 24), &body);
     let frame = ethernet(EtherType::IPV6, &ip(6, 58, &source, &target, &advertisement));
-    let (out, cover) = rewritten(&frame, &Anonymiser::new(key()));
-    let reported = &out[14 + 40 + 16 + 16..][..16];
-    assert_eq!(reported[..6], pan.v6(prefix.into()).octets()[..6]);
-    assert_eq!((&reported[6..], cover.options), (&[0; 10][..], 1));
+    let (out, counts) = rewritten(&frame, &Anonymiser::new(key()));
+    let mapped = &out[14 + 40 + 16 + 16..][..16];
+    assert_eq!(mapped[..6], pan.v6(prefix.into()).octets()[..6]);
+    assert_eq!((&mapped[6..], counts.options), (&[0; 10][..], 1));
     assert_eq!(out[out.len() - 22..], [0; 22], "the name server is blanked");
     assert!(sums(&out).iter().all(|s| *s == 0));
 }
 
 #[test]
-fn the_sum_under_a_routing_header_covers_the_last_stop() {
+fn the_checksum_after_a_routing_header_covers_the_final_destination() {
     let (source, first, last) = ([0x20; 16], [0x21; 16], [0x22; 16]);
     let udp = |stop: &[u8]| {
         let mut udp = vec![0, 1, 0, 2, 0, 12, 0, 0, b'd', b'a', b't', b'a'];
@@ -199,13 +199,14 @@ fn the_sum_under_a_routing_header_covers_the_last_stop() {
         udp[6..8].copy_from_slice(&sum.to_be_bytes());
         udp
     };
-    // Source route with one stop to go, and a list of two segments whose first entry is the last stop.
+    // A source route with one address left to visit, and a segment list of two addresses, of which the first is the
+    // final destination.
     let route = [&[17, 2, 0, 1, 0, 0, 0, 0][..], &last].concat();
     let segments = [&[17, 4, 4, 1, 1, 0, 0, 0][..], &last, &first].concat();
     for header in [route, segments] {
         let packet = ip(6, 43, &source, &first, &[header.clone(), udp(&last)].concat());
-        let how = Anonymiser { keep_payload: true, ..Anonymiser::new(key()) };
-        let (out, _) = rewritten(&ethernet(EtherType::IPV6, &packet), &how);
+        let settings = Anonymiser { keep_payload: true, ..Anonymiser::new(key()) };
+        let (out, _) = rewritten(&ethernet(EtherType::IPV6, &packet), &settings);
         let mut pan = CryptoPan::new(&key());
         let last = pan.v6(last.into()).octets();
         assert_eq!(out[14 + 40 + 8..][..16], last);
@@ -216,7 +217,7 @@ fn the_sum_under_a_routing_header_covers_the_last_stop() {
 }
 
 #[test]
-fn mac_addresses_follow_the_rule_and_keep_their_meaning() {
+fn mac_addresses_are_mapped_by_the_macs_setting_and_keep_their_flags() {
     let macs = |rule, frame: &[u8]| {
         let (out, _) = rewritten(frame, &Anonymiser { macs: rule, ..Anonymiser::new(key()) });
         (<[u8; 6]>::try_from(&out[..6]).unwrap(), <[u8; 6]>::try_from(&out[6..12]).unwrap())
@@ -229,13 +230,13 @@ fn mac_addresses_follow_the_rule_and_keep_their_meaning() {
     let (a, b) = macs(Macs::All, &frame(group, intel));
     assert!(a[0] & 3 == 1 && b[0] & 3 == 0 && a != group && b != intel);
     let (_, other) = macs(Macs::All, &frame(group, [0, 0x1b, 0x21, 0xff, 2, 3]));
-    assert_eq!(other[..3], b[..3], "one vendor stays one vendor");
+    assert_eq!(other[..3], b[..3], "equal vendor prefixes stay equal");
     assert_eq!(macs(Macs::All, &frame([0xff; 6], [0; 6])), ([0xff; 6], [0; 6]));
 }
 
 #[test]
-fn no_bytes_whatever_make_it_panic_or_keep_more_than_there_is() {
-    let test = "no_bytes_whatever_make_it_panic_or_keep_more_than_there_is";
+fn arbitrary_bytes_never_panic_and_never_keep_more_than_the_frame() {
+    let test = "arbitrary_bytes_never_panic_and_never_keep_more_than_the_frame";
     let seed = testkit::seed(test);
     let mut prng = Prng::new(seed);
     let mut frames: Vec<(u16, Vec<u8>)> = Vec::new();
@@ -264,16 +265,16 @@ fn no_bytes_whatever_make_it_panic_or_keep_more_than_there_is() {
     }
 }
 
-/// All real captures as one file, so that tshark starts once.
-fn all_as_one(files: &[PathBuf], how: Option<Anonymiser>) -> Vec<u8> {
+/// All capture files merged into one file, so that tshark starts only once.
+fn all_as_one(files: &[PathBuf], settings: Option<Anonymiser>) -> Vec<u8> {
     let open = |path: &PathBuf| Input::open("a capture", File::open(path).expect("a file")).expect("a capture");
-    let plan = Plan { format: Format::PcapNg, anonymise: how, ..Plan::default() };
+    let plan = Plan { format: Format::PcapNg, anonymise: settings, ..Plan::default() };
     let mut memory = Memory::default();
-    convert(files.iter().map(open).collect(), &plan, &mut memory).expect("it can be done");
-    memory.whole.remove(0)
+    convert(files.iter().map(open).collect(), &plan, &mut memory).expect("converted");
+    memory.files.remove(0)
 }
 
-/// The values of fields that tshark finds in each packet, all occurrences of each.
+/// All values of these fields that tshark finds, for each packet and each field.
 fn fields(mut tshark: Command, capture: &[u8], names: &[&str]) -> Vec<Vec<Vec<String>>> {
     let folder = testkit::TempDir::new("fields");
     let path = folder.join("all.pcapng");
@@ -281,7 +282,7 @@ fn fields(mut tshark: Command, capture: &[u8], names: &[&str]) -> Vec<Vec<Vec<St
     for sum in ["ip", "tcp", "udp"] {
         tshark.args(["-o", &format!("{sum}.check_checksum:TRUE")]);
     }
-    // Each packet by itself, whatever came before.
+    // tshark decodes each packet without the packets before it.
     tshark.args(["-o", "tcp.desegment_tcp_streams:FALSE", "-o", "ip.defragment:FALSE", "-o", "ipv6.defragment:FALSE"]);
     tshark.args(["-n", "-T", "fields", "-E", "separator=|", "-E", "occurrence=a", "-r"]).arg(&path);
     for name in names {
@@ -294,28 +295,28 @@ fn fields(mut tshark: Command, capture: &[u8], names: &[&str]) -> Vec<Vec<Vec<St
 }
 
 #[test]
-fn no_true_address_is_left_in_any_packet_of_the_real_captures() {
-    let test = "no_true_address_is_left_in_any_packet_of_the_real_captures";
+fn no_original_address_is_left_in_any_packet_of_the_captures() {
+    let test = "no_original_address_is_left_in_any_packet_of_the_captures";
     let (Some(files), Some(tshark)) = (captures(test), testkit::tool(test, "tshark")) else { return };
     let names = ["ip.addr", "ipv6.addr", "arp.src.proto_ipv4", "arp.dst.proto_ipv4", "eth.addr"];
     let before = fields(tshark, &all_as_one(&files, None), &names);
     let after = packets(&all_as_one(&files, Some(Anonymiser::new(key()))));
     assert_eq!(before.len(), after.len());
     let mut searched = 0;
-    for (number, (reported, packet)) in before.iter().zip(&after).enumerate() {
-        for value in reported.iter().flatten() {
+    for (number, (values, packet)) in before.iter().zip(&after).enumerate() {
+        for value in values.iter().flatten() {
             let address = match (value.parse::<IpAddr>(), value.parse::<wire::MacAddr>()) {
                 (Ok(IpAddr::V4(a)), _) => a.octets().to_vec(),
                 (Ok(IpAddr::V6(a)), _) => a.octets().to_vec(),
                 (_, Ok(mac)) => mac.0.to_vec(),
                 _ => continue,
             };
-            // Patterns of few different bytes stand everywhere and identify nobody.
+            // Addresses with few different byte values also occur by chance in other fields.
             if address.iter().collect::<BTreeSet<_>>().len() < 4 {
                 continue;
             }
             let found = packet.data.windows(address.len()).position(|w| w == address);
-            assert_eq!(found, None, "packet {}: {value} is left in {:02x?}", number + 1, packet.data);
+            assert_eq!(found, None, "packet {}: {value} remains in {:02x?}", number + 1, packet.data);
             searched += 1;
         }
     }
@@ -323,8 +324,8 @@ fn no_true_address_is_left_in_any_packet_of_the_real_captures() {
 }
 
 #[test]
-fn tshark_finds_every_address_mapped() {
-    let test = "tshark_finds_every_address_mapped";
+fn tshark_finds_the_mapped_addresses() {
+    let test = "tshark_finds_the_mapped_addresses";
     let (Some(files), Some(tshark)) = (captures(test), testkit::tool(test, "tshark")) else { return };
     let names = ["ip.src", "ip.dst", "ipv6.src", "ipv6.dst"];
     let before = fields(tshark, &all_as_one(&files, None), &names);
@@ -335,14 +336,14 @@ fn tshark_finds_every_address_mapped() {
     let (mut compared, mut cut) = (0, 0);
     for (number, (before, after)) in before.iter().zip(&after).enumerate() {
         for field in 0..names.len() {
-            // What is not understood is cut, so there may be fewer: tunnels, PPPoE, headers of which a part is missing.
+            // Unsupported parts are truncated (tunnels, PPPoE, incomplete headers), so addresses may be missing.
             cut += usize::from(after[field].is_empty() && !before[field].is_empty());
             for (raw, mapped) in before[field].iter().zip(&after[field]) {
-                let reported = match raw.parse::<IpAddr>().expect("an address") {
+                let expected = match raw.parse::<IpAddr>().expect("an address") {
                     IpAddr::V4(a) => IpAddr::V4(pan.v4(a)),
                     IpAddr::V6(a) => IpAddr::V6(pan.v6(a)),
                 };
-                assert_eq!(*mapped, reported.to_string(), "packet {}, {}", number + 1, names[field]);
+                assert_eq!(*mapped, expected.to_string(), "packet {}, {}", number + 1, names[field]);
                 compared += 1;
             }
         }
@@ -352,8 +353,8 @@ fn tshark_finds_every_address_mapped() {
 }
 
 #[test]
-fn tshark_finds_every_sum_as_right_or_wrong_as_before() {
-    let test = "tshark_finds_every_sum_as_right_or_wrong_as_before";
+fn checksums_stay_as_correct_or_wrong_as_tshark_found_them() {
+    let test = "checksums_stay_as_correct_or_wrong_as_tshark_found_them";
     let (Some(files), Some(tshark)) = (captures(test), testkit::tool(test, "tshark")) else { return };
     let names = ["ip.checksum.status", "tcp.checksum.status", "udp.checksum.status"];
     let before = fields(tshark, &all_as_one(&files, None), &names);
@@ -365,19 +366,19 @@ fn tshark_finds_every_sum_as_right_or_wrong_as_before() {
     for (number, (before, after)) in before.iter().zip(&after).enumerate() {
         for field in 0..names.len() {
             for (was, is) in before[field].iter().zip(&after[field]) {
-                // 0 is bad, 1 good, 2 and 3 not verified, as for a segment that is or was cut.
+                // Status 0 is bad, 1 is good, 2 and 3 are not verified, as for truncated segments.
                 let unknown = |status: &str| matches!(status, "2" | "3");
                 assert!(was == is || unknown(is) || unknown(was), "packet {}: {was} became {is}", number + 1);
                 right += u64::from(is == "1");
             }
         }
     }
-    assert!(right > 50_000, "only {right} sums");
+    assert!(right > 50_000, "only {right} checksums");
 }
 
 #[test]
-fn another_implementation_maps_alike() {
-    let test = "another_implementation_maps_alike";
+fn another_implementation_computes_the_same_mapping() {
+    let test = "another_implementation_computes_the_same_mapping";
     const PROGRAM: &str = "import sys, yacryptopan\n\
         pan = yacryptopan.CryptoPAn(bytes.fromhex(sys.argv[1]))\n\
         print('\\n'.join(pan.anonymize(a) for a in sys.argv[2:]))";
@@ -391,17 +392,17 @@ fn another_implementation_maps_alike() {
         .collect();
     python.args(["-c", PROGRAM, key().to_file().trim()]).args(addresses.iter().map(ToString::to_string));
     let mut pan = CryptoPan::new(&key());
-    for (reported, address) in output(python).lines().zip(addresses) {
+    for (theirs, address) in output(python).lines().zip(addresses) {
         let ours = match address {
             IpAddr::V4(a) => IpAddr::V4(pan.v4(a)),
             IpAddr::V6(a) => IpAddr::V6(pan.v6(a)),
         };
-        assert_eq!(reported.parse::<IpAddr>().expect("an address"), ours, "{address}");
+        assert_eq!(theirs.parse::<IpAddr>().expect("an address"), ours, "{address}");
     }
 }
 
 #[test]
-fn two_files_under_one_key_stay_comparable() {
+fn one_key_yields_the_same_mapping_in_two_files() {
     let mut bytes = [0; 60];
     let frame = Frame::udp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 2).fill(&mut bytes);
     let (first, second) = (Packet::new(1, frame), Packet::new(2, frame));
@@ -413,14 +414,14 @@ fn two_files_under_one_key_stay_comparable() {
 }
 
 #[test]
-fn loopback_of_bsd_is_anonymised_and_what_is_not_ip_in_it_is_cut() {
-    let how = Anonymiser { keep_payload: true, ..Anonymiser::new(key()) };
+fn bsd_loopback_is_anonymised_and_packets_other_than_ip_are_removed() {
+    let settings = Anonymiser { keep_payload: true, ..Anonymiser::new(key()) };
     let mut mapped = CryptoPan::new(&key());
     let (source, target) = ([10, 1, 2, 3], [10, 4, 5, 6]);
     let packet = ip(4, 17, &source, &target, &[0, 53, 0, 53, 0, 8, 0, 0]);
     let rewrite = |frame: &[u8], link_type| {
-        let (mut bytes, mut cover) = (frame.to_vec(), AnonymisationCounts::default());
-        let kept = how.rewriter().rewrite(&mut bytes, link_type, &mut cover);
+        let (mut bytes, mut counts) = (frame.to_vec(), AnonymisationCounts::default());
+        let kept = settings.rewriter().rewrite(&mut bytes, link_type, &mut counts);
         bytes.truncate(kept);
         bytes
     };
@@ -429,9 +430,9 @@ fn loopback_of_bsd_is_anonymised_and_what_is_not_ip_in_it_is_cut() {
         assert_eq!((out.len(), &out[..4]), (4 + packet.len(), &head[..]));
         assert_eq!(out[16..20], mapped.v4(source.into()).octets());
         assert_eq!(out[20..24], mapped.v4(target.into()).octets());
-        // Another family: whatever its bytes look like, nobody knows where its addresses are.
+        // The packets of other address families are removed, even if they look like IP.
         assert_eq!(rewrite(&[&[7, 0, 0, 0], &packet[..]].concat(), link_type), [7, 0, 0, 0]);
     }
-    // Of a link that nobody understands nothing is kept.
+    // Frames of an unsupported link type are removed.
     assert!(rewrite(&packet, 105).is_empty());
 }

@@ -1,4 +1,4 @@
-//! What converting keeps, what it counts, and what it refuses.
+//! Conversions: which information they preserve, which losses they count, and which inputs they reject.
 
 use crate::support;
 
@@ -18,53 +18,55 @@ fn to(format: Format) -> Plan {
 }
 
 #[test]
-fn several_link_types_are_refused_by_pcap_with_what_to_do() {
+fn pcap_rejects_several_link_types_and_recommends_pcapng() {
     let other = Packet { interface: 1, link_type: 101, ..Packet::new(5, b"raw ip") };
     let file = pcapng(&[Packet::new(1, b"ethernet"), other]);
-    let refused = converted(&[&file], &to(Format::Pcap)).expect_err("two link types");
-    assert!(matches!(refused, Error::LinkTypes { first: 1, other: 101, .. }), "{refused:?}");
-    assert!(refused.to_string().contains("input 0") && refused.to_string().contains("write pcapng"), "{refused}");
-    let (_, kept) = one(&file, &to(Format::PcapNg));
-    assert_eq!(packets(&kept), packets(&file));
-    // Packets that are not wanted do no harm.
+    let error = converted(&[&file], &to(Format::Pcap)).expect_err("two link types");
+    assert!(matches!(error, Error::LinkTypes { first: 1, other: 101, .. }), "{error:?}");
+    assert!(error.to_string().contains("input 0") && error.to_string().contains("write pcapng"), "{error}");
+    let (_, output) = one(&file, &to(Format::PcapNg));
+    assert_eq!(packets(&output), packets(&file));
+    // Packets that the plan excludes do not matter.
     let early = Plan { to: Timestamp::from_nanos(1), ..to(Format::Pcap) };
     assert_eq!(one(&file, &early).0.written, 1);
 }
 
 #[test]
-fn raw_is_refused_for_anything_but_ethernet_and_for_files_that_cannot_take_a_packet() {
+fn raw_rejects_other_link_types_and_files_too_small_for_a_packet() {
     let file = pcapng(&[Packet { link_type: 101, ..Packet::new(1, b"raw ip") }]);
-    let refused = converted(&[&file], &to(Format::Raw)).expect_err("not Ethernet");
-    assert!(matches!(refused, Error::NotEthernet { link_type: 101, .. }), "{refused:?}");
+    let error = converted(&[&file], &to(Format::Raw)).expect_err("not Ethernet");
+    assert!(matches!(error, Error::NotEthernet { link_type: 101, .. }), "{error:?}");
     let split = Split { bytes: Some(raw::MIN_FILE - 1), ..Split::default() };
     let small = converted(&[&pcap(&[])], &Plan { split, ..to(Format::Raw) }).expect_err("too small");
     assert!(small.to_string().contains(&raw::MIN_FILE.to_string()), "{small}");
 }
 
 #[test]
-fn an_input_that_breaks_off_gives_what_precedes_and_is_named() {
+fn a_truncated_input_is_converted_up_to_the_damage_and_reported() {
     let all = random(&mut Prng::new(1), 20);
     let (whole, second) = (pcap(&all[..10]), pcap(&all[10..]));
-    let (report, memory) = converted(&[&whole[..whole.len() - 1], &second], &to(Format::Pcap)).expect("what is there");
+    let (report, memory) =
+        converted(&[&whole[..whole.len() - 1], &second], &to(Format::Pcap)).expect("a conversion up to the damage");
     assert_eq!((report.read, report.written), (19, 19));
     let [broken] = &report.damaged_inputs[..] else { panic!("{report:?}") };
     assert!(broken.input == "input 0" && broken.reason.contains("cut short"), "{broken:?}");
-    assert!(report.warnings(Format::Pcap).iter().any(|r| r.contains("input 0") && r.contains("what precedes")));
-    assert_eq!(packets(&memory.whole[0]), [&all[..9], &all[10..]].concat());
+    let warning = |text: &String| text.contains("input 0") && text.contains("the part before it was converted");
+    assert!(report.warnings(Format::Pcap).iter().any(warning));
+    assert_eq!(packets(&memory.files[0]), [&all[..9], &all[10..]].concat());
 }
 
 #[test]
-fn what_a_format_cannot_hold_is_counted_by_name() {
-    let odd = Packet { direction: Direction::Inbound, drops: 3, ..Packet::new(1_700_000_000_000_000_001, &[1; 60]) };
-    let even = Packet { interface: 1, ..Packet::new(1_700_000_000_000_001_000, &[2; 70]) };
-    let file = pcapng(&[odd.clone(), even.clone()]);
+fn information_that_a_format_cannot_hold_is_counted_by_name() {
+    let first = Packet { direction: Direction::Inbound, drops: 3, ..Packet::new(1_700_000_000_000_000_001, &[1; 60]) };
+    let second = Packet { interface: 1, ..Packet::new(1_700_000_000_000_001_000, &[2; 70]) };
+    let file = pcapng(&[first, second]);
 
     let (report, _) = one(&file, &to(Format::PcapNg));
     assert_eq!(report.format_losses, Default::default());
     assert!(report.warnings(Format::PcapNg).is_empty());
     let (report, pcap) = one(&file, &to(Format::PcapMicros));
-    let kept = report.format_losses;
-    assert_eq!((kept.without_nanos, kept.without_direction, kept.drops, kept.interfaces), (1, 1, 3, 2));
+    let losses = report.format_losses;
+    assert_eq!((losses.without_nanos, losses.without_direction, losses.drops, losses.interfaces), (1, 1, 3, 2));
     assert_eq!(report.warnings(Format::PcapMicros).len(), 4, "{:?}", report.warnings(Format::PcapMicros));
     assert_eq!(packets(&pcap)[0].ts.nanos(), 1_700_000_000_000_000_000);
     let (report, _) = one(&file, &to(Format::Pcap));
@@ -78,11 +80,11 @@ fn what_a_format_cannot_hold_is_counted_by_name() {
     );
     let read = support::raw_packets(&raw);
     assert_eq!(read[1].data.len(), usize::from(raw::MAX_CAPLEN));
-    assert_eq!(read[0].ts.nanos(), 1, "the epoch itself means padding");
+    assert_eq!(read[0].ts.nanos(), 1, "in RAW, a timestamp of 0 marks padding");
 }
 
 #[test]
-fn losses_told_of_survive_filters_and_files() {
+fn recorded_losses_are_preserved_across_filters_and_files() {
     let lost = |ts, drops, data: &[u8]| Packet { drops, ..Packet::new(ts, data) };
     let file = pcapng(&[lost(1, 5, &[1; 60]), lost(2, 7, &[1; 90]), lost(3, 0, &[1; 60]), lost(4, 2, &[1; 90])]);
     let plan = Plan {
@@ -90,22 +92,22 @@ fn losses_told_of_survive_filters_and_files() {
         split: Split { packets: Some(1), ..Split::default() },
         ..to(Format::PcapNg)
     };
-    let (report, memory) = converted(&[&file], &plan).expect("it can be done");
-    let drops: Vec<u64> = memory.whole.iter().flat_map(|f| packets(f)).map(|p| p.drops).collect();
+    let (report, memory) = converted(&[&file], &plan).expect("converted");
+    let drops: Vec<u64> = memory.files.iter().flat_map(|f| packets(f)).map(|p| p.drops).collect();
     assert_eq!(drops, [5, 7]);
-    assert_eq!(report.format_losses.drops, 2, "those behind the last packet have no packet to be told with");
+    assert_eq!(report.format_losses.drops, 2, "losses after the last written packet have no packet to be added to");
 }
 
 #[test]
-fn what_a_format_can_hold_comes_back_identical() {
-    let seed = testkit::seed("what_a_format_can_hold_comes_back_identical");
+fn information_that_a_format_can_hold_is_identical_after_a_round_trip() {
+    let seed = testkit::seed("information_that_a_format_can_hold_is_identical_after_a_round_trip");
     let mut prng = Prng::new(seed);
     for round in 0..30 {
         let many = prng.below(60) as usize;
         let plain = random(&mut prng, many);
         let first = pcap(&plain);
         for by in [Format::PcapNg, Format::Raw, Format::Pcap] {
-            // A RAW file without packets is an empty file, which is no capture.
+            // A RAW file without packets has no bytes, so it is no capture file.
             if by == Format::Raw && plain.is_empty() {
                 continue;
             }
@@ -114,10 +116,10 @@ fn what_a_format_can_hold_comes_back_identical() {
                 if by == Format::Raw { pcap::Format::Raw } else { pcap::Reader::open(&middle[..]).unwrap().format() };
             let mut back = netgrain_convert::Memory::default();
             let input = netgrain_convert::Input::open_as("middle", &middle[..], input).expect("a capture");
-            netgrain_convert::convert(vec![input], &to(Format::Pcap), &mut back).expect("it can be done");
-            assert_eq!(back.whole[0], first, "seed {seed}, round {round}, by {by}");
+            netgrain_convert::convert(vec![input], &to(Format::Pcap), &mut back).expect("converted");
+            assert_eq!(back.files[0], first, "seed {seed}, round {round}, by {by}");
         }
-        let reported: Vec<Packet> = plain
+        let with_metadata: Vec<Packet> = plain
             .into_iter()
             .map(|p| Packet {
                 interface: prng.below(3) as u32,
@@ -126,24 +128,24 @@ fn what_a_format_can_hold_comes_back_identical() {
                 ..p
             })
             .collect();
-        let (_, again) = one(&pcapng(&reported), &to(Format::PcapNg));
+        let (_, again) = one(&pcapng(&with_metadata), &to(Format::PcapNg));
         let (_, twice) = one(&again, &to(Format::PcapNg));
-        assert_eq!(again, twice, "seed {seed}, round {round}: our own pcapng is a fixed point");
+        assert_eq!(again, twice, "seed {seed}, round {round}: pcapng of netgrain is converted without a change");
         let without_numbers = |packets: Vec<Packet>| -> Vec<Packet> {
             packets.into_iter().map(|p| Packet { interface: 0, ..p }).collect()
         };
-        assert_eq!(without_numbers(packets(&again)), without_numbers(reported), "seed {seed}, round {round}");
+        assert_eq!(without_numbers(packets(&again)), without_numbers(with_metadata), "seed {seed}, round {round}");
     }
 }
 
 #[test]
-fn interfaces_keep_their_words_through_sections_and_splits_but_not_through_anonymising() {
+fn interface_descriptions_are_preserved_except_by_anonymisation() {
     let section = |names: &[&str], first: u64| {
         let mut file = pcap::ng::Writer::new(Vec::new(), "a test", "").expect("memory");
         for name in names {
             let comment = "at 10.1.2.3";
-            let reported = pcap::ng::InterfaceOptions { name, comment, link_type: 1, ..Default::default() };
-            file.describe(&reported).expect("memory");
+            let options = pcap::ng::InterfaceOptions { name, comment, link_type: 1, ..Default::default() };
+            file.describe(&options).expect("memory");
         }
         for number in 0..names.len() as u32 {
             let ts = Timestamp::from_nanos(first + u64::from(number));
@@ -151,16 +153,16 @@ fn interfaces_keep_their_words_through_sections_and_splits_but_not_through_anony
         }
         file.finish().expect("memory")
     };
-    // The second section says the same of eth0, and something else of number 1.
+    // The second section describes eth0 identically, and another interface as number 1.
     let file = [section(&["eth0", "eth1"], 1), section(&["eth0", "wlan0"], 3)].concat();
     let has = |file: &[u8], text: &str| file.windows(text.len()).filter(|w| *w == text.as_bytes()).count();
     let (_, out) = one(&file, &to(Format::PcapNg));
     assert_eq!(packets(&out).iter().map(|p| p.interface).collect::<Vec<_>>(), [0, 1, 0, 2]);
     assert_eq!((has(&out, "eth0"), has(&out, "eth1"), has(&out, "wlan0"), has(&out, "10.1.2.3")), (1, 1, 1, 3));
     let split = Split { packets: Some(1), ..Split::default() };
-    let (_, memory) = converted(&[&file], &Plan { split, ..to(Format::PcapNg) }).expect("it can be done");
-    let named = ["eth0", "eth1", "eth0", "wlan0"];
-    assert!(memory.whole.iter().zip(named).all(|(file, name)| has(file, name) == 1 && has(file, "10.1.2.3") == 1));
+    let (_, memory) = converted(&[&file], &Plan { split, ..to(Format::PcapNg) }).expect("converted");
+    let names = ["eth0", "eth1", "eth0", "wlan0"];
+    assert!(memory.files.iter().zip(names).all(|(file, name)| has(file, name) == 1 && has(file, "10.1.2.3") == 1));
     assert_eq!(one(&file, &to(Format::Pcap)).0.format_losses.interfaces, 3);
     let key = netgrain_convert::anonymise::Key::new([5; 32]);
     let anonymise = Some(netgrain_convert::Anonymiser::new(key));
@@ -169,10 +171,10 @@ fn interfaces_keep_their_words_through_sections_and_splits_but_not_through_anony
 }
 
 #[test]
-fn losses_told_by_packets_that_are_left_out_are_handed_on_through_anonymising_too() {
+fn losses_recorded_by_skipped_packets_are_preserved_by_anonymisation() {
     let mut file = pcap::ng::Writer::new(Vec::new(), "a test", "").expect("memory");
-    let reported = pcap::ng::InterfaceOptions { name: "eth0", link_type: 1, ..Default::default() };
-    let eth0 = file.describe(&reported).expect("memory");
+    let options = pcap::ng::InterfaceOptions { name: "eth0", link_type: 1, ..Default::default() };
+    let eth0 = file.describe(&options).expect("memory");
     for (ts, drops) in [(1, None), (2, Some(7)), (3, None)] {
         let options = pcap::ng::PacketOptions { drops, ..Default::default() };
         let len = if drops.is_some() { 90 } else { 60 };
@@ -191,8 +193,8 @@ fn losses_told_by_packets_that_are_left_out_are_handed_on_through_anonymising_to
 }
 
 #[test]
-fn random_conversions_equal_an_obvious_one() {
-    let seed = testkit::seed("random_conversions_equal_an_obvious_one");
+fn random_conversions_equal_a_simple_reference() {
+    let seed = testkit::seed("random_conversions_equal_a_simple_reference");
     let mut prng = Prng::new(seed);
     for round in 0..150 {
         let inputs: Vec<Vec<Packet>> = (0..1 + prng.below(4))
@@ -219,7 +221,7 @@ fn random_conversions_equal_an_obvious_one() {
             _ => {}
         }
 
-        // Everything in one heap, sorted stably, then one after the other.
+        // The reference: all packets in one list, sorted stably, then filtered and truncated.
         let mut expected: Vec<Packet> = inputs.concat();
         expected.sort_by_key(|p| p.ts);
         expected.retain(|p| p.ts >= plan.from && p.ts <= plan.to && p.wire_len <= longest);
@@ -229,24 +231,24 @@ fn random_conversions_equal_an_obvious_one() {
 
         let files: Vec<Vec<u8>> = inputs.iter().map(|i| if prng.below(2) == 0 { pcap(i) } else { pcapng(i) }).collect();
         let files: Vec<&[u8]> = files.iter().map(Vec::as_slice).collect();
-        let (report, memory) = converted(&files, &plan).expect("it can be done");
-        let parts: Vec<Vec<Packet>> = memory.whole.iter().map(|f| packets(f)).collect();
+        let (report, memory) = converted(&files, &plan).expect("converted");
+        let parts: Vec<Vec<Packet>> = memory.files.iter().map(|f| packets(f)).collect();
         let all: Vec<Packet> = parts.concat().into_iter().map(|p| Packet { interface: 0, ..p }).collect();
         assert_eq!(all, expected, "seed {seed}, round {round}, {plan:?}");
         assert_eq!((report.out_of_order, report.late), (0, 0));
-        check_split(&plan, &parts, &memory.whole, &memory.firsts);
+        check_split(&plan, &parts, &memory.files, &memory.firsts);
     }
 }
 
-/// Every file holds what it should, and none could have held the next packet too.
+/// Checks that every file respects the limits of the split, and that no file was ended too early.
 fn check_split(plan: &Plan, parts: &[Vec<Packet>], files: &[Vec<u8>], firsts: &[Timestamp]) {
     if plan.split.is_none() {
         return assert_eq!(parts.len(), 1);
     }
-    assert!(parts.iter().all(|p| !p.is_empty()), "a split has no empty files");
+    assert!(parts.iter().all(|p| !p.is_empty()), "a split created a file without packets");
     for (i, part) in parts.iter().enumerate() {
         if let Some(span) = plan.split.every {
-            assert!(part.iter().all(|p| p.ts.floor_to(span) == firsts[i]), "a boundary runs through file {i}");
+            assert!(part.iter().all(|p| p.ts.floor_to(span) == firsts[i]), "file {i} has packets of two spans");
             assert!(i == 0 || firsts[i] > firsts[i - 1]);
         }
         if let Some(many) = plan.split.packets {
@@ -259,37 +261,37 @@ fn check_split(plan: &Plan, parts: &[Vec<Packet>], files: &[Vec<u8>], firsts: &[
 }
 
 #[test]
-fn raw_files_of_a_split_have_exactly_their_size_but_for_the_last() {
+fn raw_files_of_a_split_have_exactly_the_size_except_the_last() {
     let all = random(&mut Prng::new(3), 2000);
     let bytes = raw::MIN_FILE + 17;
     let split = Split { bytes: Some(bytes), ..Split::default() };
-    let (_, memory) = converted(&[&pcap(&all)], &Plan { split, ..to(Format::Raw) }).expect("it can be done");
-    let (last, full) = memory.whole.split_last().expect("files");
+    let (_, memory) = converted(&[&pcap(&all)], &Plan { split, ..to(Format::Raw) }).expect("converted");
+    let (last, full) = memory.files.split_last().expect("files");
     assert!(full.len() > 3 && full.iter().all(|f| f.len() as u64 == bytes) && (last.len() as u64) < bytes);
-    assert_eq!(memory.whole.iter().flat_map(|f| packets(f)).collect::<Vec<_>>(), all);
-    // And unsplit, there is no padding at all.
+    assert_eq!(memory.files.iter().flat_map(|f| packets(f)).collect::<Vec<_>>(), all);
+    // Without a split, there is no padding.
     assert_eq!(one(&pcap(&all), &to(Format::Raw)).1, raw(&all));
 }
 
 #[test]
-fn a_packet_too_late_for_its_file_stays_and_is_counted() {
+fn a_packet_too_late_for_its_file_is_in_the_open_file_and_is_counted() {
     let file =
         pcap(&[Packet::new(500, b"a"), Packet::new(1500, b"b"), Packet::new(700, b"c"), Packet::new(2500, b"d")]);
     let every = Some(Duration::from_nanos(1000));
     let plan = Plan { split: Split { every, ..Split::default() }, ..Plan::default() };
-    let (report, memory) = converted(&[&file], &plan).expect("it can be done");
-    let sizes: Vec<usize> = memory.whole.iter().map(|f| packets(f).len()).collect();
+    let (report, memory) = converted(&[&file], &plan).expect("converted");
+    let sizes: Vec<usize> = memory.files.iter().map(|f| packets(f).len()).collect();
     assert_eq!((sizes, report.late, report.out_of_order), (vec![1, 2, 1], 1, 1));
     let firsts: Vec<u64> = memory.firsts.iter().map(|t| t.nanos()).collect();
     assert_eq!(firsts, [0, 1000, 2000]);
-    // Sorting puts it right.
-    let (report, memory) = converted(&[&file], &Plan { sort: Some(1 << 20), ..plan }).expect("it can be done");
-    let sizes: Vec<usize> = memory.whole.iter().map(|f| packets(f).len()).collect();
+    // Sorting brings the packet into its own file.
+    let (report, memory) = converted(&[&file], &Plan { sort: Some(1 << 20), ..plan }).expect("converted");
+    let sizes: Vec<usize> = memory.files.iter().map(|f| packets(f).len()).collect();
     assert_eq!((sizes, report.late, report.out_of_order), (vec![2, 1, 1], 0, 0));
 }
 
 #[test]
-fn sorting_with_too_little_memory_says_how_many_stay_out_of_order() {
+fn sorting_with_too_little_memory_counts_the_packets_out_of_order() {
     let mut all = random(&mut Prng::new(4), 300);
     let first = all.remove(0);
     all.push(first);
@@ -302,7 +304,7 @@ fn sorting_with_too_little_memory_says_how_many_stay_out_of_order() {
 }
 
 #[test]
-fn slices_end_behind_their_header_and_never_touch_the_length_on_the_wire() {
+fn slices_end_after_their_header_and_keep_the_wire_length() {
     let tcp6 = Frame::tcp6([1; 8], 1, [2; 8], 2).payload(b"payload");
     let udp4 = Frame::udp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 2).payload(b"payload");
     for (frame, ends) in [
@@ -321,37 +323,37 @@ fn slices_end_behind_their_header_and_never_touch_the_length_on_the_wire() {
             assert_eq!(report.cut, 1);
         }
     }
-    // What is not understood keeps what was, ARP is kept whole, and a smaller snaplen wins.
-    let odd = Packet { link_type: 147, ..Packet::new(1, &[7; 50]) };
+    // Frames of unsupported link types are not truncated, ARP is kept completely, and a smaller snaplen has priority.
+    let unsupported = Packet { link_type: 147, ..Packet::new(1, &[7; 50]) };
     let arp: Vec<u8> = [&[0xff; 12][..], &[8, 6], &[1; 46]].concat();
     let plan = || Plan { slice: Some(Slice::L4), ..Plan::default() };
-    assert_eq!(packets(&one(&pcap(&[odd]), &plan()).1)[0].data.len(), 50);
+    assert_eq!(packets(&one(&pcap(&[unsupported]), &plan()).1)[0].data.len(), 50);
     assert_eq!(packets(&one(&pcap(&[Packet::new(1, &arp)]), &plan()).1)[0].data.len(), 14 + 28);
     let short = Plan { snaplen: 20, ..plan() };
     assert_eq!(packets(&one(&pcap(&[Packet::new(1, &arp)]), &short).1)[0].data.len(), 20);
 }
 
 #[test]
-fn nothing_wanted_is_an_empty_capture_or_no_file_of_a_split() {
+fn without_packets_there_is_an_empty_capture_or_no_file_of_a_split() {
     let file = pcapng(&[Packet { link_type: 101, ..Packet::new(5, b"raw ip") }]);
     let none = || Plan { from: Timestamp::from_nanos(6), ..Plan::default() };
     let (report, out) = one(&file, &none());
     assert_eq!((report.outside, report.written), (1, 0));
     assert_eq!(pcap::Reader::open(&out[..]).expect("a header").link_type(), 101);
     let split = Split { packets: Some(1), ..Split::default() };
-    assert_eq!(converted(&[&file], &Plan { split, ..none() }).expect("it can be done").0.files, 0);
+    assert_eq!(converted(&[&file], &Plan { split, ..none() }).expect("converted").0.files, 0);
 }
 
 #[test]
-fn ending_early_leaves_a_whole_file() {
+fn stopping_early_leaves_a_complete_file() {
     let stop = Arc::new(AtomicBool::new(true));
     let (report, out) = one(&pcap(&[Packet::new(1, b"a")]), &Plan { stop: Some(stop), ..Plan::default() });
     assert!(report.stopped && packets(&out).is_empty());
 }
 
 #[test]
-fn damaged_captures_never_panic_and_every_packet_is_accounted_for() {
-    let test = "damaged_captures_never_panic_and_every_packet_is_accounted_for";
+fn damaged_captures_never_panic_and_every_packet_is_counted() {
+    let test = "damaged_captures_never_panic_and_every_packet_is_counted";
     let seed = testkit::seed(test);
     let mut prng = Prng::new(seed);
     let mut files = vec![pcapng(&random(&mut prng, 20)), pcap(&random(&mut prng, 20)), raw(&random(&mut prng, 20))];
@@ -383,12 +385,12 @@ fn damaged_captures_never_panic_and_every_packet_is_accounted_for() {
             split: Split { packets: Some(1 + prng.below(30)), ..Split::default() },
             ..Plan::default()
         };
-        // Conservation is asserted on the way; several link types may be refused.
+        // `converted` asserts that every packet is counted. Several link types in one plan are a valid error.
         match converted(&inputs, &plan) {
             Ok((report, _)) => broken += report.damaged_inputs.len(),
             Err(Error::LinkTypes { .. } | Error::NotEthernet { .. }) => {}
             Err(other) => panic!("seed {seed}, round {round}: {other}"),
         }
     }
-    assert!(broken > 50, "only {broken} inputs broke off");
+    assert!(broken > 50, "only {broken} damaged inputs");
 }

@@ -1,4 +1,4 @@
-//! All integration tests of this crate in one program, which is linked once; each module is a subject.
+//! All integration tests of this crate, in one program, because linking several programs takes longer.
 
 mod anonymise;
 mod convert;

@@ -7,7 +7,7 @@ use crate::error::EngineError;
 use base::Timestamp;
 use columns::{
     Config, Counts, DamagedJournal, DataFileKind, Event, HeldSince, RecoveryReport, RetentionRules, Writer, compact,
-    left_apart, recover, retain,
+    recover, retain, uncompacted_days,
 };
 use flow::Record;
 use series::Row;
@@ -67,7 +67,7 @@ impl StoreSink {
             // batches of a single row.
             config.hand_over_pause = PASSED_ON_EVERY;
             // A replay ends only after its last files are sealed, so several threads seal them.
-            config.hands = sys::cpu::allowed().len().clamp(1, SEALING_MOST);
+            config.sealing_threads = sys::cpu::allowed().len().clamp(1, SEALING_MOST);
         }
         let writer = Writer::new(config).map_err(|e| EngineError::Thread(e.to_string()))?;
         Ok(Self {
@@ -241,7 +241,7 @@ impl<F: FnMut(&str)> RowRetentionWorker<F> {
                 let before = super::now().before(SETTLE_TIME);
                 let made = compact(&self.store, &self.label, before);
                 let apart = made
-                    .and_then(|_| left_apart(&self.store, &self.label, before))
+                    .and_then(|_| uncompacted_days(&self.store, &self.label, before))
                     .unwrap_or_else(|e| vec![format!("{}: days stay in several files for now: {e}", self.label)]);
                 // Each day is reported once, as long as it remains in several files.
                 apart.iter().filter(|line| !self.apart.contains(line)).for_each(|line| (self.tell)(line));

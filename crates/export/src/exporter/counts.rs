@@ -34,13 +34,17 @@ impl Unsent {
         }
     }
 
-    /// Description of one cause.
+    /// The description of the cause for one record.
     pub const fn description(self) -> &'static str {
         match self {
-            Self::QueueFull => "the queue was full although the collector takes messages: it is slower than the meter",
-            Self::Unreachable => "the collector could not be reached, or broke off before it had taken them",
-            Self::TooLarge => "they do not fit a message",
-            Self::Stopped => "they were offered after the exporter had ended",
+            Self::QueueFull => {
+                "the queue was full although the collector accepts messages: the collector is slower than the meter"
+            }
+            Self::Unreachable => {
+                "the collector could not be reached, or closed the connection before it had received the records"
+            }
+            Self::TooLarge => "the record does not fit into a message",
+            Self::Stopped => "the record was offered after the exporter had ended",
         }
     }
 }
@@ -98,16 +102,16 @@ pub(super) struct Shared {
     pub queued: AtomicU64,
     /// Jobs that the thread has taken from the queue.
     pub taken: AtomicU64,
-    /// One more than `taken` when an offer waited in vain; no offer waits again before `taken` changes. The timeout
-    /// applies to the collector and not to each offer: a replay of millions of records would otherwise wait for an
-    /// unresponsive collector millions of times.
+    /// One more than `taken` when the wait of an offer timed out; no offer waits again before `taken` changes. The
+    /// timeout applies to the collector and not to each offer: a replay of millions of records would otherwise wait for
+    /// an unresponsive collector millions of times.
     pub stalled_at: AtomicU64,
     /// Offers in progress: after closing, the thread waits for them before it counts the remaining jobs.
     pub offering: AtomicU64,
 }
 
 impl Shared {
-    pub fn give_up(&self, cause: Unsent, items: u64) {
+    pub fn count_unsent(&self, cause: Unsent, items: u64) {
         self.unsent[cause as usize].fetch_add(items, SeqCst);
     }
 
@@ -115,13 +119,13 @@ impl Shared {
     pub fn take_back(&self, sent: &mut Option<u64>) -> u64 {
         let items = sent.take().unwrap_or(0);
         self.sent.fetch_sub(items, SeqCst);
-        self.give_up(Unsent::Unreachable, items);
+        self.count_unsent(Unsent::Unreachable, items);
         items
     }
 
-    pub fn say(&self, trouble: Option<String>) {
-        self.down.store(trouble.is_some(), SeqCst);
-        *self.error.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+    pub fn set_error(&self, error: Option<String>) {
+        self.down.store(error.is_some(), SeqCst);
+        *self.error.lock().unwrap_or_else(PoisonError::into_inner) = error;
     }
 
     pub fn counts(&self) -> Counts {

@@ -24,7 +24,7 @@ pub struct Handle {
     pub(super) queue: SyncSender<QueueItem>,
     pub(super) shared: Arc<Shared>,
     pub(super) offer_timeout: Duration,
-    pub(super) hurry: Arc<AtomicBool>,
+    pub(super) stop_waiting: Arc<AtomicBool>,
     pub(super) flows: bool,
     pub(super) series: bool,
 }
@@ -55,15 +55,15 @@ impl Handle {
     fn offer(&self, job: QueueItem) -> bool {
         self.shared.offering.fetch_add(1, SeqCst);
         self.shared.offered.fetch_add(1, SeqCst);
-        let result = self.try_for(job);
+        let result = self.try_offer(job);
         if let Err(cause) = result {
-            self.shared.give_up(cause, 1);
+            self.shared.count_unsent(cause, 1);
         }
         self.shared.offering.fetch_sub(1, SeqCst);
         result.is_ok()
     }
 
-    fn try_for(&self, mut job: QueueItem) -> Result<(), Unsent> {
+    fn try_offer(&self, mut job: QueueItem) -> Result<(), Unsent> {
         let mut since = None;
         loop {
             if self.shared.closed.load(SeqCst) {
@@ -96,7 +96,8 @@ impl Handle {
             return false;
         }
         // A collector that accepts records gets all of them, even after an interrupt.
-        let patience = if self.hurry.load(SeqCst) { self.offer_timeout.min(CLOSING_CHECK) } else { self.offer_timeout };
+        let timeout =
+            if self.stop_waiting.load(SeqCst) { self.offer_timeout.min(CLOSING_CHECK) } else { self.offer_timeout };
         let taken = self.shared.taken.load(SeqCst);
         if self.shared.stalled_at.load(SeqCst) == taken + 1 {
             return false;
@@ -104,7 +105,7 @@ impl Handle {
         let (before, from) = *since.get_or_insert_with(|| (taken, Instant::now()));
         if before != taken {
             *since = None;
-        } else if from.elapsed() >= patience {
+        } else if from.elapsed() >= timeout {
             self.shared.stalled_at.store(taken + 1, SeqCst);
             return false;
         }

@@ -33,8 +33,8 @@ use worker::Worker;
 /// Default number of records and rows that may wait; about 1.2 kB each.
 pub const QUEUE: usize = 16_384;
 
-/// Default time for sending the waiting records at the end. All exporters are asked to leave at the same time, so it is
-/// also the time for all together; with [`MARGIN`] it is less than 5 s.
+/// Default time for sending the waiting records at the end. [`Exporter::leave`] is called on all exporters at the
+/// same time, so this is also the time for all of them together; with [`MARGIN`] it is less than 5 s.
 pub const GRACE: Duration = Duration::from_millis(4500);
 
 /// How much longer than the grace [`Exporter::finish`] waits for the thread to end. A thread that is then in a call
@@ -57,8 +57,7 @@ pub enum Clock {
     /// The system clock.
     #[default]
     System,
-    /// The latest timestamp in the exported records and rows. A capture that is replayed is then exported as it was the
-    /// first time.
+    /// The latest timestamp in the exported records and rows, so that each export of the same capture is equal.
     Data,
 }
 
@@ -79,10 +78,10 @@ pub struct Settings {
     /// Greatest number of waiting records.
     pub queue: usize,
     /// How long an offer waits while the queue is full and the thread takes nothing from it: zero, unless the packets
-    /// come from a file and reading can wait. After an offer has waited in vain, no offer waits until the thread takes
-    /// a job again.
+    /// come from a file and reading can wait. After the wait of an offer has timed out, no offer waits until the thread
+    /// takes a job again.
     pub offer_timeout: Duration,
-    /// Once true, offers hardly wait: a replay that the user interrupts must not wait for a collector.
+    /// Once true, an offer waits at most 0.3 s: a replay that the user interrupts must not wait for a collector.
     pub stop_waiting: Arc<AtomicBool>,
     /// Longest time that a record waits for its message to become full.
     pub batch_delay: Duration,
@@ -102,7 +101,7 @@ impl Settings {
     /// multicast groups and files.
     pub fn new(target: Target) -> Self {
         let encode = if target.is_reliable() { Config::reliable() } else { Config::default() };
-        // Groups and files are read by `netgrain flows` and `netgrain series`; collectors are foreign programs.
+        // `netgrain flows` and `netgrain series` read groups and files; collectors are other programs.
         let ours = matches!(target, Target::Multicast { .. } | Target::File(_));
         let fields = if ours { Fields::Full } else { Fields::Standard };
         let encode = Config { fields, ..encode };
@@ -139,8 +138,10 @@ impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Nothing => f.write_str("export: neither flows nor series are to be exported; choose one"),
-            Self::Netflow(target) => write!(f, "{target}: NetFlow v9 goes by UDP only; export IPFIX there"),
-            Self::Thread(error) => write!(f, "export: no thread: {error}"),
+            Self::Netflow(target) => {
+                write!(f, "{target}: NetFlow v9 is exported over UDP only; export IPFIX to this target")
+            }
+            Self::Thread(error) => write!(f, "export: the thread cannot be started: {error}"),
         }
     }
 }
@@ -174,7 +175,7 @@ impl Exporter {
             queue,
             shared: shared.clone(),
             offer_timeout: settings.offer_timeout,
-            hurry: settings.stop_waiting.clone(),
+            stop_waiting: settings.stop_waiting.clone(),
             flows: settings.flows,
             series: settings.series,
         };

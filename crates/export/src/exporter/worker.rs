@@ -30,7 +30,7 @@ pub(super) struct Worker {
     settings: Settings,
     shared: Arc<Shared>,
     /// By kind and interface if each has its own multicast group, otherwise one session.
-    lines: BTreeMap<(ExportKind, u16), Session>,
+    sessions: BTreeMap<(ExportKind, u16), Session>,
     now: Timestamp,
     /// When the oldest record began to wait for its message to become full.
     waits_since: Option<Instant>,
@@ -59,7 +59,7 @@ impl Worker {
         Self {
             settings,
             shared,
-            lines: BTreeMap::new(),
+            sessions: BTreeMap::new(),
             now: Timestamp::ZERO,
             waits_since: None,
             retry: None,
@@ -71,7 +71,7 @@ impl Worker {
 
     pub fn run(mut self, jobs: Receiver<QueueItem>) {
         if !matches!(self.settings.target, Target::Multicast { .. }) {
-            self.add_line((ExportKind::Flows, 0));
+            self.add_session((ExportKind::Flows, 0));
         }
         loop {
             let ending = self.shared.ending.load(SeqCst);
@@ -83,8 +83,8 @@ impl Worker {
                 std::thread::sleep(IDLE_SLEEP);
                 continue;
             }
-            let nap = if ending { Duration::ZERO } else { IDLE_SLEEP };
-            match jobs.recv_timeout(nap) {
+            let sleep = if ending { Duration::ZERO } else { IDLE_SLEEP };
+            match jobs.recv_timeout(sleep) {
                 Ok(job) => {
                     self.shared.taken.fetch_add(1, SeqCst);
                     self.take(job);
@@ -113,30 +113,30 @@ impl Worker {
         loop {
             // The order matters: an offer that was in progress before this load has put its job into the queue before
             // the next line.
-            let none_under_way = self.shared.offering.load(SeqCst) == 0;
+            let no_offer_in_progress = self.shared.offering.load(SeqCst) == 0;
             while let Ok(job) = jobs.try_recv() {
-                let reaches = self.lines.values().all(|l| l.channel.is_some());
-                if reaches && !self.is_late() {
+                let is_connected = self.sessions.values().all(|l| l.channel.is_some());
+                if is_connected && !self.is_late() {
                     self.take(job);
                 } else if !matches!(job, QueueItem::Ledger(_)) {
                     left += 1;
                 }
             }
-            if none_under_way {
+            if no_offer_in_progress {
                 break;
             }
             std::thread::yield_now();
         }
-        self.shared.give_up(Unsent::Unreachable, left);
+        self.shared.count_unsent(Unsent::Unreachable, left);
         self.flush();
-        for line in self.lines.values_mut() {
-            self.shared.give_up(Unsent::Unreachable, line.encoder.restart().into());
+        for session in self.sessions.values_mut() {
+            self.shared.count_unsent(Unsent::Unreachable, session.encoder.restart().into());
             // No further datagram will report an ICMP error for the last one.
-            if line.unconfirmed.is_some()
-                && let Some(error) = line.channel.as_ref().and_then(Channel::refused)
+            if session.unconfirmed.is_some()
+                && let Some(error) = session.channel.as_ref().and_then(Channel::refused)
             {
-                self.shared.take_back(&mut line.unconfirmed);
-                self.shared.say(Some(error.to_string()));
+                self.shared.take_back(&mut session.unconfirmed);
+                self.shared.set_error(Some(error.to_string()));
             }
         }
     }
@@ -166,7 +166,7 @@ impl Worker {
 
     /// Opens the connections that are not open; returns false if that fails.
     fn connect(&mut self) -> bool {
-        if self.lines.values().all(|l| l.channel.is_some()) {
+        if self.sessions.values().all(|l| l.channel.is_some()) {
             return true;
         }
         if self.retry.is_some_and(|t| Instant::now() < t) {
@@ -178,14 +178,14 @@ impl Worker {
         };
         let until = || self.shared.until.get().copied();
         let bound = CallTimeout { io_timeout: self.settings.io_timeout, until: &until };
-        for line in self.lines.values_mut().filter(|l| l.channel.is_none()) {
-            match Channel::open(&self.settings.target, port, line.to, bound) {
+        for session in self.sessions.values_mut().filter(|l| l.channel.is_none()) {
+            match Channel::open(&self.settings.target, port, session.to, bound) {
                 Ok(channel) => {
-                    line.channel = Some(channel);
+                    session.channel = Some(channel);
                     self.shared.sessions.fetch_add(1, SeqCst);
                 }
                 Err(error) => {
-                    self.shared.say(Some(error.to_string()));
+                    self.shared.set_error(Some(error.to_string()));
                     self.retry = Some(Instant::now() + self.backoff);
                     self.backoff = (self.backoff * 2).min(BACKOFF[1]);
                     return false;
@@ -193,7 +193,7 @@ impl Worker {
             }
         }
         self.retry = None;
-        self.shared.say(None);
+        self.shared.set_error(None);
         true
     }
 
@@ -214,8 +214,8 @@ impl Worker {
             _ if multicast => (kind, interface),
             _ => (ExportKind::Flows, 0),
         };
-        if !self.lines.contains_key(&to) {
-            self.add_line(to);
+        if !self.sessions.contains_key(&to) {
+            self.add_session(to);
             self.connect();
         }
         let now = self.now;
@@ -232,7 +232,7 @@ impl Worker {
                 Ok(EncodeResult::Whole) => (),
                 Ok(EncodeResult::Trimmed) => drop(shared.trimmed.fetch_add(1, SeqCst)),
                 Err(_) => {
-                    shared.give_up(Unsent::TooLarge, 1);
+                    shared.count_unsent(Unsent::TooLarge, 1);
                     encoder.not_sent(1);
                 }
             }
@@ -249,7 +249,7 @@ impl Worker {
             return;
         }
         let now = self.now;
-        for to in self.lines.keys().copied().collect::<Vec<_>>() {
+        for to in self.sessions.keys().copied().collect::<Vec<_>>() {
             self.with(to, |encoder, out, _| encoder.tick(now, out));
         }
     }
@@ -257,12 +257,12 @@ impl Worker {
     fn flush(&mut self) {
         self.waits_since = None;
         let now = self.now;
-        for to in self.lines.keys().copied().collect::<Vec<_>>() {
+        for to in self.sessions.keys().copied().collect::<Vec<_>>() {
             self.with(to, |encoder, out, _| encoder.flush(now, out));
         }
     }
 
-    fn add_line(&mut self, to: (ExportKind, u16)) {
+    fn add_session(&mut self, to: (ExportKind, u16)) {
         let mut config = self.settings.encode.clone();
         let multicast = matches!(self.settings.target, Target::Multicast { .. });
         if multicast {
@@ -276,7 +276,7 @@ impl Worker {
         for (number, name) in self.settings.interfaces.iter().filter(|(n, _)| !multicast || *n == to.1) {
             encoder.interface(*number, name);
         }
-        self.lines.insert(to, Session { to, encoder, channel: None, unconfirmed: None });
+        self.sessions.insert(to, Session { to, encoder, channel: None, unconfirmed: None });
     }
 
     /// Runs an encoder and sends the messages that it makes.
@@ -289,7 +289,7 @@ impl Worker {
         let datagrams = !self.settings.target.is_reliable();
         let until = || shared.until.get().copied();
         let bound = CallTimeout { io_timeout: self.settings.io_timeout, until: &until };
-        let Some(Session { encoder, channel, unconfirmed: unheard, .. }) = self.lines.get_mut(&to) else { return };
+        let Some(Session { encoder, channel, unconfirmed, .. }) = self.sessions.get_mut(&to) else { return };
         let (mut lost, mut broken) = (0u64, None);
         work(
             encoder.as_mut(),
@@ -305,17 +305,17 @@ impl Worker {
                         shared.octets.fetch_add(message.bytes.len() as u64, SeqCst);
                         *backoff = BACKOFF[0];
                         // The kernel reports the refusal of a datagram, if at all, when the next one is sent.
-                        let heard = !datagrams || unheard.replace(items).is_some();
-                        if heard && shared.down.load(SeqCst) {
-                            shared.say(None);
+                        let is_reachable = !datagrams || unconfirmed.replace(items).is_some();
+                        if is_reachable && shared.down.load(SeqCst) {
+                            shared.set_error(None);
                         }
                         return;
                     }
                     Some(Err(SendError::TooLarge)) => Unsent::TooLarge,
                     Some(Err(SendError::Refused(error))) => {
-                        shared.say(Some(error.to_string()));
+                        shared.set_error(Some(error.to_string()));
                         if error.kind() == io::ErrorKind::ConnectionRefused {
-                            lost += shared.take_back(unheard);
+                            lost += shared.take_back(unconfirmed);
                         }
                         Unsent::Unreachable
                     }
@@ -324,7 +324,7 @@ impl Worker {
                         Unsent::Unreachable
                     }
                 };
-                shared.give_up(cause, items);
+                shared.count_unsent(cause, items);
                 lost += items;
             },
             shared,
@@ -333,16 +333,16 @@ impl Worker {
             *channel = None;
             // The encoder's incomplete message and its announced templates belong to the ended session.
             let held = u64::from(encoder.restart());
-            shared.give_up(Unsent::Unreachable, held);
+            shared.count_unsent(Unsent::Unreachable, held);
             lost += held;
-            shared.say(Some(error.to_string()));
+            shared.set_error(Some(error.to_string()));
             self.retry = Some(Instant::now() + *backoff);
             *backoff = (*backoff * 2).min(BACKOFF[1]);
         }
         if lost > 0
-            && let Some(line) = self.lines.get_mut(&to)
+            && let Some(session) = self.sessions.get_mut(&to)
         {
-            line.encoder.not_sent(lost);
+            session.encoder.not_sent(lost);
         }
     }
 }

@@ -25,7 +25,7 @@ pub const DOMAINS_MAX: usize = 1024;
 
 /// The content of messages.
 #[derive(Clone, Debug, PartialEq)]
-#[allow(clippy::large_enum_variant, reason = "most items are records, and they are lent one at a time")]
+#[allow(clippy::large_enum_variant, reason = "most items are records, and only one exists at a time")]
 pub enum Item {
     /// A flow record.
     Flow(Record),
@@ -60,7 +60,7 @@ pub struct StreamCounts {
     pub missed: u64,
     /// Sets that could not be decoded because their template had not arrived.
     pub without_template: u64,
-    /// Records that are neither flows nor rows nor options of ours.
+    /// Records that are neither flow records nor rows nor known options.
     pub foreign: u64,
 }
 
@@ -103,12 +103,16 @@ impl fmt::Display for MessageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooShort { offset, need, have } => {
-                write!(f, "what begins at byte {offset} needs {need} bytes, {have} are left")
+                write!(f, "the structure at byte {offset} needs {need} bytes, {have} are left")
             }
-            Self::Version(9) => f.write_str("this is NetFlow v9; have the exporter send IPFIX (version 10)"),
-            Self::Version(v) => write!(f, "version {v} where IPFIX has 10"),
-            Self::Length { item: says, have } => write!(f, "the header says {says} bytes, the message has {have}"),
-            Self::Empty { template } => write!(f, "template {template} describes records without any length"),
+            Self::Version(9) => {
+                f.write_str("the message is NetFlow v9; configure the exporter to send IPFIX (version 10)")
+            }
+            Self::Version(v) => write!(f, "the version is {v}; IPFIX has version 10"),
+            Self::Length { item: length, have } => {
+                write!(f, "the length in the header is {length} bytes, the message has {have}")
+            }
+            Self::Empty { template } => write!(f, "template {template} describes records of length 0"),
             Self::TooMany { what, limit } => write!(f, "more than {limit} {what}"),
         }
     }
@@ -123,7 +127,7 @@ pub struct Decoder {
     templates: HashMap<(u32, u16), Template>,
     /// The next expected sequence number of each domain.
     expected: HashMap<u32, u32>,
-    arrived: StreamCounts,
+    counts: StreamCounts,
 }
 
 #[derive(Debug)]
@@ -155,7 +159,7 @@ enum Slot {
 impl fmt::Debug for Slot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Flow(field, side) => write!(f, "{} of side {side}", field.element.name),
+            Self::Flow(field, side) => write!(f, "{} of direction {side}", field.element.name),
             Self::Row(field) => f.write_str(&field.element.name),
             Self::Option(id) => write!(f, "option {id}"),
             Self::Skip => f.write_str("skipped"),
@@ -172,12 +176,12 @@ impl Default for Decoder {
 impl Decoder {
     /// A decoder without templates. `pen` is the enterprise number of our own elements.
     pub fn new(pen: u32) -> Self {
-        Self { pen, templates: HashMap::new(), expected: HashMap::new(), arrived: StreamCounts::default() }
+        Self { pen, templates: HashMap::new(), expected: HashMap::new(), counts: StreamCounts::default() }
     }
 
     /// Counters of the stream so far.
     pub fn arrived(&self) -> StreamCounts {
-        self.arrived
+        self.counts
     }
 
     /// Decodes one message and passes its items to `take`.
@@ -190,13 +194,13 @@ impl Decoder {
         if version != VERSION {
             return Err(MessageError::Version(version));
         }
-        let says = number(&header[at::LENGTH]) as usize;
-        if says != bytes.len() {
-            return Err(MessageError::Length { item: says, have: bytes.len() });
+        let stated_length = number(&header[at::LENGTH]) as usize;
+        if stated_length != bytes.len() {
+            return Err(MessageError::Length { item: stated_length, have: bytes.len() });
         }
         let (sequence, domain) = (number(&header[at::SEQUENCE]) as u32, number(&header[at::DOMAIN]) as u32);
         self.missed_before(domain, sequence);
-        self.arrived.messages += 1;
+        self.counts.messages += 1;
         // If decoding fails, the number of records is unknown, and so is the next sequence number.
         self.expected.remove(&domain);
         let (mut cursor, mut records, mut all_known) = (Cursor { bytes, at: HEADER }, 0u32, true);
@@ -214,15 +218,15 @@ impl Decoder {
                 OPTIONS_TEMPLATES => self.templates(&mut set, domain, true)?,
                 _ => match self.templates.get(&(domain, id)) {
                     None => {
-                        self.arrived.without_template += 1;
+                        self.counts.without_template += 1;
                         all_known = false;
                     }
                     Some(template) => {
                         while set.left() >= template.least {
                             if !template.record(&mut set, take)? {
-                                self.arrived.foreign += 1;
+                                self.counts.foreign += 1;
                             }
-                            self.arrived.records += 1;
+                            self.counts.records += 1;
                             records += 1;
                         }
                     }
@@ -243,7 +247,7 @@ impl Decoder {
         if let Some(expected) = self.expected.get(&domain) {
             let missed = sequence.wrapping_sub(*expected);
             if missed < 1 << 31 {
-                self.arrived.missed += u64::from(missed);
+                self.counts.missed += u64::from(missed);
             }
         }
     }
@@ -414,10 +418,10 @@ fn list(octets: &[u8], draft: &mut Draft) {
         return;
     }
     for (i, value) in octets[cursor.at..].chunks_exact(len).enumerate() {
-        if draft.early.len() == i {
-            draft.early.push(Default::default());
+        if draft.initial_packets.len() == i {
+            draft.initial_packets.push(Default::default());
         }
-        set(&mut draft.early[i], number(value));
+        set(&mut draft.initial_packets[i], number(value));
     }
 }
 

@@ -27,7 +27,7 @@ use std::collections::BTreeMap;
 /// Encodes IPFIX; see the module.
 pub struct Encoder {
     config: Config,
-    page: MessageBuilder,
+    message: MessageBuilder,
     /// The domain of the current message.
     kind: Kind,
     /// By [`Kind`]: data records in the messages of that domain before the current one, modulo 2^32.
@@ -71,7 +71,7 @@ impl Encoder {
         // The first half of the shapes are those of one direction.
         let shapes = if config.fields == Fields::Standard { Shape::COUNT / 2 } else { Shape::COUNT };
         Self {
-            page: MessageBuilder::new(HEADER, config.limit(), 1),
+            message: MessageBuilder::new(HEADER, config.limit(), 1),
             kind: Kind::Flows,
             sequences: [0; 2],
             has_rows: false,
@@ -87,15 +87,15 @@ impl Encoder {
 
     /// Completes the message and passes it on, unless it is empty.
     fn emit(&mut self, now: Timestamp, out: MessageSink<'_>) {
-        if self.page.is_empty() {
+        if self.message.is_empty() {
             return;
         }
-        let (data, items, sequence) = (self.page.data, self.page.items, &mut self.sequences[self.kind as usize]);
+        let (data, items, sequence) = (self.message.data, self.message.items, &mut self.sequences[self.kind as usize]);
         let domain = match self.kind {
             Kind::Flows => self.config.domain,
             Kind::Options => options_domain(self.config.domain),
         };
-        let bytes = self.page.finish();
+        let bytes = self.message.finish();
         let len = bytes.len() as u16;
         bytes[at::VERSION].copy_from_slice(&VERSION.to_be_bytes());
         bytes[at::LENGTH].copy_from_slice(&len.to_be_bytes());
@@ -109,7 +109,7 @@ impl Encoder {
         }
         *sequence = sequence.wrapping_add(data);
         out(Message { bytes, items });
-        self.page.clear();
+        self.message.clear();
         self.templates.count_message();
     }
 
@@ -117,15 +117,15 @@ impl Encoder {
     /// data records, `items` its number of submitted records and rows.
     fn put(&mut self, set: u16, [data, items]: [u32; 2], now: Timestamp, out: MessageSink<'_>) -> Result<(), TooLarge> {
         let len = self.scratch.len();
-        if !self.page.can_ever_fit(len) {
+        if !self.message.can_ever_fit(len) {
             return Err(TooLarge { len, limit: self.config.limit() });
         }
-        if !self.page.fits(set, len) {
+        if !self.message.fits(set, len) {
             self.emit(now, out);
         }
-        self.page.put(set, &self.scratch);
-        self.page.data += data;
-        self.page.items += items;
+        self.message.put(set, &self.scratch);
+        self.message.data += data;
+        self.message.items += items;
         Ok(())
     }
 
@@ -152,7 +152,7 @@ impl Encoder {
                 let (id, pen) = wire_id(field.element.is_enterprise, field.element.id, *reverse, self.config.pen);
                 put_specifier(&mut self.scratch, id, pen, *len);
             }
-            self.say(TEMPLATES, 0, now, out);
+            self.put_fitting(TEMPLATES, 0, now, out);
         }
         if !self.has_rows {
             return;
@@ -163,20 +163,20 @@ impl Encoder {
             let (id, pen) = wire_id(field.element.is_enterprise, field.element.id, false, self.config.pen);
             put_specifier(&mut self.scratch, id, pen, field.len);
         }
-        self.say(TEMPLATES, 0, now, out);
+        self.put_fitting(TEMPLATES, 0, now, out);
     }
 
     fn options_templates(&mut self, now: Timestamp, out: MessageSink<'_>) {
-        let is_said = |o: &&&Options| o.id != id::ELEMENTS || self.config.fields == Fields::Full;
-        for options in OPTIONS.iter().filter(is_said).collect::<Vec<_>>() {
+        let is_exported = |o: &&&Options| o.id != id::ELEMENTS || self.config.fields == Fields::Full;
+        for options in OPTIONS.iter().filter(is_exported).collect::<Vec<_>>() {
             self.scratch.clear();
             put_template(&mut self.scratch, options.id, options.fields.len(), Some(options.scopes));
             for (id, len) in options.fields {
                 put_specifier(&mut self.scratch, *id, None, *len);
             }
-            self.say(OPTIONS_TEMPLATES, 0, now, out);
+            self.put_fitting(OPTIONS_TEMPLATES, 0, now, out);
             // nfacctd 1.7 reads only the first options template of a set, and reports the others as errors.
-            self.page.close();
+            self.message.close();
         }
     }
 
@@ -203,7 +203,7 @@ impl Encoder {
 
     /// Adds one data record per direction that has packets, all in one message, so that they are sent or lost together.
     fn directions(&mut self, record: &Record, now: Timestamp, out: MessageSink<'_>) -> Result<EncodeResult, TooLarge> {
-        let number = Shape { both_ways: false, ..Shape::of(record) }.number();
+        let number = Shape { is_biflow: false, ..Shape::of(record) }.number();
         let sides = directions(record);
         self.scratch.clear();
         for side in sides {
@@ -225,13 +225,13 @@ impl Encoder {
                 (_, len) => put_number(&mut self.scratch, numbers.next().copied().unwrap_or(0), len.into()),
             }
         }
-        self.say(options.id, 1, now, out);
+        self.put_fitting(options.id, 1, now, out);
     }
 
     /// As [`Self::put`], for templates and options data, which always fit.
-    fn say(&mut self, set: u16, data: u32, now: Timestamp, out: MessageSink<'_>) {
-        let said = self.put(set, [data, 0], now, out);
-        debug_assert_eq!(said, Ok(()), "set {set}");
+    fn put_fitting(&mut self, set: u16, data: u32, now: Timestamp, out: MessageSink<'_>) {
+        let result = self.put(set, [data, 0], now, out);
+        debug_assert_eq!(result, Ok(()), "set {set}");
     }
 }
 
@@ -293,8 +293,8 @@ impl Encode for Encoder {
     }
 
     fn restart(&mut self) -> u32 {
-        let items = self.page.items;
-        self.page.clear();
+        let items = self.message.items;
+        self.message.clear();
         self.sequences = [0; 2];
         self.templates = Repetition::default();
         items

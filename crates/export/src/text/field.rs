@@ -29,8 +29,8 @@ impl<T> Field<T> {
     }
 
     /// The value of the field.
-    pub fn of<'a>(&self, thing: &'a T) -> Value<'a> {
-        (self.read)(thing)
+    pub fn of<'a>(&self, item: &'a T) -> Value<'a> {
+        (self.read)(item)
     }
 }
 
@@ -93,7 +93,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn a_name_that_is_unknown_is_told_with_the_nearest_one() {
+    fn an_unknown_field_is_reported_with_the_nearest_name() {
         let error = choose::<Record>("src,dts_port").err().expect("unknown");
         assert_eq!(error.to_string(), "a flow record has no field \"dts_port\"; did you mean dst_port?");
         let error = choose::<Record>("foo").err().expect("unknown").to_string();
@@ -102,13 +102,13 @@ mod tests {
     }
 
     #[test]
-    fn fields_come_in_the_order_asked_for() {
+    fn fields_are_returned_in_the_order_of_the_list() {
         let names: Vec<&str> =
             choose::<Row>("bytes, packets").expect("known").iter().map(|field| &*field.name).collect();
         assert_eq!(names, ["bytes", "packets"]);
     }
 
-    fn sound<T: FieldTable>() {
+    fn check_table<T: FieldTable>() {
         let names: BTreeSet<&str> = T::fields().iter().map(|field| &*field.name).collect();
         assert_eq!(names.len(), T::fields().len(), "two fields of {} have one name", T::ITEM_NAME);
         for field in T::fields() {
@@ -119,9 +119,9 @@ mod tests {
     }
 
     #[test]
-    fn every_table_is_sound() {
-        sound::<Record>();
-        sound::<Row>();
-        sound::<Rollup>();
+    fn every_table_has_unique_valid_names_and_descriptions() {
+        check_table::<Record>();
+        check_table::<Row>();
+        check_table::<Rollup>();
     }
 }

@@ -142,11 +142,11 @@ struct Ends {
 impl Ends {
     fn of(record: &Record, direction: usize) -> Self {
         let key = &record.key;
-        let there = Self { src: key.src, dst: key.dst, src_port: key.src_port, dst_port: key.dst_port };
+        let forward = Self { src: key.src, dst: key.dst, src_port: key.src_port, dst_port: key.dst_port };
         match direction {
-            0 => there,
+            0 => forward,
             // ICMP has type and code in place of the destination port, in both directions.
-            _ if !key.protocol.has_ports() => Self { src: key.dst, dst: key.src, ..there },
+            _ if !key.protocol.has_ports() => Self { src: key.dst, dst: key.src, ..forward },
             _ => Self { src: key.dst, dst: key.src, src_port: key.dst_port, dst_port: key.src_port },
         }
     }

@@ -5,7 +5,7 @@
 //! Callers that need only some of the fields, or another format, [choose] them by the same names.
 //!
 //! * NDJSON (RFC 8259, one object per line): times are text (RFC 3339, nanoseconds); 64-bit identifiers are decimal
-//!   numbers in quotes, because readers that only know floating point would round them; unknown values are omitted.
+//!   numbers in quotes, because readers that only support floating point would round them; unknown values are omitted.
 //! * CSV (RFC 4180): a header, lines that end in CR LF, quotes where they are needed; unknown values are empty, and
 //!   lists are separated by blanks.
 

@@ -11,8 +11,8 @@ impl FieldTable for Record {
     fn fields() -> &'static [Field<Self>] {
         static ALL: LazyLock<Vec<Field<Record>>> = LazyLock::new(|| {
             let mut all = head();
-            side("fwd", 0, &mut all);
-            side("rev", 1, &mut all);
+            direction_fields("fwd", 0, &mut all);
+            direction_fields("rev", 1, &mut all);
             all.extend(tail());
             all
         });
@@ -21,11 +21,14 @@ impl FieldTable for Record {
 }
 
 /// A field that `flow::schema` describes.
-fn whole(name: &str, read: for<'a> fn(&'a Record) -> Value<'a>) -> Field<Record> {
-    known(name, read)
+fn record_field(name: &str, read: for<'a> fn(&'a Record) -> Value<'a>) -> Field<Record> {
+    described_field(name, read)
 }
 
-fn known(name: &str, read: impl for<'a> Fn(&'a Record) -> Value<'a> + Send + Sync + 'static) -> Field<Record> {
+fn described_field(
+    name: &str,
+    read: impl for<'a> Fn(&'a Record) -> Value<'a> + Send + Sync + 'static,
+) -> Field<Record> {
     let field = schema::field(name);
     debug_assert!(field.is_some(), "{name} is in no table");
     let (unit, meaning) = field.map_or(("", ""), |field| (field.unit, field.description));
@@ -34,42 +37,44 @@ fn known(name: &str, read: impl for<'a> Fn(&'a Record) -> Value<'a> + Send + Syn
 
 fn head() -> Vec<Field<Record>> {
     vec![
-        whole("id", |r| Value::Id(r.id)),
-        whole("interface", |r| Value::Interface(r.interface)),
-        whole("interface_id", |r| Value::Number(r.interface.into())),
-        whole("flow_start", |r| Value::Time(r.flow_start)),
-        whole("age_ns", |r| Value::Number(r.first().nanos().saturating_sub(r.flow_start.nanos()))),
-        whole("first", |r| Value::Time(r.first())),
-        whole("second", |r| Value::Number(r.first().secs())),
-        whole("last", |r| Value::Time(r.last())),
-        whole("duration_ns", |r| Value::Number(r.last().nanos().saturating_sub(r.first().nanos()))),
-        whole("record_index", |r| Value::Number(r.record_index.into())),
-        whole("end_reason", |r| Value::Word(r.end_reason.name())),
-        whole("src", |r| Value::Address(r.key.src)),
-        whole("dst", |r| Value::Address(r.key.dst)),
-        whole("src_port", |r| Value::Number(r.key.src_port.into())),
-        whole("dst_port", |r| Value::Number(r.key.dst_port.into())),
-        whole("protocol", |r| Value::Protocol(r.key.protocol)),
-        whole("community_id", |r| Value::Community(r.key.of_packet())),
-        whole("vlan", |r| number(r.encapsulation.vlans[0])),
-        whole("vlan_inner", |r| number(r.encapsulation.vlans[1])),
-        whole("mpls", |r| number(r.encapsulation.mpls)),
-        whole("tunnel", |r| r.encapsulation.tunnel.map_or(Value::Absent, |(kind, _)| Value::Word(tunnel_name(kind)))),
-        whole("tunnel_id", |r| number(r.encapsulation.tunnel.map(|(_, id)| id))),
-        whole("packets", |r| Value::Number(r.packets())),
-        whole("bytes", |r| Value::Number(r.bytes())),
-        whole("tcp_state", |r| r.tcp_state.name().map_or(Value::Absent, Value::Word)),
-        whole("syn_rtt_ns", |r| number(r.syn_rtt)),
-        whole("ack_rtt_ns", |r| number(r.ack_rtt)),
-        whole("lost", |r| Value::Number(r.lost)),
+        record_field("id", |r| Value::Id(r.id)),
+        record_field("interface", |r| Value::Interface(r.interface)),
+        record_field("interface_id", |r| Value::Number(r.interface.into())),
+        record_field("flow_start", |r| Value::Time(r.flow_start)),
+        record_field("age_ns", |r| Value::Number(r.first().nanos().saturating_sub(r.flow_start.nanos()))),
+        record_field("first", |r| Value::Time(r.first())),
+        record_field("second", |r| Value::Number(r.first().secs())),
+        record_field("last", |r| Value::Time(r.last())),
+        record_field("duration_ns", |r| Value::Number(r.last().nanos().saturating_sub(r.first().nanos()))),
+        record_field("record_index", |r| Value::Number(r.record_index.into())),
+        record_field("end_reason", |r| Value::Word(r.end_reason.name())),
+        record_field("src", |r| Value::Address(r.key.src)),
+        record_field("dst", |r| Value::Address(r.key.dst)),
+        record_field("src_port", |r| Value::Number(r.key.src_port.into())),
+        record_field("dst_port", |r| Value::Number(r.key.dst_port.into())),
+        record_field("protocol", |r| Value::Protocol(r.key.protocol)),
+        record_field("community_id", |r| Value::Community(r.key.of_packet())),
+        record_field("vlan", |r| number(r.encapsulation.vlans[0])),
+        record_field("vlan_inner", |r| number(r.encapsulation.vlans[1])),
+        record_field("mpls", |r| number(r.encapsulation.mpls)),
+        record_field("tunnel", |r| {
+            r.encapsulation.tunnel.map_or(Value::Absent, |(kind, _)| Value::Word(tunnel_name(kind)))
+        }),
+        record_field("tunnel_id", |r| number(r.encapsulation.tunnel.map(|(_, id)| id))),
+        record_field("packets", |r| Value::Number(r.packets())),
+        record_field("bytes", |r| Value::Number(r.bytes())),
+        record_field("tcp_state", |r| r.tcp_state.name().map_or(Value::Absent, Value::Word)),
+        record_field("syn_rtt_ns", |r| number(r.syn_rtt)),
+        record_field("ack_rtt_ns", |r| number(r.ack_rtt)),
+        record_field("lost", |r| Value::Number(r.lost)),
     ]
 }
 
 /// The fields of one direction.
-fn side(prefix: &'static str, index: usize, all: &mut Vec<Field<Record>>) {
+fn direction_fields(prefix: &'static str, index: usize, all: &mut Vec<Field<Record>>) {
     let name = |name: &str| format!("{prefix}_{name}");
     let mut push = |field: &str, read: for<'a> fn(&'a DirectionStats) -> Value<'a>| {
-        all.push(known(&name(field), move |record: &Record| read(&record.directions[index])));
+        all.push(described_field(&name(field), move |record: &Record| read(&record.directions[index])));
     };
     push("packets", |s| Value::Number(s.packets));
     push("bytes", |s| Value::Number(s.bytes));
@@ -80,12 +85,12 @@ fn side(prefix: &'static str, index: usize, all: &mut Vec<Field<Record>>) {
     push("payload_packets", |s| Value::Number(s.payload_packets));
     push("first", |s| seen(s, Value::Time(s.first)));
     push("last", |s| seen(s, Value::Time(s.last)));
-    all.push(known(&name("start_ns"), move |record: &Record| {
-        let side = &record.directions[index];
-        seen(side, Value::Number(side.first.nanos().saturating_sub(record.first().nanos())))
+    all.push(described_field(&name("start_ns"), move |record: &Record| {
+        let direction = &record.directions[index];
+        seen(direction, Value::Number(direction.first.nanos().saturating_sub(record.first().nanos())))
     }));
     let mut push = |field: &str, read: for<'a> fn(&'a DirectionStats) -> Value<'a>| {
-        all.push(known(&name(field), move |record: &Record| read(&record.directions[index])));
+        all.push(described_field(&name(field), move |record: &Record| read(&record.directions[index])));
     };
     push("length_min", |s| seen(s, Value::Number(s.length.min)));
     push("length_mean", |s| mean(&s.length, s.packets));
@@ -117,21 +122,23 @@ fn side(prefix: &'static str, index: usize, all: &mut Vec<Field<Record>>) {
     push("mac", |s| s.mac.map_or(Value::Absent, Value::Mac));
     push("tunnel_seq_first", |s| number(s.tunnel_sequence.map(|(first, _)| first)));
     push("tunnel_seq_last", |s| number(s.tunnel_sequence.map(|(_, last)| last)));
-    all.push(known(&name("payload"), move |record: &Record| Value::Bytes(&record.payload[index])));
+    all.push(described_field(&name("payload"), move |record: &Record| Value::Bytes(&record.payload[index])));
 }
 
 fn tail() -> Vec<Field<Record>> {
     vec![
-        whole("initial_lengths", |r| Value::InitialPackets(&r.initial_packets, |packet, _| packet.signed_length())),
-        whole("initial_flags", |r| Value::InitialPackets(&r.initial_packets, |packet, _| packet.flags.into())),
-        whole("initial_iats_ns", |r| {
+        record_field("initial_lengths", |r| {
+            Value::InitialPackets(&r.initial_packets, |packet, _| packet.signed_length())
+        }),
+        record_field("initial_flags", |r| Value::InitialPackets(&r.initial_packets, |packet, _| packet.flags.into())),
+        record_field("initial_iats_ns", |r| {
             Value::InitialPackets(&r.initial_packets, |packet, before| {
                 packet.offset_ns.wrapping_sub(before.offset_ns).cast_signed()
             })
         }),
-        whole("queue", |r| number(r.location.map(|at| at.queue))),
-        whole("position", |r| number(r.location.map(|at| at.first))),
-        whole("position_span", |r| number(r.location.map(|at| at.last.wrapping_sub(at.first)))),
+        record_field("queue", |r| number(r.location.map(|at| at.queue))),
+        record_field("position", |r| number(r.location.map(|at| at.first))),
+        record_field("position_span", |r| number(r.location.map(|at| at.last.wrapping_sub(at.first)))),
     ]
 }
 
@@ -140,12 +147,12 @@ fn number(value: Option<impl Into<u64>>) -> Value<'static> {
 }
 
 /// A direction without packets has no minimum and no first packet.
-fn seen<'a>(side: &DirectionStats, value: Value<'a>) -> Value<'a> {
-    if side.packets == 0 { Value::Absent } else { value }
+fn seen<'a>(direction: &DirectionStats, value: Value<'a>) -> Value<'a> {
+    if direction.packets == 0 { Value::Absent } else { value }
 }
 
-fn gap(side: &DirectionStats, nanos: u64) -> Value<'static> {
-    if side.iat_count == 0 { Value::Absent } else { Value::Number(nanos) }
+fn gap(direction: &DirectionStats, nanos: u64) -> Value<'static> {
+    if direction.iat_count == 0 { Value::Absent } else { Value::Number(nanos) }
 }
 
 fn mean(moments: &Stats, n: u64) -> Value<'static> {

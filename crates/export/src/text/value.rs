@@ -17,8 +17,8 @@ pub enum Value<'a> {
     Real(f64),
     /// A member of an enumeration.
     Word(&'static str),
-    /// A 64-bit identifier, as a decimal number; a string in JSON, because readers that only know floating point would
-    /// round it.
+    /// A 64-bit identifier, as a decimal number; a string in JSON, because readers that only support floating point
+    /// would round it.
     Id(u64),
     /// A timestamp.
     Time(Timestamp),
@@ -67,7 +67,7 @@ impl Value<'_> {
                 Some(name) => json_text(name, out),
                 None => self.quoted(out),
             },
-            // Nothing in these needs an escape.
+            // The other values contain no character that needs an escape.
             _ => self.quoted(out),
         }
     }
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_absent() {
+    fn values_that_are_not_finite_or_empty_are_absent() {
         for value in [Value::Absent, Value::Real(f64::NAN), Value::Real(f64::INFINITY), Value::Bytes(&[])] {
             assert!(value.is_absent());
             assert_eq!(json(value, None), "null");

@@ -54,11 +54,11 @@ impl<T: FieldTable, W: Write> Writer<T, W> {
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn write(&mut self, thing: &T) -> io::Result<()> {
+    pub fn write(&mut self, item: &T) -> io::Result<()> {
         self.line.clear();
         match self.format {
-            Format::Ndjson => self.object(thing),
-            Format::Csv => self.fields_of(thing),
+            Format::Ndjson => self.object(item),
+            Format::Csv => self.fields_of(item),
         }
         self.out.write_all(&self.line)
     }
@@ -73,11 +73,11 @@ impl<T: FieldTable, W: Write> Writer<T, W> {
         self.out
     }
 
-    fn object(&mut self, thing: &T) {
+    fn object(&mut self, item: &T) {
         self.line.extend_from_slice(b"{\"schema_version\":");
         self.line.extend_from_slice(SCHEMA_VERSION.to_string().as_bytes());
         for (field, key) in self.fields.iter().zip(&self.keys) {
-            let value = field.of(thing);
+            let value = field.of(item);
             if value.is_absent() {
                 continue;
             }
@@ -88,12 +88,12 @@ impl<T: FieldTable, W: Write> Writer<T, W> {
         self.line.extend_from_slice(b"}\n");
     }
 
-    fn fields_of(&mut self, thing: &T) {
+    fn fields_of(&mut self, item: &T) {
         for (n, field) in self.fields.iter().enumerate() {
             if n > 0 {
                 self.line.push(b',');
             }
-            let value = field.of(thing);
+            let value = field.of(item);
             value.csv(interface(&self.interfaces, &value), &mut self.line);
         }
         self.line.extend_from_slice(b"\r\n");

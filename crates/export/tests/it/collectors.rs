@@ -1,5 +1,5 @@
-//! What collectors count is what was exported, to the octet: nfcapd, nfacctd, goflow2 and two parsers in Python, each
-//! with the exporter's usual settings.
+//! Collectors count exactly the exported flows, packets and octets: nfcapd, nfacctd, goflow2 and two Python parsers,
+//! each with the default settings of the exporter.
 
 use crate::{common, oracles};
 
@@ -10,7 +10,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Flows of one direction, and what is in them.
+/// Number of unidirectional flows, with their packets and octets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Totals {
     flows: u64,
@@ -19,8 +19,8 @@ struct Totals {
 }
 
 fn totals(records: &[Record]) -> Totals {
-    let sides = records.iter().flat_map(|r| &r.directions).filter(|s| s.packets > 0);
-    sides.fold(Totals::default(), |t, s| Totals {
+    let directions = records.iter().flat_map(|r| &r.directions).filter(|s| s.packets > 0);
+    directions.fold(Totals::default(), |t, s| Totals {
         flows: t.flows + 1,
         packets: t.packets + s.packets,
         octets: t.octets + s.ip_bytes,
@@ -32,7 +32,7 @@ fn records(test: &str) -> Vec<Record> {
     (0..200).map(|_| common::plausible(&mut prng)).collect()
 }
 
-/// Exports records to a target with what is usual there, and templates and options often.
+/// Exports records to a target with its default settings and a short template refresh.
 fn export(records: &[Record], target: &str, protocol: Protocol) {
     let mut settings = Settings::new(target.parse().expect("a target"));
     (settings.protocol, settings.grace) = (protocol, Duration::from_secs(60));
@@ -42,7 +42,7 @@ fn export(records: &[Record], target: &str, protocol: Protocol) {
     let handle = exporter.handle();
     for (i, record) in records.iter().enumerate() {
         assert!(handle.flow(record));
-        // Not faster than a collector takes them that shares its processor with others.
+        // Not faster than a collector reads that shares its CPU with other processes.
         if i % 8 == 7 {
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -51,33 +51,33 @@ fn export(records: &[Record], target: &str, protocol: Protocol) {
     assert_eq!(counts.sent, records.len() as u64, "{counts:?}");
 }
 
-/// A program that ends with the test that started it.
+/// A child process that is killed at the end of its test.
 struct Collector(Child);
 
 impl Drop for Collector {
     fn drop(&mut self) {
-        // It may have ended before.
+        // It may already have ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
 fn wait_for(what: &str, done: impl Fn() -> bool) {
-    let patience = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while !done() {
-        assert!(Instant::now() < patience, "{what}");
+        assert!(Instant::now() < deadline, "{what}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
-/// Waits until the network of the calling thread has somebody at a UDP port.
+/// Waits until a socket is bound to a UDP port in the calling thread's network namespace.
 fn wait_for_port(port: u16) {
     let local = format!(":{port:04X} ");
     let has = |file: &str| std::fs::read_to_string(file).is_ok_and(|t| t.contains(&local));
     wait_for("the collector listens", || ["udp", "udp6"].iter().any(|f| has(&format!("/proc/thread-self/net/{f}"))));
 }
 
-/// What lines of JSON add up to, as far as they are whole. Of a line without a number of flows there is one.
+/// The totals of the complete lines of JSON. A line without a number of flows counts as one flow.
 fn json_totals(text: &str) -> Totals {
     let lines = text.lines().filter_map(|l| serde_json::from_str::<serde_json::Value>(l).ok());
     lines.fold(Totals::default(), |t, line| {
@@ -90,11 +90,11 @@ fn json_totals(text: &str) -> Totals {
     })
 }
 
-/// Waits for a file to have all packets, and gives what is in it then, or at the end of the patience.
+/// Waits until a file has all packets, at most a minute, and returns its totals.
 fn arrived(path: &std::path::Path, want: Totals) -> Totals {
     let read = || json_totals(&std::fs::read_to_string(path).unwrap_or_default());
-    let patience = Instant::now() + Duration::from_secs(60);
-    while read().packets < want.packets && Instant::now() < patience {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while read().packets < want.packets && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(50));
     }
     read()
@@ -103,8 +103,8 @@ fn arrived(path: &std::path::Path, want: Totals) -> Totals {
 const PROTOCOLS: [Protocol; 2] = [Protocol::Ipfix, Protocol::NetflowV9];
 
 #[test]
-fn nfcapd_counts_what_was_exported_and_misses_nothing() {
-    let test = "nfcapd_counts_what_was_exported_and_misses_nothing";
+fn nfcapd_counts_all_exported_flows_without_sequence_failures() {
+    let test = "nfcapd_counts_all_exported_flows_without_sequence_failures";
     let some = records(test);
     for protocol in PROTOCOLS {
         let send = |to: std::net::SocketAddr| export(&some, &format!("udp:{to}"), protocol);
@@ -114,15 +114,15 @@ fn nfcapd_counts_what_was_exported_and_misses_nothing() {
                 text.lines().find_map(|l| l.strip_prefix(name)).unwrap_or_else(|| panic!("no {name:?} in {text}"));
             line.trim().parse::<u64>().expect("a number")
         };
-        let got = Totals { flows: number("Flows:"), packets: number("Packets:"), octets: number("Bytes:") };
-        assert_eq!(got, totals(&some), "{protocol:?}");
+        let counted = Totals { flows: number("Flows:"), packets: number("Packets:"), octets: number("Bytes:") };
+        assert_eq!(counted, totals(&some), "{protocol:?}");
         assert_eq!(number("Sequence failures:"), 0, "{protocol:?}");
     }
 }
 
 #[test]
-fn nfacctd_counts_what_was_exported() {
-    let test = "nfacctd_counts_what_was_exported";
+fn nfacctd_counts_all_exported_flows() {
+    let test = "nfacctd_counts_all_exported_flows";
     let some = records(test);
     for protocol in PROTOCOLS {
         let Some(mut nfacctd) = testkit::tool(test, "nfacctd") else { return };
@@ -137,7 +137,7 @@ fn nfacctd_counts_what_was_exported() {
             "aggregate[sums]: proto, flows".into(),
             "print_output[sums]: json".into(),
             format!("print_output_file[sums]: {}", out.display()),
-            // What came in a second is added to the file.
+            // The flows of each second are appended to the file.
             "print_output_file_append[sums]: true".into(),
             "print_refresh_time[sums]: 1".into(),
         ];
@@ -148,17 +148,17 @@ fn nfacctd_counts_what_was_exported() {
         let _collector = Collector(nfacctd.spawn().expect("nfacctd starts"));
         wait_for_port(2055);
         export(&some, "udp:127.0.0.1:2055", protocol);
-        let got = arrived(&out, totals(&some));
+        let counted = arrived(&out, totals(&some));
         let log = std::fs::read_to_string(&log).expect("the log");
-        assert_eq!(got, totals(&some), "{protocol:?}: {log}");
-        let complaints = ["malformed", "unable", "expecting", "discarded", "WARN", "ERROR"];
-        assert!(!complaints.iter().any(|c| log.contains(c)), "{log}");
+        assert_eq!(counted, totals(&some), "{protocol:?}: {log}");
+        let errors = ["malformed", "unable", "expecting", "discarded", "WARN", "ERROR"];
+        assert!(!errors.iter().any(|c| log.contains(c)), "{log}");
     }
 }
 
 #[test]
-fn goflow2_counts_what_was_exported() {
-    let test = "goflow2_counts_what_was_exported";
+fn goflow2_counts_all_exported_flows() {
+    let test = "goflow2_counts_all_exported_flows";
     let some = records(test);
     for protocol in PROTOCOLS {
         let Some(mut goflow2) = testkit::go_tool(test, "goflow2") else { return };
@@ -175,19 +175,19 @@ fn goflow2_counts_what_was_exported() {
     }
 }
 
-/// Hears datagrams at a port that it names first, until it has so many flows or nothing comes any more; prints what
-/// they add up to.
+/// Prints its port, receives datagrams until it has the given number of flows or nothing arrives for a minute, and prints
+/// their totals.
 const NETFLOW: &str = r#"
 import socket, sys
 import netflow
-heard = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-heard.bind(("127.0.0.1", 0))
-heard.settimeout(60)
-print(heard.getsockname()[1], flush=True)
+receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+receiver.bind(("127.0.0.1", 0))
+receiver.settimeout(60)
+print(receiver.getsockname()[1], flush=True)
 templates = {"netflow": {}, "ipfix": {}}
 flows = packets = octets = 0
 while flows < int(sys.argv[1]):
-    for flow in netflow.parse_packet(heard.recv(65535), templates).flows:
+    for flow in netflow.parse_packet(receiver.recv(65535), templates).flows:
         has = flow.data
         if "IN_BYTES" not in has and "octetDeltaCount" not in has:
             continue
@@ -197,14 +197,14 @@ while flows < int(sys.argv[1]):
 print(flows, packets, octets)
 "#;
 
-/// The same of a stream, to its end.
+/// As [`NETFLOW`], for a TCP stream, until its end.
 const IPFIX: &str = r#"
 import socket
 import ipfix.ie, ipfix.reader
 ipfix.ie.use_iana_default()
-door = socket.create_server(("127.0.0.1", 0))
-print(door.getsockname()[1], flush=True)
-stream = door.accept()[0].makefile("rb")
+listener = socket.create_server(("127.0.0.1", 0))
+print(listener.getsockname()[1], flush=True)
+stream = listener.accept()[0].makefile("rb")
 flows = packets = octets = 0
 for has in ipfix.reader.from_stream(stream).namedict_iterator():
     if "octetDeltaCount" in has:
@@ -214,7 +214,7 @@ for has in ipfix.reader.from_stream(stream).namedict_iterator():
 print(flows, packets, octets)
 "#;
 
-/// Exports to a program in Python that says its port first, and at the end what it has counted.
+/// Exports to a Python program that prints its port first and its totals at the end.
 fn python(mut python: Command, program: &str, transport: &str, some: &[Record], protocol: Protocol) {
     let want = totals(some);
     python.args(["-W", "ignore", "-c", program, &want.flows.to_string()]).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -223,16 +223,16 @@ fn python(mut python: Command, program: &str, transport: &str, some: &[Record], 
     let mut port = String::new();
     out.read_line(&mut port).expect("a port");
     export(some, &format!("{transport}:127.0.0.1:{}", port.trim()), protocol);
-    let mut said = String::new();
-    out.read_to_string(&mut said).expect("its totals");
-    let mut complaints = String::new();
-    collector.0.stderr.take().expect("its complaints").read_to_string(&mut complaints).expect("text");
-    assert_eq!(said.trim(), format!("{} {} {}", want.flows, want.packets, want.octets), "{protocol:?}: {complaints}");
+    let mut printed = String::new();
+    out.read_to_string(&mut printed).expect("its totals");
+    let mut errors = String::new();
+    collector.0.stderr.take().expect("standard error").read_to_string(&mut errors).expect("text");
+    assert_eq!(printed.trim(), format!("{} {} {}", want.flows, want.packets, want.octets), "{protocol:?}: {errors}");
 }
 
 #[test]
-fn the_python_package_netflow_counts_what_was_exported() {
-    let test = "the_python_package_netflow_counts_what_was_exported";
+fn the_python_package_netflow_counts_all_exported_flows() {
+    let test = "the_python_package_netflow_counts_all_exported_flows";
     for protocol in PROTOCOLS {
         let Some(command) = testkit::python_with(test, "netflow") else { return };
         python(command, NETFLOW, "udp", &records(test), protocol);
@@ -240,8 +240,8 @@ fn the_python_package_netflow_counts_what_was_exported() {
 }
 
 #[test]
-fn the_python_package_ipfix_counts_what_was_exported_by_tcp() {
-    let test = "the_python_package_ipfix_counts_what_was_exported_by_tcp";
+fn the_python_package_ipfix_counts_all_flows_exported_over_tcp() {
+    let test = "the_python_package_ipfix_counts_all_flows_exported_over_tcp";
     let Some(command) = testkit::python_with(test, "ipfix") else { return };
     python(command, IPFIX, "tcp", &records(test), Protocol::Ipfix);
 }

@@ -1,4 +1,4 @@
-//! docs/reference/export.md says what the tables say.
+//! docs/reference/export.md agrees with the tables of the code.
 
 use netgrain_export::document::tables;
 use netgrain_export::{MESSAGE_MAX, MESSAGE_UDP, QUEUE, Refresh};
@@ -12,10 +12,10 @@ fn page() -> String {
 fn the_page_has_the_tables_of_the_code() {
     let page = page();
     let (_, rest) = page.split_once("<!-- elements -->").expect("the first marker");
-    let (stands, _) = rest.split_once("<!-- /elements -->").expect("the second marker");
+    let (current, _) = rest.split_once("<!-- /elements -->").expect("the second marker");
     assert!(
-        stands.trim() == tables().trim(),
-        "put what `cargo run -p netgrain-export --example elements` prints between the markers of docs/reference/export.md"
+        current.trim() == tables().trim(),
+        "copy the output of `cargo run -p netgrain-export --example elements` between the markers of docs/reference/export.md"
     );
 }
 
@@ -30,15 +30,15 @@ fn the_page_has_the_numbers_of_the_code() {
         format!("every {} s", refresh.every.as_secs()),
         format!("{} messages", refresh.messages),
     ] {
-        assert!(page.contains(&number), "docs/reference/export.md does not say {number:?}");
+        assert!(page.contains(&number), "docs/reference/export.md does not contain {number:?}");
     }
 }
 
 #[test]
-fn no_element_stands_twice() {
+fn no_element_is_listed_twice() {
     let tables = tables();
     for table in tables.split("###") {
-        // Lists share the element that says that they are lists.
+        // All lists share the element basicList.
         let mut numbers: Vec<&str> =
             table.lines().filter_map(|l| l.strip_prefix("| ")?.split(" |").next()).filter(|n| *n != "291").collect();
         let all = numbers.len();

@@ -1,4 +1,4 @@
-//! The way out: whatever the collector does, the meter is not held up, and every record is counted once.
+//! The exporter: no collector delays the meter, and every record is counted once.
 
 use crate::common;
 
@@ -23,7 +23,7 @@ fn settings(target: &str) -> Settings {
     let mut settings = Settings::new(target.parse().expect("a target"));
     settings.grace = Duration::from_millis(300);
     settings.batch_delay = Duration::from_millis(20);
-    // So that records come back as they were.
+    // The decoder then returns equal records.
     settings.encode.fields = Fields::Full;
     settings
 }
@@ -38,7 +38,7 @@ fn all_accounted(counts: &Counts, offered: u64) {
 }
 
 #[test]
-fn what_cannot_be_exported_is_refused_at_the_start() {
+fn invalid_settings_are_rejected_at_the_start() {
     let mut nothing = settings("udp:127.0.0.1");
     (nothing.flows, nothing.series) = (false, false);
     assert!(matches!(Exporter::start(nothing), Err(StartError::Nothing)));
@@ -48,69 +48,69 @@ fn what_cannot_be_exported_is_refused_at_the_start() {
 }
 
 #[test]
-fn a_collector_that_is_not_there_costs_records_but_no_time() {
-    // A port that was free a moment ago: nobody listens.
+fn an_unreachable_collector_loses_records_without_delaying_the_meter() {
+    // A port that was just free: no process listens on it.
     let free = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address");
     let mut settings = settings(&format!("tcp:{free}"));
     settings.queue = 100;
     let exporter = Exporter::start(settings).expect("it starts");
     let mut handle = exporter.handle();
-    for record in records("a_collector_that_is_not_there_costs_records_but_no_time", 1000) {
+    for record in records("an_unreachable_collector_loses_records_without_delaying_the_meter", 1000) {
         flow::Sink::record(&mut handle, &record);
     }
     let counts = exporter.finish();
     all_accounted(&counts, 1000);
     assert_eq!(counts.sent, 0);
-    assert!(counts.error.is_some_and(|t| t.contains("refused")), "it says what is wrong");
-    assert!(!handle.flow(&records("after the end", 1)[0]), "nothing is taken after the end");
+    assert!(counts.error.is_some_and(|t| t.contains("refused")), "the error is reported");
+    assert!(!handle.flow(&records("after the end", 1)[0]), "no offer is accepted after the end");
     let counts = handle.counts();
     assert_eq!(unsent(&counts, Unsent::Stopped), 1);
     all_accounted(&counts, 1001);
 }
 
-/// Were patience with each offer instead of with the collector, this would take an hour and a half.
+/// If the timeout applied to each offer instead of to the collector, this test would take an hour and a half.
 #[test]
-fn who_can_wait_waits_for_a_dead_collector_once_and_not_for_each_record() {
+fn a_replay_waits_once_for_a_dead_collector_not_for_each_record() {
     let free = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address");
     let mut settings = settings(&format!("tcp:{free}"));
     (settings.queue, settings.offer_timeout) = (100, Duration::from_millis(500));
     let exporter = Exporter::start(settings).expect("it starts");
-    let some = records("who_can_wait_waits_for_a_dead_collector_once_and_not_for_each_record", 100);
-    let taken = (0..100).flat_map(|_| &some).filter(|record| exporter.handle().flow(record)).count();
-    assert_eq!(taken, 100, "what the queue holds");
+    let some = records("a_replay_waits_once_for_a_dead_collector_not_for_each_record", 100);
+    let accepted = (0..100).flat_map(|_| &some).filter(|record| exporter.handle().flow(record)).count();
+    assert_eq!(accepted, 100, "the capacity of the queue");
     let counts = exporter.finish();
     all_accounted(&counts, 10_000);
     assert_eq!(unsent(&counts, Unsent::Unreachable), 10_000);
 }
 
 #[test]
-fn who_waits_for_a_collector_stops_waiting_when_told_to_hurry() {
+fn stop_waiting_ends_the_wait_of_offers() {
     let free = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address");
     let mut settings = settings(&format!("tcp:{free}"));
     (settings.queue, settings.offer_timeout) = (10, Duration::from_secs(24 * 3600));
-    let hurry = settings.stop_waiting.clone();
+    let stop_waiting = settings.stop_waiting.clone();
     let exporter = Exporter::start(settings).expect("it starts");
     let handle = exporter.handle();
-    let some = records("who_waits_for_a_collector_stops_waiting_when_told_to_hurry", 20);
+    let some = records("stop_waiting_ends_the_wait_of_offers", 20);
     let waiting = std::thread::spawn(move || some.iter().filter(|record| handle.flow(record)).count());
     while exporter.counts().offered < 11 {
         std::thread::sleep(Duration::from_millis(1));
     }
     assert_eq!(exporter.counts().unsent, [0; Unsent::COUNT], "the eleventh waits");
-    hurry.store(true, std::sync::atomic::Ordering::SeqCst);
+    stop_waiting.store(true, std::sync::atomic::Ordering::SeqCst);
     assert_eq!(waiting.join().expect("it ends"), 10);
     all_accounted(&exporter.finish(), 20);
 }
 
 #[test]
-fn a_file_that_changes_hands_has_what_both_exporters_wrote() {
-    let test = "a_file_that_changes_hands_has_what_both_exporters_wrote";
+fn a_file_of_two_successive_exporters_has_the_records_of_both() {
+    let test = "a_file_of_two_successive_exporters_has_the_records_of_both";
     let folder = testkit::TempDir::new(test);
     let path = folder.join("flows.ipfix");
     let some = records(test, 200);
     let start = || {
         let mut settings = settings(&format!("file:{}", path.display()));
-        // What was offered last waits for its message to be full when the next exporter comes.
+        // The last offered records still wait for a full message when the next exporter starts.
         (settings.batch_delay, settings.grace) = (Duration::from_secs(60), Duration::from_secs(60));
         Exporter::start(settings).expect("it starts")
     };
@@ -135,16 +135,16 @@ fn a_file_that_changes_hands_has_what_both_exporters_wrote() {
 }
 
 #[test]
-fn a_peer_that_does_not_read_fills_the_queue_and_no_more() {
+fn a_peer_that_does_not_read_only_fills_the_queue() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let mut settings = settings(&format!("tcp:{}", listener.local_addr().expect("its address")));
     settings.queue = 64;
     let exporter = Exporter::start(settings).expect("it starts");
     let handle = exporter.handle();
     let (_silent, _) = listener.accept().expect("it connects");
-    let some = records("a_peer_that_does_not_read_fills_the_queue_and_no_more", 100);
-    // Until what the kernel takes for a peer that does not read is full, and then the queue. Were an offer ever to wait
-    // for the collector, none would be refused.
+    let some = records("a_peer_that_does_not_read_only_fills_the_queue", 100);
+    // Until the socket buffers of the peer that does not read are full, and then the queue. If an offer waited for the
+    // collector, no offer would be rejected.
     let mut offered = 0;
     while unsent(&handle.counts(), Unsent::QueueFull) < 1000 {
         for record in &some {
@@ -158,13 +158,13 @@ fn a_peer_that_does_not_read_fills_the_queue_and_no_more() {
     assert!(counts.sent > 0 && unsent(&counts, Unsent::QueueFull) >= 1000);
 }
 
-/// Has an exporter with a collector that takes nothing end, with a patience of a day: the end does not wait for it.
+/// Ends an exporter whose collector receives nothing, with an I/O timeout of a day: the end does not wait for it.
 fn ends_without_its_collector(settings: Settings) -> Counts {
     let exporter = Exporter::start(settings).expect("it starts");
     let handle = exporter.handle();
     let mut prng = Prng::new(testkit::seed("ends_without_its_collector"));
-    // Until nothing has been taken for a while: what the kernel takes for a peer that does not read is full, and then
-    // the queue.
+    // Until nothing has been sent for a while: the socket buffers of the peer that does not read are full, and then the
+    // queue.
     let (mut sent, mut since) = (0, Instant::now());
     while since.elapsed() < Duration::from_secs(3) {
         handle.flow(&common::plausible(&mut prng));
@@ -173,8 +173,8 @@ fn ends_without_its_collector(settings: Settings) -> Counts {
             (sent, since) = (counts.sent, Instant::now());
         }
     }
-    let (say, reported) = std::sync::mpsc::channel();
-    std::thread::spawn(move || say.send(exporter.finish()));
+    let (sender, reported) = std::sync::mpsc::channel();
+    std::thread::spawn(move || sender.send(exporter.finish()));
     reported.recv_timeout(Duration::from_secs(120)).expect("the end does not wait for the collector")
 }
 
@@ -186,23 +186,23 @@ fn a_collector_that_never_reads_does_not_delay_the_end() {
     let counts = ends_without_its_collector(settings);
     all_accounted(&counts, counts.offered);
     assert!(unsent(&counts, Unsent::Unreachable) > 0, "{counts:?}");
-    assert_eq!(counts.sessions, 1, "a collector that hangs at the end is not tried again");
+    assert_eq!(counts.sessions, 1, "there is no reconnection to an unresponsive collector at the end");
 }
 
 #[test]
 fn a_collector_that_never_answers_does_not_delay_the_end() {
     let test = "a_collector_that_never_answers_does_not_delay_the_end";
     let Some(sandbox) = testkit::Sandbox::new(test) else { return };
-    // Its link address is known and nothing is there: what is sent vanishes.
+    // The link address of the collector is configured but no host has it, so all frames are lost.
     let ip = |arguments: &[&str]| {
         let out = testkit::tool(test, "ip")?.args(arguments).output().expect("ip runs");
         assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
         Some(())
     };
     let set_up = || {
-        ip(&["link", "add", "nowhere", "type", "veth", "peer", "name", "nobody"])?;
+        ip(&["link", "add", "nowhere", "type", "veth", "peer", "name", "peer0"])?;
         ip(&["address", "add", "192.0.2.1/24", "dev", "nowhere"])?;
-        ["nowhere", "nobody"].iter().try_for_each(|port| ip(&["link", "set", port, "up"]))?;
+        ["nowhere", "peer0"].iter().try_for_each(|port| ip(&["link", "set", port, "up"]))?;
         let neighbour = ["192.0.2.2", "lladdr", "02:00:00:00:00:99", "nud", "permanent", "dev", "nowhere"];
         ip(&[&["neighbour", "add"], &neighbour[..]].concat())
     };
@@ -218,19 +218,19 @@ fn a_collector_that_never_answers_does_not_delay_the_end() {
 }
 
 #[test]
-fn a_collector_that_comes_late_gets_everything_that_waited() {
+fn a_late_collector_receives_all_waiting_records() {
     let address = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address");
     let mut settings = settings(&format!("tcp:{address}"));
     settings.grace = Duration::from_secs(60);
     let exporter = Exporter::start(settings).expect("it starts");
-    let some = records("a_collector_that_comes_late_gets_everything_that_waited", 500);
+    let some = records("a_late_collector_receives_all_waiting_records", 500);
     for record in &some {
         assert!(exporter.handle().flow(record));
     }
     while exporter.counts().error.is_none() {
         std::thread::sleep(Duration::from_millis(5));
     }
-    let listener = TcpListener::bind(address).expect("the collector comes");
+    let listener = TcpListener::bind(address).expect("the collector starts");
     let collector = std::thread::spawn(move || {
         let (stream, _) = listener.accept().expect("it connects");
         let (mut reader, mut flows) = (Reader::new(stream, PEN), Vec::new());
@@ -248,17 +248,17 @@ fn a_collector_that_comes_late_gets_everything_that_waited() {
 }
 
 #[test]
-fn a_collector_that_breaks_off_is_found_again_with_templates() {
+fn after_a_disconnect_the_exporter_reconnects_and_sends_templates() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let mut settings = settings(&format!("tcp:{}", listener.local_addr().expect("its address")));
     settings.grace = Duration::from_secs(20);
     let exporter = Exporter::start(settings).expect("it starts");
     let handle = exporter.handle();
-    let some = records("a_collector_that_breaks_off_is_found_again_with_templates", 50);
+    let some = records("after_a_disconnect_the_exporter_reconnects_and_sends_templates", 50);
     let (first, _) = listener.accept().expect("it connects");
     drop(first);
     let collector = std::thread::spawn(move || {
-        let (stream, _) = listener.accept().expect("it comes back");
+        let (stream, _) = listener.accept().expect("it reconnects");
         let mut reader = Reader::new(stream, PEN);
         let mut flows = 0u64;
         while let Some(item) = reader.next_item().expect("whole messages") {
@@ -279,18 +279,18 @@ fn a_collector_that_breaks_off_is_found_again_with_templates() {
     all_accounted(&counts, (offered + some.len()) as u64);
     let (flows, arrived) = collector.join().expect("the collector");
     assert!(flows >= some.len() as u64 && flows <= counts.sent, "{flows} of {counts:?}");
-    assert_eq!((arrived.missed, arrived.without_template), (0, 0), "a new session has a sequence of its own");
+    assert_eq!((arrived.missed, arrived.without_template), (0, 0), "a new session has its own sequence numbers");
 }
 
 #[test]
-fn a_message_that_no_datagram_holds_is_too_large() {
+fn a_message_longer_than_a_datagram_is_counted_as_too_large() {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
     let mut settings = settings(&format!("udp:{}", socket.local_addr().expect("its address")));
     settings.encode.message = MESSAGE_MAX;
     (settings.batch_delay, settings.offer_timeout) = (Duration::from_secs(60), Duration::from_secs(60));
     let exporter = Exporter::start(settings).expect("it starts");
     let handle = exporter.handle();
-    let mut prng = Prng::new(testkit::seed("a_message_that_no_datagram_holds_is_too_large"));
+    let mut prng = Prng::new(testkit::seed("a_message_longer_than_a_datagram_is_counted_as_too_large"));
     // A datagram holds 65507 bytes; one message in some twenty is filled beyond that.
     let mut offered = 0;
     while unsent(&handle.counts(), Unsent::TooLarge) == 0 && offered < 100_000 {
@@ -303,47 +303,47 @@ fn a_message_that_no_datagram_holds_is_too_large() {
 }
 
 #[test]
-fn at_a_port_where_nobody_listens_nothing_arrives_and_that_is_counted() {
+fn records_to_a_closed_port_are_counted_as_unreachable() {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
     let address = socket.local_addr().expect("its address");
     drop(socket);
     let exporter = Exporter::start(settings(&format!("udp:{address}"))).expect("it starts");
     let handle = exporter.handle();
-    let some = records("at_a_port_where_nobody_listens_nothing_arrives_and_that_is_counted", 100);
+    let some = records("records_to_a_closed_port_are_counted_as_unreachable", 100);
     for record in &some {
         handle.flow(record);
     }
     let counts = exporter.finish();
     all_accounted(&counts, 100);
-    // On this machine each datagram is answered, the last one too.
+    // On the local host each datagram causes an ICMP error, including the last datagram.
     assert_eq!((counts.sent, unsent(&counts, Unsent::Unreachable)), (0, 100), "{counts:?}");
-    assert!(counts.error.is_some_and(|t| t.contains("refused")), "it says what is wrong");
+    assert!(counts.error.is_some_and(|t| t.contains("refused")), "the error is reported");
 }
 
-/// A second's flows end all at once: 3000 records are 4 MB of the kernel's memory, and a socket has 0.2 MB if nobody
-/// asks for more.
+/// All flows that end within a second arrive at once: 3000 records take 4 MB of kernel memory, and the default receive
+/// buffer of a socket has 0.2 MB.
 #[test]
-fn a_burst_goes_out_so_evenly_that_an_ordinary_receive_buffer_holds_it() {
+fn a_burst_is_paced_so_that_a_default_receive_buffer_suffices() {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
     let mut settings = settings(&format!("udp:{}", socket.local_addr().expect("its address")));
     settings.grace = Duration::from_secs(30);
     let exporter = Exporter::start(settings).expect("it starts");
     let handle = exporter.handle();
-    for record in records("a_burst_goes_out_so_evenly_that_an_ordinary_receive_buffer_holds_it", 3000) {
-        assert!(handle.flow(&record), "nothing is given up for it");
+    for record in records("a_burst_is_paced_so_that_a_default_receive_buffer_suffices", 3000) {
+        assert!(handle.flow(&record), "no record is rejected");
     }
     let reported = std::thread::spawn(move || exporter.finish());
     socket.set_read_timeout(Some(Duration::from_millis(100))).expect("a timeout");
     let (mut received, mut message) = (0, vec![0; MESSAGE_MAX]);
     loop {
-        // Once the exporter has ended, all that it sent is in the receive buffer.
+        // After the exporter has ended, all sent datagrams are in the receive buffer.
         let is_over = reported.is_finished();
         match socket.recv(&mut message) {
             Ok(_) => received += 1,
             Err(_) if is_over => break,
             Err(_) => continue,
         }
-        // As slow as a collector that shares its processor.
+        // As slow as a collector that shares its CPU.
         if received % 10 == 0 {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -354,8 +354,8 @@ fn a_burst_goes_out_so_evenly_that_an_ordinary_receive_buffer_holds_it() {
 }
 
 #[test]
-fn groups_have_listeners_by_interface_and_kind() {
-    let test = "groups_have_listeners_by_interface_and_kind";
+fn each_multicast_group_has_the_records_of_one_interface_and_kind() {
+    let test = "each_multicast_group_has_the_records_of_one_interface_and_kind";
     let Some(_sandbox) = testkit::Sandbox::new(test) else { return };
     let port = 4739;
     let listen = |kind, interface| Subscriber::multicast(kind, interface, port, "lo", PEN).expect("it listens");
@@ -374,29 +374,30 @@ fn groups_have_listeners_by_interface_and_kind() {
     all_accounted(&counts, 100);
     assert_eq!(counts.sent, 100, "{counts:?}");
     for interface in 0..4u16 {
-        let hear = |subscriber: &mut Subscriber| {
+        let receive = |subscriber: &mut Subscriber| {
             let mut items = Vec::new();
-            while let Some((_, item)) = subscriber.next_item(Duration::from_millis(200)).expect("it hears") {
+            while let Some((_, item)) = subscriber.next_item(Duration::from_millis(200)).expect("received") {
                 items.push(item);
             }
             assert_eq!(subscriber.arrived().0.missed, 0);
             let name = Item::Interface { number: interface, name: format!("port{interface}") };
-            assert!(items.contains(&name), "a group says the name of its own interface");
+            assert!(items.contains(&name), "a group has the name of its interface");
             items
         };
         let i = usize::from(interface);
-        let (got_flows, got_rows) = (hear(&mut flows[i]), hear(&mut series[i]));
-        let got: Vec<&Record> =
-            got_flows.iter().filter_map(|i| if let Item::Flow(r) = i { Some(r) } else { None }).collect();
-        assert_eq!(got, some.iter().filter(|r| r.interface == interface).collect::<Vec<_>>());
-        let got: Vec<_> = got_rows.iter().filter_map(|i| if let Item::Row(r) = i { Some(*r) } else { None }).collect();
-        assert_eq!(got, rows.iter().filter(|r| r.interface == interface).copied().collect::<Vec<_>>());
+        let (received_flows, received_rows) = (receive(&mut flows[i]), receive(&mut series[i]));
+        let received_items: Vec<&Record> =
+            received_flows.iter().filter_map(|i| if let Item::Flow(r) = i { Some(r) } else { None }).collect();
+        assert_eq!(received_items, some.iter().filter(|r| r.interface == interface).collect::<Vec<_>>());
+        let received_items: Vec<_> =
+            received_rows.iter().filter_map(|i| if let Item::Row(r) = i { Some(*r) } else { None }).collect();
+        assert_eq!(received_items, rows.iter().filter(|r| r.interface == interface).copied().collect::<Vec<_>>());
     }
 }
 
 #[test]
-fn a_file_is_continued_behind_its_last_whole_message() {
-    let test = "a_file_is_continued_behind_its_last_whole_message";
+fn a_file_is_continued_after_its_last_complete_message() {
+    let test = "a_file_is_continued_after_its_last_complete_message";
     let folder = testkit::TempDir::new(test);
     let path = folder.join("flows.ipfix");
     let some = records(test, 200);
@@ -433,19 +434,19 @@ fn a_file_is_continued_behind_its_last_whole_message() {
     let (flows, error) = read();
     assert!(error.is_none(), "{error:?}");
     assert_eq!(flows, some);
-    // Somebody else's file is left alone.
+    // A file of another format is not changed.
     std::fs::write(&path, b"this is not a file of flow records").expect("another file");
     let exporter = Exporter::start(settings(&format!("file:{}", path.display()))).expect("it starts");
     exporter.handle().flow(&some[0]);
     let counts = exporter.finish();
     assert_eq!(unsent(&counts, Unsent::Unreachable), 1);
-    assert!(counts.error.is_some_and(|t| t.contains("no IPFIX")));
-    assert_eq!(std::fs::read(&path).expect("it is there"), b"this is not a file of flow records");
+    assert!(counts.error.is_some_and(|t| t.contains("no IPFIX message")));
+    assert_eq!(std::fs::read(&path).expect("the file"), b"this is not a file of flow records");
 }
 
 #[test]
-fn what_is_read_again_is_exported_as_it_was() {
-    let test = "what_is_read_again_is_exported_as_it_was";
+fn repeated_exports_of_the_same_records_are_equal() {
+    let test = "repeated_exports_of_the_same_records_are_equal";
     let folder = testkit::TempDir::new(test);
     let some = records(test, 300);
     let files = ["one", "two"].map(|name| {

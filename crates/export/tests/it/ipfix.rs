@@ -1,5 +1,4 @@
-//! What IPFIX carries: every record and second there and back, whatever the message length, and nothing believed on the
-//! way back.
+//! IPFIX carries every record and row unchanged for any message length, and the decoder rejects invalid messages.
 
 use crate::common;
 
@@ -12,12 +11,12 @@ use std::time::Duration;
 
 const NOW: Timestamp = Timestamp::from_secs_nanos(common::DAY, 0);
 
-/// With everything that a record has.
+/// The field set with all fields of a record.
 fn full() -> Config {
     Config { fields: Fields::Full, ..Config::default() }
 }
 
-/// All messages that an encoder makes of what is put into it.
+/// All messages of an encoder into which `put` puts records and rows.
 fn messages(
     config: Config,
     put: impl FnOnce(&mut Encoder, &mut dyn FnMut(netgrain_export::encode::Message<'_>)),
@@ -33,24 +32,24 @@ fn messages(
 fn decode(messages: &[Vec<u8>]) -> (Vec<Item>, Decoder) {
     let (mut decoder, mut items) = (Decoder::default(), Vec::new());
     for message in messages {
-        decoder.message(message, &mut |item| items.push(item)).expect("our own messages are right");
+        decoder.message(message, &mut |item| items.push(item)).expect("a message of the encoder is valid");
     }
     (items, decoder)
 }
 
 #[test]
-fn what_is_no_message_is_refused_with_its_fault() {
+fn invalid_messages_are_rejected_with_the_reason() {
     let mut decoder = Decoder::default();
-    let mut refuse = |bytes: &[u8]| decoder.message(bytes, &mut |_| ()).expect_err("it is wrong");
+    let mut refuse = |bytes: &[u8]| decoder.message(bytes, &mut |_| ()).expect_err("an invalid message");
     assert_eq!(refuse(&[]), MessageError::TooShort { offset: 0, need: 16, have: 0 });
     assert_eq!(refuse(&[0; 16]), MessageError::Version(0));
     let header = |len: u8| [0, 10, 0, len, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
     assert_eq!(refuse(&header(17)), MessageError::Length { item: 17, have: 16 });
     let mut with = |tail: &[u8]| refuse(&[&header(16 + tail.len() as u8), tail].concat());
-    // A set that claims more than there is, and one that claims less than its own header.
+    // A set with a length beyond the message, and a set with a length below that of its header.
     assert_eq!(with(&[1, 0, 0, 9]), MessageError::TooShort { offset: 16, need: 9, have: 4 });
     assert_eq!(with(&[1, 0, 0, 3]), MessageError::TooShort { offset: 16, need: 4, have: 4 });
-    // Template 256 of one field that has no length: its records would never end.
+    // Template 256 of one field of length 0: its records would have length 0.
     assert_eq!(with(&[0, 2, 0, 12, 1, 0, 0, 1, 0, 8, 0, 0]), MessageError::Empty { template: 256 });
     // Template 256 of 2000 fields.
     let many = with(&[0, 2, 0, 8, 1, 0, 0x07, 0xd0]);
@@ -58,8 +57,8 @@ fn what_is_no_message_is_refused_with_its_fault() {
 }
 
 #[test]
-fn random_records_and_seconds_come_back_as_they_were() {
-    let mut prng = Prng::new(testkit::seed("random_records_and_seconds_come_back_as_they_were"));
+fn random_records_and_rows_are_decoded_unchanged() {
+    let mut prng = Prng::new(testkit::seed("random_records_and_rows_are_decoded_unchanged"));
     for message in [MESSAGE_MAX, 4000] {
         let mut want = Vec::new();
         let sent = messages(Config { message, ..full() }, |encoder, out| {
@@ -122,8 +121,8 @@ fn biflow_fields_carry_addresses_counts_times_and_flags() {
 }
 
 #[test]
-fn standard_fields_are_one_record_for_each_direction_that_has_packets() {
-    let mut prng = Prng::new(testkit::seed("standard_fields_are_one_record_for_each_direction_that_has_packets"));
+fn standard_fields_make_one_data_record_per_direction_with_packets() {
+    let mut prng = Prng::new(testkit::seed("standard_fields_make_one_data_record_per_direction_with_packets"));
     let records: Vec<Record> = (0..300).map(|_| common::record(&mut prng)).collect();
     let sent = messages(Config::default(), |encoder, out| {
         for record in &records {
@@ -143,7 +142,7 @@ fn standard_fields_are_one_record_for_each_direction_that_has_packets() {
                 (got.encapsulation.vlans, got.encapsulation.mpls),
                 (want.encapsulation.vlans, want.encapsulation.mpls)
             );
-            assert_eq!(got.directions[1 - side].packets, 0, "the other direction has a record of its own");
+            assert_eq!(got.directions[1 - side].packets, 0, "the other direction has its own record");
             let common = |s: &DirectionStats| {
                 (s.packets, s.bytes, s.ip_bytes, s.payload_bytes, s.length.min, s.length.max, s.ttl)
             };
@@ -151,7 +150,7 @@ fn standard_fields_are_one_record_for_each_direction_that_has_packets() {
             let millis = |t: Timestamp| t.nanos() / 1_000_000;
             let (first, last) = (got.directions[side].first, got.directions[side].last);
             assert_eq!((millis(first), millis(last)), (millis(has.first), millis(has.last)));
-            // Of four octets; one that is too large becomes the largest.
+            // Numbers of four octets; a number that is too large is replaced by the largest.
             let flags = has.flags.map(|n| n.min(u32::MAX.into()));
             assert_eq!(got.directions[side].flags[..6], flags[..6]);
             assert_eq!(got.directions.each_ref().map(|s| s.mac), want.directions.each_ref().map(|s| s.mac));
@@ -160,20 +159,20 @@ fn standard_fields_are_one_record_for_each_direction_that_has_packets() {
     assert!(got.next().is_none());
 }
 
-/// What stands in messages: read once more, without the decoder.
+/// The structure of messages, parsed independently of the decoder.
 #[derive(Default)]
-struct Walk {
+struct MessageStructure {
     /// Octets of a record, by domain and template.
     lengths: HashMap<(u32, u16), usize>,
     /// Templates whose records are options data.
     options: HashSet<(u32, u16)>,
-    /// The sequence number that is to come, by domain.
+    /// The next sequence number, by domain.
     next: HashMap<u32, u32>,
-    /// Data records of flows and seconds; options data records; the most fields in a template.
+    /// Number of data records of flows and rows, and of options data records; greatest number of fields in a template.
     totals: [usize; 3],
 }
 
-impl Walk {
+impl MessageStructure {
     fn message(&mut self, m: &[u8]) {
         let half = |at: usize| u16::from_be_bytes([m[at], m[at + 1]]);
         let word = |at: usize| u32::from_be_bytes([m[at], m[at + 1], m[at + 2], m[at + 3]]);
@@ -218,8 +217,8 @@ impl Walk {
 }
 
 #[test]
-fn standard_messages_have_one_kind_of_content_no_padding_and_a_sequence_for_each_domain() {
-    let test = "standard_messages_have_one_kind_of_content_no_padding_and_a_sequence_for_each_domain";
+fn standard_messages_have_one_content_no_padding_and_a_sequence_per_domain() {
+    let test = "standard_messages_have_one_content_no_padding_and_a_sequence_per_domain";
     let mut prng = Prng::new(testkit::seed(test));
     let mut directions = 0;
     let sent = messages(Config::default(), |encoder, out| {
@@ -228,7 +227,7 @@ fn standard_messages_have_one_kind_of_content_no_padding_and_a_sequence_for_each
             "a name that is longer than any interface's, by far: it is cut \u{2192} here \u{2192} \u{2192}",
         );
         for second in 0..300 {
-            // Templates come again in between.
+            // Templates are repeated meanwhile.
             let now = NOW.after(Duration::from_secs(second));
             let record = common::plausible(&mut prng);
             directions += record.directions.iter().filter(|s| s.packets > 0).count();
@@ -238,17 +237,17 @@ fn standard_messages_have_one_kind_of_content_no_padding_and_a_sequence_for_each
             }
         }
     });
-    let mut walk = Walk::default();
-    sent.iter().for_each(|m| walk.message(m));
-    let [data, options, fields] = walk.totals;
-    assert_eq!(data, directions + 43, "records of both directions, and of 43 seconds");
-    assert!(options > 30, "options come again with the templates: {options}");
-    assert!(fields <= 60, "Wireshark takes templates of 60 fields: {fields}");
-    assert_eq!(walk.next.len(), 2, "options data have a domain of their own");
+    let mut structure = MessageStructure::default();
+    sent.iter().for_each(|m| structure.message(m));
+    let [data, options, fields] = structure.totals;
+    assert_eq!(data, directions + 43, "records of all directions, and 43 rows");
+    assert!(options > 30, "options are repeated with the templates: {options}");
+    assert!(fields <= 60, "Wireshark accepts templates of 60 fields: {fields}");
+    assert_eq!(structure.next.len(), 2, "options data have their own domain");
 }
 
 #[test]
-fn the_standard_records_of_a_flow_are_as_short_as_the_page_says() {
+fn standard_records_have_the_length_of_the_reference_page() {
     let mut record = common::plausible(&mut Prng::new(9));
     record.directions = [
         DirectionStats { packets: 3, ..DirectionStats::default() },
@@ -265,12 +264,12 @@ fn the_standard_records_of_a_flow_are_as_short_as_the_page_says() {
     assert!(each <= 331, "{each} octets");
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/export.md");
     let page = std::fs::read_to_string(page).expect("the page is there");
-    let says = page.lines().find(|l| l.starts_with("| `standard` |")).expect("its row");
-    assert!(says.contains(&format!("| {each} |")), "{each}: {says}");
+    let line = page.lines().find(|l| l.starts_with("| `standard` |")).expect("its row");
+    assert!(line.contains(&format!("| {each} |")), "{each}: {line}");
 }
 
 #[test]
-fn the_way_back_stands_under_the_numbers_of_rfc_5103() {
+fn reverse_elements_have_the_numbers_of_rfc_5103() {
     let mut record = common::record(&mut Prng::new(9));
     record.directions = [
         DirectionStats { packets: 3, ..DirectionStats::default() },
@@ -279,16 +278,16 @@ fn the_way_back_stands_under_the_numbers_of_rfc_5103() {
     let sent = messages(full(), |encoder, out| assert!(encoder.record(&record, NOW, out).is_ok()));
     let all: Vec<u8> = sent.concat();
     let has = |bytes: &[u8]| all.windows(bytes.len()).any(|w| w == bytes);
-    // packetDeltaCount, 8 octets: forward without an enterprise, backward under 29305.
+    // packetDeltaCount, 8 octets: forward without enterprise number, reverse with 29305.
     assert!(has(&[0, 2, 0, 8]) && has(&[0x80, 2, 0, 8, 0, 0, 0x72, 0x79]));
-    // Ours, number 28 and its reverse with bit 14, under the letters.
+    // Own element 28, and its reverse with bit 14, with our enterprise number.
     assert!(has(b"\x80\x1c\x00\x08ngrn") && has(b"\xc0\x1c\x00\x08ngrn"));
-    // What belongs to no direction has no reverse: flowId.
+    // An element of the whole flow has no reverse element: flowId.
     assert!(has(&[0, 148, 0, 8]) && !has(&[0x80, 148, 0, 8, 0, 0, 0x72, 0x79]));
 }
 
 #[test]
-fn a_record_without_any_packet_keeps_who_it_is_of() {
+fn a_record_without_packets_keeps_its_flow_key() {
     let mut record = common::record(&mut Prng::new(1));
     record.directions = [DirectionStats::default(); 2];
     record.payload = Default::default();
@@ -299,7 +298,7 @@ fn a_record_without_any_packet_keeps_who_it_is_of() {
 }
 
 #[test]
-fn a_record_that_is_too_long_loses_its_payload_first_and_then_its_lists() {
+fn a_record_that_is_too_long_loses_its_payload_then_its_lists() {
     let mut record = common::record(&mut Prng::new(1));
     record.initial_packets.resize(10, flow::InitialPacket::default());
     record.payload = [vec![1; 400], vec![2; 400]];
@@ -319,7 +318,7 @@ fn a_record_that_is_too_long_loses_its_payload_first_and_then_its_lists() {
 }
 
 #[test]
-fn templates_lead_and_come_again_by_time_and_by_messages() {
+fn templates_come_first_and_are_repeated_by_time_and_by_messages() {
     let has_templates = |m: &Vec<u8>| m[16..18] == [0, 2];
     let refresh = Refresh { every: Duration::from_secs(20), messages: 100 };
     let mut encoder = Encoder::new(Config { refresh: Some(refresh), ..Config::default() });
@@ -333,22 +332,22 @@ fn templates_lead_and_come_again_by_time_and_by_messages() {
         encoder.flush(now, &mut out);
         sent.iter().any(has_templates)
     };
-    assert!(at(0), "nothing can be read before them");
+    assert!(at(0), "the first message has templates");
     assert!(!at(0) && !at(19));
     assert!(at(20), "by time");
     let again = (0..200).position(|_| at(21)).expect("by messages");
     assert!((80..=100).contains(&again), "after {again} messages");
-    assert!(at(5), "a clock that steps back says nothing about how long ago it was");
+    assert!(at(5), "templates are repeated after the clock steps back");
     encoder.restart();
     let mut first = Vec::new();
     encoder.tick(NOW, &mut |m| first.push(m.bytes.to_vec()));
-    assert!(has_templates(&first[0]), "a new session begins with them");
+    assert!(has_templates(&first[0]), "a new session begins with templates");
     assert_eq!(first[0][8..12], [0; 4], "and with sequence 0");
 }
 
 #[test]
-fn what_is_lost_on_the_way_is_known_to_the_reader() {
-    let mut prng = Prng::new(testkit::seed("what_is_lost_on_the_way_is_known_to_the_reader"));
+fn the_decoder_counts_lost_messages_by_sequence_numbers() {
+    let mut prng = Prng::new(testkit::seed("the_decoder_counts_lost_messages_by_sequence_numbers"));
     let sent = messages(Config::default(), |encoder, out| {
         for _ in 0..1600 {
             encoder.record(&common::plausible(&mut prng), NOW, out).expect("it fits");
@@ -358,7 +357,7 @@ fn what_is_lost_on_the_way_is_known_to_the_reader() {
     let flows = |items: &[Item]| items.iter().filter(|i| matches!(i, Item::Flow(_))).count() as u64;
     let kept: Vec<Vec<u8>> =
         sent.iter().enumerate().filter(|(i, _)| i % 7 != 6 || *i < 14).map(|(_, m)| m.clone()).collect();
-    assert!(kept.len() < sent.len() - 10, "some are gone, and the last one is not");
+    assert!(kept.len() < sent.len() - 10, "some messages are lost, but not the last");
     let mut kept = kept;
     kept.push(sent.last().expect("there are some").clone());
     kept.dedup();
@@ -367,7 +366,7 @@ fn what_is_lost_on_the_way_is_known_to_the_reader() {
 }
 
 #[test]
-fn interfaces_have_names_and_losses() {
+fn options_carry_names_and_losses_of_interfaces() {
     let mut row = common::row(&mut Prng::new(5));
     row.direction = series::Direction::In;
     let sent = messages(Config::reliable(), |encoder, out| {
@@ -383,8 +382,8 @@ fn interfaces_have_names_and_losses() {
 }
 
 #[test]
-fn a_message_cut_or_changed_anywhere_never_harms_the_reader() {
-    let seed = testkit::seed("a_message_cut_or_changed_anywhere_never_harms_the_reader");
+fn truncated_or_changed_messages_never_make_the_decoder_panic() {
+    let seed = testkit::seed("truncated_or_changed_messages_never_make_the_decoder_panic");
     let mut prng = Prng::new(seed);
     let rounds = std::env::var("NETGRAIN_FUZZ").ok().and_then(|n| n.parse().ok()).unwrap_or(3000);
     let sent = messages(full(), |encoder, out| {
@@ -400,7 +399,7 @@ fn a_message_cut_or_changed_anywhere_never_harms_the_reader() {
         let mut message = sent[prng.below(sent.len() as u64) as usize].clone();
         for _ in 0..prng.below(6) {
             let at = prng.below(message.len() as u64) as usize;
-            // Lengths and counts break more than other bytes: small, large, and any.
+            // Lengths and counts matter more than other bytes: small, large and random values.
             message[at] = [0, 1, 4, 255, prng.next_u64() as u8][prng.below(5) as usize];
         }
         if prng.below(4) == 0 {
@@ -418,8 +417,8 @@ fn a_message_cut_or_changed_anywhere_never_harms_the_reader() {
         }
         let _ = decoder.message(&message, &mut |_| reported += 1);
     }
-    assert!(reported > 100, "changed messages still say something: {reported}");
-    // Pure noise behind a right header.
+    assert!(reported > 100, "some items are decoded from changed messages: {reported}");
+    // Random bytes after a valid header.
     for _ in 0..rounds {
         let mut noise = vec![0; 16 + prng.below(300) as usize];
         prng.fill(&mut noise);
@@ -427,7 +426,7 @@ fn a_message_cut_or_changed_anywhere_never_harms_the_reader() {
         noise[..4].copy_from_slice(&[[0, 10], len.to_be_bytes()].concat());
         let _ = decoder.message(&noise, &mut |_| ());
     }
-    // It still reads what is right.
+    // The decoder still decodes valid messages.
     let (mut fresh, mut after) = (Decoder::default(), 0);
     let want = sent.iter().map(|m| fresh.message(m, &mut |_| after += 1)).filter(Result::is_ok).count();
     assert_eq!(want, sent.len());

@@ -1,4 +1,4 @@
-//! Other people's programs read what we export: nfcapd and nfdump per flow, tshark without a complaint.
+//! Other programs read the exported messages: nfcapd and nfdump each flow, tshark without errors.
 
 use crate::common;
 
@@ -29,27 +29,27 @@ fn exported(encoder: &mut dyn Encode, prng: &mut Prng, rows: bool) -> (Vec<Vec<u
     (messages, records)
 }
 
-/// What nfdump prints of a flow: times in milliseconds, both ends, protocol, ports, flags, packets and bytes there and
-/// back, VLAN, interface, class of service.
+/// The fields that nfdump prints for a flow: times in milliseconds, addresses, protocol, ports, flags, packets and bytes
+/// of both directions, VLAN, interface, class of service.
 const FORMAT: &str = "fmt:%ts|%te|%sa|%da|%pr|%sp|%dp|%flg|%ipkt|%ibyt|%opkt|%obyt|%svln|%in|%tos";
 
 const PRINT: [&str; 5] = ["-q", "-N", "-6", "-o", FORMAT];
 
-/// The lines that nfdump should print of these records: one each, or one for each direction.
+/// The lines that nfdump should print for these records: one per record, or one per direction.
 fn expected(records: &[Record], each_way: bool) -> BTreeMap<String, usize> {
     let mut lines = BTreeMap::new();
     for record in records {
         let seen: Vec<usize> = (0..2).filter(|s| record.directions[*s].packets > 0).collect();
         let from = if each_way { &seen[..] } else { &seen[..1] };
         for side in from {
-            let back = if each_way || seen.len() == 1 { None } else { Some(1 - side) };
-            *lines.entry(line(record, *side, back)).or_default() += 1;
+            let reverse = if each_way || seen.len() == 1 { None } else { Some(1 - side) };
+            *lines.entry(line(record, *side, reverse)).or_default() += 1;
         }
     }
     lines
 }
 
-fn line(record: &Record, side: usize, back: Option<usize>) -> String {
+fn line(record: &Record, side: usize, reverse: Option<usize>) -> String {
     let key = &record.key;
     let icmp = matches!((key.src.is_ipv6(), key.protocol.0), (false, 1) | (true, 58));
     let (mut ips, mut ports) = ([key.src, key.dst], [key.src_port.to_string(), key.dst_port.to_string()]);
@@ -64,26 +64,26 @@ fn line(record: &Record, side: usize, back: Option<usize>) -> String {
     let s = &record.directions[side];
     let time = |t: Timestamp| t.to_string().replace('T', " ")[..23].to_owned();
     let flags: String = (0..8).rev().map(|b| if s.flags[b] > 0 { b"FSRPAUEC"[b] as char } else { '.' }).collect();
-    let back = back.map_or((0, 0), |b| (record.directions[b].packets, record.directions[b].ip_bytes));
+    let reverse = reverse.map_or((0, 0), |b| (record.directions[b].packets, record.directions[b].ip_bytes));
     let (vlan, tos) = (record.encapsulation.vlans[0].unwrap_or(0), s.dscp.0 << 2);
     let [first, last] = [time(s.first), time(s.last)];
-    let ends = format!("{}|{}|{}|{}|{}", ips[0], ips[1], key.protocol.0, ports[0], ports[1]);
-    let counts = format!("{}|{}|{}|{}", s.packets, s.ip_bytes, back.0, back.1);
-    format!("{first}|{last}|{ends}|{flags}|{counts}|{vlan}|{}|{tos}", record.interface)
+    let flow_key = format!("{}|{}|{}|{}|{}", ips[0], ips[1], key.protocol.0, ports[0], ports[1]);
+    let counts = format!("{}|{}|{}|{}", s.packets, s.ip_bytes, reverse.0, reverse.1);
+    format!("{first}|{last}|{flow_key}|{flags}|{counts}|{vlan}|{}|{tos}", record.interface)
 }
 
-/// nfcapd, which ends with the test that started it.
+/// nfcapd, which is killed at the end of its test.
 struct Collector(Child);
 
 impl Drop for Collector {
     fn drop(&mut self) {
-        // It has ended before, unless the test failed.
+        // It has already ended, unless the test failed.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Has something sent to nfcapd, on a loopback port of a network of its own, and gives what nfdump then prints.
+/// Runs nfcapd on a loopback port of a new network namespace, calls `send`, and returns the output of nfdump.
 pub fn nfdump(test: &str, send: impl FnOnce(SocketAddr), arguments: &[&str]) -> Option<String> {
     let (mut nfcapd, mut nfdump) = (testkit::tool(test, "nfcapd")?, testkit::tool(test, "nfdump")?);
     let _sandbox = testkit::Sandbox::new(test)?;
@@ -98,23 +98,23 @@ pub fn nfdump(test: &str, send: impl FnOnce(SocketAddr), arguments: &[&str]) -> 
     let mut collector = Collector(collector);
     // It listens once the kernel lists the port.
     let listens = || std::fs::read_to_string("/proc/thread-self/net/udp").is_ok_and(|t| t.contains(":270B"));
-    let patience = Instant::now() + Duration::from_secs(120);
-    while !listens() && Instant::now() < patience {
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while !listens() && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(10));
     }
-    assert!(listens(), "nfcapd has not begun to listen");
+    assert!(listens(), "nfcapd does not listen");
     send(([127, 0, 0, 1], port).into());
-    // The line of its socket shows the bytes that wait there.
+    // The line of its socket has the number of waiting bytes.
     let has_read = || {
         let sockets = std::fs::read_to_string("/proc/thread-self/net/udp").expect("sockets");
         sockets.lines().any(|line| line.contains(":270B ") && line.contains(":00000000 00:"))
     };
-    while !has_read() && Instant::now() < patience {
+    while !has_read() && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(10));
     }
-    assert!(has_read(), "nfcapd has not read what was sent");
+    assert!(has_read(), "nfcapd has not read all datagrams");
     std::thread::sleep(Duration::from_millis(300));
-    // It writes what it has when it is told to end.
+    // It writes its file when it is terminated.
     let ended = Command::new("kill").args(["-TERM", &collector.0.id().to_string()]).status().expect("kill");
     assert!(ended.success());
     collector.0.wait().expect("nfcapd ends");
@@ -149,7 +149,7 @@ fn send(messages: &[Vec<u8>], to: SocketAddr) {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
     for message in messages {
         socket.send_to(message, to).expect("sent");
-        // nfcapd's buffer is small and its thread may wait for a processor.
+        // nfcapd's receive buffer is small and its thread may wait for a CPU.
         std::thread::sleep(Duration::from_millis(2));
     }
 }
@@ -158,7 +158,7 @@ fn same(text: &str, records: &[Record], each_way: bool) {
     let (got, want) = (counted(text), expected(records, each_way));
     for (line, times) in &want {
         let near = || got.keys().filter(|g| g[..23] == line[..23]).cloned().collect::<Vec<_>>().join("\n");
-        assert_eq!(got.get(line), Some(times), "ours: {line}\nnear it:\n{}", near());
+        assert_eq!(got.get(line), Some(times), "expected: {line}\nlines of the same time:\n{}", near());
     }
     assert_eq!(got.len(), want.len());
 }
@@ -187,11 +187,11 @@ fn nfdump_reads_every_direction_of_our_netflow9() {
 }
 
 #[test]
-fn nfdump_reads_what_the_exporter_sends() {
-    let test = "nfdump_reads_what_the_exporter_sends";
+fn nfdump_reads_every_record_of_the_exporter() {
+    let test = "nfdump_reads_every_record_of_the_exporter";
     for protocol in [Protocol::Ipfix, Protocol::NetflowV9] {
         let mut prng = Prng::new(testkit::seed(test));
-        // So few that nfcapd's buffer holds them all.
+        // Few enough for nfcapd's receive buffer.
         let records: Vec<Record> = (0..60).map(|_| common::plausible(&mut prng)).collect();
         let send = |to: SocketAddr| {
             let mut settings = Settings::new(format!("udp:{to}").parse().expect("a target"));
@@ -259,7 +259,7 @@ fn capture(messages: &[Vec<u8>], port: u16) -> Vec<u8> {
     file
 }
 
-/// What tshark has to complain about in these messages, and the fields asked for, one line per message.
+/// The errors that tshark reports for these messages, and the requested fields, one line per message.
 fn tshark(test: &str, messages: &[Vec<u8>], options: &[&str], fields: &[&str]) -> Option<(String, String)> {
     let folder = testkit::TempDir::new(test);
     let path = folder.join("messages.pcap");
@@ -271,48 +271,48 @@ fn tshark(test: &str, messages: &[Vec<u8>], options: &[&str], fields: &[&str]) -
         assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
         Some(String::from_utf8_lossy(&out.stdout).into_owned())
     };
-    let complaints = read(&["-Y", "_ws.expert || _ws.malformed", "-e", "frame.number", "-e", "_ws.expert.message"])?;
+    let errors = read(&["-Y", "_ws.expert || _ws.malformed", "-e", "frame.number", "-e", "_ws.expert.message"])?;
     let mut columns = vec!["-E", "occurrence=a", "-E", "aggregator= "];
     columns.extend(fields.iter().flat_map(|f| ["-e", f]));
-    Some((complaints, read(&columns)?))
+    Some((errors, read(&columns)?))
 }
 
-fn undisputed(test: &str, encoder: &mut dyn Encode, options: &[&str]) {
+fn check_with_tshark(test: &str, encoder: &mut dyn Encode, options: &[&str]) {
     let mut prng = Prng::new(testkit::seed(test));
     let (messages, records) = exported(encoder, &mut prng, true);
-    let Some((complaints, fields)) = tshark(test, &messages, options, &["cflow.flow_id", "cflow.if_name"]) else {
+    let Some((errors, fields)) = tshark(test, &messages, options, &["cflow.flow_id", "cflow.if_name"]) else {
         return;
     };
-    assert_eq!(complaints, "");
-    let said: BTreeSet<&str> = fields.split_whitespace().collect();
+    assert_eq!(errors, "");
+    let printed: BTreeSet<&str> = fields.split_whitespace().collect();
     for record in &records {
-        assert!(said.contains(&*record.id.to_string()), "flow {} is not among what tshark read", record.id);
+        assert!(printed.contains(&*record.id.to_string()), "flow {} is not in the output of tshark", record.id);
     }
-    assert!(said.contains("mirror1"));
+    assert!(printed.contains("mirror1"));
 }
 
 #[test]
-fn tshark_has_nothing_to_complain_about_in_our_ipfix() {
-    // Wireshark takes templates of 60 fields, unless it is asked to take longer ones.
+fn tshark_reports_no_error_in_our_ipfix() {
+    // Wireshark accepts templates of at most 60 fields by default.
     let options = ["-o", "cflow.max_template_fields:200"];
     let mut encoder = ipfix::Encoder::new(Config { fields: Fields::Full, ..Config::default() });
-    undisputed("tshark_has_nothing_to_complain_about_in_our_ipfix", &mut encoder, &options);
+    check_with_tshark("tshark_reports_no_error_in_our_ipfix", &mut encoder, &options);
 }
 
 #[test]
-fn tshark_has_nothing_to_complain_about_in_our_standard_ipfix() {
+fn tshark_reports_no_error_in_our_standard_ipfix() {
     let mut encoder = ipfix::Encoder::new(Config { fields: Fields::Standard, ..Config::default() });
-    undisputed("tshark_has_nothing_to_complain_about_in_our_standard_ipfix", &mut encoder, &[]);
+    check_with_tshark("tshark_reports_no_error_in_our_standard_ipfix", &mut encoder, &[]);
 }
 
 #[test]
-fn tshark_has_nothing_to_complain_about_in_our_biflow_ipfix() {
+fn tshark_reports_no_error_in_our_biflow_ipfix() {
     let mut encoder = ipfix::Encoder::new(Config { fields: Fields::Biflow, ..Config::default() });
-    undisputed("tshark_has_nothing_to_complain_about_in_our_biflow_ipfix", &mut encoder, &[]);
+    check_with_tshark("tshark_reports_no_error_in_our_biflow_ipfix", &mut encoder, &[]);
 }
 
 #[test]
-fn tshark_has_nothing_to_complain_about_in_our_netflow9() {
+fn tshark_reports_no_error_in_our_netflow9() {
     let mut encoder = netflow9::Encoder::new(Config::default());
-    undisputed("tshark_has_nothing_to_complain_about_in_our_netflow9", &mut encoder, &[]);
+    check_with_tshark("tshark_reports_no_error_in_our_netflow9", &mut encoder, &[]);
 }

@@ -1,8 +1,8 @@
-//! Block indexes, sealed and growing. Reading everything and reading in parts agree; an index that was read can be
-//! sealed, and the sealed index has the same blocks.
+//! Block indexes, sealed and growing. Reading the whole index and reading parts of it must give the same result. An
+//! index that was read is sealed, and the sealed index must have the same blocks.
 //!
 //! ```text
-//! bit 0: leave the checksums as they are | the index; a growing index without the empty slots after its header
+//! byte 0, bit 0: do not repair the checksums | the index; a growing index without the empty slots after its header
 //! ```
 
 use crate::Target;
@@ -16,14 +16,14 @@ use std::ops::Range;
 
 pub const TARGET: Target = Target { name: "block_index", run, seeds, rounds: 2500, memory: 96 << 20 };
 
-/// Offset of the length of a header, and offset of the layout, which is 1 for sealed indexes.
+/// Offset of the field with the length of the header.
 const LENGTH_AT: usize = 12;
 
-/// Bytes of the slots of a growing index, and their alignment.
+/// Size of the slots of a growing index, and their alignment, in bytes.
 const SLOTS: usize = 64 << 10;
 const PAGE: usize = 4096;
 
-/// The first bytes of a summary and of an entry.
+/// The magic bytes of a summary and of an entry.
 const SUMMARY: &[u8] = b"SUM4";
 const ENTRY: &[u8] = b"BLK5";
 
@@ -49,21 +49,21 @@ fn check(bytes: &[u8]) {
         let numbers: Vec<u32> = reader.blocks().iter().map(|block| block.number).collect();
         assert_eq!(numbers, index.entries.iter().map(|entry| entry.block).collect::<Vec<_>>());
     }
-    let needs = [
+    let conditions = [
         KeyCondition::Ports(1, 3),
         KeyCondition::Host("10.0.0.1".parse().expect("an address")),
         KeyCondition::Net("10.0.0.0".parse().expect("an address"), 12),
         KeyCondition::Vlan(None),
         KeyCondition::Protocol(6),
     ];
-    for need in &needs {
+    for condition in &conditions {
         let Some(reader) = &mut reader else { break };
-        let candidates = reader.candidates(&bytes, need);
+        let candidates = reader.candidates(&bytes, condition);
         if let (Ok(index), Ok(candidates)) = (&index, candidates) {
-            let admitted: Vec<bool> = index.entries.iter().map(|entry| entry.sets.admit(need)).collect();
-            assert_eq!(candidates, admitted, "{need:?}");
+            let admitted: Vec<bool> = index.entries.iter().map(|entry| entry.sets.admit(condition)).collect();
+            assert_eq!(candidates, admitted, "{condition:?}");
         }
-        drop(reader.sub_block_mask(&bytes, need));
+        drop(reader.sub_block_mask(&bytes, condition));
     }
     if let Some(reader) = &mut reader {
         (0..reader.blocks().len()).for_each(|block| drop(reader.rows(&bytes, block)));
@@ -74,7 +74,7 @@ fn check(bytes: &[u8]) {
     }
 }
 
-/// As recovery seals the growing index that a crash left.
+/// Seals the index, as recovery does with the growing index of a recorder that crashed.
 fn check_sealed_again(index: &Index) {
     let context = match &index.tail {
         Tail::Complete(footer) => footer.context.clone(),

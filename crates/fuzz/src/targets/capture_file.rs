@@ -1,5 +1,5 @@
-//! Capture files: pcap, pcapng and RAW. Reading ends, holds little memory, and names the place of an error; the packets
-//! that were read are the same after they were written as pcapng and read again.
+//! Capture files: pcap, pcapng and RAW. Reading must end, use little memory, and report errors with their offset. The
+//! packets that were read are written as pcapng, and must be the same when they are read again.
 
 use crate::Target;
 use base::{Prng, Timestamp};
@@ -8,55 +8,56 @@ use std::time::Duration;
 
 pub const TARGET: Target = Target { name: "capture_file", run, seeds, rounds: 4000, memory: 8 << 20 };
 
-/// The parts of a packet that pcapng carries.
-type Carried = (Timestamp, u32, Vec<u8>, u16, Direction, u64);
+/// The fields of a packet that pcapng can hold: timestamp, wire length, data, link type, direction, drops.
+type PacketFields = (Timestamp, u32, Vec<u8>, u16, Direction, u64);
 
 fn run(bytes: &[u8]) {
-    let mut found = Vec::new();
-    read(bytes, Reader::open(bytes), |packet| found.extend(carried(packet)));
+    let mut packets_read = Vec::new();
+    read(bytes, Reader::open(bytes), |packet| packets_read.extend(packet_fields(packet)));
     for format in [Format::Pcap, Format::PcapNg, Format::Raw] {
         read(bytes, Reader::open_as(bytes, format), |_| {});
     }
-    let written = write(&found);
+    let written = write(&packets_read);
     let mut again = Vec::new();
-    read(&written, Reader::open(&written[..]), |packet| again.extend(carried(packet)));
-    assert_eq!(again, found);
+    read(&written, Reader::open(&written[..]), |packet| again.extend(packet_fields(packet)));
+    assert_eq!(again, packets_read);
 }
 
-/// Reads to the end.
+/// Reads a capture file to its end and calls `each` for each packet.
 fn read<R: std::io::Read>(bytes: &[u8], opened: Result<Reader<R>, Error>, mut each: impl FnMut(&Packet<'_>)) {
-    let explain = |e: &Error| assert!(e.offset() <= bytes.len() as u64 && e.to_string().starts_with("byte "), "{e}");
+    let check_error =
+        |e: &Error| assert!(e.offset() <= bytes.len() as u64 && e.to_string().starts_with("byte "), "{e}");
     let mut reader = match opened {
         Ok(reader) => reader,
-        Err(e) => return explain(&e),
+        Err(e) => return check_error(&e),
     };
     let (mut packets, mut before) = (0, 0);
     loop {
         match reader.next() {
             Ok(Some(packet)) => {
                 assert!(packet.wire_len as usize >= packet.data.len());
-                assert!(packets == 0 || packet.offset > before, "reading stands still at {before}");
+                assert!(packets == 0 || packet.offset > before, "the reader makes no progress at byte {before}");
                 (packets, before) = (packets + 1, packet.offset);
                 each(&packet);
             }
             Ok(None) => break,
             Err(e) => {
-                explain(&e);
-                assert!(matches!(reader.next(), Ok(None)), "after an error comes the end");
+                check_error(&e);
+                assert!(matches!(reader.next(), Ok(None)), "the reader continues after an error");
                 break;
             }
         }
     }
     assert_eq!(reader.records(), packets);
-    assert!(reader.memory() <= 3 * MAX_BLOCK as usize, "{} bytes held", reader.memory());
+    assert!(reader.memory() <= 3 * MAX_BLOCK as usize, "the reader uses {} bytes of memory", reader.memory());
 }
 
-fn carried(packet: &Packet<'_>) -> Option<Carried> {
+fn packet_fields(packet: &Packet<'_>) -> Option<PacketFields> {
     let Packet { wire_len, link_type, direction, drops, .. } = *packet;
     Some((packet.ts?, wire_len, packet.data.to_vec(), link_type, direction, drops))
 }
 
-fn write(packets: &[Carried]) -> Vec<u8> {
+fn write(packets: &[PacketFields]) -> Vec<u8> {
     let mut writer = ng::Writer::new(Vec::new(), "netgrain", "").expect("memory");
     let mut links = Vec::new();
     for (ts, wire_len, data, link_type, direction, drops) in packets {

@@ -1,8 +1,8 @@
-//! Journals and Parquet files of flow records and rows. What a Parquet file has without any error is the same after it
-//! was written and read again.
+//! Journals and Parquet files of flow records and series rows. The content of a Parquet file that was read without an
+//! error is written, and must be the same when it is read again.
 //!
 //! ```text
-//! bit 0: leave the checksums as they are; bit 1: rows in place of flow records | the file
+//! byte 0, bit 0: do not repair the checksums; bit 1: series rows instead of flow records | the file
 //! ```
 
 use crate::Target;
@@ -25,23 +25,23 @@ pub const JOURNAL: Target =
 pub const PARQUET: Target =
     Target { name: "parquet", run: run_parquet, seeds: parquet_seeds, rounds: 60, memory: 64 << 20 };
 
-/// Bytes of the header of a journal and of the header of a batch.
+/// Lengths of the header of a journal and of the header of a batch, in bytes.
 const HEADER: usize = 24;
 const HEAD: usize = 20;
 
 thread_local! {
-    /// Inputs of this thread become files here.
+    /// The directory for the input files of this thread.
     static FOLDER: TempDir = TempDir::new("fuzz-columns");
 }
 
-/// Calls `work` with a path of this name at which these bytes lie.
-fn with_file(name: &str, bytes: &[u8], work: impl FnOnce(&Path, &Path)) {
+/// Writes the bytes into a file of this name, and calls `use_file` with the path of the store and of the file.
+fn with_file(name: &str, bytes: &[u8], use_file: impl FnOnce(&Path, &Path)) {
     FOLDER.with(|folder| {
         let interface = names::interface_folder(folder.path(), "eth1");
         fs::create_dir_all(&interface).expect("a folder");
         let path = interface.join(name);
         fs::write(&path, bytes).expect("a file");
-        work(folder.path(), &path);
+        use_file(folder.path(), &path);
         fs::remove_file(&path).expect("the file");
     });
 }
@@ -115,7 +115,7 @@ fn rows() -> Vec<Row> {
     (0..6).map(|i| Row { second: 1_795_305_600 + i, interface: 1, syn: i, ..Row::default() }).collect()
 }
 
-/// The journals that a writer leaves if its process dies.
+/// The journals that remain if the process of a writer dies.
 fn journal_seeds() -> Vec<Vec<u8>> {
     let store = TempDir::new("fuzz-journal");
     let mut writer =
@@ -126,11 +126,15 @@ fn journal_seeds() -> Vec<Vec<u8>> {
         writer.tick(Timestamp::from_nanos(i as u64 * 1_000_000_000));
     }
     drop(writer);
-    ["flows", "series"].iter().zip([0, 2]).map(|(kind, mode)| [&[mode], &left(&store, kind)[..]].concat()).collect()
+    ["flows", "series"]
+        .iter()
+        .zip([0, 2])
+        .map(|(kind, mode)| [&[mode], &remaining_journal(&store, kind)[..]].concat())
+        .collect()
 }
 
-/// The journal of this kind, as soon as no process has it locked.
-fn left(store: &TempDir, kind: &str) -> Vec<u8> {
+/// The content of the journal of this kind, as soon as no thread locks the file.
+fn remaining_journal(store: &TempDir, kind: &str) -> Vec<u8> {
     let folder = names::interface_folder(store.path(), "eth1");
     let find = || {
         let paths = fs::read_dir(&folder).ok()?.flatten().map(|entry| entry.path());
@@ -149,10 +153,10 @@ fn left(store: &TempDir, kind: &str) -> Vec<u8> {
 
 fn parquet_seeds() -> Vec<Vec<u8>> {
     let names = || vec![(1, "eth1".to_owned())];
-    let (mut of_flows, mut of_rows) = (vec![0], vec![2]);
+    let (mut flow_file, mut series_file) = (vec![0], vec![2]);
     let mut records = records();
     records.sort_by_key(|r| (r.first(), r.id));
-    write_flows(&mut of_flows, &mut records.into_iter(), &names).expect("memory");
-    write_series(&mut of_rows, &mut rows().into_iter(), &names).expect("memory");
-    vec![of_flows, of_rows]
+    write_flows(&mut flow_file, &mut records.into_iter(), &names).expect("memory");
+    write_series(&mut series_file, &mut rows().into_iter(), &names).expect("memory");
+    vec![flow_file, series_file]
 }

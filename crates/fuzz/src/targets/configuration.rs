@@ -1,4 +1,5 @@
-//! Configuration files. A file without errors is the same configuration after it was printed and read again.
+//! Configuration files. The configuration of a file without errors is printed, and must be the same when it is read
+//! again.
 
 use crate::Target;
 use crate::targets::text_of;
@@ -7,7 +8,7 @@ use std::path::Path;
 
 pub const TARGET: Target = Target { name: "configuration", run, seeds, rounds: 1500, memory: 32 << 20 };
 
-/// A folder that does not exist, so that no program is read from a file of the machine.
+/// A directory that does not exist, so that the configuration cannot include a program from a file of this host.
 const FOLDER: &str = "/proc/0/none";
 
 fn run(bytes: &[u8]) {
@@ -29,15 +30,14 @@ fn run(bytes: &[u8]) {
 }
 
 fn seeds() -> Vec<Vec<u8>> {
-    let usual = Config::default();
-    let dump = config::dump(&usual);
+    let dump = config::dump(&Config::default());
     let mut seeds: Vec<Vec<u8>> = vec![
         b"[capture]\ninterfaces = [\"eth0\", \"eth1\"]\nsnaplen = 128\n\n[flow]\nidle_timeout = \"15s\"\n".to_vec(),
         b"[[group]]\nname = \"web\"\nprogram = \"main = tcp >-> steer_flow\"\npolicy = \"shared\"\nfold = true\n\
           interfaces = [\"eth0\"]\nmembers = [\"interface:eth1,weight=2\", \"file:/tmp/a.pcap,most=1GiB,class=x\"]\n"
             .to_vec(),
     ];
-    // One seed for each section: short, with all of its keys and without the comments.
+    // One seed for each section, with all keys and without the comments, because short seeds mutate better.
     let lines: Vec<&str> = dump.lines().filter(|line| !line.starts_with('#') && !line.is_empty()).collect();
     seeds.extend(sections(&lines));
     seeds

@@ -1,5 +1,5 @@
-//! Filters on packets and on flow records, as text. The shown text is the same filter; the compiled program and the
-//! tree agree; the keys that a filter needs are keys of every frame that matches.
+//! Filters on packets and on flow records, as text. The displayed text of a filter must be the same filter. The
+//! compiled program and the syntax tree must give the same result. The index must admit every frame that matches.
 
 use crate::Target;
 use crate::targets::packet::{LINKS, frames};
@@ -34,7 +34,7 @@ fn run(bytes: &[u8]) {
         let tree = LINKS.iter().position(|link| link == link_type).and_then(|i| by_link[i].as_ref());
         let matches = filter.matches(frame, wire_len, headers);
         assert_eq!(matches, tree.is_some_and(|tree| tree.matches(frame, wire_len, headers, false)), "{frame:02x?}");
-        assert!(!matches || sets.admit(&need), "the index denies {frame:02x?} on link type {link_type}");
+        assert!(!matches || sets.admit(&need), "the index excludes {frame:02x?} on link type {link_type}");
     }
 }
 
@@ -69,11 +69,12 @@ fn seeds() -> Vec<Vec<u8>> {
     ])
 }
 
-/// `not` inverts every filter on flow records.
+/// Checks filters on flow records. `not` must invert every filter.
 fn run_flows(bytes: &[u8]) {
     let text = text_of(bytes);
     let Ok(filter) = FlowFilter::parse(text) else { return };
-    let again = FlowFilter::parse(&filter.to_string()).unwrap_or_else(|e| panic!("{text:?} is not {filter}: {e}"));
+    let again = FlowFilter::parse(&filter.to_string())
+        .unwrap_or_else(|e| panic!("{text:?} is displayed as {filter}, which is invalid: {e}"));
     assert_eq!((again.required_fields(), again.need()), (filter.required_fields(), filter.need()));
     let inverse = if filter.is_empty() { None } else { FlowFilter::parse(&format!("not ({filter})")).ok() };
     for flow in flows() {

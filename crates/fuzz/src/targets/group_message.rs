@@ -1,5 +1,5 @@
-//! Messages at the groups' control socket, in both directions. A message that was read is the same after it was
-//! written and read again.
+//! Messages of the control socket of groups, in both directions. A message that was read is written, and must be the
+//! same when it is read again.
 
 use crate::Target;
 use crate::targets::texts;

@@ -1,5 +1,5 @@
-//! A stream of IPFIX messages, divided by the lengths in their headers. A flow record that an encoder takes whole is
-//! the same after it was encoded and decoded again.
+//! A stream of IPFIX messages, divided by the lengths in their headers. The decoder must not panic, and must not return
+//! more items than the stream has bytes.
 
 use crate::Target;
 use base::{Prng, Timestamp};
@@ -48,7 +48,7 @@ fn any_record(prng: &mut Prng) -> Record {
 }
 
 fn seeds() -> Vec<Vec<u8>> {
-    // Checked here, so that the seeds stay valid when the format changes.
+    // The seeds are decoded here, so that the test fails if they become invalid when the format changes.
     let is_flow = |item: &Item| matches!(item, Item::Flow(_));
     [Fields::Full, Fields::Standard]
         .map(|fields| {
@@ -57,7 +57,9 @@ fn seeds() -> Vec<Vec<u8>> {
             let mut rest = &stream[..];
             while let Some(length) = rest.get(2..4) {
                 let (message, tail) = rest.split_at(usize::from(u16::from_be_bytes([length[0], length[1]])));
-                decoder.message(message, &mut |item| flows += usize::from(is_flow(&item))).expect("our message");
+                decoder
+                    .message(message, &mut |item| flows += usize::from(is_flow(&item)))
+                    .expect("a message of the encoder");
                 rest = tail;
             }
             assert!(flows >= 4, "{flows} records");

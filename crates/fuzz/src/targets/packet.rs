@@ -1,8 +1,8 @@
-//! Frames of any link type. Every offset that the decoders find lies inside of the frame, and the interpreter and the
-//! compiled program of a filter agree.
+//! Frames of any link type. Every offset that the decoders find must be inside of the frame, and the compiled program
+//! and the syntax tree of a filter must give the same result.
 //!
 //! ```text
-//! number of the link type | bytes that the capture cut off / 16 | frame
+//! index of the link type | number of bytes beyond the snaplen / 16 | frame
 //! ```
 
 use crate::Target;
@@ -18,7 +18,7 @@ pub const TARGET: Target = Target { name: "packet", run, seeds, rounds: 12_000, 
 pub const LINKS: [u16; 7] =
     [link::ETHERNET, link::RAW_IP, link::RAW_IPV4, link::RAW_IPV6, link::LINUX_SLL, link::LINUX_SLL2, 147];
 
-/// Filters that load from every layer.
+/// Filters that read fields of every layer.
 const FILTERS: [&str; 6] = [
     "tcp[tcpflags] & tcp-syn != 0 or udp[4:2] > 8",
     "ip6 protochain 17 or ip[6:2] & 0x1fff = 0",
@@ -64,10 +64,10 @@ fn check_decoded(frame: &[u8], wire_len: u32, link_type: u16) {
 
 type Compiled = (Filter, Vec<(u16, Option<LinkFilter>)>);
 
-/// Each filter, compiled for all link types, and as a tree for each of them.
+/// Each filter, compiled for all link types, and as a syntax tree for each link type.
 fn filters() -> &'static [Compiled] {
-    static FILTERS_MADE: OnceLock<Vec<Compiled>> = OnceLock::new();
-    FILTERS_MADE.get_or_init(|| {
+    static COMPILED: OnceLock<Vec<Compiled>> = OnceLock::new();
+    COMPILED.get_or_init(|| {
         let compiled = |text: &str| {
             let by_link = LINKS.map(|link| (link, LinkFilter::parse(text, link).ok())).to_vec();
             (Filter::parse(text).unwrap_or_else(|e| panic!("{text}: {e}")), by_link)
@@ -76,29 +76,31 @@ fn filters() -> &'static [Compiled] {
     })
 }
 
-/// Frames of many kinds.
+/// Random frames, tunnels, fragments and extension headers.
 pub fn frames() -> Vec<Vec<u8>> {
     let mut prng = Prng::new(3);
     let mut frames: Vec<Vec<u8>> = (0..16).map(|_| testkit::random_frame(&mut prng)).collect();
-    let mut put = |frame: Frame<'_>| {
+    let mut add_frame = |frame: Frame<'_>| {
         let mut buffer = [0; 400];
         frames.push(frame.write(&mut buffer).expect("it fits").to_vec());
     };
     let mut inner = [0; 60];
     Frame::tcp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 80).fill(&mut inner);
     let (packet, v4) = (&inner[14..], EtherType::IPV4);
-    put(Frame::udp4([1, 2, 3, 4], 9, [5, 6, 7, 8], 4789).payload(&[&tunnel::vxlan(7)[..], &inner].concat()));
-    put(Frame::udp4([1, 2, 3, 4], 9, [5, 6, 7, 8], 6081)
-        .payload(&[tunnel::geneve(v4, 7, &[0; 8]), packet.to_vec()].concat()));
+    add_frame(Frame::udp4([1, 2, 3, 4], 9, [5, 6, 7, 8], 4789).payload(&[&tunnel::vxlan(7)[..], &inner].concat()));
+    add_frame(
+        Frame::udp4([1, 2, 3, 4], 9, [5, 6, 7, 8], 6081)
+            .payload(&[tunnel::geneve(v4, 7, &[0; 8]), packet.to_vec()].concat()),
+    );
     let gtp = tunnel::gtp_u(7, Some(1), &[(0x85, &[0, 0])], packet.len());
-    put(Frame::udp6([1; 8], 9, [2; 8], 2152).payload(&[gtp, packet.to_vec()].concat()));
+    add_frame(Frame::udp6([1; 8], 9, [2; 8], 2152).payload(&[gtp, packet.to_vec()].concat()));
     let gre = tunnel::gre(v4, None, Some(7), Some(8));
-    put(Frame::ip4([1, 2, 3, 4], [5, 6, 7, 8], wire::IpProtocol::GRE).payload(&[gre, packet.to_vec()].concat()));
-    let mirrored =
+    add_frame(Frame::ip4([1, 2, 3, 4], [5, 6, 7, 8], wire::IpProtocol::GRE).payload(&[gre, packet.to_vec()].concat()));
+    let erspan =
         [tunnel::gre(EtherType::ERSPAN, None, None, Some(3)), tunnel::erspan2(5).to_vec(), inner.to_vec()].concat();
-    put(Frame::ip4([1, 2, 3, 4], [5, 6, 7, 8], wire::IpProtocol::GRE).payload(&mirrored));
-    put(Frame::udp4([1, 2, 3, 4], 9, [5, 6, 7, 8], 53).fragment(7, 8, true));
-    put(Frame::tcp6([1; 8], 9, [2; 8], 80).extensions(&[(wire::IpProtocol::ROUTING, &[0; 14][..])]));
+    add_frame(Frame::ip4([1, 2, 3, 4], [5, 6, 7, 8], wire::IpProtocol::GRE).payload(&erspan));
+    add_frame(Frame::udp4([1, 2, 3, 4], 9, [5, 6, 7, 8], 53).fragment(7, 8, true));
+    add_frame(Frame::tcp6([1; 8], 9, [2; 8], 80).extensions(&[(wire::IpProtocol::ROUTING, &[0; 14][..])]));
     frames
 }
 

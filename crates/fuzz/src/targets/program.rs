@@ -1,5 +1,5 @@
-//! Programs of the packet language. A program that compiles is verified and runs; its formatted text compiles to the
-//! same program and is not changed by a second formatting.
+//! Programs of the packet language. A program that compiles must pass the verifier and run. Its formatted text must
+//! compile to the same program, and a second formatting must not change the text.
 
 use crate::Target;
 use crate::targets::packet::frames;
@@ -25,7 +25,7 @@ fn run(bytes: &[u8]) {
         Err(e) => return drop((e.show(text, "program"), e.place(text), e.excerpt(text))),
     };
     assert_eq!(compiled.program.verify(), Ok(()));
-    let formatted = formatted.expect("a program that compiles");
+    let formatted = formatted.expect("formatted, because the program compiles");
     let again = compile(&formatted).unwrap_or_else(|e| panic!("{}", e.show(&formatted, "formatted")));
     assert_eq!(again.program.blocks, compiled.program.blocks);
     let mut state = ProgramState::of(&compiled.program, 7);

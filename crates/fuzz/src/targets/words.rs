@@ -1,5 +1,5 @@
-//! Short texts: times, sizes, rates and targets of the command line, and names of files in a store, one in each line.
-//! A text that was read has a shown form, which is read as the same value.
+//! Short texts, one in each line: times, sizes, rates and targets of the command line, and names of files in a store.
+//! The displayed form of a value must be parsed as the same value.
 
 use crate::Target;
 use crate::targets::{text_of, texts};
@@ -16,24 +16,24 @@ const NOW: Timestamp = Timestamp::from_secs_nanos(1_795_305_600, 0);
 fn run(bytes: &[u8]) {
     let text = text_of(bytes);
     drop(OutOfOrderMarkers::of(text.lines()));
-    for word in text.lines() {
-        drop((parse_bytes(word), parse_count(word), parse_rate(word), parse_age(word), parse_span(word)));
-        if let Ok(time) = TimeSpec::parse(word) {
+    for line in text.lines() {
+        drop((parse_bytes(line), parse_count(line), parse_rate(line), parse_age(line), parse_span(line)));
+        if let Ok(time) = TimeSpec::parse(line) {
             let time = time.at(NOW, None);
-            // A later year than 9999 is shown and not read.
+            // Years after 9999 are displayed, but the parser rejects them.
             if time.civil().0 <= 9999 {
-                assert_eq!(Timestamp::parse(&time.to_string(), NOW).ok(), Some(time), "{word:?}");
+                assert_eq!(Timestamp::parse(&time.to_string(), NOW).ok(), Some(time), "{line:?}");
             }
         }
-        if let Some((start, queue, copy)) = parse_stem(word) {
-            let shown = [Some(queue), None].map(|queue| stem(start, queue, copy));
-            assert!(shown.iter().any(|shown| shown == word), "{word:?} is shown as {shown:?}");
+        if let Some((start, queue, copy)) = parse_stem(line) {
+            let displayed = [Some(queue), None].map(|queue| stem(start, queue, copy));
+            assert!(displayed.iter().any(|displayed| displayed == line), "{line:?} is displayed as {displayed:?}");
         }
-        if let Ok(target) = word.parse::<export::Target>() {
-            assert_eq!(target.to_string().parse().as_ref(), Ok(&target), "{word:?}");
+        if let Ok(target) = line.parse::<export::Target>() {
+            assert_eq!(target.to_string().parse().as_ref(), Ok(&target), "{line:?}");
         }
-        if let Ok(mac) = word.parse::<wire::MacAddr>() {
-            assert_eq!(mac.to_string().parse().ok(), Some(mac), "{word:?}");
+        if let Ok(mac) = line.parse::<wire::MacAddr>() {
+            assert_eq!(mac.to_string().parse().ok(), Some(mac), "{line:?}");
         }
     }
 }

@@ -128,7 +128,7 @@ impl Engine {
     /// Waits for the goal, ends the stream, and returns what the writer counted. The socket stays for those who read
     /// on.
     pub fn finish(&mut self) -> Tally {
-        self.reported.end.store(true, Ordering::Relaxed);
+        self.reported.end.store(true, Ordering::Release);
         let producer = self.thread.take().expect("finished once").join().expect("the writer lives");
         let tally = producer.tally();
         assert_eq!(tally.residue(), 0, "every packet is accounted for");
@@ -138,7 +138,7 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        self.reported.end.store(true, Ordering::Relaxed);
+        self.reported.end.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
             self.pause();
             let _ = thread.join();
@@ -155,7 +155,8 @@ fn write(mut producer: Producer, reported: &Told) -> Producer {
         let goal = reported.goal.load(Ordering::Acquire).min(number + 64);
         producer.service();
         if goal <= number {
-            if reported.end.load(Ordering::Relaxed) {
+            // The goal may have been set after it was read above: `end` is stored after the last goal.
+            if reported.end.load(Ordering::Acquire) && reported.goal.load(Ordering::Acquire) <= number {
                 break;
             }
             std::thread::sleep(Duration::from_millis(1));

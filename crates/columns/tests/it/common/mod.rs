@@ -1,4 +1,4 @@
-//! What the tests put into a store.
+//! Rows and records with which the tests fill a store.
 #![allow(dead_code, unused_imports, reason = "each program uses its part")]
 
 use base::Prng;
@@ -6,7 +6,7 @@ use flow::sample::any;
 pub use flow::sample::{START, TrafficModel, any_record};
 use series::{Direction, Row};
 
-/// A row with anything in it.
+/// A row with random values.
 pub fn any_row(prng: &mut Prng, second: u64) -> Row {
     let mut row = Row { second, interface: prng.below(3) as u16, ..Row::default() };
     row.direction = if prng.below(2) == 0 { Direction::In } else { Direction::Out };

@@ -1,6 +1,6 @@
-//! What the tests of converting share: packets as plain values, files made of them and read back.
+//! Functions that several test modules use: packets as values, and capture files that are made of them and read.
 
-#![allow(dead_code, reason = "each test program uses its own part")]
+#![allow(dead_code, reason = "each test module uses a part of the functions")]
 
 use base::{Prng, Timestamp};
 use netgrain_convert::{Error, Input, Memory, Plan, Report, convert};
@@ -9,7 +9,7 @@ use pcap::{Direction, Reader, ng, raw};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// All that a file says of a packet.
+/// All information about a packet in a capture file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packet {
     pub ts: Timestamp,
@@ -35,21 +35,21 @@ impl Packet {
     }
 }
 
-/// Every packet of a file.
+/// All packets of a capture file.
 pub fn packets(bytes: &[u8]) -> Vec<Packet> {
     all(Reader::open(bytes).expect("a capture"))
 }
 
-/// Every packet of a RAW file, whatever it looks like.
+/// All packets of a RAW file, whose format is not detected but assumed.
 pub fn raw_packets(bytes: &[u8]) -> Vec<Packet> {
-    all(Reader::open_as(bytes, pcap::Format::Raw).expect("nothing to refuse"))
+    all(Reader::open_as(bytes, pcap::Format::Raw).expect("a RAW file"))
 }
 
 fn all(mut reader: Reader<&[u8]>) -> Vec<Packet> {
     let mut out = Vec::new();
-    while let Some(p) = reader.next().expect("a whole capture") {
+    while let Some(p) = reader.next().expect("an undamaged capture") {
         out.push(Packet {
-            ts: p.ts.expect("a stamp"),
+            ts: p.ts.expect("a timestamp"),
             wire_len: p.wire_len,
             data: p.data.to_vec(),
             interface: p.interface,
@@ -103,22 +103,22 @@ pub fn converted(files: &[&[u8]], plan: &Plan) -> Result<(Report, Memory), Error
     let mut memory = Memory::default();
     let report = convert(inputs.collect(), plan, &mut memory)?;
     assert_eq!(report.read, report.written + report.outside + report.filtered, "{report:?}");
-    assert_eq!(report.files, memory.whole.len() as u64);
-    assert_eq!(report.bytes, memory.whole.iter().map(|f| f.len() as u64).sum::<u64>());
+    assert_eq!(report.files, memory.files.len() as u64);
+    assert_eq!(report.bytes, memory.files.iter().map(|f| f.len() as u64).sum::<u64>());
     Ok((report, memory))
 }
 
-/// One file in, one file out.
+/// Converts one file in memory to one file.
 pub fn one(file: &[u8], plan: &Plan) -> (Report, Vec<u8>) {
-    let (report, mut memory) = converted(&[file], plan).expect("it can be done");
-    assert_eq!(memory.whole.len(), 1);
-    (report, memory.whole.remove(0))
+    let (report, mut memory) = converted(&[file], plan).expect("converted");
+    assert_eq!(memory.files.len(), 1);
+    (report, memory.files.remove(0))
 }
 
-/// Random packets in order of time, many with equal stamps.
-pub fn random(prng: &mut Prng, many: usize) -> Vec<Packet> {
+/// Random packets in order of time, many with equal timestamps.
+pub fn random(prng: &mut Prng, count: usize) -> Vec<Packet> {
     let mut ts = 1_700_000_000_000_000_000;
-    (0..many)
+    (0..count)
         .map(|_| {
             ts += prng.below(3) * prng.below(400_000_000);
             let mut data = vec![0; 1 + prng.below(300) as usize];
@@ -129,7 +129,7 @@ pub fn random(prng: &mut Prng, many: usize) -> Vec<Packet> {
         .collect()
 }
 
-/// The captures of a test that need no unpacking, in order of their names.
+/// The uncompressed capture files of the tests, in order of their names.
 pub fn captures(test: &str) -> Option<Vec<PathBuf>> {
     fn walk(folder: &Path, into: &mut Vec<PathBuf>) {
         let mut entries: Vec<PathBuf> =
@@ -149,9 +149,9 @@ pub fn captures(test: &str) -> Option<Vec<PathBuf>> {
     Some(files)
 }
 
-/// What an outside program prints.
+/// The standard output of a program, which must succeed.
 pub fn output(mut command: Command) -> String {
-    let out = command.output().expect("it starts");
+    let out = command.output().expect("started");
     assert!(out.status.success(), "{command:?}: {}", String::from_utf8_lossy(&out.stderr));
     String::from_utf8(out.stdout).expect("text")
 }

@@ -1,4 +1,4 @@
-//! Random records and seconds that an exporter can carry whole, for the tests of this room.
+//! Random records and rows that the encoders can export completely, for the tests of this crate.
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use base::{Prng, Timestamp};
@@ -16,7 +16,7 @@ pub fn any(prng: &mut Prng) -> u64 {
     prng.next_u64().checked_shr(64 - bits).unwrap_or(0)
 }
 
-/// Moments between 1970 and 2106, mostly of one day.
+/// Timestamps between 1970 and 2106, mostly of one day.
 pub fn moment(prng: &mut Prng) -> Timestamp {
     let second = if prng.below(8) == 0 { prng.below(1 << 32) } else { DAY + prng.below(86_400) };
     Timestamp::from_secs_nanos(second, prng.below(1_000_000_000))
@@ -34,7 +34,7 @@ fn address(prng: &mut Prng, v6: bool) -> IpAddr {
     }
 }
 
-fn side(prng: &mut Prng) -> DirectionStats {
+fn direction(prng: &mut Prng) -> DirectionStats {
     let sum = any(prng);
     let (first, last) = (moment(prng), moment(prng));
     DirectionStats {
@@ -65,7 +65,7 @@ fn side(prng: &mut Prng) -> DirectionStats {
     }
 }
 
-/// A record with anything in it: one way, the other, or both.
+/// A record with random values, of the forward direction, the reverse direction, or both.
 pub fn record(prng: &mut Prng) -> Record {
     let v6 = prng.below(2) == 0;
     let protocol = [if v6 { 58 } else { 1 }, 6, 17, 132, 47][prng.below(5) as usize];
@@ -77,15 +77,15 @@ pub fn record(prng: &mut Prng) -> Record {
         dst_port: prng.next_u64() as u16,
         protocol: IpProtocol(protocol),
     };
-    let (forward, back) = (side(prng), side(prng));
-    let sides = match prng.below(4) {
+    let (forward, reverse) = (direction(prng), direction(prng));
+    let directions = match prng.below(4) {
         0 => [forward, DirectionStats::default()],
-        1 => [DirectionStats::default(), back],
-        _ => [forward, back],
+        1 => [DirectionStats::default(), reverse],
+        _ => [forward, reverse],
     };
     use TunnelKind::*;
     let tunnels = [Gre, Nvgre, Erspan1, Erspan2, Erspan3, Vxlan, Geneve, GtpU, IpInIp, Teredo];
-    let around = Encapsulation {
+    let encapsulation = Encapsulation {
         vlans: [some(prng, |p| 1 + p.below(4094) as u16), some(prng, |p| 1 + p.below(4094) as u16)],
         mpls: some(prng, |p| if p.below(4) == 0 { 0 } else { p.below(1 << 20) as u32 }),
         tunnel: some(prng, |p| (tunnels[p.below(10) as usize], p.next_u64() as u32)),
@@ -99,7 +99,7 @@ pub fn record(prng: &mut Prng) -> Record {
     ];
     use TcpState::{Closed, Established, HalfClosed, Midstream, Reset, SynReceived, SynSent};
     let states = [TcpState::None, Midstream, SynSent, SynReceived, Established, HalfClosed, Closed, Reset];
-    let mut early: Vec<InitialPacket> = (0..prng.below(12))
+    let mut initial_packets: Vec<InitialPacket> = (0..prng.below(12))
         .map(|_| InitialPacket {
             offset_ns: prng.below(600_000_000_000),
             length: prng.next_u64() as u16,
@@ -107,10 +107,10 @@ pub fn record(prng: &mut Prng) -> Record {
             reverse: prng.below(2) == 0,
         })
         .collect();
-    early.sort_by_key(|e| e.offset_ns);
+    initial_packets.sort_by_key(|e| e.offset_ns);
     let mut payload = [Vec::new(), Vec::new()];
-    for (bytes, side) in payload.iter_mut().zip(&sides) {
-        if side.packets > 0 && prng.below(3) == 0 {
+    for (bytes, direction) in payload.iter_mut().zip(&directions) {
+        if direction.packets > 0 && prng.below(3) == 0 {
             bytes.resize(prng.below(300) as usize, 0);
             prng.fill(bytes);
         }
@@ -118,23 +118,23 @@ pub fn record(prng: &mut Prng) -> Record {
     Record {
         id: prng.next_u64(),
         key,
-        encapsulation: around,
+        encapsulation,
         interface: prng.below(4) as u16,
         flow_start: Timestamp::from_secs_nanos(DAY + prng.below(86_400), prng.below(1_000_000_000)),
         record_index: prng.below(100) as u32,
-        directions: sides,
+        directions,
         end_reason: ends[prng.below(5) as usize],
         tcp_state: states[prng.below(8) as usize],
         syn_rtt: some(prng, |p| any(p).max(1)),
         ack_rtt: some(prng, |p| any(p).max(1)),
-        initial_packets: early,
+        initial_packets,
         payload,
         location: some(prng, |p| PacketLocation { queue: p.below(64) as u16, first: any(p), last: any(p) }),
         lost: any(prng),
     }
 }
 
-/// A second with anything in it.
+/// A row with random values.
 pub fn row(prng: &mut Prng) -> Row {
     let volume = |p: &mut Prng| Volume { packets: any(p), bytes: any(p) };
     let mut row = Row {
@@ -169,7 +169,7 @@ pub fn row(prng: &mut Prng) -> Row {
     for number in numbers {
         *number = any(prng);
     }
-    // Packets are fewer: the terms of a ledger are added up.
+    // Smaller numbers, because the terms of the ledger are summed.
     let ledger = &mut row.ledger;
     ledger.stored = prng.below(1 << 40);
     ledger.filtered = prng.below(1 << 40);
@@ -180,21 +180,21 @@ pub fn row(prng: &mut Prng) -> Row {
     row
 }
 
-/// A record as a meter makes it of ordinary traffic: times in order, counts that a collector believes.
+/// A record as of ordinary traffic: times in order, and counts that collectors accept.
 pub fn plausible(prng: &mut Prng) -> Record {
     let mut record = record(prng);
-    let began = Timestamp::from_secs_nanos(DAY + prng.below(3000), prng.below(1_000_000_000));
-    record.flow_start = began;
+    let flow_start = Timestamp::from_secs_nanos(DAY + prng.below(3000), prng.below(1_000_000_000));
+    record.flow_start = flow_start;
     record.record_index = 0;
-    for side in record.directions.iter_mut().filter(|s| s.packets > 0) {
-        side.packets = 1 + prng.below(1000);
-        side.ip_bytes = side.packets * (40 + prng.below(1400));
-        side.bytes = side.ip_bytes + 14 * side.packets;
-        side.length.sum = side.ip_bytes;
-        side.first = began.after(std::time::Duration::from_micros(prng.below(1000)));
-        side.last = side.first.after(std::time::Duration::from_micros(prng.below(30_000_000)));
-        side.flags = if record.key.protocol == IpProtocol::TCP {
-            std::array::from_fn(|_| prng.below(2) * prng.below(side.packets + 1))
+    for direction in record.directions.iter_mut().filter(|s| s.packets > 0) {
+        direction.packets = 1 + prng.below(1000);
+        direction.ip_bytes = direction.packets * (40 + prng.below(1400));
+        direction.bytes = direction.ip_bytes + 14 * direction.packets;
+        direction.length.sum = direction.ip_bytes;
+        direction.first = flow_start.after(std::time::Duration::from_micros(prng.below(1000)));
+        direction.last = direction.first.after(std::time::Duration::from_micros(prng.below(30_000_000)));
+        direction.flags = if record.key.protocol == IpProtocol::TCP {
+            std::array::from_fn(|_| prng.below(2) * prng.below(direction.packets + 1))
         } else {
             [0; 8]
         };

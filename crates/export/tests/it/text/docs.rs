@@ -1,5 +1,5 @@
-//! The tables of the documentation are those of the code. With `NETGRAIN_WRITE_DOCS=1` they are written instead of
-//! compared.
+//! The tables of the documentation equal those of the code. With `NETGRAIN_WRITE_DOCS=1` the tests write the tables
+//! instead of comparing them.
 
 use flow::Record;
 use netgrain_export::text::FieldTable;
@@ -27,15 +27,18 @@ fn compare<T: FieldTable>(file: &str) {
         return std::fs::write(&path, [before, BEGIN, &table, END, after].concat())
             .expect("a file that can be written");
     }
-    assert!(written == table, "docs/{file} is not what the code says; run this test with NETGRAIN_WRITE_DOCS=1");
+    assert!(
+        written == table,
+        "the table in docs/{file} differs from the code; run this test with NETGRAIN_WRITE_DOCS=1"
+    );
 }
 
 #[test]
-fn docs_flows_is_what_a_record_tells() {
+fn the_flow_record_page_lists_the_fields_of_a_record() {
     compare::<Record>("reference/flow-records.md");
 }
 
 #[test]
-fn docs_series_is_what_a_row_tells() {
+fn the_time_series_page_lists_the_fields_of_a_row() {
     compare::<Row>("reference/time-series.md");
 }

@@ -1,6 +1,6 @@
 //! NDJSON, read by serde_json.
 
-use super::things;
+use super::random;
 use base::{Prng, Timestamp};
 use flow::{DirectionStats, Encapsulation, EndReason, InitialPacket, Key, PacketLocation, Record, Stats, TcpState};
 use netgrain_export::text::{FieldTable, Format, SCHEMA_VERSION, Value, Writer, choose};
@@ -10,19 +10,19 @@ use std::io::{self, Write};
 use std::net::IpAddr;
 use wire::{IpProtocol, MacAddr, TunnelKind};
 
-/// Whose name needs every kind of escape.
+/// An interface name that needs every kind of escape.
 const AWKWARD: &str = "tap \"0\",\\\tup\n\u{1}é";
 
-fn lines<T: FieldTable>(things: &[T]) -> Vec<Json> {
+fn lines<T: FieldTable>(items: &[T]) -> Vec<Json> {
     let mut writer = Writer::new(Vec::new(), Format::Ndjson, None).expect("memory");
     writer.name_interface(1, AWKWARD);
-    things.iter().for_each(|thing| writer.write(thing).expect("memory"));
+    items.iter().for_each(|item| writer.write(item).expect("memory"));
     let text = String::from_utf8(writer.into_inner()).expect("UTF-8");
     assert!(text.is_empty() || text.ends_with('\n'));
     text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
 }
 
-/// What JSON says is what the value is.
+/// True if the JSON value equals the field value.
 fn same(value: &Value<'_>, json: &Json) -> bool {
     let text = json.as_str();
     match *value {
@@ -54,22 +54,22 @@ fn same(value: &Value<'_>, json: &Json) -> bool {
     }
 }
 
-fn round_trip<T: FieldTable>(things: &[T]) {
-    let read = lines(things);
-    assert_eq!(read.len(), things.len());
-    for (thing, read) in things.iter().zip(&read) {
+fn round_trip<T: FieldTable>(items: &[T]) {
+    let read = lines(items);
+    assert_eq!(read.len(), items.len());
+    for (item, read) in items.iter().zip(&read) {
         let object = read.as_object().expect("an object");
-        let reported: Vec<_> = T::fields().iter().filter(|field| !field.of(thing).is_absent()).collect();
+        let reported: Vec<_> = T::fields().iter().filter(|field| !field.of(item).is_absent()).collect();
         assert_eq!(object.len(), reported.len() + 1);
         assert_eq!(object["schema_version"], SCHEMA_VERSION);
         for field in reported {
-            let value = field.of(thing);
+            let value = field.of(item);
             assert!(same(&value, &object[&*field.name]), "{}: {value:?} {}", field.name, object[&*field.name]);
         }
     }
 }
 
-/// A disk that is full.
+/// An output without space.
 struct Full;
 
 impl Write for Full {
@@ -83,32 +83,32 @@ impl Write for Full {
 }
 
 #[test]
-fn what_cannot_be_written_is_an_error() {
+fn a_failed_write_is_an_error() {
     assert!(Writer::<Row, _>::new(Full, Format::Csv, None).is_err());
     let mut writer = Writer::new(Full, Format::Ndjson, None).expect("nothing to write yet");
     assert_eq!(writer.write(&Row::default()).map_err(|e| e.kind()), Err(io::ErrorKind::StorageFull));
 }
 
 #[test]
-fn random_things_come_back_from_ndjson() {
-    let mut prng = Prng::new(testkit::seed("random_things_come_back_from_ndjson"));
-    round_trip(&(0..500).map(|_| things::record(&mut prng)).collect::<Vec<_>>());
-    round_trip(&(0..200).map(|_| things::row(&mut prng)).collect::<Vec<_>>());
-    round_trip(&(0..50).map(|_| things::rollup(&mut prng)).collect::<Vec<_>>());
+fn random_items_survive_ndjson() {
+    let mut prng = Prng::new(testkit::seed("random_items_survive_ndjson"));
+    round_trip(&(0..500).map(|_| random::record(&mut prng)).collect::<Vec<_>>());
+    round_trip(&(0..200).map(|_| random::row(&mut prng)).collect::<Vec<_>>());
+    round_trip(&(0..50).map(|_| random::rollup(&mut prng)).collect::<Vec<_>>());
     round_trip::<Row>(&[]);
 }
 
 #[test]
-fn only_the_chosen_fields_are_told_in_their_order() {
+fn only_the_chosen_fields_are_written_in_their_order() {
     let fields = choose::<Row>("bytes,second").expect("known");
     let mut writer = Writer::new(Vec::new(), Format::Ndjson, Some(fields)).expect("memory");
     writer.write(&Row { second: 7, ..Row::default() }).expect("memory");
     assert_eq!(writer.into_inner(), b"{\"schema_version\":1,\"bytes\":0,\"second\":7}\n");
 }
 
-/// Written out by hand: that each name reads the number it says.
+/// The expected values are written by hand, to test that each name reads its own field.
 #[test]
-fn every_field_of_a_record_says_what_it_is() {
+fn every_field_of_a_record_has_the_expected_value() {
     let moments = |at: u64| Stats { min: at, max: at + 4, sum: 3 * at + 6, squares: squares(at) };
     let side = |n: u64| DirectionStats {
         first: Timestamp::from_secs_nanos(n, 1),
@@ -180,7 +180,7 @@ fn every_field_of_a_record_says_what_it_is() {
         put("mac", mac.into());
         put("packets", 3.into());
         put("iat_count", 3.into());
-        // Of three values a, a+2 and a+4 the mean is a+2, and so is the sample deviation 2.
+        // The values a, a+2 and a+4 have the mean a+2 and the sample standard deviation 2.
         for (name, at) in [("length_mean", n + 9), ("iat_mean_ns", n + 22)] {
             put(name, f64::from(at).into());
         }
@@ -215,8 +215,8 @@ fn every_field_of_a_record_says_what_it_is() {
             ("tunnel_seq_last", 49),
         ];
         rest.into_iter().for_each(|(name, more)| put(name, (n + more).into()));
-        // Three gaps of that mean; the flow began with its initiator's first packet; fewer octets than headers have
-        // none.
+        // Three inter-arrival times of that mean. The flow begins with the first packet of its initiator. The byte
+        // counters are smaller than the headers, so there are no header bytes.
         put("iat_sum_ns", (3 * (n + 22)).into());
         put("start_ns", (u64::from(n == 100) * 100_000_000_000).into());
         ["header_bytes", "link_bytes", "iat_carry_ns"].into_iter().for_each(|name| put(name, 0.into()));
@@ -228,13 +228,13 @@ fn every_field_of_a_record_says_what_it_is() {
     assert_eq!(read[1]["community_id"], "1:YcMyyWJfhc95EW1GfXt6jlZ3DiQ=");
 }
 
-/// The squares of a, a+2 and a+4 together.
+/// The sum of the squares of a, a+2 and a+4.
 fn squares(a: u64) -> u128 {
     [a, a + 2, a + 4].map(|v| u128::from(v * v)).iter().sum()
 }
 
 #[test]
-fn a_silent_second_is_an_object_of_zeros() {
+fn a_second_without_packets_is_an_object_of_zeros() {
     let read = &lines(&[Row { second: 60, ..Row::default() }])[0];
     assert_eq!(read["time"], "1970-01-01T00:01:00.000000000Z");
     assert!(quantities().iter().all(|quantity| read[&*quantity.name] == 0));

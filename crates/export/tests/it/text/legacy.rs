@@ -1,4 +1,4 @@
-//! M3OMon's lines, against lines written by hand.
+//! The M3OMon format, compared with lines written by hand.
 
 use base::Timestamp;
 use flow::{DirectionStats, Encapsulation, EndReason, Key, Record, Stats, TcpState};
@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use wire::{IpProtocol, MacAddr};
 
 fn record() -> Record {
-    let there = DirectionStats {
+    let forward = DirectionStats {
         first: Timestamp::from_secs_nanos(100, 999_999_999),
         last: Timestamp::from_secs_nanos(102, 5_000),
         packets: 3,
@@ -22,7 +22,7 @@ fn record() -> Record {
         mac: Some(MacAddr([0, 0x1b, 0x21, 0x0a, 0x0b, 0x0c])),
         ..DirectionStats::default()
     };
-    let back = DirectionStats {
+    let reverse = DirectionStats {
         first: Timestamp::from_secs_nanos(101, 0),
         last: Timestamp::from_secs_nanos(101, 0),
         packets: 1,
@@ -41,9 +41,9 @@ fn record() -> Record {
         },
         encapsulation: Encapsulation::default(),
         interface: 0,
-        flow_start: there.first,
+        flow_start: forward.first,
         record_index: 0,
-        directions: [there, back],
+        directions: [forward, reverse],
         end_reason: EndReason::EndOfFlow,
         tcp_state: TcpState::Closed,
         syn_rtt: Some(1_234_567),
@@ -56,7 +56,7 @@ fn record() -> Record {
 }
 
 #[test]
-fn a_record_is_a_line_for_each_direction_and_its_payload_lies_at_the_offset() {
+fn a_record_is_a_line_per_direction_with_the_offset_of_its_payload() {
     let mut flows = LegacyFlows::new(Vec::new(), Vec::new());
     flows.write(&record()).expect("memory");
     flows.write(&record()).expect("memory");
@@ -99,7 +99,7 @@ fn a_direction_without_packets_has_no_line_and_icmp_keeps_its_type() {
 }
 
 #[test]
-fn the_series_has_a_line_for_each_second_that_is_known() {
+fn the_series_has_a_line_for_each_known_second() {
     let row = |second, direction, bytes, flows_active| Row {
         second,
         direction,

@@ -1,7 +1,7 @@
-//! The text formats, read back by readers that share no code with them.
+//! The text formats, read by parsers that share no code with the writers.
 
 mod csv;
 mod docs;
 mod json;
 mod legacy;
-mod things;
+mod random;

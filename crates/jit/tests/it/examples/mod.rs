@@ -185,7 +185,7 @@ fn gtp_fragments_in_captures_follow_their_subscriber() {
         ("gtp2_different_udp_port.pcap", [10, 131, 17, 170], [36, 42, 42]),
         ("gtp1_gn_normal_incl_fragmentation.pcap", [10, 131, 47, 185], [32, 40, 36]),
     ];
-    let mut trial = Trial::where_it_says(test, "gtp.ng", "10.45.0.0", "10.131.0.0");
+    let mut trial = Trial::with_replacement(test, "gtp.ng", "10.45.0.0", "10.131.0.0");
     for (file, subscriber, [whole, first, later]) in captures {
         let bytes = std::fs::read(traces.join("zeek/tunnels/gtp").join(file)).expect(file);
         let mut reader = pcap::Reader::open(&bytes[..]).expect(file);

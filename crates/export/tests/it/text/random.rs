@@ -1,4 +1,4 @@
-//! Records and rows that hold anything.
+//! Records, rows and roll-ups with random values.
 
 use base::{Prng, Timestamp};
 use flow::{DirectionStats, Encapsulation, EndReason, InitialPacket, Key, PacketLocation, Record, Stats, TcpState};
@@ -32,27 +32,27 @@ pub fn record(prng: &mut Prng) -> Record {
         dst_port: prng.next_u64() as u16,
         protocol,
     };
-    let around = Encapsulation {
+    let encapsulation = Encapsulation {
         vlans: [maybe(prng), maybe(prng)].map(|id| id.map(|id| id as u16)),
         mpls: maybe(prng).map(|label| label as u32),
         tunnel: maybe(prng).map(|id| (TunnelKind::ALL[id as usize % TunnelKind::ALL.len()], id as u32)),
     };
-    let locator = maybe(prng).map(|at| PacketLocation { queue: at as u16, first: at, last: at.saturating_add(9) });
+    let location = maybe(prng).map(|at| PacketLocation { queue: at as u16, first: at, last: at.saturating_add(9) });
     Record {
         id: prng.next_u64(),
         key,
-        encapsulation: around,
+        encapsulation,
         interface: prng.below(3) as u16,
         flow_start: Timestamp::from_nanos(number(prng)),
         record_index: prng.next_u64() as u32,
-        directions: [side(prng), side(prng)],
+        directions: [direction_stats(prng), direction_stats(prng)],
         end_reason: ENDS[prng.below(5) as usize],
         tcp_state: STATES[prng.below(8) as usize],
         syn_rtt: maybe(prng),
         ack_rtt: maybe(prng),
-        initial_packets: (0..prng.below(11)).map(|_| early(prng)).collect(),
+        initial_packets: (0..prng.below(11)).map(|_| initial_packet(prng)).collect(),
         payload: [bytes(prng), bytes(prng)],
-        location: locator,
+        location,
         lost: number(prng),
     }
 }
@@ -65,19 +65,19 @@ pub fn row(prng: &mut Prng) -> Row {
 }
 
 pub fn rollup(prng: &mut Prng) -> Rollup {
-    let mut roller = RollupBuilder::new(Step::ALL[prng.below(3) as usize]);
+    let mut builder = RollupBuilder::new(Step::ALL[prng.below(3) as usize]);
     let first = row(prng);
     let start = first.second - first.second % 3600;
     for second in start..start + 1 + prng.below(59) {
         let mut more = Row { second, interface: first.interface, direction: first.direction, ..row(prng) };
-        // So small that the sums are exact.
+        // Small enough for exact sums.
         quantities().iter().for_each(|quantity| *quantity.of_mut(&mut more) >>= 8);
-        assert_eq!(roller.push(&more), None);
+        assert_eq!(builder.push(&more), None);
     }
-    roller.finish()[0]
+    builder.finish()[0]
 }
 
-/// Of any size, the greatest among them.
+/// A number of random size; sometimes the greatest.
 fn number(prng: &mut Prng) -> u64 {
     let bits = prng.below(64);
     prng.next_u64() >> bits
@@ -102,12 +102,12 @@ fn bytes(prng: &mut Prng) -> Vec<u8> {
     bytes
 }
 
-fn early(prng: &mut Prng) -> InitialPacket {
+fn initial_packet(prng: &mut Prng) -> InitialPacket {
     let (after, flags) = (number(prng), prng.next_u64() as u8);
     InitialPacket { offset_ns: after, length: prng.next_u64() as u16, flags, reverse: prng.below(2) == 0 }
 }
 
-fn side(prng: &mut Prng) -> DirectionStats {
+fn direction_stats(prng: &mut Prng) -> DirectionStats {
     let packets = maybe(prng).map_or(0, |n| n % (1 << 40));
     if packets == 0 {
         return DirectionStats::default();

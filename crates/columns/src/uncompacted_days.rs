@@ -15,7 +15,7 @@ use store::{DiskDevice, names};
 ///
 /// # Errors
 /// If the store cannot be listed.
-pub fn left_apart(store: &Path, interface: &str, before: Timestamp) -> Result<Vec<String>, ColumnsError> {
+pub fn uncompacted_days(store: &Path, interface: &str, before: Timestamp) -> Result<Vec<String>, ColumnsError> {
     const DAY: Duration = Duration::from_secs(86_400);
     let root = names::interface_folder(store, interface);
     let mut days: BTreeMap<Timestamp, Vec<PathBuf>> = BTreeMap::new();
@@ -33,7 +33,7 @@ pub fn left_apart(store: &Path, interface: &str, before: Timestamp) -> Result<Ve
             let (path, why) = files.iter().find_map(|path| Some((path, obstacle(path)?)))?;
             let others = files.len() - 1;
             Some(format!(
-                "{}: {why}; it and {others} other files of its day are not put together: netgrain verify",
+                "{}: {why}; it and {others} other files of its day were not merged; run netgrain verify",
                 path.display()
             ))
         })
@@ -47,7 +47,7 @@ fn obstacle(path: &Path) -> Option<String> {
         Err(e) => Some(e.to_string()),
         Ok(Some(what)) => Some(what),
         Ok(None) => match Sealed::open(path, DataFileKind::Series) {
-            Ok(sealed) if sealed.origin.id.is_none() => Some("has no number of its own".to_owned()),
+            Ok(sealed) if sealed.origin.id.is_none() => Some("has no file id".to_owned()),
             _ => None,
         },
     }
