@@ -56,7 +56,7 @@ impl Service {
 
     /// Notifies that the capture is ending, which may take a while.
     pub fn stopping(&self) {
-        self.say("STOPPING=1\nSTATUS=writing what is left");
+        self.say("STOPPING=1\nSTATUS=writing the remaining packets");
     }
 
     fn say(&self, text: &str) {
@@ -179,18 +179,18 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_stands_still_for_too_long_is_named() {
+    fn a_thread_without_progress_for_longer_than_the_timeout_is_named() {
         let (mut watchdog, start) = (Watchdog::new(Duration::from_secs(5)), Instant::now());
         let at = |s: u64| start + Duration::from_secs(s);
         assert_eq!(watchdog.stuck(&[report(1.0, 1.0, None)], at(0)), None);
         assert_eq!(watchdog.stuck(&[report(1.1, 1.0, None)], at(5)), None, "the timeout is not over yet");
         assert_eq!(watchdog.stuck(&[report(1.2, 1.0, None)], at(6)), Some("index of eth1 queue 0"));
-        assert_eq!(watchdog.stuck(&[report(1.3, 1.1, None)], at(7)), None, "it moves again");
+        assert_eq!(watchdog.stuck(&[report(1.3, 1.1, None)], at(7)), None, "the thread makes progress again");
         assert_eq!(watchdog.stuck(&[report(1.3, 1.2, None)], at(13)), Some("engine of eth1 queue 0"));
     }
 
     #[test]
-    fn a_recorder_whose_volume_refuses_is_waited_for() {
+    fn a_recorder_whose_volume_refuses_writes_is_not_stuck() {
         let (mut watchdog, start) = (Watchdog::new(Duration::from_secs(5)), Instant::now());
         for s in 0..60 {
             let stuck = report(s as f64, 1.0, Some("no space left"));
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_wait_for_a_disk_that_stalls_are_not_stuck_and_those_that_wait_for_nothing_are() {
+    fn threads_that_wait_for_the_disk_are_not_stuck() {
         let (mut watchdog, start) = (Watchdog::new(Duration::from_secs(5)), Instant::now());
         let at = |s: u64| start + Duration::from_secs(s);
         let both = ThreadWaits { index: true, writer: true };
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn the_state_in_words() {
+    fn the_status_has_stored_and_lost_packets_ring_and_error() {
         let text = status(&[report(1.0, 1.0, Some("no space left"))]);
         assert_eq!(text, "1 234 packets stored, 5 lost, ring 3 % full; no space left");
     }

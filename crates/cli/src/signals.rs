@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_ignored_is_read_from_the_mask_of_the_process() {
+    fn ignored_signals_are_read_from_the_mask_of_the_process() {
         let status = "SigBlk:\t0000000000000001\nSigIgn:\t0000000000001002\nSigCgt:\t0000000000000001\n";
         assert!(!ignores(status, SIGHUP) && ignores(status, SIGINT) && !ignores(status, SIGTERM));
         assert!(ignores("SigIgn:\t0000000000000001\n", SIGHUP) && !ignores("", SIGHUP));

@@ -168,7 +168,7 @@ mod tests {
     use config::{RawValue, set};
 
     #[test]
-    fn what_cannot_be_is_refused_by_the_name_of_its_key() {
+    fn an_invalid_value_is_refused_with_the_name_of_its_key() {
         for (key, value) in [
             ("capture.ring", "1MiB"),
             ("packets.segment", "1k"),
@@ -189,13 +189,13 @@ mod tests {
     }
 
     #[test]
-    fn a_run_of_which_nothing_would_be_left_is_refused() {
+    fn a_run_without_a_destination_is_refused() {
         let config = Config::default();
         assert!(matches!(has_destination(&config), Err(Failure::Said(text)) if text.contains("nothing would be kept")));
     }
 
     #[test]
-    fn without_data_types_above_the_packets_there_is_no_meter() {
+    fn without_flow_records_and_rows_there_is_no_meter() {
         let mut config = Config::default();
         assert!(meter(&config, 3, 1).is_some_and(|m| m.interface == 3 && m.flows.is_some() && m.series));
         config.flow.record = false;

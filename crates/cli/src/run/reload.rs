@@ -1,4 +1,4 @@
-//! SIGHUP: reads the configuration again and applies changes of collectors, retention, groups and packet programs.
+//! SIGHUP: rereads the configuration and applies changes of collectors, retention, groups and packet programs.
 //! Other changes are reported and wait for the next start. An invalid configuration changes nothing.
 
 use super::captures::{CapturedInterface, RunningCaptures};
@@ -37,7 +37,7 @@ fn try_reload(verb: Verb<'_>, captures: &mut RunningCaptures) -> Result<String, 
     let retention: Vec<_> = plans.map(|p| plan::retention(&next, p)).collect::<Result<_, _>>()?;
     let program = plan::program(verb, &next)?;
     if program.is_some() != captures.plans.iter().any(|p| p.program.is_some()) {
-        let text = "capture.program: it can be exchanged while interfaces are captured, but not be added or taken away";
+        let text = "capture.program: a reload can swap the program, but neither add nor remove it";
         return Err(Failure::Said(text.into()));
     }
     let (stay, come): (Vec<_>, Vec<_>) =
@@ -121,7 +121,7 @@ impl Difference {
         if old.group != settled(old, new) {
             difference.now.push(GROUP);
         }
-        for (new, old) in new.group.iter().filter_map(|new| Some((new, there(old, new)?))) {
+        for (new, old) in new.group.iter().filter_map(|new| Some((new, existing(old, new)?))) {
             let waiting = old.waiting(new).into_iter();
             difference.later.extend(waiting.map(|key| format!("{key} of group {}", new.name)));
         }
@@ -159,21 +159,21 @@ impl Difference {
 }
 
 /// The existing group of this name.
-fn there<'a>(old: &'a Config, new: &Group) -> Option<&'a Group> {
+fn existing<'a>(old: &'a Config, new: &Group) -> Option<&'a Group> {
     old.group.iter().find(|old| old.name == new.name)
 }
 
 /// The groups after the reload, as far as existing groups can change.
 fn settled(old: &Config, new: &Config) -> Vec<Group> {
-    let one = |new: &Group| there(old, new).map_or_else(|| new.clone(), |old| old.settled(new));
+    let one = |new: &Group| existing(old, new).map_or_else(|| new.clone(), |old| old.settled(new));
     new.group.iter().map(one).collect()
 }
 
 impl std::fmt::Display for Difference {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.now.as_slice() {
-            [] => f.write_str("configuration read again: nothing changes")?,
-            now => write!(f, "configuration read again: changed {}", now.join(", "))?,
+            [] => f.write_str("configuration reloaded: nothing changes")?,
+            now => write!(f, "configuration reloaded: changed {}", now.join(", "))?,
         }
         match self.later.as_slice() {
             [] => Ok(()),
@@ -189,7 +189,7 @@ mod tests {
     use group::Policy;
 
     #[test]
-    fn what_cannot_change_is_named_and_stays() {
+    fn keys_that_change_only_at_a_start_are_named_and_keep_their_values() {
         let old = Config::default();
         let new =
             with(&[("flow.idle_timeout", "7s"), ("flow.max_age", "90d"), ("capture.ring", "64MiB")]).expect("right");
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_is_there_keeps_its_members_until_the_next_start_and_that_is_all_that_is_said() {
+    fn an_existing_group_keeps_its_policy_until_the_next_start() {
         let group = |policy: Policy, program: &str| {
             let source = Some(program.to_owned());
             Group {
@@ -217,19 +217,23 @@ mod tests {
         let old = of(group(Policy::Restricted, "copy"));
         let new = of(group(Policy::Shared, "copy"));
         let difference = Difference::between(&old, &new);
-        let said = "configuration read again: nothing changes; only the next start changes policy of group web";
-        assert_eq!(difference.to_string(), said);
+        let text = "configuration reloaded: nothing changes; only the next start changes policy of group web";
+        assert_eq!(difference.to_string(), text);
         assert_eq!(difference.applied(&old, &new), old);
         let new = of(group(Policy::Shared, "drop"));
         let difference = Difference::between(&old, &new);
-        let said = "configuration read again: changed group; only the next start changes policy of group web";
-        assert_eq!(difference.to_string(), said);
+        let text = "configuration reloaded: changed group; only the next start changes policy of group web";
+        assert_eq!(difference.to_string(), text);
         assert_eq!(difference.applied(&old, &new), of(group(Policy::Restricted, "drop")));
-        assert_eq!(Difference::between(&Config::default(), &new).later, Vec::<String>::new(), "a new group is all new");
+        assert_eq!(
+            Difference::between(&Config::default(), &new).later,
+            Vec::<String>::new(),
+            "all keys of a new group take effect"
+        );
     }
 
     #[test]
-    fn every_key_that_may_change_does() {
+    fn every_key_of_a_reload_changes() {
         let old = Config::default();
         for key in KEYS.iter().filter(|k| k.when == TakesEffect::Reload) {
             let values = ["7d", "9GiB", "/x"];

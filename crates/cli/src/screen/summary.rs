@@ -111,7 +111,11 @@ pub fn data_types(m: &MeterReport) -> String {
     };
     row("metered", m.packets, &format!("{} on the wire", show_bytes(m.bytes)));
     if m.unmetered > 0 {
-        row("unmetered", m.unmetered, "in no flow and no row, because the meter was too slow: give it a processor");
+        row(
+            "unmetered",
+            m.unmetered,
+            "in no flow record and no row, because the meter was too slow: give it a processor of its own",
+        );
     }
     row("in rows", m.in_rows, &format!("{} rows, one for each second and direction", show_count(m.rows)));
     let records: u64 = m.records.values().sum();
@@ -123,14 +127,14 @@ pub fn data_types(m: &MeterReport) -> String {
     for (end, n) in &m.records {
         let _ = writeln!(out, "records with flow end reason {end}: {}{}", show_count(*n), meaning(end));
     }
-    for (odd, n) in &m.decode_errors {
-        let _ = writeln!(out, "odd: {odd} {}", show_count(*n));
+    for (error, n) in &m.decode_errors {
+        let _ = writeln!(out, "packets with decode error {error}: {}", show_count(*n));
     }
-    for o in &m.sinks {
-        let lost = if o.lost > 0 { format!(", {} NOT brought there", show_count(o.lost)) } else { String::new() };
-        let trouble = o.error.as_ref().map(|t| format!("; {t}")).unwrap_or_default();
-        let (records, rows) = (show_count(o.records), show_count(o.rows));
-        let _ = writeln!(out, "to {}: {records} records, {rows} rows{lost}{trouble}", o.name);
+    for sink in &m.sinks {
+        let lost = if sink.lost > 0 { format!(", {} NOT WRITTEN", show_count(sink.lost)) } else { String::new() };
+        let error = sink.error.as_ref().map(|e| format!("; {e}")).unwrap_or_default();
+        let (records, rows) = (show_count(sink.records), show_count(sink.rows));
+        let _ = writeln!(out, "to {}: {records} records, {rows} rows{lost}{error}", sink.name);
     }
     let _ = writeln!(out, "processor time: meter {:.2} s", m.cpu_millis as f64 / 1e3);
     out
@@ -139,10 +143,8 @@ pub fn data_types(m: &MeterReport) -> String {
 /// The meaning of a flow end reason that is not in its name.
 fn meaning(reason: &str) -> &'static str {
     match EndReason::ALL.into_iter().find(|end| end.name() == reason) {
-        Some(EndReason::ForcedEnd) => " (ended before their time, because the run or the capture file ended)",
-        Some(EndReason::LackOfResources) => {
-            " (ended before their time, because the flow table was full: set flow.capacity higher)"
-        }
+        Some(EndReason::ForcedEnd) => " (the run or the capture file ended before the flow)",
+        Some(EndReason::LackOfResources) => " (the flow table was full: set a larger flow.capacity)",
         _ => "",
     }
 }
@@ -150,16 +152,17 @@ fn meaning(reason: &str) -> &'static str {
 /// Packets that were lost before capture, by the sequence numbers of tunnels.
 fn tunnels(t: &TunnelReport) -> String {
     let (numbered, sessions) = (show_count(t.numbered), show_count(t.sessions));
-    let mut line = format!("numbers of tunnels: {numbered} in {sessions} sessions, {} missing", show_count(t.missing));
-    for (n, what) in [
-        (t.late, "of them late"),
+    let mut line =
+        format!("tunnel sequence numbers: {numbered} in {sessions} sessions, {} missing", show_count(t.missing));
+    for (n, name) in [
+        (t.late, "late"),
         (t.duplicate, "duplicate"),
         (t.out_of_window, "out of window"),
-        (t.restarts, "times begun anew"),
-        (t.evicted, "sessions too many"),
+        (t.restarts, "restarts"),
+        (t.evicted, "sessions evicted"),
     ] {
         if n > 0 {
-            let _ = write!(line, ", {} {what}", show_count(n));
+            let _ = write!(line, ", {} {name}", show_count(n));
         }
     }
     line
@@ -183,32 +186,32 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_tunnels_are_told_where_there_are_any() {
+    fn tunnel_sequence_numbers_are_printed_if_there_are_any() {
         let tunnels = TunnelReport { numbered: 100, sessions: 2, missing: 7, late: 3, ..TunnelReport::default() };
-        let said = data_types(&MeterReport { tunnels, ..MeterReport::default() });
-        assert!(said.contains("\nnumbers of tunnels: 100 in 2 sessions, 7 missing, 3 of them late\n"), "{said}");
+        let text = data_types(&MeterReport { tunnels, ..MeterReport::default() });
+        assert!(text.contains("\ntunnel sequence numbers: 100 in 2 sessions, 7 missing, 3 late\n"), "{text}");
         assert!(!data_types(&MeterReport::default()).contains("tunnels"));
     }
 
     #[test]
-    fn records_that_ended_before_their_time_are_shown_with_the_reason() {
+    fn records_that_ended_early_are_printed_with_the_reason() {
         let records = [("forced_end", 3), ("idle_timeout", 4), ("lack_of_resources", 5)].into();
-        let said = data_types(&MeterReport { records, ..MeterReport::default() });
+        let text = data_types(&MeterReport { records, ..MeterReport::default() });
         for line in [
-            "records with flow end reason forced_end: 3 (ended before their time, because the run or the capture file ended)",
+            "records with flow end reason forced_end: 3 (the run or the capture file ended before the flow)",
             "records with flow end reason idle_timeout: 4",
-            "flow end reason lack_of_resources: 5 (ended before their time, because the flow table was full: set",
+            "flow end reason lack_of_resources: 5 (the flow table was full: set",
         ] {
-            assert!(said.lines().any(|l| l.contains(line)), "{said}");
+            assert!(text.lines().any(|l| l.contains(line)), "{text}");
         }
     }
 
     #[test]
-    fn what_is_not_in_every_data_type_is_said_and_what_is_in_all_takes_no_line() {
+    fn packets_missing_from_a_data_type_have_a_line_of_their_own() {
         let sink = SinkReport { name: "udp 192.0.2.1:4739".into(), records: 7, lost: 2, ..SinkReport::default() };
         let bad = MeterReport { unmetered: 12, sinks: vec![sink], ..MeterReport::default() };
-        let said = data_types(&bad);
-        assert!(said.contains("unmetered") && said.contains("2 NOT brought there"), "{said}");
+        let text = data_types(&bad);
+        assert!(text.contains("unmetered") && text.contains("2 NOT WRITTEN"), "{text}");
         let good = data_types(&MeterReport { packets: 5, ..MeterReport::default() });
         assert!(!good.contains("unmetered") && !good.contains("NOT"), "{good}");
     }
