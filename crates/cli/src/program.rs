@@ -76,7 +76,7 @@ pub fn summary(r: &ProgramReport) -> String {
     if user.copies_unsent > 0 {
         _ = writeln!(
             out,
-            "  {:<14}{:>18} of packets that were also dropped, forwarded or sent to the host",
+            "  {:<14}{:>18} of packets that were stored, forwarded or sent to the host",
             "not copied", user.copies_unsent
         );
     }
