@@ -2,7 +2,6 @@
 //!
 //! The calendar is the proleptic Gregorian calendar without leap seconds, as in `CLOCK_REALTIME`.
 
-use crate::{ParseTimeError, TimeSpec};
 use std::fmt;
 use std::time::Duration;
 
@@ -19,12 +18,12 @@ impl Timestamp {
     /// The latest time that the type can hold.
     pub const MAX: Self = Self(u64::MAX);
 
-    /// The time so many nanoseconds after the epoch.
+    /// The time this number of nanoseconds after the epoch.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// The time so many seconds and nanoseconds after the epoch; saturates at [`Timestamp::MAX`].
+    /// The time this number of seconds and nanoseconds after the epoch; saturates at [`Timestamp::MAX`].
     pub const fn from_secs_nanos(secs: u64, nanos: u64) -> Self {
         Self(secs.saturating_mul(NANOS_PER_SEC).saturating_add(nanos))
     }
@@ -73,21 +72,6 @@ impl Timestamp {
         let (year, month, day) = date_of(days);
         (year, month, day, (rest / 3600) as u8, (rest / 60 % 60) as u8, (rest % 60) as u8)
     }
-
-    /// Parses a [`TimeSpec`](crate::TimeSpec) and evaluates it at the time `now`.
-    ///
-    /// # Errors
-    /// [`ParseTimeError`] has the text and the accepted forms.
-    ///
-    /// ```
-    /// # use netgrain_base::Timestamp;
-    /// let now = Timestamp::from_secs_nanos(1000, 0);
-    /// assert_eq!(Timestamp::parse("-10s", now).unwrap().secs(), 990);
-    /// assert_eq!(Timestamp::parse("1970-01-01T01:00:00+01:00", now).unwrap(), Timestamp::ZERO);
-    /// ```
-    pub fn parse(text: &str, now: Self) -> Result<Self, ParseTimeError> {
-        Ok(TimeSpec::parse(text)?.at(now, None))
-    }
 }
 
 /// RFC 3339 with nine digits of fraction and `Z`.
@@ -124,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn display_and_parse_are_inverse_over_four_centuries() {
+    fn parse_inverts_display_over_the_whole_range() {
         let mut prng = crate::Prng::new(7);
         for _ in 0..20_000 {
             let t = Timestamp::from_nanos(prng.next_u64() % (480 * 366 * 86_400 * NANOS_PER_SEC));
@@ -133,13 +117,13 @@ mod tests {
     }
 
     #[test]
-    fn known_dates() {
+    fn known_dates_are_displayed_correctly() {
         assert_eq!(Timestamp::from_secs_nanos(951_782_400, 0).to_string(), "2000-02-29T00:00:00.000000000Z");
         assert_eq!(Timestamp::from_secs_nanos(1_795_290_000, 5).to_string(), "2026-11-21T19:40:00.000000005Z");
     }
 
     #[test]
-    fn floor_is_aligned_to_the_epoch() {
+    fn floor_to_returns_multiples_of_the_period_since_the_epoch() {
         let t = Timestamp::from_secs_nanos(125, 7);
         assert_eq!(t.floor_to(Duration::from_secs(60)).secs(), 120);
         assert_eq!(t.floor_to(Duration::ZERO), t);

@@ -1,8 +1,8 @@
 //! `[[group]]` of the configuration: groups that exist before the first packet. As for the sections, one table defines
 //! the keys of a group, their values, the output of `--dump` and the text of `docs/reference/configuration.md`.
 
-use super::read::{ConfigError, raw_value, suggestion};
-use super::value::{RawValue, Setting, quoted};
+use super::error::{ConfigError, suggestion};
+use super::value::{RawValue, Setting, quoted, raw_value};
 use base::units::parse_bytes;
 use engine::{GroupPlan, MemberPlan};
 use group::{FILE_BYTES_DEFAULT, PacketSink, Policy, WEIGHT_MAX};

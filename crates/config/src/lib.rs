@@ -2,6 +2,7 @@
 //! checks for contradictions between valid values (`validate`), and the printed file and manual page of all keys.
 #![forbid(unsafe_code)]
 
+mod error;
 mod groups;
 mod program;
 mod read;
@@ -11,13 +12,14 @@ pub mod units;
 mod validate;
 mod value;
 
+pub use error::ConfigError;
 pub use groups::{Group, JoinPolicy, Member};
 pub use program::read_program;
-pub use read::{ConfigError, read, set};
-pub use retention::{KeepFree, MIN_AGE, RetentionRules};
+pub use read::{read, set};
+pub use retention::{MIN_AGE, RetentionRules};
 pub use table::*;
 pub use validate::{FILE, METRICS_FORM, Problem, check_metrics_address, contradictions, contradictions_now};
-pub use value::{Age, Count, IdleOf, Keep, RawValue, Setting, Size, SourceKind};
+pub use value::{Age, Count, IdleOf, Keep, KeepFree, RawValue, Setting, Size, SourceKind};
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -49,8 +51,7 @@ pub fn check_file(path: &Path, config: &mut Config) -> Result<Vec<String>, Strin
     let line = |finding: &Problem| places.get(&finding.key).copied().unwrap_or(usize::MAX);
     all.extend(contradictions(config).into_iter().map(|finding| (line(&finding), finding.text)));
     all.sort();
-    let text_of_error =
-        |(line, text)| if line == usize::MAX { text } else { read::ConfigError { line, text }.to_string() };
+    let text_of_error = |(line, text)| if line == usize::MAX { text } else { ConfigError { line, text }.to_string() };
     Ok(all.into_iter().map(text_of_error).collect())
 }
 
@@ -69,7 +70,7 @@ pub fn load(path: &Path) -> Result<Config, String> {
     Err(format!("{}: {first}{more}", path.display()))
 }
 
-fn apply(path: &Path, config: &mut Config) -> Result<Vec<read::ConfigError>, String> {
+fn apply(path: &Path, config: &mut Config) -> Result<Vec<ConfigError>, String> {
     let folder = path.parent().unwrap_or(Path::new(""));
     Ok(read::read(&text_of(path)?, folder, config).err().unwrap_or_default())
 }

@@ -1,15 +1,17 @@
 //! The types of configuration values: each is read from TOML or from a flag, and its printed form reads back as the
 //! same value.
 
-use crate::retention::KeepFree;
 use crate::units::{self, CpuList, Mode};
 use base::units::{parse_age, parse_bytes, parse_span};
 use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 use store::MeterKey;
 use store::meter_key::NotAKey;
-use upkeep::retention::Free;
+use toml::Spanned;
+use toml::de::DeValue;
+use upkeep::retention::{Free, ParseFreeError};
 use wire::IpProtocol;
 
 /// A value as written in the file or flag, before it is read as the type of its key.
@@ -331,6 +333,26 @@ impl Setting for SourceKind {
     }
 }
 
+/// The space to keep free on the volume.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum KeepFree {
+    /// No limit: a recorder waits while the volume is full.
+    None,
+    /// The given space or share.
+    Some(Free),
+}
+
+impl FromStr for KeepFree {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "none" {
+            return Ok(Self::None);
+        }
+        text.parse().map(Self::Some).map_err(|e: ParseFreeError| e.to_string())
+    }
+}
+
 /// The free space that packet files leave; `None` is `auto`, the default.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Keep(pub Option<KeepFree>);
@@ -358,6 +380,20 @@ impl Setting for Keep {
 /// A TOML string, in the same quoting as JSON.
 pub fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
+}
+
+/// The value of a key in a TOML document.
+pub fn raw_value(value: &Spanned<DeValue<'_>>) -> RawValue {
+    match value.get_ref() {
+        DeValue::String(text) => RawValue::Text(text.to_string()),
+        DeValue::Boolean(yes) => RawValue::Yes(*yes),
+        DeValue::Integer(n) => {
+            i64::from_str_radix(n.as_str(), n.radix()).map_or(RawValue::Else("integer"), RawValue::Whole)
+        }
+        DeValue::Float(number) => RawValue::Text(number.as_str().to_owned()),
+        DeValue::Array(values) => RawValue::List(values.iter().map(raw_value).collect()),
+        other => RawValue::Else(other.type_str()),
+    }
 }
 
 #[cfg(test)]

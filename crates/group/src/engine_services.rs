@@ -2,20 +2,12 @@
 
 use crate::counts::SinkCounts;
 use crate::dispatch::CommandQueue;
+use crate::ingress_interface::IngressInterface;
 use crate::verdict::{Compiled, MemberFilter};
 use ring::{Branch, OfferedRing};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-
-/// An interface that packets come from.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct IngressInterface {
-    /// The interface name.
-    pub name: String,
-    /// The interface number in records and rows.
-    pub number: u16,
-}
 
 /// One ring with its dispatcher.
 pub struct RingHandle {
@@ -71,7 +63,7 @@ pub trait EngineServices: Send + Sync {
     /// and it never gets packets that were captured on the same interface, because they would circle.
     ///
     /// # Errors
-    /// A text that says why the sink cannot be opened.
+    /// A text with the reason why the sink cannot be opened.
     fn open(
         &self,
         to: &PacketSink,
@@ -87,6 +79,6 @@ pub trait EngineServices: Send + Sync {
     /// Returns the interface that brings packets from `port` to the host, or `None` if the host gets them anyway.
     ///
     /// # Errors
-    /// A text that says why packets cannot be passed to the host.
+    /// A text with the reason why packets cannot be passed to the host.
     fn host(&self, port: &IngressInterface) -> Result<Option<String>, String>;
 }

@@ -16,6 +16,7 @@
 //! the user documentation.
 #![forbid(unsafe_code)]
 
+mod admission;
 mod client;
 mod control;
 mod counts;
@@ -24,6 +25,7 @@ mod engine_services;
 mod entry;
 mod group;
 mod idle_backoff;
+mod ingress_interface;
 mod join;
 mod limits;
 mod members;
@@ -40,14 +42,15 @@ pub use counts::{
     ClassCounts, ClosedSinkTotals, Counts, MemberCounts, ReaderCounts, SinkCounts, SinkResult, SinkTotals,
 };
 pub use dispatch::{BATCH, CommandQueue, Dispatcher, DispatcherCommand, IDLE_SLEEP, SwapResult, TurnResult};
-pub use engine_services::{EngineServices, IngressInterface, PacketSink, RingHandle};
+pub use engine_services::{EngineServices, PacketSink, RingHandle};
 pub use entry::{ClientIdentity, GroupView, MemberView};
 pub use group::{Group, GroupAccounting, Port, Swap};
 pub use idle_backoff::MemberBackoff;
+pub use ingress_interface::IngressInterface;
 pub use join::JoinResult;
-pub use limits::Limits;
+pub use limits::{GROUPS, Limits};
 pub use members::{Eligible, Member, Membership};
-pub use registry::{GROUPS, LoadResult, Registry};
+pub use registry::{LoadResult, Registry};
 pub use request::{FILE_BYTES_DEFAULT, Policy, Request, Response};
 pub use steering::{MEMBERS, Steering, WEIGHT_MAX};
 pub use unresponsive::{DispatcherState, UnresponsiveQueue};
