@@ -7,6 +7,7 @@ mod targets;
 use crate::interval::{self, TzArgs};
 use crate::outcome::{Failure, Outcome, json, versioned};
 use crate::signals;
+use crate::values::ValueError;
 use base::units::{self, show_bytes, show_count};
 use base::{TimeSpec, Timestamp};
 use clap::{Args, ValueEnum};
@@ -138,7 +139,7 @@ pub fn run(args: &ConvertArgs) -> Result<Outcome, Failure> {
         return Ok(Outcome::Yes);
     }
     let Some(out) = &args.write else { return Err(Failure::Said("name the output with -w".into())) };
-    crate::packets::unpacked(out)?;
+    crate::output::capture_format::unpacked(out)?;
     let plan = plan(args, out)?;
     let mut targets = Targets::new(out, !plan.split.is_none(), args.split_names, args.force)?;
     let inputs = args.inputs.iter().map(|path| input(path, args.read_raw)).collect::<Result<Vec<_>, _>>()?;
@@ -289,18 +290,18 @@ fn object(plan: &Plan, report: &Report, targets: &Targets) -> serde_json::Value 
     })
 }
 
-fn size(text: &str) -> Result<u64, String> {
-    match units::parse_bytes(text) {
-        Ok(0) => Err(format!("{text} is not a size for this flag: write more than 0, as in 100MB")),
-        Ok(bytes) => Ok(bytes),
-        Err(e) => Err(e.to_string()),
+fn size(text: &str) -> Result<u64, ValueError> {
+    match units::parse_bytes(text)? {
+        0 => Err(ValueError::new(format!("{text} is not a size for this flag: write more than 0, as in 100MB"))),
+        bytes => Ok(bytes),
     }
 }
 
-fn span(text: &str) -> Result<Duration, String> {
-    match units::parse_span(text) {
-        Ok(Duration::ZERO) => Err(format!("{text} is not a span for this flag: write more than 0, as in 1min")),
-        Ok(span) => Ok(span),
-        Err(e) => Err(e.to_string()),
+fn span(text: &str) -> Result<Duration, ValueError> {
+    match units::parse_span(text)? {
+        Duration::ZERO => {
+            Err(ValueError::new(format!("{text} is not a span for this flag: write more than 0, as in 1min")))
+        }
+        span => Ok(span),
     }
 }

@@ -1,6 +1,7 @@
 //! `netgrain doctor`: reports findings about the machine, and on request fixes them and undoes the fixes.
 
 use crate::outcome::{Failure, Outcome, json};
+use crate::values::ValueError;
 use base::units;
 use clap::Args;
 use doctor::{Check, Finding, Journal, Request, State, Step, Subject};
@@ -26,7 +27,7 @@ pub struct DoctorArgs {
     #[arg(long)]
     pub dedicated: bool,
     /// Size of the ring that must fit into memory [default: the ring of `netgrain record`]
-    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = units::parse_bytes)]
     pub ring: Option<u64>,
     /// Only these checks, by name
     #[arg(long, value_name = "CHECK", value_delimiter = ',', value_parser = check)]
@@ -54,14 +55,10 @@ pub struct DoctorArgs {
     pub json: bool,
 }
 
-fn bytes(text: &str) -> Result<u64, String> {
-    units::parse_bytes(text).map_err(|e| e.to_string())
-}
-
-fn check(text: &str) -> Result<&'static Check, String> {
+fn check(text: &str) -> Result<&'static Check, ValueError> {
     Check::named(text).ok_or_else(|| {
         let names: Vec<&str> = Check::ALL.iter().map(|c| c.name).collect();
-        format!("no check has this name; the checks are {}", names.join(", "))
+        ValueError::new(format!("no check has this name; the checks are {}", names.join(", ")))
     })
 }
 

@@ -45,9 +45,9 @@ pub struct RuleArgs {
     #[arg(long, value_name = "DIR", value_parser = crate::values::folder)]
     pub archive: Option<PathBuf>,
     /// Longest wait for a query that holds files to remove; afterwards later files are removed, or, if there are none,
-    /// these files while the query reads
-    #[arg(long, value_name = "SPAN", value_parser = parse_span, default_value = "5s")]
-    pub wait_for_readers: Duration,
+    /// these files while the query reads [default: 5s]
+    #[arg(long, value_name = "SPAN", value_parser = parse_span)]
+    pub wait_for_readers: Option<Duration>,
 }
 
 impl RuleArgs {
@@ -58,8 +58,13 @@ impl RuleArgs {
             max_size: self.max_size,
             max_age: self.max_age,
             archive: self.archive.clone(),
-            wait_for_readers: self.wait_for_readers,
+            wait_for_readers: self.wait_for_readers(),
         }
+    }
+
+    /// The longest time to wait for a query that holds files.
+    fn wait_for_readers(&self) -> Duration {
+        self.wait_for_readers.unwrap_or(store::hold::WAIT)
     }
 }
 
@@ -147,7 +152,8 @@ fn of_packets(args: &RetainArgs) -> Result<Outcome, Failure> {
         }
         let content = worker.is_content(at);
         if stop.load(Ordering::Relaxed)
-            || progress == Progress::Idle && (content || args.dry_run || at.up >= TIMEOUT + args.rules.wait_for_readers)
+            || progress == Progress::Idle
+                && (content || args.dry_run || at.up >= TIMEOUT + args.rules.wait_for_readers())
         {
             break content;
         }

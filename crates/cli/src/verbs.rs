@@ -15,9 +15,9 @@ pub struct Netgrain {
 #[derive(Subcommand)]
 pub enum Command {
     /// Capture packets; store and export packets, flow records and time series
-    Run(Box<crate::run::RunArgs>),
+    Run(Box<crate::run::args::RunArgs>),
     /// Record all packets of an interface with timestamps, and account for every lost packet
-    Record(Box<crate::record::RecordArgs>),
+    Record(Box<crate::run::args::RecordArgs>),
     /// Check or print the configuration of `netgrain run`
     Config(crate::config::ConfigArgs),
     /// Read the packets of a running engine from another process

@@ -59,8 +59,7 @@ impl fmt::Display for EngineError {
             Self::Socket(path, e) => {
                 write!(
                     f,
-                    "{}: cannot let listeners in: {e}; choose another place, or none (record: --socket PATH; \
-                     run: --set listen.socket=PATH)",
+                    "{}: cannot let listeners in: {e}; choose another place with --socket PATH, or none",
                     path.display()
                 )
             }

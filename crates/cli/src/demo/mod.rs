@@ -12,7 +12,7 @@ mod simulated;
 mod walkthrough;
 
 use crate::outcome::{Failure, Outcome, json};
-use crate::screen::{Ticker, summary};
+use crate::screen::{PERIOD, StatusLine, Warnings, summary};
 use crate::signals;
 use base::units::{Rate, parse_rate, parse_span, show_count};
 use checker::Options;
@@ -26,7 +26,7 @@ use scratch::Scratch;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use walkthrough::Walkthrough;
 
 #[derive(Args)]
@@ -142,18 +142,21 @@ fn watch(
     live_query: &mut LiveQuery,
     mut is_running: impl FnMut() -> Result<bool, Failure>,
 ) -> Result<(), Failure> {
-    let mut ticker = Ticker::new();
+    let (mut line, mut warnings) = (StatusLine::new(), Warnings::default());
+    let mut due = Instant::now() + PERIOD;
     while is_running()? {
         std::thread::sleep(CHECK_INTERVAL);
         live_query.query_when_due();
-        if ticker.is_due() {
-            ticker.skip();
+        if due <= Instant::now() {
+            due += PERIOD;
             if !args.json {
-                ticker.show(capture.report());
+                let report = capture.report();
+                warnings.print(&report);
+                line.show(&[report]);
             }
         }
     }
-    ticker.done();
+    line.done();
     Ok(())
 }
 

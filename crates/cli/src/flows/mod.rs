@@ -1,37 +1,28 @@
 //! `netgrain flows`: selects flow records by time and filter from a store, IPFIX files or the network; prints them as
 //! lines, JSON or CSV, groups and ranks them, or prints their packets.
 
-pub mod files;
-pub mod from_capture;
 mod listing;
 mod live;
-pub mod names;
-pub mod network;
 mod parquet;
 mod query;
 mod ranking;
-pub mod source;
 mod to_packets;
-pub mod tunnel_hint;
 
-pub use query::{file_hint, id};
-pub use to_packets::packets_of_flow;
-
+use crate::flow_records::query::FlowQuery;
+use crate::flow_records::source::{Records, Step};
 use crate::interval::{self, Interval};
 use crate::outcome::{Failure, Outcome};
+use crate::output::background_writer::BackgroundWriter;
+use crate::output::target::Target;
 use crate::overwrite::{self, OverwriteArgs};
-use crate::packets::background_writer::BackgroundWriter;
-use crate::packets::target::Target;
+use crate::signals;
 use crate::style::{ColorArgs, WidthArgs};
-use crate::{packets, signals};
-use aggregate::{Field, Measure, Plan, ReportError};
+use aggregate::{Field, Measure, Plan};
 use base::units::{show_bytes, show_count, show_si};
 use clap::Args;
 use export::text;
 use flow::Record;
 use listing::Listing;
-use query::FlowQuery;
-use source::{Records, Step};
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -178,7 +169,7 @@ const FLOW: [&str; 7] = ["flow", "interface", "proto", "src", "sport", "dst", "d
 
 /// Runs the verb. `No` if nothing was found, or if a part could not be read.
 pub fn run(args: &FlowsArgs) -> Result<Outcome, Failure> {
-    let flow_query = FlowQuery::of(args, interval::now())?;
+    let flow_query = query::query(args, interval::now())?;
     let protected = parquet::protected(&flow_query, args.overwrite.force);
     if args.payload.as_deref().is_some_and(overwrite::is_stdout) {
         return Err(Failure::Said("--payload: the lines go to standard output; name a file".into()));
@@ -364,14 +355,4 @@ fn explain(records: &Records, found: u64, seconds: f64, json: bool) {
         show_count(found),
         format!("{:.3} ms", seconds * 1e3)
     );
-}
-
-/// The failure of an aggregation that cannot be computed.
-fn aggregation_failure(e: ReportError) -> Failure {
-    Failure::Said(format!("flows: {e}"))
-}
-
-/// Runs `netgrain packets` for these flows.
-fn hand_over(args: packets::PacketsArgs, flow_packets: ::query::FlowPackets) -> Result<Outcome, Failure> {
-    packets::run_for_flows(&args, Some(flow_packets))
 }

@@ -1,5 +1,6 @@
 //! `netgrain group`: distributes the packets of a running engine among the member programs of a group.
 
+pub mod report;
 pub mod show;
 
 use crate::listen;
@@ -10,6 +11,7 @@ use crate::signals;
 use base::units;
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use group::{Client, ClientError, Policy, Request, WEIGHT_MAX};
+use report::ReportedGroup;
 use serde_json::Value;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -384,9 +386,8 @@ impl ControlArgs {
     /// The results of all control sockets. A group with packets of several interfaces is reported by several sockets
     /// and kept once. A socket without response is an error, because a partial list could be mistaken for the complete
     /// one.
-    fn request_all(&self, request: &Request) -> Result<Vec<Value>, Failure> {
-        let mut all: Vec<Value> = Vec::new();
-        let same = |one: &Value, other: &Value| one["group"] == other["group"] && one["sources"] == other["sources"];
+    fn request_all(&self, request: &Request) -> Result<Vec<ReportedGroup>, Failure> {
+        let mut all: Vec<ReportedGroup> = Vec::new();
         let several = self.paths().count() > 1;
         for path in self.paths() {
             let reported = Client::connect(&path).and_then(|client| client.request(request));
@@ -394,8 +395,8 @@ impl ControlArgs {
                 ClientError::Refused(why) if several => Failure::Said(format!("{}: {why}", path.display())),
                 e => failed(&e, &path),
             });
-            for group in reported?.1 {
-                if !all.iter().any(|known| same(known, &group)) {
+            for group in ReportedGroup::read_all(reported?.1)? {
+                if !all.iter().any(|known| known.is_same(&group)) {
                     all.push(group);
                 }
             }
@@ -437,8 +438,8 @@ impl NamedArgs {
             return Ok(());
         }
         let (_, groups) = self.control.request(&Request::Stats { group: Some(self.group.clone()) })?;
-        let sources: Vec<&str> =
-            groups.iter().flat_map(|g| g["sources"].as_array()).flatten().filter_map(Value::as_str).collect();
+        let groups = ReportedGroup::read_all(groups)?;
+        let sources: Vec<&str> = groups.iter().flat_map(|g| &g.report.sources).map(String::as_str).collect();
         match named.iter().find(|name| !sources.contains(&name.as_str())) {
             None => Ok(()),
             Some(unknown) => Err(Failure::Said(format!(

@@ -2,9 +2,9 @@
 //! netgrain, or captures. Each exporter has its own interface numbers, so the numbers are mapped: one number stands for
 //! one name.
 
-use crate::flows::files::{Format, format, with_captures};
-use crate::flows::from_capture::{Captures, MeteredKind};
-use crate::flows::names::Names;
+use crate::flow_records::files::{Format, format, with_captures};
+use crate::flow_records::from_capture::{Captures, MeteredKind};
+use crate::flow_records::names::Names;
 use crate::outcome::Failure;
 use export::element::PEN;
 use export::file::Reader;
@@ -72,7 +72,7 @@ fn captures(paths: &[PathBuf], filter: &Filter, warnings: &mut Vec<String>) -> R
             Ok(Some(MeterOutput::Row(row))) => rows.push(row),
             Ok(Some(MeterOutput::Record(_))) => {}
             Ok(None) => return Ok((rows, names)),
-            Err(error) => warnings.push(error),
+            Err(error) => warnings.push(error.to_string()),
         }
     }
 }

@@ -10,13 +10,14 @@ mod source;
 mod sparkline;
 mod table;
 
-use crate::flows::{self, LegacyFormat};
+use crate::flow_records;
+use crate::flows::LegacyFormat;
 use crate::interval::{self, Interval};
+use crate::inventory;
 use crate::outcome::{Failure, Outcome};
+use crate::output::background_writer::BackgroundWriter;
+use crate::output::target::ProtectedPaths;
 use crate::overwrite::OverwriteArgs;
-use crate::packets::background_writer::BackgroundWriter;
-use crate::packets::inventory;
-use crate::packets::target::ProtectedPaths;
 use crate::signals;
 use crate::style::{ColorArgs, WidthArgs};
 use base::Timestamp;
@@ -201,7 +202,7 @@ pub fn run(args: &SeriesArgs) -> Result<Outcome, Failure> {
     }
     if let RowSource::Packets(store, filter) = &source
         && rows.is_empty_series()
-        && let Some(remark) = flows::tunnel_hint::remark(store, filter, (from, to), &args.interface)
+        && let Some(remark) = flow_records::tunnel_hint::remark(store, filter, (from, to), &args.interface)
     {
         sys::say!("netgrain: no packet matches; {remark}");
     }
@@ -233,7 +234,7 @@ fn row_source(args: &SeriesArgs) -> Result<RowSource, Failure> {
         return Ok(RowSource::Network(group, args.multicast_interface.clone()));
     };
     let words: Vec<&str> = args.words.iter().map(String::as_str).collect();
-    let filter = filter(&words.join(" ")).map_err(|e| e.with(flows::file_hint(&words).as_deref()))?;
+    let filter = filter(&words.join(" ")).map_err(|e| e.with(flow_records::query::file_hint(&words).as_deref()))?;
     inventory::check(store, &inventory::inventories(store)?, &args.interface)?;
     Ok(if filter.is_empty() { RowSource::Store(store.clone()) } else { RowSource::Packets(store.clone(), filter) })
 }

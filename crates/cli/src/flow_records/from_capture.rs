@@ -3,15 +3,18 @@
 
 use super::names::Names;
 use crate::outcome::Failure;
-use crate::run::plan;
+use crate::run::sources;
 use crate::signals;
+use capture::SourceError;
 use engine::SourcePlan;
 use filter::Filter;
 use meter::{MeterOutput, MeterPlan, OfflineMeter};
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use store::MeterKey;
+use store::meter_key::MeterKeyError;
 
 /// The data type to make from the packets.
 #[derive(Clone, Debug)]
@@ -32,8 +35,29 @@ pub struct Captures {
     number: u16,
     labels: Vec<String>,
     /// The error that ended a port early.
-    broken: Option<String>,
+    broken: Option<CaptureError>,
     stop: Arc<AtomicBool>,
+}
+
+/// The reason why captures give no more flow records or rows.
+#[derive(Debug)]
+pub enum CaptureError {
+    /// The address key of the store that has the first file cannot be read.
+    Key(MeterKeyError),
+    /// A capture cannot be opened.
+    Open(SourceError),
+    /// A capture ended early: the name of the file and the cause.
+    Truncated(String),
+}
+
+impl fmt::Display for CaptureError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Key(e) => e.fmt(f),
+            Self::Open(e) => e.fmt(f),
+            Self::Truncated(text) => f.write_str(text),
+        }
+    }
 }
 
 /// True if the file is a capture that can be metered. Standard input is assumed to be one.
@@ -48,17 +72,17 @@ impl Captures {
     /// The first file cannot be opened.
     pub fn open(paths: &[PathBuf], wanted: MeteredKind) -> Result<Self, Failure> {
         let (open, stop) = (None, signals::stop_flag());
-        let ports = plan::captures(paths, capture::file::Speed::Flat, None)?;
+        let ports = sources::captures(paths, &capture::file::Options::default(), None, &stop)?;
         let labels = ports.iter().map(SourcePlan::label).collect();
         let mut this = Self { ports: ports.into_iter(), wanted, open, number: 0, labels, broken: None, stop };
-        this.open_next().map_err(Failure::Said)?;
+        this.open_next().map_err(Failure::say)?;
         Ok(this)
     }
 
     /// Opens the next port, if any.
-    fn open_next(&mut self) -> Result<(), String> {
+    fn open_next(&mut self) -> Result<(), CaptureError> {
         let Some(source) = self.ports.next() else { return Ok(()) };
-        let MeterKey(key) = engine::key_of_files(&source).map_err(|e| e.to_string())?;
+        let MeterKey(key) = engine::key_of_files(&source).map_err(CaptureError::Key)?;
         let filter = match &self.wanted {
             MeteredKind::Flows => Filter::default(),
             MeteredKind::Rows(filter) => filter.clone(),
@@ -72,7 +96,7 @@ impl Captures {
             ..MeterPlan::new(self.number)
         };
         let (files, options) = source.files();
-        self.open = Some(OfflineMeter::open(&files, options, &plan, filter).map_err(|e| e.to_string())?);
+        self.open = Some(OfflineMeter::open(&files, options, &plan, filter).map_err(CaptureError::Open)?);
         self.number += 1;
         Ok(())
     }
@@ -86,7 +110,7 @@ impl Captures {
     ///
     /// # Errors
     /// The error that ended a port early, after all readable records and rows were returned.
-    pub fn next(&mut self) -> Result<Option<MeterOutput>, String> {
+    pub fn next(&mut self) -> Result<Option<MeterOutput>, CaptureError> {
         loop {
             if self.stop.load(Ordering::Relaxed) {
                 self.open = None;
@@ -101,7 +125,7 @@ impl Captures {
                 (None, _) => {}
             }
             open.result().warnings.iter().for_each(|warning| sys::say!("netgrain: {warning}"));
-            self.broken = self.broken.take().or(open.result().broken.clone());
+            self.broken = self.broken.take().or_else(|| open.result().broken.clone().map(CaptureError::Truncated));
             self.open = None;
             self.open_next()?;
         }

@@ -1,7 +1,6 @@
 //! Sources of flow records: a store (sealed files and growing journals together), files, or the network. Records that
 //! do not match the query are skipped here.
 
-use super::aggregation_failure;
 use super::files::Opened;
 use super::names::Names;
 use super::network::NetworkRecords;
@@ -9,7 +8,7 @@ use super::query::{FlowQuery, RecordSource};
 use crate::interval;
 use crate::outcome::Failure;
 use ::query::{SumColumns, SumError};
-use aggregate::{Aggregation, Aggregator, Plan, terms};
+use aggregate::{Aggregation, Aggregator, Plan, ReportError, terms};
 use base::Timestamp;
 use columns::{FLOW_LATE, FlowLoop, Query};
 use export::ipfix::Item;
@@ -196,8 +195,8 @@ impl<'a> Records<'a> {
                     Some(Ok(Some(record))) => return Ok(Step::Record(record)),
                     Some(Ok(None)) | None => {}
                     Some(Err(error)) => {
-                        self.warnings.push(error);
-                        if opened.as_ref().is_some_and(Opened::continues_after_error) {
+                        self.warnings.push(error.to_string());
+                        if error.is_partial() {
                             continue;
                         }
                     }
@@ -254,4 +253,9 @@ pub fn query(flow_query: &FlowQuery, from: Timestamp, interfaces: &[String]) -> 
         fields: flow_query.fields.clone(),
         ..Query::new(store)
     }
+}
+
+/// The failure of an aggregation that cannot be computed.
+pub fn aggregation_failure(e: ReportError) -> Failure {
+    Failure::Said(format!("flows: {e}"))
 }

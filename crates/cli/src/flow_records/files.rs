@@ -1,15 +1,17 @@
 //! Files of flow records: concatenated IPFIX messages (RFC 5655), Parquet files of netgrain, or captures, which are
 //! metered.
 
-use super::from_capture::{Captures, MeteredKind, is_capture};
+use super::from_capture::{CaptureError, Captures, MeteredKind, is_capture};
 use super::names::Names;
 use crate::outcome::Failure;
+use columns::ColumnsError;
 use export::element::PEN;
-use export::file::Reader;
+use export::file::{FileError, Reader};
 use export::ipfix::Item;
 use flow::Record;
 use meter::MeterOutput;
 use std::collections::HashMap;
+use std::fmt;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -64,6 +66,34 @@ pub fn with_captures(first: PathBuf, more: &mut std::vec::IntoIter<PathBuf>) -> 
     Ok(all)
 }
 
+/// The reason why a record of a file cannot be read.
+#[derive(Debug)]
+pub enum RecordFileError {
+    /// A capture.
+    Capture(CaptureError),
+    /// A Parquet file; records of other row groups may follow.
+    Parquet(ColumnsError),
+    /// A file of IPFIX messages.
+    Messages(PathBuf, FileError),
+}
+
+impl RecordFileError {
+    /// True if more records of the file may follow.
+    pub fn is_partial(&self) -> bool {
+        matches!(self, Self::Parquet(_))
+    }
+}
+
+impl fmt::Display for RecordFileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Capture(e) => e.fmt(f),
+            Self::Parquet(e) => e.fmt(f),
+            Self::Messages(path, e) => write!(f, "{}: {e}", path.display()),
+        }
+    }
+}
+
 /// An open file of flow records. Each exporter has its own interface numbers, so the numbers are mapped: one number
 /// stands for one interface name in all files.
 pub struct Opened {
@@ -105,7 +135,7 @@ impl Opened {
     }
 
     /// The next record, with our interface number; adds the interface name to `names`. A truncated file is an error.
-    pub fn next(&mut self, names: &mut Names) -> Result<Option<Record>, String> {
+    pub fn next(&mut self, names: &mut Names) -> Result<Option<Record>, RecordFileError> {
         let Some(mut record) = self.record()? else { return Ok(None) };
         let file_names = &self.file_names;
         record.interface = *self
@@ -115,23 +145,18 @@ impl Opened {
         Ok(Some(record))
     }
 
-    /// True if records may follow after an error.
-    pub fn continues_after_error(&self) -> bool {
-        matches!(self.content, Content::Parquet(_))
-    }
-
-    fn record(&mut self) -> Result<Option<Record>, String> {
+    fn record(&mut self) -> Result<Option<Record>, RecordFileError> {
         match &mut self.content {
             Content::Captures(captures) => loop {
-                match captures.next()? {
+                match captures.next().map_err(RecordFileError::Capture)? {
                     Some(MeterOutput::Record(record)) => return Ok(Some(record)),
                     Some(MeterOutput::Row(_)) => {}
                     None => return Ok(None),
                 }
             },
-            Content::Parquet(records) => records.next().transpose().map_err(|e| e.to_string()),
+            Content::Parquet(records) => records.next().transpose().map_err(RecordFileError::Parquet),
             Content::Messages(path, reader) => loop {
-                match reader.next_item().map_err(|e| format!("{}: {e}", path.display()))? {
+                match reader.next_item().map_err(|e| RecordFileError::Messages(path.clone(), e))? {
                     Some(Item::Flow(record)) => return Ok(Some(record)),
                     Some(Item::Interface { number, name }) => {
                         self.file_names.set(number, &name);
