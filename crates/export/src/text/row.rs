@@ -21,8 +21,8 @@ impl FieldTable for Row {
     fn fields() -> &'static [Field<Self>] {
         static ALL: LazyLock<Vec<Field<Row>>> = LazyLock::new(|| {
             let mut all = vec![
-                Field::new("second", "s", "the second, since 1970 (UTC)", |row: &Row| Value::Number(row.second)),
-                Field::new("time", "", "the same as text (RFC 3339)", |row: &Row| time(row.second)),
+                Field::new("second", "s", "the second that the row describes, since 1970 (UTC)", |row: &Row| Value::Number(row.second)),
+                Field::new("time", "", "begin of the row as text (RFC 3339)", |row: &Row| time(row.second)),
                 Field::new("interface", "", "name of the interface", |row: &Row| Value::Interface(row.interface)),
                 Field::new("direction", "", "`in` or `out`, seen from the host", |row: &Row| {
                     Value::Word(row.direction.name())
@@ -48,7 +48,7 @@ impl FieldTable for Rollup {
                 Field::new("second", "s", "first second of the step, since 1970 (UTC)", |rollup: &Rollup| {
                     Value::Number(rollup.start())
                 }),
-                Field::new("time", "", "the same as text (RFC 3339)", |rollup: &Rollup| time(rollup.start())),
+                Field::new("time", "", "begin of the row as text (RFC 3339)", |rollup: &Rollup| time(rollup.start())),
                 Field::new("interface", "", "name of the interface", |rollup: &Rollup| {
                     Value::Interface(rollup.sum.interface)
                 }),
