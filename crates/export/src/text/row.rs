@@ -9,10 +9,10 @@ use std::sync::LazyLock;
 type Part = (&'static str, fn(&Rollup) -> &Row, &'static str);
 
 const PARTS: [Part; 4] = [
-    ("sum", |rollup| &rollup.sum, "sum over the known seconds of"),
-    ("min", |rollup| &rollup.min, "minimum over the known seconds of"),
-    ("max", |rollup| &rollup.max, "maximum over the known seconds of"),
-    ("p95", |rollup| &rollup.p95, "95th percentile (nearest rank) over the known seconds of"),
+    ("sum", |rollup| &rollup.sum, "sum of"),
+    ("min", |rollup| &rollup.min, "minimum of"),
+    ("max", |rollup| &rollup.max, "maximum of"),
+    ("p95", |rollup| &rollup.p95, "95th percentile (nearest rank) of"),
 ];
 
 impl FieldTable for Row {
@@ -65,7 +65,7 @@ impl FieldTable for Rollup {
             for quantity in quantities() {
                 for (suffix, part, what) in PARTS {
                     let name = format!("{}_{suffix}", quantity.name);
-                    let meaning = format!("{what} {}", quantity.name);
+                    let meaning = format!("{what} `{}` over the known seconds of the step", quantity.name);
                     all.push(Field::new(name, quantity.unit, meaning, move |rollup: &Rollup| {
                         Value::Number(quantity.of(part(rollup)))
                     }));
