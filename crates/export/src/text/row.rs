@@ -21,7 +21,9 @@ impl FieldTable for Row {
     fn fields() -> &'static [Field<Self>] {
         static ALL: LazyLock<Vec<Field<Row>>> = LazyLock::new(|| {
             let mut all = vec![
-                Field::new("second", "s", "the second that the row describes, since 1970 (UTC)", |row: &Row| Value::Number(row.second)),
+                Field::new("second", "s", "the second that the row describes, since 1970 (UTC)", |row: &Row| {
+                    Value::Number(row.second)
+                }),
                 Field::new("time", "", "begin of the row as text (RFC 3339)", |row: &Row| time(row.second)),
                 Field::new("interface", "", "name of the interface", |row: &Row| Value::Interface(row.interface)),
                 Field::new("direction", "", "`in` or `out`, seen from the host", |row: &Row| {
