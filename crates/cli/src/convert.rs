@@ -43,12 +43,12 @@ pub struct ConvertArgs {
     /// First time to include: 2026-11-21T10:42:00Z, 10:42, 1795257720.5, -10min
     #[arg(long, value_name = "TIME", value_parser = TimeSpec::parse, allow_hyphen_values = true)]
     pub from: Option<TimeSpec>,
-    /// Last time to include; +5min counts from --from
+    /// Last time to include; +5min is five minutes after --from
     #[arg(long, value_name = "TIME", value_parser = TimeSpec::parse, allow_hyphen_values = true)]
     pub to: Option<TimeSpec>,
     #[command(flatten)]
     pub tz: TzArgs,
-    /// Keep only packets that match: host net port proto vlan, and or not, parentheses
+    /// Write only packets that match this filter: host, net, port, proto, vlan, and, or, not, parentheses
     #[arg(long, value_name = "EXPRESSION")]
     pub filter: Option<String>,
     /// Maximum number of bytes kept of each packet (0: all)
@@ -60,7 +60,7 @@ pub struct ConvertArgs {
     /// Begin a new file at every multiple of this span; files are named OUT-00001, OUT-00002, …
     #[arg(long, value_name = "SPAN", value_parser = span)]
     pub split_time: Option<Duration>,
-    /// Begin a new file before this size is exceeded (RAW: padded to exactly this size)
+    /// Begin a new file before this size would be exceeded; RAW files are padded to exactly this size
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub split_size: Option<u64>,
     /// Begin a new file after this many packets
@@ -79,7 +79,7 @@ pub struct ConvertArgs {
     /// Key of --anonymise: 64 hexadecimal digits or 32 bytes, in a file that only its owner can read
     #[arg(long, value_name = "FILE", requires = "anonymise")]
     pub key_file: Option<PathBuf>,
-    /// Only write a new key to this file, which must not exist
+    /// Write a new key to this file, which must not exist, and convert nothing
     #[arg(long, value_name = "FILE", exclusive = true)]
     pub new_key: Option<PathBuf>,
     /// Treatment of MAC addresses by --anonymise

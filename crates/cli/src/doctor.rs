@@ -29,13 +29,14 @@ pub struct DoctorArgs {
     /// Size of the ring that must fit into memory [default: the ring of `netgrain record`]
     #[arg(long, value_name = "SIZE", value_parser = units::parse_bytes)]
     pub ring: Option<u64>,
-    /// Only these checks, by name
+    /// Make only these checks; give their names
     #[arg(long, value_name = "CHECK", value_delimiter = ',', value_parser = check)]
     pub only: Vec<&'static Check>,
-    /// Capture a few frames by AF_XDP on a private pair of interfaces
+    /// Test AF_XDP: capture a few frames on a temporary pair of interfaces
     #[arg(long = "try")]
     pub trial: bool,
-    /// Fix settings that can be changed safely and restored; for interfaces, only those named with -i
+    /// Fix settings that can be changed safely and restored; settings of interfaces only for the interfaces that -i
+    /// names
     #[arg(long, conflicts_with = "undo")]
     pub fix: bool,
     /// Do not ask for confirmation
@@ -47,7 +48,7 @@ pub struct DoctorArgs {
     /// File with the old values of changed settings, for --undo
     #[arg(long, value_name = "FILE", default_value = "/var/lib/netgrain/doctor-undo.json")]
     pub state: PathBuf,
-    /// Also print the details of good findings
+    /// Also print the details of findings of state good
     #[arg(long, short)]
     pub verbose: bool,
     /// Print one JSON object per finding, step and summary (docs/reference/doctor.md)

@@ -59,17 +59,18 @@ keys! {
     /// Program of the group: copy, steer or drop with an optional filter, or a program of the packet language; without
     /// program and file every packet is copied.
     program: Option<String> = None;
-    /// File with the program; a relative path starts at the folder of the configuration.
+    /// File with the program of the group; a relative path starts at the folder of the configuration.
     file: Option<PathBuf> = None;
-    /// Who may join and change the group: processes of the engine's user (restricted), or any user who may use the
-    /// socket (shared).
+    /// Users who may join and change the group: the engine's user (restricted), or any user who may use the socket
+    /// (shared).
     policy: JoinPolicy = JoinPolicy(Policy::Restricted);
-    /// Steer as PFQ did: any change of members moves nearly all flows to other members.
+    /// Steer by the method of PFQ, for comparison: any change of members moves nearly all flows to other
+    /// members.
     fold: bool = false;
-    /// Interfaces that its packets come from; an empty list means all.
+    /// Interfaces whose packets the group gets; an empty list means all.
     interfaces: Vec<String> = Vec::new();
-    /// Members that the engine serves itself: `interface:NAME` or `file:PATH`, optionally followed by `,weight=N`,
-    /// `,class=NAME` and, for files, `,most=SIZE`.
+    /// Interfaces and files that are members, to which the engine sends or writes packets: `interface:NAME` or
+    /// `file:PATH`, optionally followed by `,weight=N`, `,class=NAME` and, for files, `,most=SIZE`.
     members: Vec<Member> = Vec::new();
 }
 

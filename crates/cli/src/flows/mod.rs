@@ -50,19 +50,19 @@ flags (of both directions; after src or dst, of the packets that this host sent)
 {}", interval::HELP)
 )]
 pub struct FlowsArgs {
-    /// Only flows that match: host net port proto vlan tcp udp bytes duration state …, and or not, parentheses
-    /// [default: all]
+    /// Filter: only matching flows, with host, net, port, proto, vlan, tcp, udp, bytes, duration, state …, and, or,
+    /// not, parentheses [default: all flows]
     #[arg(value_name = "FILTER")]
     pub words: Vec<String>,
-    /// FILTER after --, where no word is taken for a file
+    /// FILTER after `--`; words there are never interpreted as file names
     #[arg(value_name = "FILTER", last = true)]
     pub filter: Vec<String>,
     /// Folder of the store
     #[arg(long, value_name = "DIR", required_unless_present_any = ["read", "from_multicast"], conflicts_with_all = ["read", "from_multicast"], value_parser = crate::values::folder)]
     pub store: Option<PathBuf>,
     /// Read files instead of a store: captures (as for run -r; - for standard input), from which the records are
-    /// computed, or files of records: IPFIX (RFC 5655) or Parquet of netgrain; words after it that are files are read
-    /// too
+    /// computed, or files of records: IPFIX (RFC 5655) or Parquet of netgrain; following words that are names of
+    /// existing files are read too
     #[arg(short = 'r', long, value_name = "FILE")]
     pub read: Vec<PathBuf>,
     #[command(flatten)]
@@ -70,7 +70,7 @@ pub struct FlowsArgs {
     /// Interface; repeat for several [default: all interfaces of the store]
     #[arg(short = 'i', long, value_name = "IFACE", value_delimiter = ',')]
     pub interface: Vec<String>,
-    /// Print only the N greatest flows, or groups of --group
+    /// Print only the N greatest flows, or with --group the N greatest groups
     #[arg(long, value_name = "N", value_parser = base::units::whole::<u32>(1..=u64::from(u32::MAX)))]
     pub top: Option<u32>,
     /// Measure of the ranking: bytes packets flows records sent received duration retransmitted rtt syn … [default:
@@ -93,11 +93,11 @@ pub struct FlowsArgs {
     /// Print CSV with a header
     #[arg(long, conflicts_with = "parquet")]
     pub csv: bool,
-    /// Print lines in the format of M3OMon: legacy, one line per direction of a record
+    /// Print text lines in the format of M3OMon (legacy), one line per direction of a record
     #[arg(long, value_enum, value_name = "FORMAT", conflicts_with_all = ["json", "csv", "parquet", "top", "group", "by", "fields", "packets"])]
     pub format: Option<LegacyFormat>,
-    /// With --format legacy: write the first payload bytes of the flows to this file; the lines have their offsets in
-    /// it
+    /// With --format legacy: write the first payload bytes of the flows to this file; each line contains the offset of
+    /// its bytes in the file
     #[arg(long, value_name = "FILE", requires = "format")]
     pub payload: Option<PathBuf>,
     /// Write the records with all known values, or the groups, to a Parquet file
@@ -107,12 +107,12 @@ pub struct FlowsArgs {
     /// after each period
     #[arg(long, conflicts_with_all = ["read", "parquet", "packets"])]
     pub live: bool,
-    /// With --live and --top or --group: period of the rankings; each ranking is of the records that arrived in its
+    /// With --live and --top or --group: period of the rankings; a ranking includes the records that arrived in its
     /// period [default: 10s]
     #[arg(long, value_name = "SPAN", requires = "live", value_parser = live::every)]
     pub every: Option<std::time::Duration>,
-    /// With --live: longest time from the last packet of a flow to its record [default: as computed from the timeouts
-    /// of the run that writes the store; at least 90s]
+    /// With --live: longest time from the last packet of a flow to its record [default: computed from the timeouts of
+    /// the run that writes the store; at least 90s]
     #[arg(long, value_name = "SPAN", requires = "live", value_parser = base::units::parse_span)]
     pub max_lateness: Option<std::time::Duration>,
     /// With --live: read the records that another machine sends to this multicast group, or to this UDP port of this

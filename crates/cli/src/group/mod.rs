@@ -48,9 +48,9 @@ enum GroupVerb {
     Swap(SwapArgs),
     /// Print the packet counters of groups, classes and members
     Stats(StatsArgs),
-    /// Change a member's share of the steered packets
+    /// Change the weight of a member, which determines its share of the steered packets
     SetWeight(SetWeightArgs),
-    /// Add a member that the engine serves itself: an interface or a file
+    /// Add an interface or a file as a member, to which the engine sends or writes the packets
     Attach(Box<AttachArgs>),
     /// Remove a member that was added with attach
     Detach(DetachArgs),
@@ -60,8 +60,8 @@ enum GroupVerb {
 
 #[derive(Args)]
 struct ControlArgs {
-    /// Interface of the engine; for a group with packets of several interfaces, all of them; `list` and `stats` report
-    /// each
+    /// Interface of the engine; give all interfaces for a group that gets packets of several; `list` and `stats` print
+    /// a report for each
     #[arg(short = 'i', long, value_name = "IFACE", value_delimiter = ',', required_unless_present = "socket")]
     interface: Vec<String>,
     /// Control socket of the engine [default: /run/netgrain/IFACE.groups]
@@ -106,13 +106,14 @@ struct CreateArgs {
     named: NamedArgs,
     #[command(flatten)]
     source: SourceArgs,
-    /// Who may join and change the group
+    /// Users who may join and change the group
     #[arg(long, value_enum, default_value_t = PolicyArg::Restricted)]
     policy: PolicyArg,
     /// Only these queues of the interface [default: all]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = units::whole::<u16>(0..=65535))]
     queues: Option<Vec<u16>>,
-    /// Steer as PFQ did: any change of members moves nearly all flows to other members
+    /// Steer by the method of PFQ, for comparison: any change of members moves nearly all flows to other
+    /// members
     #[arg(long)]
     fold: bool,
 }
@@ -192,7 +193,7 @@ struct JoinArgs {
     named: NamedArgs,
     #[command(flatten)]
     part: MemberArgs,
-    /// Capacity of the member's branch on each queue, in descriptors [default: 131072]
+    /// Capacity of the branch that the member has on each queue, in descriptors [default: 131072]
     #[arg(long, value_name = "N", value_parser = units::parse_count)]
     descs: Option<u64>,
     /// Write nanosecond pcap to a file, or to standard output with -

@@ -38,17 +38,18 @@ use std::sync::atomic::Ordering;
 {}", crate::interval::HELP)
 )]
 pub struct PacketsArgs {
-    /// Only packets that match: host net port proto vlan tcp udp less …, and or not, parentheses [default: all]
+    /// Filter: only matching packets, with host, net, port, proto, vlan, tcp, udp, less …, and, or, not, parentheses
+    /// [default: all packets]
     #[arg(value_name = "FILTER")]
     pub words: Vec<String>,
-    /// FILTER after --, where no word is taken for a file
+    /// FILTER after `--`; words there are never interpreted as file names
     #[arg(value_name = "FILTER", last = true)]
     pub filter: Vec<String>,
     /// Folder of the store
     #[arg(long, value_name = "DIR", required_unless_present = "read", conflicts_with = "read", value_parser = crate::values::folder)]
     pub store: Option<PathBuf>,
-    /// Read captures (pcap, pcapng, RAW) or their indexes instead of a store; words after it that are files are read
-    /// too
+    /// Read captures (pcap, pcapng, RAW) or their indexes instead of a store; following words that are names of
+    /// existing files are read too
     #[arg(short = 'r', long, value_name = "FILE")]
     pub read: Vec<PathBuf>,
     #[command(flatten)]
@@ -79,7 +80,8 @@ pub struct PacketsArgs {
     /// Stop after this many packets
     #[arg(long, value_name = "N", value_parser = crate::values::positive_count)]
     pub limit: Option<u64>,
-    /// Print the cost of the query: files, blocks and bytes considered, skipped and read, and the time
+    /// Print the cost of the query: the numbers of files, blocks and bytes that were considered, skipped and read, and
+    /// the time
     #[arg(long)]
     pub explain: bool,
     /// Do not read the ring of a running recorder

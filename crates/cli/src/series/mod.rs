@@ -49,14 +49,15 @@ unknown, and all rows have the direction `in`, because packet files do not store
 {}", interval::HELP)
 )]
 pub struct SeriesArgs {
-    /// Only packets that match: host net port proto vlan tcp udp less …, and or not, parentheses [default: all]
+    /// Filter: only matching packets, with host, net, port, proto, vlan, tcp, udp, less …, and, or, not, parentheses
+    /// [default: all packets]
     #[arg(value_name = "FILTER")]
     pub words: Vec<String>,
     /// Folder of the store
     #[arg(long, value_name = "DIR", required_unless_present_any = ["read", "from_multicast"], conflicts_with_all = ["read", "from_multicast"], value_parser = crate::values::folder)]
     pub store: Option<PathBuf>,
     /// Read files instead of a store: captures (as for run -r; - for standard input), from which the rows are computed,
-    /// or files of rows: IPFIX (RFC 5655) or Parquet of netgrain. For captures, words after the files that are not
+    /// or files of rows: IPFIX (RFC 5655) or Parquet of netgrain. For captures, following words that are not names of
     /// files form FILTER
     #[arg(short = 'r', long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["live", "from_multicast"])]
     pub read: Vec<PathBuf>,
@@ -65,10 +66,10 @@ pub struct SeriesArgs {
     /// Interface; repeat for several [default: all interfaces of the store]
     #[arg(short = 'i', long, value_name = "IFACE", value_delimiter = ',')]
     pub interface: Vec<String>,
-    /// Only this direction, as the host sees its interface [default: both]
+    /// Only packets that the host received (in) or sent (out) [default: both]
     #[arg(long, value_enum)]
     pub direction: Option<DirectionArg>,
-    /// Length of a row: one second, or a step with sum, mean, minimum, maximum and 95th percentile
+    /// Length of the interval of a row: one second, or a step with sum, mean, minimum, maximum and 95th percentile
     #[arg(long, value_enum, default_value_t = Step::Second)]
     pub step: Step,
     /// With --json or --csv: the fields to print
@@ -85,7 +86,7 @@ pub struct SeriesArgs {
     pub parquet: Option<PathBuf>,
     #[command(flatten)]
     pub overwrite: OverwriteArgs,
-    /// Print lines in the format of M3OMon: legacy, one line per second, summed over the selected interfaces
+    /// Print text lines in the format of M3OMon (legacy), one line per second, summed over the selected interfaces
     #[arg(long, value_enum, value_name = "FORMAT", conflicts_with_all = ["json", "csv", "fields", "step", "words"])]
     pub format: Option<LegacyFormat>,
     /// Continue with new seconds until interrupted [default of --from: now]
