@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_total_survives_folding_old_rows() {
+    fn the_total_is_unchanged_when_old_rows_are_folded() {
         let mut ledger = Ledger::new();
         for second in 0..Ledger::MAX_ROWS as u64 + 100 {
             ledger.add(second, &Tally { offered: 2, stored: 1, filtered: 1, ..Tally::default() });

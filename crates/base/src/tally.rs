@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_loss_is_offered_and_lost() {
+    fn a_loss_counts_as_offered_and_as_lost() {
         let mut t = Tally::default();
         t.add_lost(Cause::RingFull, 3);
         assert_eq!((t.offered, t.lost_total(), t.residue()), (3, 3, 0));

@@ -20,55 +20,59 @@ impl Registry {
     pub(crate) fn admit(
         &self,
         state: &State,
-        who: ClientIdentity,
+        client: ClientIdentity,
         but: Option<&str>,
         more: ResourceUse,
     ) -> Result<(), String> {
         let mut held = [ResourceUse::default(); 3];
         let mut count = |uid: u32, part: ResourceUse| {
-            let counts = [uid == who.uid, self.is_unprivileged(uid), true];
+            let counts = [uid == client.uid, self.is_unprivileged(uid), true];
             held.iter_mut().zip(counts).filter(|(_, counts)| *counts).for_each(|(sum, _)| *sum += part);
         };
         for (name, entry) in &state.groups {
             count(entry.owner.uid, ResourceUse { groups: 1, ..ResourceUse::default() });
-            for seat in entry.slots.values() {
-                let bytes = seat.branches.iter().map(|b| branch_bytes(b.shape().descs)).sum();
-                count(seat.who.uid, ResourceUse { branches: seat.branches.len(), bytes, ..ResourceUse::default() });
+            for occupant in entry.slots.values() {
+                let bytes = occupant.branches.iter().map(|b| branch_bytes(b.shape().descs)).sum();
+                count(
+                    occupant.client.uid,
+                    ResourceUse { branches: occupant.branches.len(), bytes, ..ResourceUse::default() },
+                );
             }
             if but != Some(name.as_str()) {
                 let ports = entry.ports.values().flatten().map(|o| o.rings.len()).sum();
                 count(entry.loader, of_program(ports, entry.program.as_ref()));
             }
         }
-        self.limits.admit(self.is_unprivileged(who.uid), held, more)
+        self.limits.admit(self.is_unprivileged(client.uid), held, more)
     }
 
     /// Checks whether this client may load this program into this group, in place of the current program.
     pub(crate) fn may_load(
         &self,
         state: &State,
-        who: ClientIdentity,
+        client: ClientIdentity,
         (name, entry): (&str, &Entry),
         program: Option<&Arc<dyn Compiled>>,
     ) -> Result<(), String> {
         let groups = usize::from(!state.groups.contains_key(name));
         let Some(program) = program else {
-            return self.admit(state, who, Some(name), ResourceUse { groups, ..ResourceUse::default() });
+            return self.admit(state, client, Some(name), ResourceUse { groups, ..ResourceUse::default() });
         };
-        program.ports().iter().try_for_each(|port| self.may_send(who, port))?;
+        program.ports().iter().try_for_each(|port| self.may_send(client, port))?;
         if program.wants_kernel()
-            && self.is_unprivileged(who.uid)
-            && self.tracks_of(entry).any(|t| self.outside.shuts_host_out(&t.source))
+            && self.is_unprivileged(client.uid)
+            && self.rings_of(entry).any(|t| self.services.shuts_host_out(&t.source))
         {
             return Err(format!(
-                "only root and user {} may hand packets of a dedicated interface to the host; leave `kernel` out",
+                "only root and user {} may pass packets of a dedicated interface to the host; remove `kernel` from the \
+                 program",
                 self.own_uid
             ));
         }
         let bytes = program.memory();
         if bytes > self.limits.program_bytes {
             return Err(format!(
-                "its flow maps may come to {} MiB, and a program may have {} MiB here; {}",
+                "the flow maps of the program need up to {} MiB, and the limit of a program is {} MiB; {}",
                 mib(bytes),
                 mib(self.limits.program_bytes),
                 program.advice(self.limits.program_bytes)
@@ -76,19 +80,19 @@ impl Registry {
         }
         // The interface to the host counts as an egress interface too.
         let ports = program.ports().len() + usize::from(program.wants_kernel());
-        let more = of_program(ports * self.tracks_of(entry).count(), Some(program));
-        self.admit(state, who, Some(name), ResourceUse { groups, ..more })
+        let more = of_program(ports * self.rings_of(entry).count(), Some(program));
+        self.admit(state, client, Some(name), ResourceUse { groups, ..more })
     }
 
     /// Checks whether programs of this client may send packets through this interface.
-    pub(crate) fn may_send(&self, who: ClientIdentity, port: &str) -> Result<(), String> {
-        if !self.is_unprivileged(who.uid) || self.limits.ports.iter().any(|p| p == port) {
+    pub(crate) fn may_send(&self, client: ClientIdentity, port: &str) -> Result<(), String> {
+        if !self.is_unprivileged(client.uid) || self.limits.ports.iter().any(|p| p == port) {
             return Ok(());
         }
         Err(format!(
-            "user {} may not send through interface {port}: the engine does so with rights of its own; whoever starts it can allow it \
-             (`--allow-forward {port}`)",
-            who.uid
+            "user {} may not send through interface {port}, because the engine would send with its own privileges; the \
+             user who starts the engine can permit it (`--allow-forward {port}`)",
+            client.uid
         ))
     }
 }

@@ -77,30 +77,37 @@ impl Limits {
 
     /// Checks whether `more` may be added to the held resources: those of this user, of all unprivileged users, and of
     /// all users.
-    pub(crate) fn admit(&self, client: bool, held: [ResourceUse; 3], more: ResourceUse) -> Result<(), String> {
+    pub(crate) fn admit(&self, is_unprivileged: bool, held: [ResourceUse; 3], more: ResourceUse) -> Result<(), String> {
         let [mine, clients, all] = held;
         let room = |what: &str, has: usize, more: usize, most: usize, whose: &str| {
             if more == 0 || has + more <= most {
                 return Ok(());
             }
-            Err(format!("{whose} {has} {what} and may have {most}; give some up first"))
+            Err(format!("{whose} {has} {what}, and the limit is {most}; release some first"))
         };
-        if client {
+        if is_unprivileged {
             room("groups", mine.groups, more.groups, self.groups, "this user has")?;
-            room("groups", clients.groups, more.groups, GROUPS / 4 * 3, "guests together have")?;
+            room("groups", clients.groups, more.groups, GROUPS / 4 * 3, "all unprivileged users together have")?;
             room("branches", mine.branches, more.branches, self.branches, "this user has")?;
-            room("branches", clients.branches, more.branches, self.all_branches / 4 * 3, "guests together have")?;
+            room(
+                "branches",
+                clients.branches,
+                more.branches,
+                self.all_branches / 4 * 3,
+                "all unprivileged users together have",
+            )?;
             let [mine, both] = [mine.bytes, clients.bytes].map(|b| b.saturating_add(more.bytes));
             if more.bytes > 0 && (mine > self.bytes || both > self.bytes.saturating_mul(2)) {
-                let (asked, most) = (mib(more.bytes), mib(self.bytes));
+                let (requested, most) = (mib(more.bytes), mib(self.bytes));
                 return Err(format!(
-                    "{asked} MiB more for branches and flow maps, where a user may have {most} MiB of this engine's memory; write \
-                     `up_to N` at maps, ask for fewer descriptors, or give some up first"
+                    "the request needs {requested} MiB more for branches and flow maps, and the limit of a user is \
+                     {most} MiB of this engine's memory; write `up_to N` at maps, request fewer descriptors, or release \
+                     some memory first"
                 ));
             }
         }
         room("branches", all.branches, more.branches, self.all_branches, "this engine has").map_err(|why| {
-            format!("{why}, or start it with a higher limit of open files (LimitNOFILE of a unit, ulimit -n)")
+            format!("{why}, or start the engine with a higher limit of open files (LimitNOFILE of a unit, ulimit -n)")
         })
     }
 }
@@ -136,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn few_files_leave_few_branches_and_the_recorder_its_own() {
+    fn branches_and_connections_leave_file_descriptors_to_the_recorder() {
         for files in [64, 1024, 4096, 65_536, 1 << 30] {
             let limits = Limits::of(16 << 30, files);
             let used = limits.all_branches as u64 * FILES_OF_BRANCH + connections(files) as u64;
@@ -147,20 +154,24 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_is_bounded_by_its_own_part_and_by_that_of_all_guests_and_others_only_by_what_there_is() {
+    fn an_unprivileged_user_has_its_own_limit_and_that_of_all_such_users() {
         let limits = Limits { groups: 2, branches: 10, bytes: 1000, all_branches: 20, ..Limits::of(0, 0) };
         let (none, much) = (ResourceUse::default(), held(48, 15, 2000));
-        let client = |mine, clients, more| limits.admit(true, [mine, clients, clients], more);
-        assert_eq!(client(none, none, held(2, 10, 1000)), Ok(()));
+        let unprivileged = |mine, clients, more| limits.admit(true, [mine, clients, clients], more);
+        assert_eq!(unprivileged(none, none, held(2, 10, 1000)), Ok(()));
         for more in [held(3, 0, 0), held(0, 11, 0), held(0, 0, 1001)] {
-            assert!(client(none, none, more).is_err(), "{more:?}");
+            assert!(unprivileged(none, none, more).is_err(), "{more:?}");
         }
         for more in [held(1, 0, 0), held(0, 1, 0), held(0, 0, 1)] {
-            assert!(client(none, much, more).is_err(), "others have taken it: {more:?}");
-            assert_eq!(limits.admit(false, [none, much, much], more), Ok(()), "but some is left for the engine's user");
+            assert!(unprivileged(none, much, more).is_err(), "the other users have used it up: {more:?}");
+            assert_eq!(
+                limits.admit(false, [none, much, much], more),
+                Ok(()),
+                "the engine's user may still use the rest"
+            );
         }
-        assert_eq!(client(none, much, none), Ok(()), "who asks for nothing gets it");
+        assert_eq!(unprivileged(none, much, none), Ok(()), "an empty request is granted");
         let why = limits.admit(false, [none, none, held(0, 20, 0)], held(0, 1, 0)).expect_err("no descriptors");
-        assert!(why.contains("has 20 branches and may have 20") && why.contains("LimitNOFILE"), "{why}");
+        assert!(why.contains("has 20 branches, and the limit is 20") && why.contains("LimitNOFILE"), "{why}");
     }
 }

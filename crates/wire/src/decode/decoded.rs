@@ -83,7 +83,7 @@ pub struct Decoded {
     /// Offset of the inner transport header; 0 if there is no such header or it was not captured.
     pub l4: u16,
     /// Offset of the payload of the transport header; 0 if it is unknown or no byte of it was captured. For later
-    /// fragments and for protocols that the decoder does not know, the offset of the payload of IP.
+    /// fragments and for protocols that the decoder does not support, the offset of the payload of IP.
     pub payload: u16,
     /// Bytes of the payload on the wire.
     pub payload_len: u32,
@@ -134,8 +134,8 @@ impl Decoded {
             && matches!(self.protocol, IpProtocol::TCP | IpProtocol::UDP)
     }
 
-    /// False if no tunnel around the packet has sequence numbers. If true, `has_sequence` gives the exact result, for
-    /// all tunnels, entered or not. The other fields suffice: a tunnel that was not entered left a decode error.
+    /// False if no tunnel around the packet has sequence numbers. If true, [`numbered_tunnels`] gives the exact result,
+    /// for all tunnels, entered or not. The other fields suffice: a tunnel that was not entered left a decode error.
     #[inline(always)]
     pub fn may_have_sequence(&self) -> bool {
         !self.is_common_case && self.has_tunnel_or_error()
