@@ -134,8 +134,9 @@ impl Decoded {
             && matches!(self.protocol, IpProtocol::TCP | IpProtocol::UDP)
     }
 
-    /// False if no tunnel around the packet has sequence numbers. If true, [`crate::numbered_tunnels`] gives the exact
-    /// result, for all tunnels, entered or not. The other fields suffice: a tunnel that was not entered left a decode
+    /// False if no tunnel around the packet has sequence numbers. If true, [`numbered_tunnels`] gives the exact
+    /// result,
+    /// for all tunnels, entered or not. The other fields suffice: a tunnel that was not entered left a decode
     /// error.
     #[inline(always)]
     pub fn may_have_sequence(&self) -> bool {
