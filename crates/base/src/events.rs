@@ -6,17 +6,17 @@
 pub enum Cause {
     /// Unit: packets. Lost by the NIC or its driver before any software counted them.
     Nic = 0,
-    /// Unit: packets. The AF_XDP fill ring had no buffer (or the frame did not fit into a buffer).
+    /// Unit: packets. Lost because the AF_XDP fill ring had no buffer, or the frame did not fit into a buffer.
     FillEmpty = 1,
-    /// Unit: packets. The kernel's receive ring to the engine thread was full (AF_XDP or TPACKET).
+    /// Unit: packets. Lost because the kernel's receive ring of the engine thread was full (AF_XDP or TPACKET).
     ReceiveFull = 2,
-    /// Unit: packets. The shared ring was full because a lossless reader had not released its part.
+    /// Unit: packets. Lost because the shared ring was full of packets that a lossless reader had not released.
     RingFull = 3,
-    /// Unit: packets. The source could not deliver them completely (invalid descriptor, frame longer than the limit, broken file record).
+    /// Unit: packets. Not delivered completely by the source (invalid descriptor, frame longer than the limit, broken record in a capture file).
     Source = 4,
-    /// Unit: packets. Taken from the ring but not written: the volume refused writes until the recorder had to give up.
+    /// Unit: packets. Read from the ring but not written, because the volume refused writes until the recording ended.
     Disk = 5,
-    /// Unit: packets. Were in a file, and recovery or repair did not find them complete: cut off by a crash or a power failure, or damaged on the volume.
+    /// Unit: packets. Written to a packet file but incomplete when recovery or repair read it: cut off by a crash or a power failure, or damaged on the volume.
     Crash = 6,
 }
 
@@ -44,17 +44,23 @@ impl Cause {
     pub const fn description(self) -> &'static str {
         match self {
             Self::Nic => "lost by the NIC or its driver before any software counted them",
-            Self::FillEmpty => "the AF_XDP fill ring had no buffer (or the frame did not fit into a buffer)",
-            Self::ReceiveFull => "the kernel's receive ring to the engine thread was full (AF_XDP or TPACKET)",
-            Self::RingFull => "the shared ring was full because a lossless reader had not released its part",
+            Self::FillEmpty => {
+                "lost because the AF_XDP fill ring had no buffer, or the frame did not fit into a buffer"
+            }
+            Self::ReceiveFull => {
+                "lost because the kernel's receive ring of the engine thread was full (AF_XDP or TPACKET)"
+            }
+            Self::RingFull => {
+                "lost because the shared ring was full of packets that a lossless reader had not released"
+            }
             Self::Source => {
-                "the source could not deliver them completely (invalid descriptor, frame longer than the limit, broken file record)"
+                "not delivered completely by the source (invalid descriptor, frame longer than the limit, broken record in a capture file)"
             }
             Self::Disk => {
-                "taken from the ring but not written: the volume refused writes until the recorder had to give up"
+                "read from the ring but not written, because the volume refused writes until the recording ended"
             }
             Self::Crash => {
-                "were in a file, and recovery or repair did not find them complete: cut off by a crash or a power failure, or damaged on the volume"
+                "written to a packet file but incomplete when recovery or repair read it: cut off by a crash or a power failure, or damaged on the volume"
             }
         }
     }
@@ -70,10 +76,10 @@ impl Cause {
             Self::RingFull => {
                 "use a larger ring (--ring), a faster volume (netgrain-bench disk), or make slow listeners lossy"
             }
-            Self::Source => "see the message about the source",
+            Self::Source => "see the engine's messages about the source",
             Self::Disk => "free space on the volume or replace it; files published before stay readable",
             Self::Crash => {
-                "their readable bytes are beside the file under a name that ends in .damaged; check the volume if there was no crash"
+                "the readable bytes of these packets are stored next to the packet file, under a name that ends in .damaged; check the volume if there was no crash"
             }
         }
     }
@@ -88,7 +94,7 @@ impl Cause {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Note {
-    /// Unit: packets. Stored with fewer bytes than were on the wire (snaplen, or the source cut them).
+    /// Unit: packets. Stored with fewer bytes than were on the wire (because of the snaplen, or truncated by the source).
     Truncated = 0,
     /// Unit: packets. Stored although a header contradicts its length.
     Malformed = 1,
@@ -98,17 +104,17 @@ pub enum Note {
     VlanRestored = 3,
     /// Unit: packets. Sent by this host.
     Outgoing = 4,
-    /// Unit: packets. With a timestamp earlier than that of the packet before in the same queue, raised to that timestamp; or later than 2106-02-07T06:28:15Z, the last second of the pcap format, lowered to that second.
+    /// Unit: packets. Stored with a corrected timestamp: raised to that of the previous packet of the queue if it was earlier, or lowered to 2106-02-07T06:28:15Z, the last second of the pcap format, if it was later.
     Clamped = 5,
-    /// Unit: steps. The system clock jumped by more than a millisecond between two fits.
+    /// Unit: steps. The system clock jumped by more than a millisecond between two clock fits.
     ClockStep = 6,
-    /// Unit: packets. Passed to the kernel by the XDP program because no socket takes their queue.
+    /// Unit: packets. Passed to the kernel by the XDP program because no AF_XDP socket receives from their queue.
     Passed = 7,
     /// Unit: packets. Found in a file whose index was lost, so no checksum covers them.
     Unverified = 8,
-    /// Unit: files. A recorder died while it wrote this file, and its offered counter page is lost too (power failure): the number of lost packets is unknown.
+    /// Unit: files. Packet files whose recorder died while writing them and whose counter page is lost too (power failure): the number of lost packets is unknown.
     TailUnknown = 9,
-    /// Unit: packets. Came from a capture with a wire length below the caplen; the wire length was raised to the caplen.
+    /// Unit: packets. Read from a capture whose wire length was below the caplen; the wire length was raised to the caplen.
     WireRaised = 10,
 }
 
@@ -150,22 +156,26 @@ impl Note {
     /// The meaning of the counter.
     pub const fn description(self) -> &'static str {
         match self {
-            Self::Truncated => "stored with fewer bytes than were on the wire (snaplen, or the source cut them)",
+            Self::Truncated => {
+                "stored with fewer bytes than were on the wire (because of the snaplen, or truncated by the source)"
+            }
             Self::Malformed => "stored although a header contradicts its length",
             Self::SuperFrame => "merged by the NIC or kernel (GRO/LRO): one record for several frames of the wire",
             Self::VlanRestored => "had a VLAN tag that the kernel removed and netgrain restored",
             Self::Outgoing => "sent by this host",
             Self::Clamped => {
-                "with a timestamp earlier than that of the packet before in the same queue, raised to that timestamp; or later than 2106-02-07T06:28:15Z, the last second of the pcap format, lowered to that second"
+                "stored with a corrected timestamp: raised to that of the previous packet of the queue if it was earlier, or lowered to 2106-02-07T06:28:15Z, the last second of the pcap format, if it was later"
             }
-            Self::ClockStep => "the system clock jumped by more than a millisecond between two fits",
-            Self::Passed => "passed to the kernel by the XDP program because no socket takes their queue",
+            Self::ClockStep => "the system clock jumped by more than a millisecond between two clock fits",
+            Self::Passed => {
+                "passed to the kernel by the XDP program because no AF_XDP socket receives from their queue"
+            }
             Self::Unverified => "found in a file whose index was lost, so no checksum covers them",
             Self::TailUnknown => {
-                "a recorder died while it wrote this file, and its offered counter page is lost too (power failure): the number of lost packets is unknown"
+                "packet files whose recorder died while writing them and whose counter page is lost too (power failure): the number of lost packets is unknown"
             }
             Self::WireRaised => {
-                "came from a capture with a wire length below the caplen; the wire length was raised to the caplen"
+                "read from a capture whose wire length was below the caplen; the wire length was raised to the caplen"
             }
         }
     }
