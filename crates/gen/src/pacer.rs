@@ -113,8 +113,16 @@ mod tests {
             let due = pacer.due(end, 60);
             pacer.sent(due, due * 60);
             let ideal = (rate * 1000.0).round() * 18.0;
-            assert!((sent + due) as f64 - ideal <= 1.0 + ideal * 1e-12, "{rate}: {} for {ideal}, seed 3", sent + due);
-            assert!(ideal - (sent + due) as f64 <= ideal * 1e-12, "{rate}: {} for {ideal}, seed 3", sent + due);
+            assert!(
+                (sent + due) as f64 - ideal <= 1.0 + ideal * 1e-12,
+                "{rate} packets/s: {} packets for {ideal} due, seed 3",
+                sent + due
+            );
+            assert!(
+                ideal - (sent + due) as f64 <= ideal * 1e-12,
+                "{rate} packets/s: {} packets for {ideal} due, seed 3",
+                sent + due
+            );
         }
     }
 

@@ -25,7 +25,7 @@ pub struct Counting {
 }
 
 impl Counting {
-    /// An allocator before the first allocation.
+    /// An allocator whose counters are zero.
     pub const fn new() -> Self {
         Self { now: AtomicUsize::new(0), most: AtomicUsize::new(0) }
     }

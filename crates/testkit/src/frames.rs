@@ -22,7 +22,7 @@ pub fn random_frame(prng: &mut Prng) -> Vec<u8> {
     let mut bytes = vec![0; frame.header_len() + prng.below(20) as usize];
     frame.fill(&mut bytes);
     match prng.below(8) {
-        // ARP in place of IP, under the same number of tags.
+        // ARP instead of IP, behind the same number of tags.
         0 => {
             let at = (12..bytes.len() - 1).find(|i| matches!(bytes[*i..*i + 2], [8, 0] | [0x86, 0xdd])).unwrap_or(12);
             bytes.truncate(at);

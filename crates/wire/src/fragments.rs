@@ -135,7 +135,7 @@ impl Fragments {
         self.buckets[index][place] = Some(new);
     }
 
-    /// Packet time may step back, even by years: an entry too far in the future counts as expired.
+    /// Packet time may step back, even by years: an entry with a time too far in the future counts as expired.
     fn is_fresh(&self, entry: &Entry, now: Timestamp) -> bool {
         now.since(entry.seen).max(entry.seen.since(now)) <= self.timeout
     }

@@ -10,7 +10,7 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EtherType(pub u16);
 
-#[allow(missing_docs, reason = "the names are those of the protocols")]
+#[allow(missing_docs, reason = "each constant is named after a protocol")]
 impl EtherType {
     pub const IPV4: Self = Self(0x0800);
     pub const ARP: Self = Self(0x0806);
@@ -71,7 +71,7 @@ impl fmt::Display for EtherType {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IpProtocol(pub u8);
 
-#[allow(missing_docs, reason = "the names are those of the protocols")]
+#[allow(missing_docs, reason = "each constant is named after a protocol")]
 impl IpProtocol {
     pub const HOP_BY_HOP: Self = Self(0);
     pub const ICMP: Self = Self(1);
@@ -93,8 +93,8 @@ impl IpProtocol {
     pub const NONE: Self = Self(59);
     pub const DEST_OPTIONS: Self = Self(60);
     pub const SCTP: Self = Self(132);
-    /// IPv6 mobility (RFC 6275). Like the next two, it is an extension header by IANA's list, although no header
-    /// follows.
+    /// IPv6 mobility (RFC 6275). IANA lists mobility, HIP and Shim6 as extension headers, although no header follows
+    /// them.
     pub const MOBILITY: Self = Self(135);
     pub const UDP_LITE: Self = Self(136);
     pub const HIP: Self = Self(139);
