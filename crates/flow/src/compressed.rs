@@ -35,9 +35,9 @@ use wire::IpProtocol;
 const INLINE: usize = 8;
 /// Bytes of the slab per flow of the capacity: somewhat more than the encoding of a flow with retransmissions takes.
 const SLAB_BYTES: usize = 112;
-/// Slots inspected for each packet of a batch, slots inspected for each batch, and packets per compressed flow. The
-/// last number bounds the cost if every flow is decompressed soon after its compression: both together take some 11 000
-/// instructions, once per 16 packets.
+/// The number of slots inspected for each packet of a batch, the least number of slots inspected for each batch, and
+/// the number of packets per compressed flow. The last number bounds the cost if every flow is decompressed soon after
+/// its compression: compression and decompression take some 11 000 instructions together, once per 16 packets.
 const SWEEPS: usize = 2;
 const SWEEP_MIN: usize = 256;
 const PACKETS: usize = 16;
@@ -100,7 +100,7 @@ impl CompressedFlows {
         self.slab.clear();
         self.macs.clear();
         self.count = 0;
-        // The pools are empty: nothing is left to inspect in this second.
+        // The pools are empty, so no slot remains to inspect in this second.
         (self.pairs, self.fulls) = (Sweep::default(), Sweep::default());
     }
 }

@@ -35,13 +35,13 @@ impl<H: Hints> Meter<H> {
     /// Puts a flow on the wheel that has no deadline before `due`.
     #[inline(always)]
     pub(crate) fn put_on_wheel(&mut self, flow: u32, due: u64) {
-        let now = self.second.expect("a flow has had a packet, and the packet a second");
-        // Rounded up to a second. At the end of the time range the addition saturates and the result is too early,
-        // which is harmless.
+        let now = self.second.expect("a packet of the flow has set the current second");
+        // The deadline is rounded up to a second. At the end of the time range the addition saturates and the result is
+        // too early, which is harmless.
         self.wheel.put(flow, (due.saturating_add(SECOND - 1) / SECOND).max(now + 1), now);
     }
 
-    /// When the flow needs a record if no further packet arrives.
+    /// The time at which the flow needs a record if no further packet arrives.
     fn deadline(&self, flow: u32) -> u64 {
         let hot = &self.flows[flow].hot;
         let idle = hot.last.saturating_add(self.timeout(hot));

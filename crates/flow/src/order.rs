@@ -123,7 +123,7 @@ fn by_number(due: &mut [u64], hints: impl Hints) {
             from.sort_unstable();
             to.copy_from_slice(from);
         } else {
-            // The bits below remain for the insertion sort, which moves few flows, and these not far.
+            // The remaining lower bits are sorted by insertion, which moves few words, and each over a short distance.
             let shift = shift.saturating_sub(BITS[1]);
             let _: [_; SLOTS[1]] = distribute(from, to, |d| (d - least) >> shift);
             place_in_order(to);
@@ -179,7 +179,7 @@ mod tests {
         for spread in [1, 2, 1000, 1 << 14, 1 << 22, 1 << 35, 1 << 36, 1 << 37, 1 << 50, u64::MAX] {
             for count in [0, 1, FEW - 1, FEW, 3 * FEW, 40 * FEW] {
                 let from = prng.next_u64() % (u64::MAX - spread + 1);
-                // Spread evenly, or most of them at the beginning.
+                // The timestamps are spread evenly, or most of them are near the beginning.
                 let crowd = [0, 30][prng.below(2) as usize];
                 let lasts: Vec<u64> =
                     (0..count).map(|_| from + (prng.below(spread) >> prng.below(crowd + 1))).collect();

@@ -1,4 +1,4 @@
-//! The conversion of a flow to its next form: packet list, compact counters, wide counters. All counts are kept
+//! The conversion of a flow to its next form: packet list, compact counters, wide counters. All counts are preserved
 //! ([`crate::entry`] lists the forms).
 
 use crate::compact_counters::CompactCounters;

@@ -1,5 +1,5 @@
 //! The table of the fields of a flow record. JSON, CSV, `--fields` and the columns of Parquet files use these names,
-//! with the same value under each. Units, descriptions and the tables of the documentation are generated from it.
+//! each for the same value. Units, descriptions and the tables of the documentation are generated from it.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -70,7 +70,13 @@ const HEAD: &[FieldRow] = &[
     ),
     ("interface", "", "name of the interface", "the name is unknown", TextAndColumns),
     ("interface_id", "", "number of the interface in the meter", "", TextAndColumns),
-    ("flow_start", "", "time of the first packet of the flow, also if an earlier record counts it", "", TextOnly),
+    (
+        "flow_start",
+        "",
+        "time of the first packet of the flow, even if an earlier record contains that packet",
+        "",
+        TextOnly,
+    ),
     (
         "age_ns",
         "ns",
@@ -122,8 +128,8 @@ const NO_GAPS: &str = "there is no inter-arrival time";
 const SIDE: &[FieldRow] = &[
     ("packets", "packets", "packets", "", TextAndColumns),
     ("bytes", "bytes", "bytes of frames on the wire without FCS", "", TextAndColumns),
-    ("link_bytes", "bytes", "of `bytes`: outside the IP packets", "", TextAndColumns),
-    ("header_bytes", "bytes", "of `bytes`: IP and transport headers", "", TextAndColumns),
+    ("link_bytes", "bytes", "the part of `bytes` outside the IP packets", "", TextAndColumns),
+    ("header_bytes", "bytes", "the part of `bytes` in IP and transport headers", "", TextAndColumns),
     ("ip_bytes", "bytes", "bytes of IP packets, as NetFlow counts: `bytes - link_bytes`", "", TextOnly),
     ("payload_bytes", "bytes", "bytes above the transport header: `bytes - link_bytes - header_bytes`", "", TextOnly),
     ("payload_packets", "packets", "packets with payload above the transport header", "", TextAndColumns),
@@ -162,7 +168,7 @@ const SIDE: &[FieldRow] = &[
     (
         "iat_count",
         "gaps",
-        "number of inter-arrival times, including the time since the last packet of the record before",
+        "number of inter-arrival times, including the time since the last packet of the previous record",
         "",
         TextAndColumns,
     ),
@@ -181,7 +187,7 @@ const SIDE: &[FieldRow] = &[
     (
         "iat_carry_ns",
         "ns",
-        "of `iat_sum_ns`: the part before the first packet of this record; 0 in the first record of a flow",
+        "the part of `iat_sum_ns` before the first packet of this record; 0 in the first record of a flow",
         "",
         TextAndColumns,
     ),
@@ -218,7 +224,7 @@ const SIDE: &[FieldRow] = &[
     (
         "tunnel_seq_last",
         "",
-        "the same of the last packet that has one; packets of other flows have numbers in between",
+        "sequence number in the tunnel of the last packet that has one; packets of other flows have numbers in between",
         "no packet has one",
         TextAndColumns,
     ),
@@ -229,7 +235,7 @@ const TAIL: &[FieldRow] = &[
     (
         "initial_lengths",
         "bytes",
-        "lengths of the initial packets: of the IP packet, negative from dst (-2147483648 for a length of 0)",
+        "lengths of the IP packets of the initial packets; negative for packets from dst (-2147483648 for a length of 0)",
         "",
         TextAndColumns,
     ),
@@ -237,7 +243,7 @@ const TAIL: &[FieldRow] = &[
     (
         "initial_iats_ns",
         "ns",
-        "times of the initial packets since the packet before; 0 for the first",
+        "time from the previous packet to each of the initial packets; 0 for the first packet",
         "",
         TextAndColumns,
     ),

@@ -260,6 +260,10 @@ mod tests {
             flows.push((slab.put(words).expect("there is space"), words.len() * 8));
         }
         let bytes: usize = flows.iter().map(|f| f.1).sum();
-        assert!(slab.held() < bytes + bytes / 5, "seed {seed}: {} bytes for {bytes}", slab.held());
+        assert!(
+            slab.held() < bytes + bytes / 5,
+            "seed {seed}: blocks of {} bytes for encodings of {bytes} bytes",
+            slab.held()
+        );
     }
 }

@@ -10,11 +10,11 @@ use wire::tcp_flags::{ACK, FIN, RST, SYN};
 /// The relation of a segment to the sequence numbers sent before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SegmentOrder {
-    /// Some of its sequence numbers are above all earlier ones, or it has no sequence numbers.
+    /// Some of the segment's sequence numbers are above all earlier numbers, or it has no sequence numbers.
     New,
-    /// All of its sequence numbers were sent before.
+    /// All of the segment's sequence numbers were sent before.
     Retransmitted,
-    /// It fills a hole, at least in part.
+    /// The segment fills a hole in the sequence numbers, at least in part.
     OutOfOrder,
 }
 

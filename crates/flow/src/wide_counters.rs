@@ -131,8 +131,8 @@ impl WideDirection {
         }
     }
 
-    /// Takes the values of compact counters. `first` is the timestamp of their first packet, `before` that of the last
-    /// packet before this record.
+    /// Sets the counters to the values of compact counters. `first` is the timestamp of their first packet, `before`
+    /// that of the last packet before this record.
     pub fn take_over(&mut self, line: &CompactDirection, first: u64, before: u64) {
         self.before = before;
         if line.packets == 0 {
@@ -149,7 +149,7 @@ impl WideDirection {
         self.flags = line.flags();
     }
 
-    /// Takes the values of the sums that are stored beside packet list and compact counters.
+    /// Sets the remaining counters from the sums that a flow with packet list or compact counters has.
     pub fn complete(&mut self, slim: &ListSums) {
         self.bytes = self.length + u64::from(slim.beyond);
         self.payload = slim.payload.into();

@@ -214,7 +214,7 @@ impl Desc {
     /// Stream position after the packet's last byte.
     #[inline]
     pub const fn end(&self) -> u64 {
-        // Wrapping, because a listener must not panic on any value that an engine writes.
+        // The addition wraps around, because a listener must not panic on any value that an engine writes.
         self.pos.wrapping_add(RECORD_HEADER as u64 + self.caplen as u64)
     }
 

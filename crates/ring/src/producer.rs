@@ -30,7 +30,7 @@ const CLAIM_DESCS: u64 = 1024;
 const CONTROL_RESERVE: u64 = 128;
 /// Largest number of control descriptors before one packet: a tick and all pending counts.
 const CONTROLS_BEFORE: u64 = 16;
-/// Reader timeout after the last packet, for lossless readers without a timeout.
+/// The reader timeout that applies after the last packet to lossless readers that have no timeout before.
 const LAST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The producer of a ring.
@@ -329,7 +329,7 @@ impl Producer {
         self.second_start = ts.secs() * NANOS;
         if self.second_start > self.last_tick && self.segment_limit.is_some() {
             self.last_tick = self.second_start;
-            // A tick may be lost: without space for it, the next second brings another tick.
+            // A tick may be lost: if there is no space for it, the next second has another tick.
             self.write_control(Control::Tick, Timestamp::from_nanos(self.second_start));
         }
         if self.is_past(ts) {

@@ -52,7 +52,8 @@ pub fn compile(test: &str, compiler: &str, flags: &[&str], source: &Path, folder
     cc.arg("-I").arg(workspace().join("include")).arg(source).arg("-o").arg(&program);
     let out = cc.output().expect("the compiler runs");
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-    // Binding a socket changes the umask of the whole process for a moment, and the compiler may have inherited that.
+    // Binding a socket changes the umask of the whole process for a moment, and the compiler may have inherited the
+    // changed umask.
     std::fs::set_permissions(&program, Permissions::from_mode(0o755)).expect("the compiled program");
     Some(program)
 }
