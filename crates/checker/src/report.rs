@@ -73,9 +73,9 @@ pub struct Example {
 pub struct Report {
     /// Files read.
     pub files: u64,
-    /// Packets in them.
+    /// Packets in these files.
     pub records: u64,
-    /// Bytes of those packets, without record headers.
+    /// Bytes of all packets read, without record headers.
     pub bytes: u64,
     /// Distinct frames of the generator that arrived (intact, or truncated).
     pub frames: u64,

@@ -303,7 +303,8 @@ fn files_of_two_queues_are_not_reordered_if_each_is_checked_alone() {
     assert_eq!(report.reorder_distance, 998 - 1);
 }
 
-/// Random loss, duplication, reordering and damage over several files, compared with a simple model of the terms.
+/// Random loss, duplication, reordering and damage over several files, compared with counts that a simple model
+/// computes.
 #[test]
 fn random_defects_are_counted_exactly() {
     for seed in 1..=40 {

@@ -183,7 +183,8 @@ impl<H: Hints> Meter<H> {
         self.counts.active -= 1;
     }
 
-    /// Frees the memory, besides the entry, of a flow that is not compressed. `bits` and `more` are those of its entry.
+    /// Frees the packet list and the counters of a flow that is not compressed. `bits` and `more` are those of its
+    /// entry.
     #[inline(always)]
     pub(crate) fn free_memory(&mut self, bits: u16, more: u32) {
         let chunk = match bits & (bit::FULL | bit::PAIR) {
@@ -203,7 +204,7 @@ impl<H: Hints> Meter<H> {
         }
     }
 
-    /// Makes the last record of a flow, if it has packets since the record before.
+    /// Makes the last record of a flow, if it has packets since its previous record.
     #[inline(always)]
     fn conclude(&mut self, flow: u32, id: u64, reason: EndReason, sink: &mut dyn Sink) {
         let has_packets = self.flows[flow].hot.bits & (bit::FULL | bit::HAS_INTERIM_RECORD) == 0

@@ -167,7 +167,7 @@ pub(crate) struct Keys {
     /// For each tunnel kind, the bits of [`Key::around`] that are key fields.
     masks: [u64; KINDS],
     tunnel: bool,
-    /// All ones, except in tests that force collisions.
+    /// A mask of the hash: all ones, except in tests that force collisions.
     pub spread: u64,
 }
 

@@ -30,7 +30,8 @@ pub(crate) struct SequenceSpace {
 
 /// A SYN at this distance from the highest sequence number begins a new sequence space (a new connection).
 const FAR: u32 = 1 << 16;
-/// A segment farther from the highest sequence number than any window reaches (RFC 7323 §2.3) also begins one.
+/// A segment farther from the highest sequence number than any window reaches (RFC 7323 §2.3) also begins a new
+/// sequence space.
 const WINDOW: u32 = 1 << 30;
 
 impl SequenceSpace {
@@ -157,7 +158,7 @@ pub(crate) fn first(seen: &PacketFields, bidirectional: bool) -> (TcpState, Fins
     (select_unpredictable(seen.tcp, state, TcpState::None), has_ended.into())
 }
 
-/// The state after a packet. In uniflows a FIN of the one direction closes the connection.
+/// The state after a packet. In uniflows a FIN of the only direction closes the connection.
 #[inline(always)]
 pub(crate) const fn next(state: TcpState, fins: &mut Fins, seen: &PacketFields, bidirectional: bool) -> TcpState {
     use TcpState::*;

@@ -47,7 +47,7 @@ pub(crate) struct WideDirection {
 
 const _: () = assert!(size_of::<WideDirection>() == 192);
 
-/// Stands for no timestamp; it cannot be distinguished from the last possible timestamp.
+/// A timestamp that stands for "none"; it equals the last possible timestamp.
 pub(crate) const NEVER: u64 = u64::MAX;
 
 impl Default for WideDirection {
@@ -249,7 +249,8 @@ pub(crate) struct WideCounters {
     pub flow: u32,
     /// The number of earlier records.
     pub part: u32,
-    /// Index of the packet list with the initial packets; [`crate::pool::NONE`] after the first record, or without one.
+    /// Index of the packet list with the initial packets; [`crate::pool::NONE`] after the first record, or if there is
+    /// no list.
     pub chunk: u32,
     /// Initial packets beyond the packet list, if the configuration keeps more.
     pub more: Vec<u64>,

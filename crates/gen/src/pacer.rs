@@ -115,12 +115,12 @@ mod tests {
             let ideal = (rate * 1000.0).round() * 18.0;
             assert!(
                 (sent + due) as f64 - ideal <= 1.0 + ideal * 1e-12,
-                "{rate} packets/s: {} packets for {ideal} due, seed 3",
+                "{rate} packets/s: {} packets became due, expected {ideal}, seed 3",
                 sent + due
             );
             assert!(
                 ideal - (sent + due) as f64 <= ideal * 1e-12,
-                "{rate} packets/s: {} packets for {ideal} due, seed 3",
+                "{rate} packets/s: {} packets became due, expected {ideal}, seed 3",
                 sent + due
             );
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 /// The largest number of flows: one flow for each of the 2^24 source addresses.
 pub const MAX_FLOWS: u32 = 1 << 24;
 
-/// The default number of flows, except for the sizes of a backbone.
+/// The default number of flows, unless the frame sizes are `backbone`.
 const DEFAULT_FLOWS: u32 = 1024;
 const DEFAULT_BACKBONE_FLOWS: u32 = 100_000;
 

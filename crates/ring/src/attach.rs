@@ -45,7 +45,7 @@ const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often the server checks whether it should end.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The users that may attach. Root and the engine's own user always may.
+/// The users that may attach. Root and the engine's own user may always attach.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AttachPolicy {
     /// Another user that may attach.

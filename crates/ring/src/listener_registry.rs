@@ -33,7 +33,7 @@ impl Mode {
     }
 }
 
-/// One listener, from the engine's side.
+/// One listener, as the engine's status shows it.
 #[derive(Clone, Debug)]
 pub struct ListenerState {
     /// Slot number; [`crate::Control::Lost`] names a lossless reader by its slot.

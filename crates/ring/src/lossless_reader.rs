@@ -40,7 +40,8 @@ impl LosslessReader {
         })
     }
 
-    /// The position up to which the reader has released the ring; at first, the position at which it joined.
+    /// The position up to which the reader has released the ring; before the first release, the position at which the
+    /// reader joined.
     pub fn released(&self) -> DescPosition {
         self.released
     }

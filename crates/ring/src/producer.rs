@@ -352,7 +352,7 @@ impl Producer {
     fn make_room(&mut self, need: u64, ts: Timestamp) -> Result<(), RingFull> {
         let (start, gap, due) = self.next_record(need, ts);
         let end = if due { start + FILE_HEADER as u64 + need } else { start + need };
-        // Two descriptors: one of the segment, one of the packet.
+        // Two descriptors: one for a segment, one for the packet.
         if !self.back_pressure.allow(end, self.desc + 2 + CONTROL_RESERVE) {
             self.update_back_pressure();
             if !self.back_pressure.allow(end, self.desc + 2 + CONTROL_RESERVE) {
@@ -440,7 +440,7 @@ impl Producer {
         self.controls += 1;
     }
 
-    /// Writes a control descriptor if there is space for it.
+    /// Writes a control descriptor; returns false if there is no space for it.
     fn write_control(&mut self, control: Control, ts: Timestamp) -> bool {
         if self.desc + 1 > self.back_pressure.limit().desc {
             self.update_back_pressure();

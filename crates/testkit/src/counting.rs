@@ -37,7 +37,7 @@ impl Counting {
         now
     }
 
-    /// The largest number of bytes allocated at once since [`Self::begin`] returned `begun`, less `begun`.
+    /// The highest number of allocated bytes since [`Self::begin`] returned `begun`, minus `begun`.
     pub fn most_since(&self, begun: usize) -> usize {
         self.most.load(Relaxed) - begun
     }

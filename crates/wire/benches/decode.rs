@@ -42,7 +42,7 @@ fn main() {
     println!("{:<34} {id:>22.1}", "community id of TCP over IPv4");
 }
 
-/// A name and a function that makes one frame.
+/// The name of a kind of frames, and a function that makes one frame.
 type Kind = (&'static str, fn(&mut Prng) -> Vec<u8>);
 
 const KINDS: [Kind; 11] = [

@@ -51,7 +51,7 @@ const _: () = assert!(size_of::<Option<Entry>>() == 64);
 pub struct FragmentCounts {
     /// First fragments stored in the table.
     pub first: u64,
-    /// Later fragments that got their ports.
+    /// Later fragments whose ports were set from the first fragment.
     pub resolved: u64,
     /// Orphan fragments: later fragments whose first fragment is not in the table.
     pub orphaned: u64,

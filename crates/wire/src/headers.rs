@@ -35,7 +35,7 @@ pub mod link {
     /// All supported link types. [`crate::Headers::link`] is an index of this list.
     pub const UNDERSTOOD: [u16; 8] = [ETHERNET, RAW_IP, RAW_IPV4, RAW_IPV6, NULL, LOOP, LINUX_SLL, LINUX_SLL2];
 
-    /// Not a link type: stands for every unsupported link type.
+    /// Not a link type: a number that stands for every unsupported link type.
     pub const UNKNOWN: u16 = u16::MAX;
 
     /// The index in [`UNDERSTOOD`]; the length of this list for unsupported link types.

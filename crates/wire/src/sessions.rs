@@ -275,7 +275,7 @@ mod tests {
         assert_eq!(
             counts(Erspan2, &[0; 5]),
             SessionCounts { duplicate: 4, ..EMPTY },
-            "a sender that never increments its number"
+            "a sender that never increments its sequence number"
         );
     }
 

@@ -18,7 +18,7 @@ pub(crate) mod at {
 }
 
 /// Bits of [`Tcp::flags`].
-#[allow(missing_docs, reason = "each flag has its name in RFC 9293")]
+#[allow(missing_docs, reason = "the constants are named after the flags of RFC 9293")]
 pub mod flags {
     pub const FIN: u8 = 1 << 0;
     pub const SYN: u8 = 1 << 1;

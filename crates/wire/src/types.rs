@@ -36,7 +36,7 @@ impl EtherType {
     /// IEEE 802 "local experimental 1": [`crate::build`] writes it into frames that are too short for their headers.
     pub const EXPERIMENTAL: Self = Self(0x88b5);
 
-    /// True if a VLAN tag follows.
+    /// True if a VLAN tag follows a header with this ethertype.
     #[inline]
     pub const fn is_vlan(self) -> bool {
         matches!(self, Self::VLAN | Self::QINQ | Self::QINQ_OLD)
@@ -49,7 +49,7 @@ impl EtherType {
         self.0 >= 3 && self.0 < 1536
     }
 
-    /// True if an MPLS label follows.
+    /// True if an MPLS label follows a header with this ethertype.
     #[inline]
     pub const fn is_mpls(self) -> bool {
         matches!(self, Self::MPLS | Self::MPLS_MULTICAST)

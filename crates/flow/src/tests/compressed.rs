@@ -242,7 +242,7 @@ fn compression_changes_no_record() {
             let records = sharded(&Config { compress_after: compressed, ..config.clone() }, &packets, shards);
             assert_eq!(records, never, "seed {seed}, round {round}, {compressed:?}, {shards} shards");
         }
-        // Packet by packet, so that the test can inspect which flows are compressed.
+        // The packets are metered one by one, so that the test can inspect which flows are compressed.
         let (mut meter, mut out) = (Meter::new(Config { compress_after: secs(1), ..config }, 1), Vec::<Record>::new());
         for packet in &packets {
             meter.push(&[packet.lend()], &mut out);

@@ -26,7 +26,7 @@ const MAX_INTERFACES: usize = 65_536;
 /// a text of any length.
 const MAX_NAME: usize = 128;
 
-/// Interfaces of a section whose names are kept.
+/// The number of interfaces of a section whose names are stored.
 const NAMED: usize = 256;
 
 /// The state of a section.

@@ -157,7 +157,7 @@ fn write(mut producer: Producer, state: &ProducerState) -> Producer {
         let goal = state.goal.load(Ordering::Acquire).min(number + 64);
         producer.service();
         if goal <= number {
-            // The goal may have been set after it was read above: `end` is stored after the last goal.
+            // A caller may have set the goal after this thread read it above: callers store `end` after the last goal.
             if state.end.load(Ordering::Acquire) && state.goal.load(Ordering::Acquire) <= number {
                 break;
             }

@@ -237,7 +237,7 @@ impl<'a> Decoder<'a> {
         None
     }
 
-    /// An offset as the result reports it: 0 if no byte there was captured.
+    /// An offset as the result reports it: 0 if no byte at this offset was captured.
     pub fn offset(&self, at: usize) -> u16 {
         if at < self.frame.len() { u16::try_from(at).unwrap_or(0) } else { 0 }
     }
