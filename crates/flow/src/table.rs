@@ -112,7 +112,8 @@ impl Table {
         bucket.slots(spot.tag).next().map(|place| bucket.flows[place])
     }
 
-    /// The flow with this tag for which `same` returns true.
+    /// The flow with this tag for which the function `same` returns true; `None` if no bucket of the search has such a
+    /// flow.
     #[inline(always)]
     pub fn find(&self, BucketHint { home, tag }: BucketHint, same: impl Fn(u32) -> bool) -> Option<u32> {
         let home = home as usize;

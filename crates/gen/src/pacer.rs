@@ -45,8 +45,8 @@ impl Pacer {
             return 0;
         }
         let elapsed = now.since(self.start).as_nanos();
-        // A frame is due when the time of all units before it has passed, so the first frame is due at once: hence the
-        // `+ 1`.
+        // A frame is due when the time of all earlier packets (or bits) has passed, so the first frame is due at once:
+        // hence the `+ 1`.
         let due = match self.unit {
             Unit::Flat => return u64::MAX,
             Unit::MilliPackets(rate) => {

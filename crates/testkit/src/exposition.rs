@@ -32,7 +32,7 @@ const NOT_IN_NAMES: [&str; 22] = [
     "summary",
 ];
 
-/// Units, which are the last word of a name, or the last before `total`.
+/// The permitted units. A unit is the last word of a metric name, or the last word before `total`.
 const UNITS: [&str; 3] = ["seconds", "bytes", "ratio"];
 
 /// The problems of this page, one sentence each. HTTP headers before an empty line are skipped.

@@ -191,7 +191,7 @@ impl Space {
 }
 
 impl State {
-    /// A new session; numbers before the first are not expected.
+    /// A new session. Numbers before its first number do not count as missing.
     const fn begin(number: u32, space: Space) -> Self {
         Self { next: space.after(number), received: u128::MAX, restart: None }
     }
