@@ -11,8 +11,8 @@ use std::sync::LazyLock;
 pub enum MergeRule {
     /// The sum; exact.
     Sum,
-    /// The maximum of both. Rows do not contain the addresses or the milliseconds, so the exact value of the union is
-    /// unknown: it is at least the maximum and at most the sum.
+    /// The maximum of both values. Rows do not contain the addresses or the milliseconds, so the exact value of the
+    /// union is unknown: it is at least the maximum and at most the sum.
     Max,
 }
 
