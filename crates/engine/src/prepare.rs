@@ -142,7 +142,7 @@ impl Capture {
             let queue = QueueInfo {
                 link_type: info.link_type,
                 queue: info.queue,
-                host_has_it: access(&plan.source) == Access::Shared,
+                host_gets_all: access(&plan.source) == Access::Shared,
             };
             let program = capture.program.as_ref().map(|program| program.program_sequence(queue));
             let settings = Settings {

@@ -311,16 +311,16 @@ fn a_rejected_program_replaces_nothing() {
     for (program, why) in [
         ("main = when (has_port", "test, line 1"),
         ("main = forward \"nowhere\" >-> drop", "there is no interface nowhere"),
-        ("main = log_msg \"x\"", "writes no logs"),
+        ("main = log_msg \"x\"", "cannot write log lines"),
         // The peer of this interface accepts no XDP frames.
-        ("main = forward \"e\" >-> drop", "interface e: its driver takes no frames"),
+        ("main = forward \"e\" >-> drop", "interface e: its driver does not accept XDP frames"),
         // Only the engine thread computes the member of a packet, and it cannot pass packets to the host.
-        ("main = steer_rrobin >-> detour", "nothing gets to the host"),
+        ("main = steer_rrobin >-> detour", "cannot pass packets to the host"),
         // One packet would have two verdicts.
-        ("main = when (has_port 80) kernel", "gives it no copies"),
-        ("main = conditional is_udp (mark 42) kernel >-> steer_flow", "gives it no copies"),
-        ("main = kernel >-> forward \"lo\" >-> drop", "gives it no copies"),
-        ("main = when is_udp (forward \"lo\") >-> detour", "gives it no copies"),
+        ("main = when (has_port 80) kernel", "is dedicated to capture"),
+        ("main = conditional is_udp (mark 42) kernel >-> steer_flow", "is dedicated to capture"),
+        ("main = kernel >-> forward \"lo\" >-> drop", "is dedicated to capture"),
+        ("main = when is_udp (forward \"lo\") >-> detour", "is dedicated to capture"),
     ] {
         match capture.swap_program(&text(program)) {
             Err(EngineError::Program(error)) => assert!(error.to_string().contains(why), "{program}: {error}"),
@@ -514,7 +514,7 @@ fn a_program_filters_replayed_packets_and_may_not_forward_them() {
     assert_eq!((ended.report.counts.stored, ended.report.counts.filtered), (0, 1000), "{:?}", ended.report);
     let forwarding = Plan { program: Some(text("main = forward \"lo\"")), ..plan(source(), &dir.join("other")) };
     match Capture::start(&forwarding) {
-        Err(EngineError::Program(error)) => assert!(error.to_string().contains("only replayed"), "{error}"),
+        Err(EngineError::Program(error)) => assert!(error.to_string().contains("replayed or simulated"), "{error}"),
         other => panic!("{:?}", other.err()),
     }
 }

@@ -176,7 +176,7 @@ fn copies_for_a_deleted_interface_are_counted_and_reported() {
         sandbox.netlink().delete_link(c.index).expect("the pair is deleted");
         wire.send(&sent);
         until("all frames are counted as unsent", || sent_and_unsent(&program_of(&capture)) == (each, each));
-        assert_eq!((warnings("interface c is "), warnings("interface c takes packets again")), (1, 0), "{name}");
+        assert_eq!((warnings("interface c is "), warnings("interface c accepts packets again")), (1, 0), "{name}");
         let c = egress();
         let mut rounds = 2;
         until("frames are sent again", || {
@@ -185,7 +185,7 @@ fn copies_for_a_deleted_interface_are_counted_and_reported() {
             until_offered(&capture, rounds * sent.len() as u64);
             sent_and_unsent(&program_of(&capture)).0 > each
         });
-        until("the recovery is reported", || warnings("interface c takes packets again") == 1);
+        until("the recovery is reported", || warnings("interface c accepts packets again") == 1);
         assert_eq!(
             (warnings("interface c is "), warnings("interface c does not")),
             (1, 0),
