@@ -129,7 +129,8 @@ impl fmt::Display for SizesError {
             }
             Self::Flows { flows, memory_limit } => write!(
                 f,
-                "{} flows take {} if the table is full, and {} has {}; choose fewer with --set flow.capacity=N, at most {}",
+                "{} flows take {} if the table is full, and {} has {}; choose fewer with --set flow.capacity=N, at \
+                 most {}",
                 show_count(*flows),
                 show_bytes(flows.saturating_mul(FLOW_BYTES)),
                 memory_limit.owner(),
@@ -140,9 +141,10 @@ impl fmt::Display for SizesError {
                 let table = flows.saturating_mul(FLOW_BYTES);
                 write!(
                     f,
-                    "{} of address space wanted ({} for rings, {} for {} flows, {} to make and seal records and rows), and of the {} \
-                     that this process may have {} are free; raise the limit (ulimit -v {limit}), or choose a smaller --ring or fewer \
-                     flows with --set flow.capacity=N; netgrain record takes the packets alone",
+                    "{} of address space wanted ({} for rings, {} for {} flows, {} to make and seal records and rows), \
+                     and of the {} that this process may have {} are free; raise the limit (ulimit -v {limit}), or \
+                     choose a smaller --ring or fewer flows with --set flow.capacity=N; netgrain record takes the \
+                     packets alone",
                     show_bytes(rings.saturating_add(table).saturating_add(METER)),
                     show_bytes(*rings),
                     show_bytes(table),
@@ -161,8 +163,8 @@ impl std::error::Error for SizesError {}
 /// Returns the text of a ring for which there is no memory.
 pub fn no_ring(bytes: u64, reason: impl fmt::Display) -> String {
     format!(
-        "no memory for a ring of {}: {reason}; choose a smaller one with --ring, or raise what limits the memory (ulimit -v, the \
-         control group's memory.max)",
+        "no memory for a ring of {}: {reason}; choose a smaller one with --ring, or raise what limits the memory \
+         (ulimit -v, the control group's memory.max)",
         show_bytes(bytes)
     )
 }

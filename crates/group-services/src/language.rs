@@ -59,8 +59,8 @@ pub fn compile(source: &str, context: &ProgramContext) -> Result<Arc<dyn Compile
     let mut notes = Vec::new();
     if partition_by.len() > 1 {
         notes.push(
-            "no single key fits all maps of the program; if members keep state by these keys, use a separate \
-                    group for each line of `partition_by`"
+            "no single key fits all maps of the program; if members keep state by these keys, use a separate group for \
+             each line of `partition_by`"
                 .into(),
         );
     }
@@ -133,8 +133,8 @@ fn set_host_addresses(program: &mut ir::Program, from: &[IngressInterface]) -> S
     let names = names.join(" and ");
     let note = match addresses.as_slice() {
         [] => format!(
-            "{names} has no addresses, so no packet matches as a packet to this host; swap the program again \
-                       when addresses are assigned"
+            "{names} has no addresses, so no packet matches as a packet to this host; swap the program again when \
+             addresses are assigned"
         ),
         some => format!(
             "the addresses of this host are {}; swap the program again when the addresses of {names} change",

@@ -70,7 +70,8 @@ impl fmt::Display for DestinationError {
             }
             Self::NetflowFields(text, fields) => write!(
                 f,
-                "{text:?}: NetFlow v9 can encode only the standard fields; write udp:HOST[:PORT],fields={fields} for IPFIX"
+                "{text:?}: NetFlow v9 can encode only the standard fields; write udp:HOST[:PORT],fields={fields} for \
+                 IPFIX"
             ),
         }
     }

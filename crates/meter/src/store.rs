@@ -273,8 +273,9 @@ impl<F: FnMut(&str)> RowRetentionWorker<F> {
         if recovered.journals > 0 {
             let (journals, rows, torn) = (recovered.journals, recovered.rows, recovered.torn);
             (self.report)(&format!(
-                "{}: {rows} records and rows sealed from {journals} journals of a killed recorder, {torn} bytes incomplete; \
-                 flows that were active then have no record of their last minutes; their packets are stored",
+                "{}: {rows} records and rows sealed from {journals} journals of a killed recorder, {torn} bytes \
+                 incomplete; flows that were active then have no record of their last minutes; their packets are \
+                 stored",
                 self.label
             ));
         }

@@ -242,13 +242,15 @@ fn programmed(program: &ProgramReport, mut family: impl FnMut(&str, &str, &str, 
     family(
         "program_unsent_total",
         "counter",
-        "Packets that none of the interfaces took which the program sends them to, or that could not be given to the host.",
+        "Packets that none of the interfaces took which the program sends them to, or that could not be given to the \
+         host.",
         &unsent,
     );
     family(
         "program_copies_unsent_total",
         "counter",
-        "Copies that an interface did not take, of packets that are stored, left by another interface or are the host's.",
+        "Copies that an interface did not take, of packets that are stored, left by another interface or are the \
+         host's.",
         &[(String::new(), program.user.copies_unsent as f64)],
     );
     let counters: Vec<_> =
@@ -308,7 +310,8 @@ fn retention(kept: &RetentionReport, mut family: impl FnMut(&str, &str, &str, f6
         family(
             "retention_horizon_seconds",
             "gauge",
-            "How far back packet files will reach when the rules begin to remove them, at the rate of the files kept now.",
+            "How far back packet files will reach when the rules begin to remove them, at the rate of the files kept \
+             now.",
             horizon,
         );
     }
