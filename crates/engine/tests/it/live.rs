@@ -242,14 +242,14 @@ fn an_interface_that_returns_from_another_namespace_is_captured_again() {
         let (capture, wire) = (start(&plan), RawSender::new(&a));
         send(&capture, &wire, &frames(0..20, 100));
         sandbox.netlink().move_to(b.index, std::os::fd::AsFd::as_fd(other.namespace())).expect("move");
-        until_warning(&capture, "b went away");
+        until_warning(&capture, "b was removed");
         other.namespace().enter().expect("enter the other namespace");
         let index = other.netlink().link("b").expect("the interface").index;
         other.netlink().move_to(index, std::os::fd::AsFd::as_fd(sandbox.namespace())).expect("move back");
         sandbox.namespace().enter().expect("enter the first namespace");
         let back = Port { name: b.name.clone(), index: sandbox.netlink().link("b").expect("the interface").index };
         sandbox.set_up(&back, true);
-        until_warning(&capture, "b is back");
+        until_warning(&capture, "b exists again");
         send_until_stored(&capture, &wire, &frame(99, 100, &[]));
         sandbox.wait_until_running(&a);
         send(&capture, &wire, &frames(20..40, 100));
@@ -267,7 +267,7 @@ fn an_interface_that_is_deleted_and_created_again_is_captured_again() {
     for kind in KINDS {
         let Some((sandbox, _store, plan, capture)) = capture_of_a_deleted_interface(test, kind) else { return };
         let (a, _) = sandbox.veth("a", "b");
-        until_warning(&capture, "b is back");
+        until_warning(&capture, "b exists again");
         let wire = RawSender::new(&a);
         send_until_stored(&capture, &wire, &frame(99, 100, &[]));
         send(&capture, &wire, &frames(20..40, 100));
@@ -287,9 +287,9 @@ fn an_interface_with_two_queues_returns_with_both() {
         send(&capture, &RawSender::new(&a), &frames(0..20, 100));
         sandbox.netlink().delete_link(b.index).expect("delete");
         let warnings = |text: &str| capture.report().warnings.iter().filter(|r| r.contains(text)).count();
-        until("both queues report the missing interface", || warnings("b went away") == 2);
+        until("both queues report the missing interface", || warnings("b was removed") == 2);
         let (a, _) = sandbox.veth_with("a", "b", options);
-        until("both queues report the new interface", || warnings("b is back") == 2);
+        until("both queues report the new interface", || warnings("b exists again") == 2);
         let wire = RawSender::new(&a);
         send_until_stored(&capture, &wire, &frame(99, 100, &[]));
         send(&capture, &wire, &frames(20..40, 100));
@@ -322,7 +322,7 @@ fn capture_of_a_deleted_interface(test: &str, kind: SourceKind) -> Option<(Sandb
     let capture = start(&plan);
     send(&capture, &RawSender::new(&a), &frames(0..20, 100));
     sandbox.netlink().delete_link(b.index).expect("delete");
-    until_warning(&capture, "b went away");
+    until_warning(&capture, "b was removed");
     Some((sandbox, store, plan, capture))
 }
 
@@ -340,6 +340,6 @@ fn assert_gone_and_back(ended: &Ended, kind: SourceKind) {
     let again = frame(99, 100, &[]);
     let rest: Vec<_> = bytes(ended).into_iter().filter(|f| *f != again).collect();
     assert!(rest == frames(0..40, 100), "{kind:?}: {:?}", ended.report);
-    assert!(ended.has_warning("b went away") && ended.has_warning("b is back"));
+    assert!(ended.has_warning("b was removed") && ended.has_warning("b exists again"));
     assert_eq!(ended.lost(Cause::Source), 0);
 }

@@ -398,7 +398,7 @@ fn an_interface_that_comes_back_gets_its_program_again() {
     RawSender::new(&a).send(&[udp(1, 1), udp(1, 2)]);
     until_offered(&capture, 2);
     sandbox.netlink().delete_link(b.index).expect("the pair is deleted");
-    until("the missing interface is reported", || capture.report().warnings.iter().any(|r| r.contains("went away")));
+    until("the missing interface is reported", || capture.report().warnings.iter().any(|r| r.contains("was removed")));
     let (a, _b) = sandbox.veth("a", "b");
     let (wire, before) = (RawSender::new(&a), program_of(&capture).kernel.dropped);
     until("the program handles packets again", || {
@@ -428,7 +428,7 @@ fn an_interface_that_comes_back_gets_the_newest_program() {
         capture.swap_program(&text(newest)).expect("a valid program").expect("a new program");
         sandbox.netlink().delete_link(b.index).expect("the pair is deleted");
         until("the missing interface is reported", || {
-            capture.report().warnings.iter().any(|r| r.contains("went away"))
+            capture.report().warnings.iter().any(|r| r.contains("was removed"))
         });
         let (a, _b) = sandbox.veth(&names[0], &names[1]);
         let (wire, mut seen) = (RawSender::new(&a), Vec::new());
