@@ -132,10 +132,12 @@ pub fn load_xdp(name: &str, insns: &[RawInsn], licence: &CStr, flags: u32) -> Re
             prog_flags: flags,
             prog_name: object_name(name),
             prog_ifindex: 0,
-            // The same for all versions of a program: LINK_UPDATE refuses a program with another attach type.
+            // The attach type is the same for all versions of a program, because LINK_UPDATE refuses a program with
+            // another attach type.
             expected_attach_type: ATTACH_XDP,
         };
-        // SAFETY: instructions, licence and log are live for the call and as long as the attributes say.
+        // SAFETY: instructions, licence and log are valid during the call and have the lengths that the attributes
+        // contain.
         unsafe { call_fd(PROG_LOAD, &mut attr) }
     };
     match attempt(&mut log) {
@@ -229,7 +231,7 @@ pub fn link_info(link: BorrowedFd<'_>) -> io::Result<LinkInfo> {
     Ok(LinkInfo { id: words[1], prog_id: words[2], ifindex: words[4] })
 }
 
-/// `BPF_LINK_GET_FD_BY_ID`: another descriptor of the link with this id.
+/// `BPF_LINK_GET_FD_BY_ID`: opens another descriptor of the link with this id.
 ///
 /// # Errors
 /// An error of the kernel: `ENOENT` if there is no such link, `EPERM` without CAP_SYS_ADMIN.
@@ -334,7 +336,7 @@ pub fn test_run(
         ctx_in: (&raw mut md) as u64,
         ..TestAttr::default()
     };
-    // SAFETY: frame, out and context are live for the call and as long as the attributes say.
+    // SAFETY: frame, out and context are valid during the call and have the lengths that the attributes contain.
     unsafe { call(PROG_TEST_RUN, &mut attr) }?;
     Ok(TestRun { verdict: attr.retval, nanos: attr.duration, bytes_out: attr.data_size_out })
 }
@@ -357,7 +359,8 @@ pub fn test_run_live(program: BorrowedFd<'_>, frame: &[u8], ifindex: u32, repeat
         batch_size: batch,
         ..TestAttr::default()
     };
-    // SAFETY: frame and context are live for the call and as long as the attributes say; nothing is written back.
+    // SAFETY: frame and context are valid during the call and have the lengths that the attributes contain. The kernel
+    // writes nothing back.
     unsafe { call(PROG_TEST_RUN, &mut attr) }.map(drop)
 }
 

@@ -15,7 +15,7 @@ use rustix::ioctl::{Opcode, Updater, ioctl};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use std::io;
 
-/// An offload: work that the interface does for the host and that makes captured frames differ from those on the wire.
+/// An offload: work that the interface does for the host. It makes captured frames differ from the frames on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offload {
     /// The interface computes the checksums of sent frames, so a capture on the host contains incomplete checksums.
@@ -130,7 +130,7 @@ fn command_value(name: &str, code: u32, data: u32) -> io::Result<u32> {
         data: u32,
     }
     let mut value = Value { command: code, data };
-    // SAFETY: all commands that come here read and write a `struct ethtool_value`.
+    // SAFETY: all commands that are passed to this function read and write a `struct ethtool_value`.
     unsafe { command(name, (&raw mut value).cast())? };
     Ok(value.data)
 }

@@ -4,8 +4,9 @@
 //! Other calls return `ENOSYS`, as on a kernel without the call: libraries then use older calls, and a call missing
 //! from the list disables a feature instead of ending the recording. The kernel's audit log contains each refused call.
 //!
-//! A build with debug assertions aborts at such a call instead ([`trap`]), so every test of the binary also verifies that
-//! the lists have all calls of the paths that it runs. [`TRIED`] lists the calls that a library tries but does not need.
+//! A build with debug assertions aborts at such a call instead ([`trap`]), so every test of the binary also verifies
+//! that the lists contain all system calls of the code that it runs. [`TRIED`] lists the calls that a library tries but
+//! does not need.
 
 mod trap;
 
@@ -243,7 +244,7 @@ mod at {
     pub const SECOND: u32 = 24;
 }
 
-/// The result of a call that is in no list.
+/// The result of a system call that is in no list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Refusal {
     /// The call returns `ENOSYS`.
@@ -362,7 +363,7 @@ mod tests {
     use std::os::unix::net::UnixDatagram;
     use std::process::Command;
 
-    /// Runs in a thread of its own and restricts only that thread, because the restriction cannot be undone.
+    /// The test runs in a separate thread and restricts only that thread, because the restriction cannot be undone.
     fn confined<T: Send>(test: &str, sockets: Sockets, work: impl FnOnce() -> T + Send) -> Option<T> {
         filtered(test, &program(sockets, Refusal::Error).unwrap(), work)
     }

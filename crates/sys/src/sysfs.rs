@@ -71,7 +71,8 @@ impl Tree {
 
     /// The directory of a device on any bus: `virtio2`, `0000:01:00.0`.
     pub fn device(&self, name: &str) -> Option<String> {
-        // Below the bus, because `/sys/class/net` shows only interfaces of the namespace in which sysfs was mounted.
+        // The path is below `sys/bus`, because `/sys/class/net` shows only interfaces of the namespace in which sysfs
+        // was mounted.
         self.names("sys/bus").into_iter().map(|bus| format!("sys/bus/{bus}/devices/{name}")).find(|d| self.has(d))
     }
 

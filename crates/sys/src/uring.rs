@@ -38,7 +38,7 @@ pub unsafe trait Stable: Send + 'static {
     fn bytes(&self) -> &[u8];
 }
 
-/// Bytes into which the kernel can read while a ring owns the value.
+/// Bytes into which the kernel can write what it reads, while a ring owns the value.
 ///
 /// # Safety
 /// [`StableMut::bytes_mut`] must return the bytes of [`Stable::bytes`], and the bytes must not be accessed while the
@@ -73,9 +73,9 @@ impl Aligned {
     /// If the length exceeds the address space.
     pub fn new(len: usize) -> Self {
         let len = len.max(1);
-        // PERF: one page more without an alignment request: the allocator then takes large sizes from the kernel as
-        // zero pages that are not accessed yet, instead of zeroing them page by page (0.2 ms for a piece of 264 KiB of
-        // which 68 are read into).
+        // PERF: the allocation is one page longer and requests no alignment. Then the allocator takes large sizes from
+        // the kernel as zero pages that are not accessed yet, instead of zeroing them page by page (0.2 ms for a buffer
+        // of 264 KiB of which 68 KiB are read into).
         let layout = len.checked_add(Self::ALIGN).and_then(|len| Layout::array::<u8>(len).ok());
         let layout = layout.expect("a length within the address space");
         // SAFETY: the layout is not empty.
@@ -282,7 +282,7 @@ impl<B: Stable> Uring<B> {
         let Some(slot) = self.free.pop() else { return Err(io::Error::from_raw_os_error(libc::EBUSY)) };
         self.held[slot] = Some(InFlight { token, file: Arc::clone(file), buffer });
         let entry = entry.user_data(slot as u64);
-        // SAFETY: descriptor and buffer are in `held[slot]`, which is emptied only when the completion has come.
+        // SAFETY: descriptor and buffer are in `held[slot]`, which is emptied only when the completion has arrived.
         if unsafe { self.ring.submission().push(&entry) }.is_err() {
             self.held[slot] = None;
             self.free.push(slot);
@@ -305,7 +305,8 @@ impl<B: Stable> Uring<B> {
         };
         match outcome {
             Ok(_) => {}
-            // The wait ended, a signal came, or the completion queue must be emptied first: none of these is an error.
+            // The wait ended, a signal arrived, or the completion queue must be emptied first: none of these is an
+            // error.
             Err(e) if matches!(e.raw_os_error(), Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN)) => {}
             Err(e) => return Err(e),
         }

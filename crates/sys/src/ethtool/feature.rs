@@ -39,7 +39,7 @@ pub fn features(name: &str) -> io::Result<Vec<Feature>> {
     // changed.
     let mut w = vec![0u32; 2 + 4 * blocks];
     (w[0], w[1]) = (GET_FEATURES, blocks as u32);
-    // SAFETY: the words are the structure with as many blocks as it names.
+    // SAFETY: the words form the structure, with the number of blocks that the structure contains.
     unsafe { command(name, w.as_mut_ptr().cast()) }?;
     let feature = |(i, name): (usize, String)| {
         let (block, bit) = (2 + 4 * (i / 32), 1 << (i % 32));
@@ -63,7 +63,7 @@ pub fn set_feature(name: &str, feature: &str, on: bool) -> io::Result<()> {
     (w[0], w[1]) = (SET_FEATURES, blocks as u32);
     w[2 + 2 * (at / 32)] = 1 << (at % 32);
     w[3 + 2 * (at / 32)] = u32::from(on) << (at % 32);
-    // SAFETY: the words are the structure with as many blocks as it names.
+    // SAFETY: the words form the structure, with the number of blocks that the structure contains.
     unsafe { command(name, w.as_mut_ptr().cast()) }?;
     // The kernel reports a refusal in flags that some drivers do not set, so the features are read again.
     let now = features(name)?.into_iter().find(|f| f.name == feature).map(|f| f.on);
@@ -76,8 +76,9 @@ pub fn set_feature(name: &str, feature: &str, on: bool) -> io::Result<()> {
 /// `EOPNOTSUPP` if there are none, `ENODEV`.
 pub fn statistics(name: &str) -> io::Result<Vec<(String, u64)>> {
     let names = strings(name, STATS)?;
-    // `struct ethtool_stats`: command, count; then the numbers. 64-bit words give the alignment. The buffer is twice as
-    // long as necessary, because the kernel writes as many numbers as the interface has at that time.
+    // `struct ethtool_stats`: command, count; then the numbers. The buffer consists of 64-bit words for alignment. It
+    // is twice as long as necessary, because the kernel writes as many numbers as the interface has at the time of the
+    // call.
     let mut w = vec![0u64; 1 + names.len() * 2];
     w[0] = pair(GET_STATS, names.len() as u32);
     // SAFETY: the words are the structure with room for twice as many numbers as the interface has.

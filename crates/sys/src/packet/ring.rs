@@ -103,7 +103,7 @@ pub struct Ring {
     layout: Layout,
 }
 
-// SAFETY: the mapping belongs to the process and the ring has no tie to the thread that made it.
+// SAFETY: the mapping belongs to the process, and the ring is not bound to the thread that created it.
 unsafe impl Send for Ring {}
 
 impl Ring {
@@ -155,7 +155,7 @@ impl Ring {
 impl Drop for Ring {
     fn drop(&mut self) {
         let bytes = self.layout.block_bytes as usize * self.layout.blocks as usize;
-        // SAFETY: the mapping is ours, whole, and no borrow of it outlives the ring.
+        // SAFETY: the mapping is complete and belongs to this value, and no borrow of it outlives the ring.
         let _ = unsafe { munmap(self.map.as_ptr().cast(), bytes) };
     }
 }
@@ -268,7 +268,7 @@ mod tests {
                 assert!(record.bytes.as_ptr_range().end <= inside.end);
             }
         }
-        assert!(accepted > 1000, "the random blocks must contain valid records too, accepted {accepted}");
+        assert!(accepted > 1000, "the random blocks must include valid records; accepted records: {accepted}");
     }
 
     #[test]

@@ -292,7 +292,7 @@ mod tests {
                     }
                 }
             }
-            assert!(number > 1000, "the walk passed the end of the ring many times");
+            assert!(number > 1000, "the test must pass the end of the ring many times");
         }
     }
 

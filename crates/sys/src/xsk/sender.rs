@@ -1,4 +1,5 @@
-//! Sending: chunks go to the kernel through the transmit ring and come back through the completion ring.
+//! Sends frames: this process passes chunks with frames to the kernel through the transmit ring, and the kernel returns
+//! them through the completion ring.
 //!
 //! In copy mode the kernel builds a socket buffer for each frame and passes it to the driver within `sendto`
 //! (`__xsk_generic_xmit` in net/xdp/xsk.c). Three results of that call matter here. `EAGAIN`: more frames wait, or the
@@ -42,7 +43,7 @@ pub struct Sent {
     pub submitted: u64,
     /// Frames completed by the kernel.
     pub completed: u64,
-    /// Of these, frames that the driver reported as dropped.
+    /// Frames that the kernel completed, but that the driver reported as dropped.
     pub dropped: u64,
 }
 
@@ -142,7 +143,7 @@ impl Sender {
         for index in 0..count {
             let Some(place) = self.free.pop() else { return index };
             let at = place as usize * self.frame_max();
-            // SAFETY: the place lies in the area and is free: the kernel has given it back.
+            // SAFETY: the buffer lies in the area and is free: the kernel has returned it.
             let bytes = unsafe { self.area.bytes_mut(at, self.frame_max()) };
             let len = fill(index, bytes);
             assert!((14..=bytes.len()).contains(&len), "a frame has 14 to {} bytes, not {len}", bytes.len());
