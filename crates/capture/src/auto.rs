@@ -30,7 +30,7 @@ pub enum SourceKind {
 pub struct Choice {
     /// The source.
     pub kind: SourceKind,
-    /// One line for people; begins with the name of the interface.
+    /// A line for users, which begins with the name of the interface.
     pub explanation: String,
 }
 
@@ -89,7 +89,7 @@ pub fn choose(interface: &str, dedicated: bool) -> Result<Choice, SourceError> {
     Ok(decide(&PortFacts::gather(interface)?, dedicated))
 }
 
-/// The choice as a function of the facts.
+/// Returns the choice for the given facts, without a query to the kernel.
 pub fn decide(facts: &PortFacts, dedicated: bool) -> Choice {
     let name = &facts.name;
     let share = |why: String| Choice { kind: SourceKind::Tpacket, explanation: format!("{name}: TPACKET_V3, {why}") };

@@ -55,12 +55,12 @@ pub struct LiveFramesConfig {
     pub interface: String,
     /// The sequence number of the first frame; its low 48 bits are sent.
     pub first: u64,
-    /// Frames handed to the driver at once, 1 to 256; above [`BATCH`] expect losses.
+    /// Number of frames that are passed to the driver together, 1 to 256; with more than [`BATCH`], expect losses.
     pub batch: u32,
 }
 
 impl LiveFramesConfig {
-    /// From sequence number 0, in batches of [`BATCH`].
+    /// Returns the default configuration: sequence numbers from 0, in batches of [`BATCH`].
     pub fn new(interface: &str) -> Self {
         Self { interface: interface.to_owned(), first: 0, batch: BATCH }
     }
@@ -75,7 +75,7 @@ pub struct LiveCounts {
     pub sent: u64,
     /// Frames dropped because the peer's ring was full.
     pub dropped: u64,
-    /// Frames in neither counter: in flight, or lost if [`LiveFrames::flush`] returned false.
+    /// Frames that are in neither `sent` nor `dropped`: in flight, or lost if [`LiveFrames::flush`] returned false.
     pub under_way: u64,
 }
 
@@ -96,7 +96,7 @@ pub struct LiveFrames {
 }
 
 impl LiveFrames {
-    /// Prepares the frames of `parts` for the interface. Neither attaches a program to it nor sends a frame.
+    /// Prepares the frames of `parts` for the interface. Neither attaches a program to the interface nor sends a frame.
     ///
     /// # Errors
     /// [`SourceError::Unsupported`] if these frames or this interface need another sending method, with its name;
