@@ -7,7 +7,7 @@
 //! # Which counter counts which loss
 //!
 //! The program counts each frame that it redirects to the socket of a queue; this count is [`Counts::seen`]. After
-//! `stop` and drain, `seen == handed over + lost` holds exactly. The table lists the places between program and reader
+//! `stop` and drain, `seen == delivered + lost` holds exactly. The table lists the places between program and reader
 //! where a frame can be lost. It follows net/xdp/xsk.c and was confirmed on kernel 6.18 with veth, small rings and a
 //! reader that does not read (`tests/afxdp.rs` repeats the experiments):
 //!
@@ -76,8 +76,8 @@ pub struct AfXdpConfig {
     pub shared_memory: bool,
     /// Busy polling: the lowest latency, for a thread with a dedicated core.
     pub busy_poll: Option<BusyPoll>,
-    /// A program of the packet language will run on the interface: each frame comes with the metadata that the program
-    /// wrote before it ([`Frame::metadata`]).
+    /// A program of the packet language will run on the interface: each frame is delivered with the metadata that the
+    /// program wrote before it ([`Frame::metadata`]).
     pub programmed: bool,
     /// True to prepare everything, but leave the frames to the kernel until [`AfXdp::begin`] is called.
     pub prepared: bool,
@@ -350,7 +350,7 @@ impl AfXdp {
         true
     }
 
-    /// Completes the counters of an interface that has disappeared, after all received frames were handed over.
+    /// Completes the counters of an interface that has disappeared, after all received frames were delivered.
     fn finish_counts(&mut self) {
         if let Ok((counted, lost)) = self.tally() {
             let accounted = self.delivered + lost.iter().sum::<u64>();
@@ -423,7 +423,7 @@ impl Source for AfXdp {
         }
         self.idle += 1;
         if (!wait.is_zero() || self.idle.is_multiple_of(CHECK_EVERY)) && self.has_disappeared() {
-            // Frames received earlier are handed over first; the next call returns `Gone`.
+            // Frames that were received earlier are delivered first; the next call returns `Gone`.
             return self.poll(budget, Duration::ZERO, take);
         }
         self.receiver.wake();
@@ -491,7 +491,7 @@ impl InterfaceCounts {
         Ok(Self { netlink, ifindex: link.index, others, missed_before: link.stats.rx_missed, missed: 0 })
     }
 
-    /// Reads the NIC's counter; an interface that has disappeared keeps its last value.
+    /// Reads the NIC's counter. If the interface has disappeared, the last value is not changed.
     fn refresh(&mut self) {
         if let Ok(link) = self.netlink.link_by_index(self.ifindex) {
             self.missed = self.missed.max(link.stats.rx_missed.saturating_sub(self.missed_before));

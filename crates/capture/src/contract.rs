@@ -105,8 +105,8 @@ impl TimestampSource {
         }
     }
 
-    /// True if time comes from this machine rather than from the packets; then seconds without packets are meaningful,
-    /// and the source cannot wait.
+    /// True if the time is that of this machine and not that of the packets. Then seconds without packets are
+    /// meaningful, and the source cannot wait.
     pub const fn is_live(self) -> bool {
         matches!(self, Self::Engine | Self::Kernel | Self::Hardware)
     }

@@ -42,7 +42,7 @@ pub const MAX_FLOWS: u32 = 1 << 20;
 /// Frames between two runs of the peer's receive loop.
 pub const BATCH: u32 = 64;
 
-/// Approximate duration of one system call; short, because a stop takes effect only between two calls.
+/// The approximate duration of one system call. It is short, because a stop takes effect only between two calls.
 const CALL_DURATION: Duration = Duration::from_millis(4);
 
 /// Time that the peer may need to receive the frames in flight.
@@ -114,7 +114,8 @@ impl LiveFrames {
         let code = program::code(&maps, template.len(), parts.flows(), link.index, tai_ahead);
         let program = Program::load("netgrain_gen", &code, Frames::Linear)
             .map_err(|refusal| ClockError::Load(refusal).into_source_error(name))?;
-        let program = PreparedRun::keep(program).map_err(|e| system("keep the sending program ready", e))?;
+        let program =
+            PreparedRun::keep(program).map_err(|e| system("attach the sending program to an unused interface", e))?;
         Ok(Self {
             netlink,
             name: name.clone(),
@@ -141,8 +142,8 @@ impl LiveFrames {
             return Ok(0);
         }
         let begun = Instant::now();
-        // For the kernel the frames come from loopback: it requires a valid receive queue, and a veth interface has one
-        // only while it receives XDP frames itself.
+        // The kernel is told that the frames arrived on the loopback interface, because it requires a valid receive
+        // queue, and a veth interface has one only while it receives XDP frames itself.
         match self.program.get().run_live(&self.template, 0, count as u32, self.batch) {
             Ok(()) => (),
             Err(e) if e.kind() == io::ErrorKind::Interrupted => (),

@@ -1,13 +1,13 @@
 //! Simulated traffic: frames made by the crate `gen`, at a given rate or as fast as the caller polls.
 //!
 //! Opening the source selects one of three methods. If all flows fit a table that stays in the CPU caches, the frames
-//! are made once and handed out in turn, so that a benchmark measures the pipeline and not the generator. With truth
-//! data, each of these frames gets a new sequence number and departure time before it is handed out. If the flows do
-//! not fit, or begin and end, each frame is made when it is due.
+//! are made once and delivered in turn, so that a benchmark measures the pipeline and not the generator. With truth
+//! data, each of these frames gets a new sequence number and departure time before it is delivered. If the flows do not
+//! fit, or begin and end, each frame is made when it is due.
 //!
 //! With the virtual clock, every frame carries its time in the schedule and no call waits, so that two runs give
 //! identical bytes. With the live clock, the engine makes the timestamps, and `departure` in frames with truth data is
-//! the system time at the beginning of the poll that hands them out.
+//! the system time at the beginning of the poll that delivers them.
 
 use crate::{Counts, Frame, Polled, Source, SourceError, SourceInfo, TimestampSource};
 use base::Timestamp;
@@ -334,7 +334,8 @@ mod tests {
 
     #[test]
     fn prepared_frames_equal_the_frames_of_the_generator() {
-        // 8192 frames fit, so 20 000 frames use the table more than twice; `Traffic` gives the flows in the same order.
+        // The table contains 8192 frames, so 20 000 frames use the table more than twice. `Traffic` generates the flows
+        // in the same order.
         let spec: Spec = "60,flows=1000,packets=20k".parse().unwrap();
         let mut traffic = Traffic::new(&spec);
         let mut buf = [0; 60];

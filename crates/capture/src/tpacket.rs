@@ -5,7 +5,7 @@
 //! ring, and a symmetric hash keeps both directions of a flow in one ring.
 //!
 //! Every frame that passes the socket's filter is counted once. The kernel's count of these frames (`seen`) is
-//! independent of the counters of this source; after a stop it equals the frames handed over plus the losses of this
+//! independent of the counters of this source; after a stop it equals the delivered frames plus the losses of this
 //! source. The count begins and ends with that filter: sockets are bound, grouped and prepared while it refuses every
 //! frame, so that no frame is received twice during set-up, and a stop is a single atomic step. The sources of a group
 //! must be stopped together: frames that the group assigns to a stopped source have no reader.
@@ -13,9 +13,9 @@
 //! The kernel makes the timestamps when it hands a frame to its protocols; or the NIC makes them, if it is set to
 //! timestamp every received frame. The NIC's clock must then follow the system clock (`phc2sys`).
 //!
-//! Defragmentation in the fanout group (`PACKET_FANOUT_FLAG_DEFRAG`) is not supported: it hands over the reassembled
-//! datagram *in place of* its fragments, and a recorder must keep the frames of the wire. Therefore a fragment without
-//! ports can reach another thread than the rest of its flow; timestamps restore the order.
+//! Defragmentation in the fanout group (`PACKET_FANOUT_FLAG_DEFRAG`) is not supported: the kernel delivers the
+//! reassembled datagram instead of its fragments, and a recorder must store the frames of the wire. Therefore a
+//! fragment without ports can reach another thread than the rest of its flow; timestamps restore the order.
 
 mod drain;
 mod open;

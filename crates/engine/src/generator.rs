@@ -50,8 +50,8 @@ pub enum Method {
     /// Live frames if the traffic and the interface permit them, otherwise AF_XDP.
     #[default]
     Auto,
-    /// Frames that an XDP program makes in the kernel. Possible for frames of one size whose flows take turns, on veth
-    /// interfaces; sent without a rate, or in bursts at a rate.
+    /// Frames that an XDP program makes in the kernel. The method is possible for frames of one size whose flows take
+    /// turns, on veth interfaces. Frames are sent without a rate, or in bursts at a rate.
     LiveFrames,
     /// Frames that are sent through an AF_XDP socket. Possible for all traffic, on all interfaces.
     AfXdp,

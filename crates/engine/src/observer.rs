@@ -174,7 +174,7 @@ impl Observer {
             interface: self.label.clone(),
             seconds: self.started.elapsed().as_secs_f64(),
             steal_ratio: Ticks::now().stolen_since(self.ticks),
-            // The memory is not counted here, because to inspect all pages of a large ring takes 20 ms.
+            // The memory is not determined here, because an inspection of all pages of a large ring takes 20 ms.
             memory_bytes: None,
             counts: Counts::from(&total),
             counting_point: first.map_or("", |i| i.counted_from),

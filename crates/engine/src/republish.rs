@@ -63,7 +63,7 @@ impl Republisher {
         std::mem::take(&mut self.work().messages)
     }
 
-    /// Registers a file that was left under its hidden name.
+    /// Registers a file that could not be published and still has its hidden name.
     pub fn left(&self, path: &Path) {
         self.work().folders.extend(path.parent().map(Path::to_owned));
     }

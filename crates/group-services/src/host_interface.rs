@@ -37,7 +37,7 @@ const FRAME_MAX: usize = 16 << 10;
 /// The text that precedes the process in the alias of the host's end.
 const MARK: &str = "netgrain host ";
 
-/// Receive frames of all protocols (linux/if_ether.h).
+/// The protocol number with which a packet socket receives frames of all protocols (linux/if_ether.h).
 const ETH_P_ALL: u16 = 3;
 
 /// See the module documentation.

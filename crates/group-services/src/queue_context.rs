@@ -65,7 +65,7 @@ impl QueueContext {
     }
 
     /// Returns the packet with the facts from its descriptor. The hash that the NIC computed is not available here. The
-    /// flow hash of the ring replaces it, because steering by either hash distributes whole flows.
+    /// flow hash of the ring replaces it, because each of the two hashes is equal for all packets of a flow.
     fn packet<'a>(&self, packet: &Packet<'a>) -> jit::Packet<'a> {
         let desc = packet.desc;
         let facts = Facts {

@@ -18,7 +18,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// The longest time that a queue waits in a swap for the other queues. A queue needs at most the time of one batch, or
-/// the sleep of an idle dispatcher; the ring holds the packets that arrive meanwhile.
+/// the sleep of an idle dispatcher; the packets that arrive meanwhile remain in the ring.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// See the module documentation.

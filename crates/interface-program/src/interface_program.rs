@@ -236,7 +236,7 @@ impl InterfaceProgram {
         let user = MapUsage { used: Some(0), ..MapUsage::default() };
         let maps = state.program.maps.iter();
         report.maps = maps.map(|map| MapReport { map: map.name.clone(), kernel: None, user }).collect();
-        // The lock is released first: to count the map entries takes long, and a swap must not wait for it.
+        // The lock is released before the count of map entries, which takes long, and a swap must not wait for it.
         drop(state);
         let numbers = kernel.numbers();
         report.count(&numbers);

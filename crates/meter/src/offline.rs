@@ -255,7 +255,7 @@ impl Batch {
     }
 }
 
-/// The state of the reading thread.
+/// Reads the files and meters their packets: the state of the thread.
 struct FileMeter {
     work: Work,
     batch: Batch,

@@ -150,7 +150,7 @@ impl Sink for StoreSink {
     }
 }
 
-/// The retention rules of flow records and rows; without a rule all files are kept.
+/// The retention rules of flow records and rows. Files without a rule are never removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RowRetentionRules {
     /// Rules for flow records.

@@ -53,11 +53,11 @@ pub enum Table {
 }
 
 impl Table {
-    /// Creates a flow table with this number of shards. A single shard runs in the thread of the meter; several shards
-    /// run in a thread each.
+    /// Creates a flow table with this number of shards. A single shard runs in the thread of the meter. Of several
+    /// shards, each runs in its own thread.
     ///
     /// # Errors
-    /// The system refuses a thread.
+    /// The system cannot create a thread.
     pub fn new(config: &Config, interface: u16, shards: usize) -> std::io::Result<Self> {
         Ok(match shards {
             0 | 1 => Self::Here(Box::new(Shards::with_hints(config, interface, 1, MemoryHints))),
@@ -227,7 +227,7 @@ impl ShardThreads {
         if !self.router.second(now) {
             return;
         }
-        // A clock that is set back ends all flows.
+        // If the time goes back, because the clock was set back, all flows end.
         let is_back = before.is_some_and(|before| now.secs() < before);
         if is_back {
             self.pass();

@@ -1,9 +1,9 @@
 //! The `bpf(2)` system call: maps, programs, links, test runs.
 //!
 //! Each function lays out the attributes of one command as `include/uapi/linux/bpf.h` declares them, makes the call and
-//! decodes the result. Attributes may be shorter than the kernel's own: the kernel takes the rest as zero. The kernel
-//! reads and writes as many bytes of key and value as the map was created with, so a [`MapFd`] stores these sizes and
-//! refuses buffers of any other size; this check makes the calls safe.
+//! decodes the result. Attributes may be shorter than the kernel's own: the kernel treats the missing bytes as zero.
+//! The kernel reads and writes as many bytes of key and value as the map was created with, so a [`MapFd`] stores these
+//! sizes and refuses buffers of any other size; this check makes the calls safe.
 
 mod map;
 
@@ -372,7 +372,8 @@ pub fn wait_for_running_programs() -> bool {
     membarrier(MembarrierCommand::Global).is_ok()
 }
 
-/// The kernel refuses names of objects other than 15 bytes of `[A-Za-z0-9_.]`, so other characters are replaced.
+/// The kernel refuses names that are longer than 15 bytes or contain characters other than `[A-Za-z0-9_.]`, so the name
+/// is truncated and other characters are replaced.
 fn object_name(name: &str) -> [u8; NAME_BYTES] {
     let mut out = [0; NAME_BYTES];
     for (to, from) in out.iter_mut().take(NAME_BYTES - 1).zip(name.bytes()) {

@@ -36,7 +36,7 @@ impl CodePages {
         let len = bytes.max(1).next_multiple_of(PAGE);
         let file = memfd_create(c"netgrain-code", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&file, len as u64)?;
-        // SAFETY: a mapping at an address of the kernel's choice touches nothing that exists.
+        // SAFETY: a mapping at an address of the kernel's choice affects no existing memory.
         let area = unsafe { mmap(null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &file, 0) }?;
         let base = NonNull::new(area.cast()).ok_or_else(|| io::Error::other("mapping at address zero"))?;
         Ok(Self { base, len, used: 0, file: Some(file) })

@@ -159,6 +159,6 @@ unsafe fn request<const CODE: Opcode>(name: &str, data: *mut libc::c_char) -> io
     }
     ifreq.ifr_ifru.ifru_data = data;
     let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
-    // SAFETY: every request of this module takes an `ifreq`, whose data pointer is as the caller promises.
+    // SAFETY: every request of this module uses an `ifreq`, and the caller guarantees the validity of its data pointer.
     Ok(unsafe { ioctl(socket, Updater::<CODE, _>::new(&mut ifreq)) }?)
 }

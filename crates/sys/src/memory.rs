@@ -257,7 +257,7 @@ impl SharedMemory {
         }
         // The address range is reserved first, so that both halves are adjacent and begin at a huge-page boundary.
         let reserved = mapped + HUGE_PAGE;
-        // SAFETY: a mapping at an address of the kernel's choice touches nothing that exists.
+        // SAFETY: a mapping at an address of the kernel's choice affects no existing memory.
         let area = unsafe {
             mmap_anonymous(null_mut(), reserved, ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE)
         }?;
@@ -278,8 +278,8 @@ impl SharedMemory {
             let at = start.wrapping_byte_add(half * len);
             // SAFETY: the fixed address lies inside our own reservation, which nothing else uses.
             if let Err(error) = unsafe { mmap(at, len, prot, MapFlags::SHARED | MapFlags::FIXED, &fd, 0) } {
-                // A failed fixed mapping may leave a hole, which may now contain a mapping of another thread. So only
-                // the other half is known to be ours.
+                // After a failed fixed mapping, the address range may be unmapped and then contain a mapping of another
+                // thread. So only the other half certainly belongs to this value.
                 for half in (0..mapped / len).filter(|other| *other != half) {
                     // SAFETY: this half is mapped or reserved by us, and no pointer into it has been given out.
                     let _ = unsafe { munmap(start.wrapping_byte_add(half * len), len) };
@@ -295,7 +295,7 @@ impl SharedMemory {
     /// Maps the file once, so that its huge pages are reserved or the call fails. The address is not used by any other
     /// mapping, so a failure destroys none. The file retains the pages after the unmapping.
     fn probe(fd: &OwnedFd, len: usize, prot: ProtFlags) -> io::Result<()> {
-        // SAFETY: a mapping at an address of the kernel's choice touches nothing that exists.
+        // SAFETY: a mapping at an address of the kernel's choice affects no existing memory.
         let area = unsafe { mmap(null_mut(), len, prot, MapFlags::SHARED, fd, 0) }?;
         // SAFETY: the range is the mapping made above, and no pointer into it has been given out.
         Ok(unsafe { munmap(area, len) }?)
@@ -417,7 +417,7 @@ mod tests {
         assert_eq!(
             steps,
             2 + 3,
-            "two steps for the last four huge pages of the first half, and three for the five of the second half"
+            "2 steps for the other 4 huge pages of the first half, and 3 for the 5 of the second half"
         );
         assert!(m.is_prefaulted() && !m.prefault_more(1).unwrap());
         // SAFETY: as above.

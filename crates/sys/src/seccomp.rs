@@ -266,7 +266,7 @@ impl Refusal {
 ///
 /// # Errors
 /// `Unsupported` on architectures without a list and kernels without seccomp; `PermissionDenied` if `no_new_privs` is
-/// not set; `Other` if a thread has a filter of its own. After an error, no restriction applies.
+/// not set; `Other` if a thread already has a filter. After an error, no restriction applies.
 pub fn keep_calls_for(sockets: Sockets) -> io::Result<()> {
     let refusal = if cfg!(debug_assertions) {
         trap::abort_at_refused_calls()?;
@@ -328,7 +328,7 @@ fn install(code: &[libc::sock_filter], flags: libc::c_ulong) -> io::Result<()> {
     let r = unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program) };
     match r {
         0 => Ok(()),
-        1.. => Err(io::Error::other(format!("thread {r} has a filter of its own"))),
+        1.. => Err(io::Error::other(format!("thread {r} already has a filter"))),
         _ => match io::Error::last_os_error() {
             // A kernel without seccomp, or without one of the flags.
             e if e.raw_os_error() == Some(libc::EINVAL) => Err(io::ErrorKind::Unsupported.into()),

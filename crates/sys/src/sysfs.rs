@@ -65,7 +65,7 @@ impl Tree {
     /// `NotFound`; `PermissionDenied` without the privilege; `InvalidInput` for a value that the kernel rejects.
     pub fn write(&self, name: &str, text: &str) -> io::Result<()> {
         use std::io::Write;
-        // The kernel takes each write as one value.
+        // The kernel interprets each write as one complete value.
         std::fs::OpenOptions::new().write(true).truncate(true).open(self.path(name))?.write_all(text.as_bytes())
     }
 

@@ -1,9 +1,8 @@
 //! Asynchronous file writes and reads through io_uring (`io_uring(7)`).
 //!
-//! [`Uring`] owns the memory that the kernel reads and writes: it keeps file and buffer of each operation in flight
-//! until the completion was taken, and dropping the ring waits for all operations. This invariant makes the interface
-//! safe.
-//! Memory named by [`Uring::register`] is pinned once instead of at every write.
+//! [`Uring`] owns the memory that the kernel reads and writes: it owns file and buffer of each operation in flight
+//! until the completion was read, and the drop of the ring waits for all operations. This invariant makes the interface
+//! safe. Memory named by [`Uring::register`] is pinned once instead of at every write.
 
 use io_uring::{IoUring, opcode, types};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
@@ -435,8 +434,8 @@ mod tests {
         let file = Arc::new(File::create(&path).unwrap());
         let inside = Heap(vec![7; 1 << 16]);
         let region = Region { address: inside.0.as_ptr() as usize, len: inside.0.len() };
-        // SAFETY: the buffer travels with the write and is dropped after the ring has taken its completion; nothing is
-        // written from it afterwards.
+        // SAFETY: the ring owns the buffer during the write, and drops it after it has read the completion; nothing is
+        // written from the buffer afterwards.
         if let Err(e) = unsafe { ring.register(&[region]) } {
             return testkit::skip(test, &format!("registration refused: {e}"));
         }

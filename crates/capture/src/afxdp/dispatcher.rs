@@ -106,7 +106,7 @@ mod context {
 }
 
 impl XdpDispatcher {
-    /// Attaches the program to the interface. All frames pass to the kernel until a queue is taken.
+    /// Attaches the program to the interface. All frames pass to the kernel until a queue is redirected to a socket.
     ///
     /// # Errors
     /// [`DispatcherError`].
@@ -142,8 +142,8 @@ impl XdpDispatcher {
         code(None, &*self.sockets, &*self.outcomes)
     }
 
-    /// Replaces the running program by other code between two frames. Code that keeps the counters uses the maps of
-    /// this interface, as [`XdpDispatcher::code`] does.
+    /// Replaces the running program by other code between two frames. The counters continue if the code uses the maps
+    /// of this interface, as [`XdpDispatcher::code`] does.
     ///
     /// # Errors
     /// [`DispatcherError`]; the previous program then continues to run.
@@ -153,7 +153,7 @@ impl XdpDispatcher {
             .map(drop)
     }
 
-    /// Prepares a program of the packet language: creates and fills its maps, or keeps those maps of the running
+    /// Prepares a program of the packet language: creates and fills its maps, or uses again those maps of the running
     /// program that have the same meaning, and has the verifier accept the code. The interface is not changed yet.
     /// `devices` are the interfaces that the program names; `clock` is the offset from the kernel's monotonic clock to
     /// 1970.

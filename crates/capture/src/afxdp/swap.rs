@@ -22,7 +22,7 @@ impl PreparedProgram {
         self.program.info().map_or(0, |info| info.verified_insns)
     }
 
-    /// Number of maps that the program takes over, with their contents, from the previous program.
+    /// Number of maps that are transferred, with their contents, from the previous program.
     pub fn kept(&self) -> usize {
         self.kept
     }

@@ -52,7 +52,7 @@ fn frames_of_every_length_and_with_tags_are_stored_unchanged() {
         for tags in [&[(0x8100, 5)][..], &[(0x88a8, 100), (0x8100, 7)], &[(0x8100, 1), (0x8100, 2), (0x8100, 3)]] {
             sent.extend([64, 594, 1500].map(|len| frame(len as u32, len, tags)));
         }
-        // The shortest frames that the kernel sends: an Ethernet header alone, and a tagged frame with two bytes.
+        // The shortest frames that the kernel sends: only an Ethernet header, and a tagged frame with two bytes.
         sent.extend([frame(1, 14, &[]), frame(2, 15, &[]), frame(3, 20, &[(0x8100, 5)])]);
         send(&capture, &RawSender::new(&a), &sent);
         let ended = stop(capture, &plan);

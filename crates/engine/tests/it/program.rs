@@ -449,7 +449,7 @@ fn an_interface_that_is_created_again_gets_the_newest_program() {
 #[test]
 fn kernel_and_user_part_use_an_egress_interface_that_is_created_again() {
     let test = "kernel_and_user_part_use_an_egress_interface_that_is_created_again";
-    // The thread stays in the namespace that was created last.
+    // The thread remains in the namespace that was created last.
     let Some(other) = Sandbox::new(test) else { return };
     let Some(sandbox) = Sandbox::new(test) else { return };
     let (dir, (a, b)) = (TempDir::new("xdp"), sandbox.veth("a", "b"));

@@ -39,7 +39,7 @@ pub struct ReceiverOptions {
     pub busy_poll: Option<BusyPoll>,
     /// Number of bytes before each frame that are passed to the callback with the frame, at most [`HEADROOM`].
     pub metadata: u32,
-    /// Number of the last metadata bytes that are zeroed after the frame was handed over: they show whether the
+    /// Number of the last metadata bytes that are zeroed after the callback for the frame: they show whether the
     /// metadata is valid. Frames begin this many bytes after [`HEADROOM`], so that these bytes lie in the cache line of
     /// the frame's first byte.
     pub mark: u32,
@@ -221,7 +221,8 @@ impl Receiver {
         if at.checked_add(len)? > self.area.len() {
             return None;
         }
-        // SAFETY: in range, and the chunk is ours: the kernel handed it over and gets it back after the callback.
+        // SAFETY: the bytes lie in the area, and the chunk belongs to this process: the kernel has handed it over and
+        // gets it back after the callback.
         Some(unsafe { self.area.bytes(at, len) })
     }
 

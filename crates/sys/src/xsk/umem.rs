@@ -108,7 +108,7 @@ impl Drop for Umem {
 
 fn map(bytes: usize, flags: MapFlags) -> io::Result<NonNull<u8>> {
     let prot = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+    // SAFETY: a new mapping at an address of the kernel's choice affects no existing memory.
     let base = unsafe { mmap_anonymous(null_mut(), bytes, prot, flags | MapFlags::PRIVATE) }?;
     NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mapping at address zero"))
 }
