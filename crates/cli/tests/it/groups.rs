@@ -141,7 +141,7 @@ fn a_replay_through_configured_groups_writes_every_packet() {
     assert_eq!(some["counters"]["2"], 25);
     // Existing files of an earlier run are kept, and a new run writes beside them.
     let again = run(&["run", "-r", arg(&capture), "--config", arg(&config), "--set", "capture.ring=8MiB"]);
-    assert!(again.status == Some(0) && again.out.contains("all.pcap is there already"), "{again:?}");
+    assert!(again.status == Some(0) && again.out.contains("all.pcap exists already"), "{again:?}");
     assert_eq!((sum(&flows(&dir.join("all.pcap"))), sum(&flows(&dir.join("all-2.pcap")))), (1000, 1000));
 }
 

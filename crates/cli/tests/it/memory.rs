@@ -96,7 +96,7 @@ fn a_small_capture_is_replayed_into_all_data_types_within_100_mib() {
     let memory = report["memory_bytes"].as_u64().expect("bytes");
     assert!((1 << 20..100 << 20).contains(&memory), "{memory}");
     let ring = report["queues"][0]["ring"].as_str().expect("a ring");
-    assert!(ring.starts_with("8.00 MiB") && ring.ends_with("made as it is written"), "{ring}");
+    assert!(ring.starts_with("8.00 MiB") && ring.ends_with("allocated when written"), "{ring}");
     // The kernel would kill the process if it used more at any moment.
     let Some(group) = Group::new(test, 100 << 20) else { return };
     let again = dir.join("again");

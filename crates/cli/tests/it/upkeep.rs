@@ -326,7 +326,8 @@ fn a_damaged_journal_and_hidden_files_are_reported_at_the_next_start() {
     let output = run(&args);
     assert_eq!(output.status, Some(0), "{output:?}");
     assert!(
-        output.out.contains(".series.damaged: kept, for") && output.out.contains("the rest is sealed"),
+        output.out.contains(".series.damaged: damaged journal retained")
+            && output.out.contains("undamaged rows are sealed"),
         "{output:?}"
     );
     assert!(output.out.contains("1 hidden files removed") && !hidden.exists(), "{output:?}");
