@@ -21,18 +21,18 @@ pub struct Blocks<'a> {
     /// The bytes of each block that are not yet decoded, and its number of rows.
     left: Vec<(&'a [u8], usize)>,
     rows: usize,
-    /// Of the list that is being decoded: `entries` has the number of entries in each block, `starts` the first entry
-    /// of each row.
+    /// For the list that is being decoded: `entries` has the number of list entries in each block, `starts` the index
+    /// of the first entry of each row.
     entries: Vec<usize>,
     starts: Arc<Vec<u32>>,
-    /// Presence bitmaps of the last few nullable columns, and true if the bitmap is of list entries: an equal bitmap of
-    /// rows refers to other positions.
+    /// Presence bitmaps of the last few nullable columns, each with true if its bits stand for list entries and false
+    /// if they stand for rows. Two bitmaps are shared only if their bits stand for the same positions.
     recent: VecDeque<(bool, Arc<Bits>)>,
     room: Room,
 }
 
-/// Number of recent columns that are searched for an equal presence bitmap. Fields that depend on the first packets of
-/// a flow are missing in the same records.
+/// Number of recent columns that are searched for a presence bitmap equal to that of the next column. Fields that
+/// depend on the first packets of a flow are missing in the same records.
 const RECENT: usize = 4;
 
 impl<'a> Blocks<'a> {
@@ -156,7 +156,7 @@ impl<'a> Blocks<'a> {
     }
 
     fn begin_list(&mut self) -> Option<()> {
-        // Bitmaps of another list refer to other positions.
+        // The bits of an earlier list's bitmaps stand for the entries of that list.
         self.recent.retain(|(is_list, _)| !is_list);
         let mut starts = Vec::with_capacity(self.rows + 1);
         starts.push(0u32);
@@ -203,8 +203,8 @@ impl ListEntries {
         let ends = |row: u32| (starts[row as usize], starts[row as usize + 1]);
         let counts: Vec<u32> = rows.iter().map(|row| ends(*row)).map(|(begin, end)| end - begin).collect();
         let total = counts.iter().map(|count| *count as usize).sum();
-        // PERF: always writes a multiple of STEP entries, because a loop of each row's own length costs a branch
-        // misprediction per row.
+        // PERF: always writes a multiple of STEP entries, because a loop over exactly the entries of a row costs a
+        // branch misprediction per row.
         const STEP: usize = 16;
         let mut entries = vec![0; total + STEP];
         let mut at = 0;
@@ -257,7 +257,7 @@ enum Values {
     Numbers(Narrow),
     /// Lower and upper halves.
     Wide(Narrow, Narrow),
-    /// Lower halves; the bitmap of IPv6 addresses, and the upper halves of those.
+    /// Lower halves of all addresses, bitmap of the IPv6 addresses, and upper halves of the IPv6 addresses.
     Addresses(Narrow, Arc<Bits>, Narrow),
     /// The bytes, and begin and end of each string.
     Bytes(Vec<u8>, Vec<(u32, u32)>),
@@ -308,10 +308,10 @@ impl FlatColumn {
             }
         }
         match &self.values {
-            // All values are equal: the value and its count suffice.
+            // If all values are equal, one value and the number of values are returned.
             Values::Numbers(Narrow::Same(value)) if !places.is_empty() => cells.same = Some((*value, places.len())),
-            // PERF: a column of bytes remains one until its dictionary is built. Negative numbers are excluded because
-            // their byte order differs.
+            // PERF: numbers of one byte are not widened before their dictionary is built. Columns with negative numbers
+            // are excluded, because the order of their bytes differs from the order of the numbers.
             Values::Numbers(Narrow::Bytes(base, all)) if as_octets && *base >= 0 => {
                 cells.narrow = Some(*base);
                 pick(all, places, |n| n, &mut cells.octets);

@@ -33,8 +33,8 @@ pub struct ChunkWriter {
     data: Raw,
     packed: [Vec<u8>; 2],
     places: Vec<u8>,
-    /// Columns with too many distinct numbers for a dictionary in an earlier row group; most later row groups have too
-    /// many again.
+    /// Paths of the columns that had too many distinct numbers for a dictionary in an earlier row group; no dictionary
+    /// is tried for them again, because most later row groups have too many as well.
     various: HashSet<String>,
     rep: Vec<u8>,
     def: Vec<u8>,
@@ -227,7 +227,8 @@ impl ChunkWriter {
                 };
                 names(&cells.addresses, known, &mut text, &mut keys.bytes, &mut page.bytes)?;
                 if let Some(filter) = &mut hosts {
-                    // Allocated for the greatest possible number of entries, and folded to the actual number.
+                    // The Bloom filter was allocated for the greatest possible number of entries; it is folded to the
+                    // size that the actual number needs.
                     filter.fold_to_target_fpp(WRONG);
                 }
                 filter = hosts;
@@ -260,7 +261,7 @@ fn octets(values: &[u8], places: &mut Vec<u8>, data: &mut Vec<u8>) -> Vec<u8> {
     }
     let keys: Vec<u8> = (0..=u8::MAX).filter(|key| found[usize::from(*key)]).collect();
     if keys.iter().zip(0..=u8::MAX).all(|(key, place)| *key == place) {
-        // The numbers are their own dictionary indexes.
+        // The distinct numbers are 0, 1, 2, … without a gap, so each number equals its dictionary index.
         encode::octets(values, keys.len(), data);
     } else {
         let mut place_of = [0; NARROW];
@@ -386,9 +387,9 @@ fn range(order: SortOrder, holds: ValueType, cells: &Cells) -> Option<Statistics
 
 /// The header of a page.
 enum Page {
-    /// With the number of entries.
+    /// A dictionary page, with the number of its entries.
     Dictionary(usize),
-    /// With the number of values, nulls included.
+    /// A data page, with the number of its values (nulls included) and its encoding.
     Data(usize, Encoding),
 }
 

@@ -177,13 +177,15 @@ impl SeriesLoop {
         }
     }
 
-    /// Collects all rows of one second; rows that late packets caused for the same second are added up.
+    /// Collects all rows of one second. Several rows of the same second, interface and direction, which late packets
+    /// cause, are added up.
     fn gather(&mut self, second: u64) {
         let mut all = Vec::new();
         while self.polls.peek().is_some_and(|row| row.second == second) {
             let Some((mut row, interface)) = self.polls.take() else { break };
             row.interface = interface;
-            // A second after the current time was returned while the clock was wrong, so it does not count as returned.
+            // A returned second later than the current time was returned while the clock was wrong, and is returned
+            // again.
             let result = self.reported.get(&interface).filter(|result| **result <= self.polls.at.secs());
             if result.is_none_or(|result| second > *result) {
                 all.push(row);
@@ -226,12 +228,12 @@ struct Polls<T: Schema> {
     /// The time at which the poll began.
     at: Timestamp,
     duration: Duration,
-    /// Each poll reads from this long before the time of the previous poll.
+    /// Each poll reads from the time of the previous poll minus this duration.
     back: Duration,
     earlier_warnings: Vec<String>,
 }
 
-/// The results of one interface, and the next of them.
+/// The results of one interface, and its next record or row.
 struct InterfaceStream<T: Schema> {
     interface: u16,
     results: Results<T>,

@@ -178,7 +178,7 @@ impl Journal {
     }
 }
 
-/// A hash of the columns of a schema, which changes with them.
+/// A hash of the columns of a schema; it identifies journals that were written with other columns.
 fn shape<T: Schema>() -> u32 {
     let columns = T::columns();
     let coded: String = columns.iter().map(|column| format!("{:?} ", column.repetition)).collect();
@@ -191,7 +191,7 @@ pub struct LoadedJournal<T> {
     pub id: u64,
     /// Number of bytes that were not completely written.
     pub torn: u64,
-    /// The bytes that were complete once and no longer are.
+    /// The range that was written completely and is damaged now.
     pub damage: Option<Damage>,
     bytes: Vec<u8>,
     found: JournalBatches,

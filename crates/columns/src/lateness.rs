@@ -1,5 +1,5 @@
-//! The greatest delay of the flow records of an interface, kept beside them: a live query must look back so far into
-//! the store, and only the timeouts of the meter determine the delay.
+//! The greatest delay of the flow records of an interface, stored in the interface's directory. Each poll of a live
+//! query must read from that long before the previous poll, and the delay depends only on the meter's timeouts.
 
 use crate::follow::FLOW_LATE;
 use std::fs::File;

@@ -2,10 +2,10 @@
 //! its own byte frequencies; so a page is divided into parts, and each part becomes a zstd frame of its own. A sequence
 //! of frames decodes like a single frame (RFC 8878, section 3).
 //!
-//! Most parts have few repetitions but skewed byte frequencies. So beside the compressor that searches for matches at
-//! every byte there is one that uses entropy coding only, in a fifth of the time. The method for each part of a column
-//! is chosen once, from samples. Noise is stored uncompressed, and numbers have methods of their own
-//! ([`crate::stripe`]); those frames are written here.
+//! Most parts have few repetitions but skewed byte frequencies. So there are two compressors: one searches for matches
+//! at every byte, the other only applies entropy coding, in a fifth of the time. The method for each part of a column
+//! is chosen once, from samples. Noise is stored uncompressed, and numbers have their own methods ([`crate::stripe`]);
+//! the frames of noise and of numbers are written here, not by the zstd library.
 
 use crate::stripe::{Numbers, Striper};
 use parquet::basic::ZstdLevel;
@@ -137,7 +137,7 @@ impl PageCompressor {
     /// # Errors
     /// If there is no memory for the compressors.
     pub fn new() -> Result<Self> {
-        // Level 1: docs/reference/parquet.md compares it with the others.
+        // Level 1: docs/reference/parquet.md compares it with other levels.
         let level = || Compressor::new(ZstdLevel::default().compression_level());
         let mut zstd = [level()?, level()?];
         zstd[1].set_parameter(CParameter::TargetLength(STEP))?;
@@ -207,7 +207,7 @@ impl PageCompressor {
         Ok(())
     }
 
-    /// The method with the lowest cost for a part, judged by samples of it.
+    /// The method with the lowest cost for a part, estimated from samples of the part.
     fn better(&mut self, part: &[u8], of: Option<Numbers>) -> Result<Method> {
         let (pieces, bytes) = PIECES;
         let mut sample = std::mem::take(&mut self.sample);
@@ -294,7 +294,7 @@ mod tests {
         let mut packed = Default::default();
         assert!(packer.pack("column", [None, Some(&mut page)], &mut packed).expect("compressed"));
         assert_eq!(zstd::bulk::decompress(&packed[1], part.len()).expect("zstd reads it"), part);
-        packer.chosen["column"][1][0].expect("a long part has a chosen method")
+        packer.chosen["column"][1][0].expect("a long part has a compression method")
     }
 
     #[test]
@@ -340,7 +340,7 @@ mod tests {
         let mut packed = Default::default();
         assert!(packer.pack("column", [None, Some(&mut page)], &mut packed).expect("compressed"));
         assert!(zstd::bulk::decompress(&packed[1], page.bytes.len()).expect("zstd reads it") == page.bytes);
-        packer.chosen["column"][1][0].expect("a long part has a chosen method")
+        packer.chosen["column"][1][0].expect("a long part has a compression method")
     }
 
     #[test]

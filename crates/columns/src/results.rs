@@ -40,7 +40,7 @@ pub fn series(query: &Query) -> Result<Results<Row>, ColumnsError> {
     Results::begin(query, DataFileKind::Series)
 }
 
-/// Warnings of a result and of the scans below it.
+/// Warnings of a query result and of its file scans.
 pub(crate) type Warnings = Arc<Mutex<Vec<String>>>;
 
 pub(crate) fn add_warning(warnings: &Warnings, text: impl ToString) {
@@ -120,7 +120,7 @@ impl FileScan {
         // All hours are held before the first is listed, so that no file that a day's file replaces is removed in
         // between.
         self.holds = hours.iter().filter_map(|hour| Hold::reader(&hour.folder).ok()).collect();
-        // Most likely the same process obstructs all of them, so one warning suffices.
+        // One warning suffices, because most likely the same process prevents the holds of all hours.
         if let Some(why) = self.holds.iter().find_map(Hold::obstacle) {
             add_warning(&self.warnings, why);
         }
@@ -167,7 +167,7 @@ pub(crate) fn journals<T: Schema>(
                 }
                 loaded.push(journal);
             }
-            // It was sealed meanwhile, so its sealed file is in its hour directory.
+            // The journal was sealed meanwhile; the scan of the hour directories finds its sealed file.
             Err(ColumnsError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => add_warning(warnings, error),
         }
@@ -223,7 +223,7 @@ pub struct Results<T: Schema> {
     streams: Vec<Option<Stream<T>>>,
     /// The sort key of the next row of each stream, the earliest on top.
     heads: BinaryHeap<Reverse<(Order, usize)>>,
-    /// The rows with these keys, indexed by stream.
+    /// The next row of each stream, indexed by stream; `heads` has the sort keys.
     table_rows: Vec<Option<T>>,
     taken: BTreeSet<u64>,
     warnings: Warnings,
@@ -271,7 +271,7 @@ impl<T: Schema> Results<T> {
         self.advance(place);
     }
 
-    /// Advances a stream and inserts its next row into the heap; a stream without one is removed.
+    /// Advances a stream and inserts its next row into the heap; a stream without further rows is closed.
     fn advance(&mut self, place: usize) {
         let Some(stream) = &mut self.streams[place] else { return };
         loop {

@@ -63,9 +63,9 @@ pub enum Repetition {
     One,
     /// Zero or one.
     Maybe,
-    /// Any number; the first leaf of a list.
+    /// Any number of values; the first leaf of a list.
     List,
-    /// As many as the preceding [`Self::List`]; a further leaf of that list.
+    /// As many values as the preceding [`Self::List`]; a further leaf of the same list.
     Entries,
 }
 
