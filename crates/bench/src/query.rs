@@ -1,6 +1,6 @@
-//! Measures queries of stored packets, each in a process of its own, in the same run as the alternatives: `tcpdump -r`
+//! Measures queries of stored packets, each in a separate process, and in the same run the alternatives: `tcpdump -r`
 //! over the same files, and the sequential read rate of the volume. The benchmark drops the page cache before each
-//! query, so that each result comes from the disk, and reports results that differ.
+//! query, so that each result is read from the disk, and reports results that differ.
 
 use crate::cpu_placement::CpuPlacement;
 use crate::output::{MedianRange, Output, Stop};
@@ -77,7 +77,7 @@ struct Start {
     tcpdump_ms: Option<MedianRange>,
 }
 
-/// A query of the whole store, beside the read rate of the volume.
+/// Rate of a query of the whole store, and read rate of the volume.
 #[derive(Clone, Debug, Serialize)]
 struct FullScan {
     gbps: f64,
@@ -90,7 +90,8 @@ struct FullScan {
 struct Depth {
     files: usize,
     bytes: u64,
-    /// Query for any packet; for a packet of the last second; for a host that occurs only in the last file.
+    /// Duration of a query for any packet, for a packet of the last second, and for a host that occurs only in the last
+    /// file.
     any_ms: MedianRange,
     last_second_ms: MedianRange,
     needle_ms: MedianRange,
@@ -132,7 +133,7 @@ fn make(args: &QueryArgs, dir: &Path) -> Result<(), Stop> {
     let record = r#gen::Traffic::new(&spec).mean_len() + ring::RECORD_HEADER as f64;
     spec.packets = Some((args.size as f64 / record) as u64);
     if matches!(spec.rate, base::units::Rate::Flat) {
-        // Below the rate of the index with the most varied traffic, so that no packet is lost.
+        // The packet rate is below the rate of the index with the most varied traffic, so that no packet is lost.
         spec.rate = base::units::Rate::Packets(1e6);
     }
     let mut plan = Plan::new(SourcePlan::Sim { spec, start: None, name: None });
@@ -242,7 +243,7 @@ fn start_time(tcpdump: Option<&Path>, sheet: &mut Output<'_>) -> Result<(), Stop
     sheet.row("start", &row, line)
 }
 
-/// Queries the whole store into a discarding pipe, beside a plain direct read of the same files.
+/// Measures a query of the whole store with output to /dev/null, and a plain direct read of the same files.
 fn full_scan(store: &Path, files: &[PathBuf], bytes: u64, sheet: &mut Output<'_>) -> Result<(), Stop> {
     let rate = |duration: Duration| bytes as f64 * 8.0 / duration.as_secs_f64() / 1e9;
     let (mut ours, mut volume) = (Vec::new(), Vec::new());
@@ -389,7 +390,7 @@ pub fn cold() -> Result<(), Stop> {
         .map_err(|e| Stop::error(format_args!("the page cache cannot be dropped: {e}; run as root")))
 }
 
-/// Reads all files with direct I/O at the greatest rate of blocking calls: several threads take turns, so that the
+/// Reads all files with direct I/O at the greatest rate that blocking calls reach: several threads read, so that the
 /// volume always has a read in its queue.
 fn read_directly(files: &[PathBuf]) -> Result<u64, Stop> {
     /// Reads in flight, each of `PIECE` bytes.
@@ -452,7 +453,7 @@ fn index_bytes(store: &Path) -> Result<u64, Stop> {
     Ok(bytes)
 }
 
-/// The source address of the packet at this share of all bytes.
+/// The source address of the packet that is at this share (0 to 1) of all bytes.
 pub fn host_at(files: &[PathBuf], share: f64) -> Result<std::net::IpAddr, Stop> {
     let file = &files[((files.len() as f64 * share) as usize).min(files.len().saturating_sub(1))];
     let part = (files.len() as f64 * share).fract();

@@ -2,11 +2,11 @@
 //! equal those of the previous number is stored once for thousands of numbers.
 //!
 //! Measured values have noise in their lowest bytes, and zeros in their upper bytes. An entropy coder needs at least
-//! one bit for each of those zeros, and more than eight bits for each byte of noise, because both share one code; a
-//! match finder needs matches of at least four bytes, and these are shorter. The zstd format can encode the upper bytes
-//! almost without cost (RFC 8878, section 3.1.1.3.2): if all sequences of a block have the same lengths and the same
-//! offset, three bytes state them (RLE mode) and no bits per sequence follow. So each number is encoded as one
-//! sequence: its lowest bytes are literals, and a match copies the upper bytes from the previous number.
+//! one bit for each of those zeros, and more than eight bits for each byte of noise, because one code serves both. A
+//! match finder needs four equal bytes, and often fewer are equal. The zstd format can encode the upper bytes almost
+//! without cost (RFC 8878, section 3.1.1.3.2): if all sequences of a block have the same lengths and the same offset,
+//! three bytes state them (RLE mode) and no bits per sequence follow. So each number is encoded as one sequence: its
+//! lowest bytes are literals, and a match copies the upper bytes from the previous number.
 //!
 //! ```text
 //! block             has

@@ -191,15 +191,8 @@ impl Writer {
         let root = names::interface_folder(&config.store, &config.interface);
         let (sender, jobs) = channel();
         let (to_seal, whole) = channel();
-        let Config {
-            flows_every,
-            flows_most,
-            series_every,
-            waiting_most,
-            wait_when_full,
-            sealing_threads,
-            ..
-        } = config;
+        let Config { flows_every, flows_most, series_every, waiting_most, wait_when_full, sealing_threads, .. } =
+            config;
         let hand_over_pause = config.hand_over_pause;
         let sealer = Sealer::new(root.clone(), disks(), wait_when_full, sealing_threads, Arc::clone(&shared));
         let open = BTreeMap::new();

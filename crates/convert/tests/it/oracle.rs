@@ -9,7 +9,7 @@ use std::process::Command;
 use support::{Packet, captures, converted, one, packets};
 use testkit::TempDir;
 
-/// Every seventh of the capture files that are undamaged, small and of one link type.
+/// Every seventh of the capture files that are undamaged, small, and of a single link type.
 fn captures_of_one_link_type(test: &str) -> Option<Vec<PathBuf>> {
     let fits = |path: &PathBuf| {
         let bytes = std::fs::read(path).expect("a file");
