@@ -157,7 +157,7 @@ fn verdict(study: &SampleStats) -> String {
             format!("enough for a full {port} Gb/s Ethernet port at any packet size")
         }
         Some(port) => format!(
-            "enough for a full {port} Gb/s Ethernet port at any packet size if the ring bridges slower periods ({:.2} Gb/s)",
+            "enough for a full {port} Gb/s Ethernet port at any packet size if the ring holds the packets of slower periods ({:.2} Gb/s)",
             study.p5
         ),
         None => format!("enough for {:.0} % of a 1 Gb/s Ethernet port", 100.0 * lower_bound / demand(1.0, LEN_MAX)),
@@ -184,7 +184,7 @@ mod tests {
         assert!(verdict(&study(0.5, 0.497, 0.4)).contains("50 % of a 1 Gb/s"));
         assert!(verdict(&study(10.0, 9.9, 9.9)).contains("full 5 Gb/s"));
         assert!(verdict(&study(10.1, 10.0, 10.0)).ends_with("full 10 Gb/s Ethernet port at any packet size"));
-        assert!(verdict(&study(10.1, 10.0, 7.0)).contains("bridges slower periods (7.00 Gb/s)"));
+        assert!(verdict(&study(10.1, 10.0, 7.0)).contains("holds the packets of slower periods (7.00 Gb/s)"));
     }
 
     #[test]

@@ -259,7 +259,7 @@ fn flood(args: &FlowArgs, sheet: &mut Output<'_>) -> Result<(), Stop> {
     };
     sheet.row("flow", &row, row.line())?;
     sheet.verdict(format_args!(
-        "flood: memory grew by {} once the table was full; every packet is in a record",
+        "flood: after the table was full, memory grew by {}; every packet is in a record",
         show_bytes(grown)
     ))
 }

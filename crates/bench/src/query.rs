@@ -113,7 +113,7 @@ pub fn run(args: &QueryArgs, out: &mut dyn Write) -> Result<(), Stop> {
     let bytes = packet_files(&store).map_err(|e| Stop::error(format_args!("{}: {e}", store.display())))?.1;
     let index = index_bytes(&store)?;
     sheet.head(format_args!(
-        "{} in {} files ({}); index {:.3} % of it; cold cache; processes from start to end",
+        "{} in {} files ({}); index {:.3} % of the packet bytes; cold cache; duration of the whole process",
         show_bytes(bytes),
         files.len(),
         args.store.as_ref().map_or(&args.traffic[..], |_| "existing store"),
@@ -213,11 +213,11 @@ fn hosts(args: &QueryArgs, store: &Path, files: &[PathBuf], work: &Path, sheet: 
     let first = MedianRange::of(rows.iter().map(|r| r.first_ms));
     match rows.iter().map(|r| r.faster).collect::<Option<Vec<f64>>>() {
         Some(faster) => sheet.head(format_args!(
-            "one host: {:.1} times as fast as tcpdump -r; first packet after {:.1} ms",
+            "queries for one host: {:.1} times as fast as tcpdump -r; time to the first packet: {:.1} ms",
             MedianRange::of(faster),
             first
         )),
-        None => sheet.head(format_args!("one host: first packet after {first:.1} ms")),
+        None => sheet.head(format_args!("queries for one host: time to the first packet: {first:.1} ms")),
     }
 }
 
@@ -237,8 +237,8 @@ fn start_time(tcpdump: Option<&Path>, sheet: &mut Output<'_>) -> Result<(), Stop
     let (ours, theirs) = (take(&netgrain()?)?, tcpdump.map(take).transpose()?);
     let row = Start { ms: ours, tcpdump_ms: theirs };
     let line = match theirs {
-        Some(theirs) => format!("to start and end a process: {ours:.1} ms, tcpdump {theirs:.1} ms"),
-        None => format!("to start and end a process: {ours:.1} ms"),
+        Some(theirs) => format!("start and end of a process: netgrain {ours:.1} ms, tcpdump {theirs:.1} ms"),
+        None => format!("start and end of a process: netgrain {ours:.1} ms"),
     };
     sheet.row("start", &row, line)
 }
@@ -264,7 +264,10 @@ fn full_scan(store: &Path, files: &[PathBuf], bytes: u64, sheet: &mut Output<'_>
     }
     let (ours, volume) = (MedianRange::of(ours), MedianRange::of(volume));
     let row = FullScan { gbps: ours.median, volume_gbps: volume.median, share: ours.median / volume.median };
-    let line = format!("everything: {ours:.2} Gb/s, the volume alone {volume:.2} Gb/s: {:.1} %", 100.0 * row.share);
+    let line = format!(
+        "query of all packets: {ours:.2} Gb/s, direct read of the same files: {volume:.2} Gb/s; ratio {:.1} %",
+        100.0 * row.share
+    );
     sheet.row("everything", &row, line)
 }
 
@@ -317,7 +320,7 @@ fn depths(args: &QueryArgs, store: &Path, sheet: &mut Output<'_>) -> Result<(), 
     }
     let (Some(few), Some(many)) = (rows.first(), rows.last()) else { return Ok(()) };
     sheet.verdict(format_args!(
-        "from {} to {} files the time to the first packet grows {:.2}-fold, of the last second {:.2}-fold",
+        "from {} to {} files, the time to the first packet grows by a factor of {:.2}, to the first packet of the last second by {:.2}",
         few.files,
         many.files,
         many.any_ms.median / few.any_ms.median,

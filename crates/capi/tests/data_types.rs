@@ -172,7 +172,7 @@ fn flows_and_rows_have_the_same_layout_in_c_and_rust() {
     assert_eq!(reported.trim(), rust_layout.join(" "));
 }
 
-/// Programs that were compiled with the first header read these offsets, on 64-bit machines.
+/// Programs that were compiled with the first version of the header read fields at these offsets, on 64-bit machines.
 #[test]
 fn the_offsets_of_older_fields_do_not_change() {
     macro_rules! places {
@@ -206,7 +206,7 @@ fn the_offsets_of_older_fields_do_not_change() {
 #[test]
 fn a_program_can_test_which_fields_an_older_library_lacks() {
     let test = "a_program_can_test_which_fields_an_older_library_lacks";
-    // Structures with the sizes of the first library.
+    // Structures with the sizes that they had in the first version of the library.
     let source = r#"
 #include "netgrain.h"
 #include <stdio.h>

@@ -34,7 +34,8 @@ mod at {
 /// Bytes of a batch header.
 const HEAD: usize = at::CHECK.end;
 
-/// The last byte of a batch. It is not zero, so that the last byte shows if the batch was written to its end.
+/// The last byte of a batch. It is not zero, because unwritten bytes of a file are zero; so it shows whether the batch
+/// was written to its end.
 const END: u8 = 0xe5;
 
 /// The rows of the next batch, encoded as they arrive.
@@ -132,8 +133,8 @@ struct Gap {
     is_torn: bool,
 }
 
-/// The number of consecutive zeros that counts as never written: one disk sector. Columns may contain shorter runs of
-/// zeros.
+/// Number of consecutive zero bytes that are regarded as never written: one disk sector. Columns may contain shorter
+/// runs of zeros.
 const UNWRITTEN: usize = 512;
 
 impl Gap {
@@ -210,7 +211,7 @@ impl JournalBatches {
         found
     }
 
-    /// Number of bytes that were not completely written.
+    /// Number of bytes in incompletely written batches.
     pub fn torn(&self) -> u64 {
         self.gaps.iter().filter(|gap| !self.is_damaged(gap)).map(Gap::len).sum()
     }

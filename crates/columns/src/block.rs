@@ -1,11 +1,13 @@
-//! Journal blocks: some hundred rows stored by columns, each as one or more packed columns ([`crate::packed_column`]).
+//! Journal blocks: a few hundred rows stored column by column; a column consists of one or more packed columns
+//! ([`crate::packed_column`]).
 //!
 //! A journal consists of blocks, so rows are converted to columns only once, when they arrive, and not again when the
 //! journal is sealed. Layout, little-endian: the number of bytes that follow and the number of rows (32 bits each);
 //! then, for each column in schema order, the number of list entries of each row (only before the first leaf of a
-//! list), the presence bitmap if values may be missing, and the values that are present. 128-bit numbers are two packed
-//! columns, lower halves first. Addresses are two as well: the lower halves of all, then a bitmap of those that are
-//! IPv6 and their upper halves. Byte strings are a packed column of lengths and then the bytes.
+//! list), the presence bitmap if values may be missing, and the values that are present. Numbers of 128 bits are stored
+//! as two packed columns, lower halves first. Addresses are stored as the lower halves of all addresses, a bitmap of
+//! the IPv6 addresses, and the upper halves of the IPv6 addresses. Byte strings are stored as a packed column of
+//! lengths, and then the bytes.
 
 use crate::packed_column::{Bits, Narrow, PackedColumn, PresenceMap, Room, pick};
 use crate::schema::{Cells, Column, Repetition, ValueType};
@@ -110,7 +112,7 @@ impl<'a> Blocks<'a> {
         Some(Narrow::of(&packed_columns, &mut self.room))
     }
 
-    /// Reuses the memory of a column that is no longer needed for the columns that follow.
+    /// Retains the memory of a column that is no longer needed, for further columns.
     pub fn keep(&mut self, flat: FlatColumn) {
         match flat.values {
             Values::Numbers(numbers) => self.room.keep(numbers),
@@ -184,7 +186,7 @@ pub struct FlatColumn {
     starts: Option<Arc<Vec<u32>>>,
 }
 
-/// Positions computed for a selection of rows, shared by the columns that follow.
+/// Positions that were computed for a selection of rows, reused for further columns.
 #[derive(Default)]
 pub struct RowContext {
     list: Option<ListEntries>,
@@ -264,7 +266,7 @@ enum Values {
 }
 
 impl FlatColumn {
-    /// The numbers of the first `rows` rows, of a column with one number per row.
+    /// The numbers in the first `rows` rows; the column has one number per row.
     pub fn numbers(&self, rows: usize) -> Vec<u64> {
         match &self.values {
             Values::Numbers(numbers) => numbers.all(rows),
@@ -272,7 +274,7 @@ impl FlatColumn {
         }
     }
 
-    /// The number of this row, of a column with one number per row.
+    /// The number in this row; the column has one number per row.
     pub fn number(&self, row: usize) -> u64 {
         match &self.values {
             Values::Numbers(numbers) => numbers.at(row) as u64,

@@ -363,7 +363,7 @@ fn named(text: impl FnOnce(&mut Vec<u8>), out: &mut Vec<u8>) {
 /// Minimum and maximum, in the sort order of the column's type.
 fn range(order: SortOrder, holds: ValueType, cells: &Cells) -> Option<Statistics> {
     fn ends<T: Number>(order: SortOrder, values: &[T]) -> Option<(T, T)> {
-        // Flipping the highest bit makes the order of signed numbers that of unsigned ones.
+        // With the highest bit inverted, signed numbers have the order of unsigned numbers.
         let flip = if order == SortOrder::UNSIGNED { T::HIGHEST } else { 0 };
         let by = |value: T| value.signed() ^ flip;
         let first = *values.first()?;

@@ -20,7 +20,7 @@ const DIGITS: usize = 8;
 /// Bytes after the footer: its length, and the magic.
 pub const TRAILER: usize = 8;
 
-/// The magic at both ends of every Parquet file.
+/// The magic bytes at the begin and at the end of every Parquet file.
 pub const MAGIC: [u8; 4] = *b"PAR1";
 
 /// The checksums of a file that is being written.
@@ -61,8 +61,8 @@ fn digits(bytes: &[u8]) -> String {
     format!("{:08x}", crc32c::crc32c(bytes))
 }
 
-/// Computes the checksum of the footer at the end of these bytes; returns it with the offset of its digits, or `None`
-/// if the footer has no such entry.
+/// Computes the checksum of the footer that ends these bytes; returns it with the offset at which its digits are
+/// stored, or `None` if the footer has no such entry.
 fn of_footer(bytes: &[u8]) -> Option<(String, usize)> {
     // The key, then the number and type of the next field, and the length of the value (Thrift's compact protocol).
     let at = bytes.windows(FOOTER.len()).rposition(|some| some == FOOTER.as_bytes())? + FOOTER.len() + 2;

@@ -281,7 +281,7 @@ type Ranked = (u64, u16, u16);
 /// Bits of a radix sort digit.
 const DIGIT: u32 = 11;
 
-/// Number of values of a digit.
+/// Number of values that one digit of the radix sort can have.
 const DIGITS: usize = 1 << DIGIT;
 
 /// Sorts keys by rarity, then by word, then by first occurrence.
@@ -326,7 +326,7 @@ fn slot<K: Key>(key: K, slots: usize) -> usize {
     (key.word().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize & (slots - 1)
 }
 
-/// Dictionary indexes of a dictionary with `keys` entries: the bits of an index, then runs.
+/// Writes the indexes into a dictionary with `keys` entries: the number of bits of an index, then runs.
 pub fn places(places: &[u16], keys: usize, out: &mut Vec<u8>) {
     packed(places, keys, |place| place as u8, out);
 }
@@ -358,13 +358,13 @@ fn packed<P: Copy + Into<u16>>(places: &[P], keys: usize, byte: impl Fn(P) -> u8
     out.resize(end, 0);
 }
 
-/// The index of a dictionary with one entry, `count` times: width 0, and one run without value bytes.
+/// Writes the index of a dictionary's only entry `count` times: width 0, and one run without value bytes.
 pub fn same_place(count: usize, out: &mut Vec<u8>) {
     out.push(0);
     number((count as u64) << 1, out);
 }
 
-/// Repetition or definition levels, each at most 3: their length, then runs.
+/// Writes repetition or definition levels, each at most 3: their length in bytes, then runs.
 pub fn levels(levels: &[u8], most: u8, out: &mut Vec<u8>) {
     let begin = out.len();
     out.extend([0; 4]);

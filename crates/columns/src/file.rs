@@ -124,7 +124,7 @@ impl Origin {
 pub struct Sealed {
     /// Its path.
     pub path: PathBuf,
-    /// Its id and the files that it replaced.
+    /// The file's id, and the ids of the files that it replaced.
     pub origin: Origin,
     /// Interface names by interface number, from the metadata.
     pub interfaces: Vec<(u16, String)>,
@@ -152,7 +152,7 @@ impl Sealed {
         Self::of(path, kind, Source::Memory(bytes.into()))
     }
 
-    /// The origin of a file on a volume, from its footer alone.
+    /// Reads the origin of a file from its footer, without reading rows.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -502,7 +502,7 @@ impl<T: Schema> TableRows<T> {
         Self { fields, ..self }
     }
 
-    /// Takes the reports of damage that did not affect the requested fields.
+    /// Removes and returns the reports of damage that did not affect the requested fields.
     pub fn hints(&mut self) -> Vec<ColumnsError> {
         std::mem::take(&mut self.hints)
     }

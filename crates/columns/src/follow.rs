@@ -28,8 +28,8 @@ const ROW_LATE: Duration = Duration::from_secs(30);
 /// Number of seconds after the beginning of a second after which all its rows have been journaled.
 const SETTLE_TIME: u64 = 3;
 
-/// After a backward clock step of less than this, the loop returns nothing until the clock has caught up; after a
-/// longer one, the earlier time was wrong and polling restarts at the new time.
+/// After a backward clock step of less than this, the loop returns nothing until the clock has reached the earlier time
+/// again. After a longer step, the earlier time is regarded as wrong, and polling restarts at the new time.
 const STEP_BACK: Duration = Duration::from_secs(60);
 
 /// Interval between polls, if polling takes no time.
@@ -101,7 +101,7 @@ impl FlowLoop {
             let name = (record.id, record.record_index, record.last());
             match again {
                 Some(_) if self.reported.contains(&name) => continue,
-                // The next poll will find this record again.
+                // Remembers the record, because the next poll will find it again.
                 Some(from) if record.last() >= from => _ = self.reported.insert(name),
                 _ => {}
             }

@@ -3,7 +3,7 @@
 //!
 //! The caller appends a few dozen numbers that are in the L1 cache. The builder combines the bits of all of them once
 //! to find their width, and writes them once, mostly in the width that they will have on disk. If a number needs more
-//! bytes than those before, these are widened once.
+//! bytes than the previous numbers, the previous numbers are widened once.
 
 use crate::packed_column::{ALL, HAS_BASE, NONE, SOME, width};
 use sys::simd::{SimdLoop, simd};

@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use zstd::bulk::Compressor;
 use zstd::zstd_safe::{CParameter, ParamSwitch, compress_bound};
 
-/// Least bytes of a part: a frame costs a dozen more.
+/// Least number of bytes of a part: each frame adds about a dozen bytes.
 const PART: usize = 4 << 10;
 
 /// Pages with fewer bytes are not compressed.
@@ -22,9 +22,9 @@ const WORTH: usize = 64;
 
 /// The search step of the quick compressor: so large that it never searches for matches.
 ///
-/// PERF: steps of 64 and of 512 bytes took 126 and 115 instead of 230 ns per record for all parts of a site's records,
-/// and made 52.5 and 53.2 instead of 49.5 bytes of them (records/2026-11-22-columns.md); with this step as the
-/// alternative, no part chose a step of 64.
+/// PERF: with steps of 64 and of 512 bytes, compressing all parts of a site's records took 126 and 115 instead of 230
+/// ns per record, and the result had 52.5 and 53.2 instead of 49.5 bytes per record (records/2026-11-22-columns.md);
+/// with this step as the alternative, no part chose a step of 64.
 const STEP: u32 = 128 << 10;
 
 /// Samples of numbers begin at a multiple of this offset.
@@ -38,7 +38,7 @@ const LEARNT: usize = 16 << 10;
 
 /// Picoseconds that saving one byte may take: the method with the lowest total cost at this price is chosen.
 ///
-/// PERF: with 17 000, 20 000 and 24 000 a site's records take 88.6, 88.5 and 87.6 bytes
+/// PERF: at prices of 17 000, 20 000 and 24 000, a site's records take 88.6, 88.5 and 87.6 bytes each
 /// (records/2026-11-23-columns.md).
 const PRICE: usize = 20_000;
 
@@ -105,7 +105,7 @@ impl Page {
         }
     }
 
-    /// Declares that the data that follow are `count` numbers, up to the end or the next cut.
+    /// Declares that the next `count` numbers are one kind of data, up to the end or the next [`Self::cut`].
     pub fn numbers(&mut self, count: usize, of: Numbers) {
         if count * of.width() >= PART {
             self.end_part();
@@ -124,7 +124,7 @@ impl Page {
 
 /// The page compressors and their reused memory.
 pub struct PageCompressor {
-    /// The compressor that searches at every byte, and the quick one.
+    /// The compressor that searches for matches at every byte, and the quick compressor.
     zstd: [Compressor<'static>; 2],
     /// The chosen method of each part of a column's dictionary page and data page, once known.
     chosen: HashMap<String, [Vec<Option<Method>>; 2]>,

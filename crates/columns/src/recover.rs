@@ -240,7 +240,7 @@ pub(crate) fn draft<T: Schema>(
 }
 
 /// The second half of [`seal`], for several journals: publishes the files together, and then removes each journal whose
-/// file is safe. The results of syncing the unsynced `journals` are returned too.
+/// file is published and synced. Also syncs the unsynced `journals`, and returns the results of these syncs.
 pub(crate) fn finish(
     disk: &mut dyn Housekeeping,
     root: &Path,
@@ -305,7 +305,7 @@ fn sealed_from(
                 continue;
             }
             let path = folder.join(name);
-            // A file that cannot be read is ignored by readers too.
+            // Skips unreadable files, as queries do.
             if Sealed::origin_of(disk, &path, kind).is_ok_and(|origin| origin.has(journal)) {
                 // The directory entry of that file may not have been synced.
                 disk.sync(&folder).map_err(ColumnsError::io(&folder))?;

@@ -2,8 +2,8 @@
 //!
 //! A file is opened when the result reaches the timestamp in its name, and closed after its last row: memory holds a
 //! few hundred rows of each file that overlaps the current time, and the journals. The hour directories of the current
-//! day are held against retention. The journals are read first, and a sealed file that was made from one of them is
-//! skipped, so that no row is returned twice while a journal is being sealed.
+//! day are held, so that retention does not remove their files. The journals are read first, and a sealed file that was
+//! made from one of them is skipped, so that no row is returned twice while a journal is being sealed.
 
 use crate::error::ColumnsError;
 use crate::file::{Sealed, TableRows};
@@ -56,7 +56,7 @@ pub(crate) struct FileScan {
     ahead: Option<Hour>,
     day: VecDeque<SealedFile>,
     holds: Vec<Hold>,
-    /// Ids of files whose rows are in another file.
+    /// Ids of files that a day's file replaces, so their rows are not returned twice.
     replaced: BTreeSet<u64>,
     warnings: Warnings,
 }
@@ -182,8 +182,9 @@ fn load<T: Schema>(path: &Path, kind: DataFileKind) -> Result<LoadedJournal<T>, 
     LoadedJournal::of(bytes, kind).map_err(|what| ColumnsError::damaged(path, what))
 }
 
-/// Describes the damage of a journal, growing or left by a crash, with the offset if known. A torn end is no damage,
-/// nor is a journal of another version or one that was removed meanwhile.
+/// Describes the damage of a journal, of a running or of a crashed writer, with the offset if known. Incompletely
+/// written bytes at the end are no damage. A journal of another version, or one that was removed meanwhile, is not
+/// reported.
 ///
 /// # Errors
 /// If the file cannot be read.
@@ -325,7 +326,7 @@ impl<T: Schema> Stream<T> {
                 table_rows.hints().into_iter().for_each(|hint| add_warning(warnings, hint));
                 match ready {
                     Ok(ready) => break ready,
-                    // Later row groups may be undamaged.
+                    // Reading continues after the error, because later row groups may be undamaged.
                     Err(error) => add_warning(warnings, error),
                 }
             },

@@ -92,9 +92,9 @@ pub fn retain(
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RemovalResult {
     Gone,
-    /// A reader holds it, and the wait is not over.
+    /// A reader holds the file's hour, and the wait is not over.
     Awaited,
-    /// A reader holds it, and the wait is over.
+    /// A reader holds the file's hour, and the wait is over.
     Held,
 }
 
@@ -186,6 +186,6 @@ fn remove_from(disk: &mut dyn Housekeeping, path: &Path) -> Result<(), ColumnsEr
 }
 
 fn tidy(disk: &mut dyn Housekeeping, folder: &Path) {
-    // Hour, day, month, year: stops at the first that is not empty.
+    // Removes the directories of hour, day, month and year, up to the first that is not empty.
     let _ = folder.ancestors().take(4).try_for_each(|folder| disk.remove_folder(folder));
 }

@@ -97,9 +97,9 @@ columns! {
     FwdPackets => "fwd_packets",
     /// Bytes of their frames.
     FwdBytes => "fwd_bytes",
-    /// Bytes of these frames outside of IP packets.
+    /// Bytes of the frames of this direction that are outside of IP packets.
     FwdLinkBytes => "fwd_link_bytes",
-    /// Bytes of IP and transport headers.
+    /// Bytes of IP and transport headers of this direction.
     FwdHeaderBytes => "fwd_header_bytes",
     /// Packets with SYN.
     FwdSyn => "fwd_syn",
@@ -111,9 +111,9 @@ columns! {
     RevPackets => "rev_packets",
     /// Bytes of their frames.
     RevBytes => "rev_bytes",
-    /// Bytes of these frames outside of IP packets.
+    /// Bytes of the frames of this direction that are outside of IP packets.
     RevLinkBytes => "rev_link_bytes",
-    /// Bytes of IP and transport headers.
+    /// Bytes of IP and transport headers of this direction.
     RevHeaderBytes => "rev_header_bytes",
     /// Packets with SYN.
     RevSyn => "rev_syn",

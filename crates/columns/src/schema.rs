@@ -111,8 +111,8 @@ pub struct Column<T> {
     pub predicate: ColumnPredicate,
     /// An argument for `take`.
     pub arg: usize,
-    /// Writes the cells into the lines (as many as there are rows); `None` if [`crate::tables::Schema::put`] cannot
-    /// have produced them.
+    /// Writes the cells into `lines`, one row per line; `None` if [`crate::tables::Schema::put`] cannot have produced
+    /// the cells.
     pub take: fn(&mut [T], usize, &Cells) -> Option<()>,
 }
 

@@ -64,7 +64,8 @@ impl Default for Memo {
 }
 
 impl Memo {
-    /// Parses a text. All texts that are passed to one memo must be alive at the same time.
+    /// Parses a text. All texts that are parsed with the same cache must be alive at the same time, because the cache
+    /// identifies a text by its address in memory.
     pub fn address(&mut self, text: &[u8]) -> Option<IpAddr> {
         let at = text.as_ptr() as usize;
         let slot = &mut self.0[(at ^ at >> 12) & 0xfff];

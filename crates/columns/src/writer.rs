@@ -154,7 +154,7 @@ pub struct Writer {
     to_disk: ToDisk,
     threads: Vec<JoinHandle<()>>,
     now: Timestamp,
-    /// True once time has gone back by more than [`SETTLED`].
+    /// True after the packet time has gone back by more than [`SETTLED`].
     goes_back: bool,
     /// The time of the last tick that passed on batches; `None` if time has gone back since.
     handed_over: Option<Timestamp>,
@@ -474,8 +474,8 @@ impl Journaler {
 
     fn close(&mut self, which: Which, first: Timestamp) {
         let Some(mut journal) = self.open.remove(&which) else { return };
-        // A small journal of a replay writer is not synced here: the sealing thread syncs it together with its sealed
-        // file, soon enough.
+        // A small journal of a replay writer is not synced here, because the sealing thread will sync it together with
+        // its sealed file, within the same time limit.
         let closed = self.shared.closed.fetch_add(journal.bytes(), Ordering::Relaxed) + journal.bytes();
         if !self.wait_when_full || closed > BATCH_BYTES || journal.is_doubtful() {
             let outcome = journal.sync().map(|batches| self.shared.keep(batches));

@@ -54,7 +54,7 @@ impl<R: Read> InterfaceTap<R> {
     }
 
     /// The description of interface `number` for the packet whose block begins at `offset`. Calls must be in file
-    /// order; sections before the packet's are dropped.
+    /// order; the sections before the packet's section are dropped.
     pub fn described(&mut self, offset: u64, number: u32) -> Option<Rc<InterfaceDescription>> {
         while self.sections.get(1).is_some_and(|next| next.offset <= offset) {
             self.sections.pop_front();

@@ -142,7 +142,7 @@ pub(crate) fn ifindex(name: &str) -> io::Result<u32> {
 
 /// Tries each address of a host until one succeeds.
 fn each<T>(host: &str, port: u16, open: impl Fn(SocketAddr) -> io::Result<T>) -> io::Result<T> {
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the host name has no address");
     for address in (host, port).to_socket_addrs()? {
         match open(address) {
             Ok(channel) => return Ok(channel),

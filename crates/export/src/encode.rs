@@ -36,9 +36,9 @@ pub enum Fields {
 /// Template refresh: when templates and options data are sent again over UDP (RFC 7011, section 8.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refresh {
-    /// After this time,
+    /// Time after which templates are sent again.
     pub every: Duration,
-    /// and after this many messages, whichever comes first.
+    /// Number of messages after which templates are sent again, even if the time is not over.
     pub messages: u32,
 }
 
@@ -51,9 +51,9 @@ impl Default for Refresh {
 /// `interval` of `interval + space` packets are metered (RFC 5477, systematic count-based sampling).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sampling {
-    /// Number of consecutive packets that are metered,
+    /// Number of consecutive packets that are metered.
     pub interval: u32,
-    /// and number of packets that are skipped after them.
+    /// Number of packets that are skipped after the metered packets.
     pub space: u32,
 }
 

@@ -29,7 +29,7 @@ pub use exporter::{Clock, Counts, Exporter, Handle, Protocol, QUEUE, Settings, S
 pub use subscriber::{EXPORTERS_MAX, Subscriber};
 pub use target::{ExportKind, IPFIX_PORT, NETFLOW_PORT, ParseTargetError, TTL, Target, group};
 
-/// The page about the API: its examples for this crate are compiled.
+/// Compiles the examples for this crate in the page about the API.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/reference/rust-and-c-api.md")]
 struct ApiPage;

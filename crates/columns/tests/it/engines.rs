@@ -1,4 +1,4 @@
-//! DuckDB, Polars and pyarrow read from the files the values that were written.
+//! DuckDB, Polars and pyarrow read the same values from the files that were written.
 
 use crate::common;
 

@@ -67,7 +67,7 @@ fn tshark_finds_the_interface_names_of_the_input() {
     let Some(mut files) = captures(test) else { return };
     let folder = TempDir::new(test);
     let out = folder.join("out.pcapng");
-    // The captures have few interface names, so the test adds a file with several.
+    // The captures have few interface names, so the test adds a file with several interface names.
     let mut made = pcap::ng::Writer::new(Vec::new(), "a test", "").expect("memory");
     for name in ["eth0", "wlan0", "a bridge"] {
         let number = made.interface(name, pcap::ETHERNET).expect("memory");

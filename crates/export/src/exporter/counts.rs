@@ -54,7 +54,7 @@ impl Unsent {
 pub struct Counts {
     /// Records and rows offered.
     pub offered: u64,
-    /// Of these, passed to the kernel and not reported as undeliverable since.
+    /// Records and rows that were passed to the kernel and not reported as undeliverable afterwards.
     pub sent: u64,
     /// Not sent, by [`Unsent`].
     pub unsent: [u64; Unsent::COUNT],

@@ -94,7 +94,7 @@ pub enum MessageError {
     TooMany {
         /// The structure of which there are too many.
         what: &'static str,
-        /// The greatest number that is kept.
+        /// The greatest permitted number of such structures.
         limit: usize,
     },
 }

@@ -23,7 +23,7 @@ fn settings(target: &str) -> Settings {
     let mut settings = Settings::new(target.parse().expect("a target"));
     settings.grace = Duration::from_millis(300);
     settings.batch_delay = Duration::from_millis(20);
-    // The decoder then returns equal records.
+    // With these fields, the decoder returns records equal to the exported records.
     settings.encode.fields = Fields::Full;
     settings
 }
@@ -343,7 +343,7 @@ fn a_burst_is_paced_so_that_a_default_receive_buffer_suffices() {
             Err(_) if is_over => break,
             Err(_) => continue,
         }
-        // As slow as a collector that shares its CPU.
+        // Reads as slowly as a collector that shares its CPU with other processes.
         if received % 10 == 0 {
             std::thread::sleep(Duration::from_millis(1));
         }

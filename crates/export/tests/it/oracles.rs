@@ -191,7 +191,7 @@ fn nfdump_reads_every_record_of_the_exporter() {
     let test = "nfdump_reads_every_record_of_the_exporter";
     for protocol in [Protocol::Ipfix, Protocol::NetflowV9] {
         let mut prng = Prng::new(testkit::seed(test));
-        // Few enough for nfcapd's receive buffer.
+        // The messages fit into nfcapd's receive buffer.
         let records: Vec<Record> = (0..60).map(|_| common::plausible(&mut prng)).collect();
         let send = |to: SocketAddr| {
             let mut settings = Settings::new(format!("udp:{to}").parse().expect("a target"));
