@@ -245,7 +245,7 @@ impl Batch {
     }
 }
 
-/// Discards records; the meter makes no record of an active flow.
+/// Discards records; none are expected, because the meter makes no record while a flow is active.
 struct DiscardSink;
 
 impl Sink for DiscardSink {

@@ -108,7 +108,7 @@ pub struct MemberProcesses {
 }
 
 impl MemberProcesses {
-    /// Starts the processes and waits until all members have attached; no packet flows yet.
+    /// Starts the processes and waits until all members have attached; no packet is sent yet.
     pub fn start(workload: &Workload, members: u8, follow: bool) -> Result<Self, Stop> {
         let config = ring::Config { name: GROUP.into(), bytes: workload.ring, ..ring::Config::default() };
         let mut producer = Producer::new(config).map_err(|e| {

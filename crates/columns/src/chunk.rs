@@ -351,7 +351,7 @@ fn names<K: Key>(
     Ok(())
 }
 
-/// Writes a text after its length.
+/// Writes the length of a text, then the text.
 fn named(text: impl FnOnce(&mut Vec<u8>), out: &mut Vec<u8>) {
     let begin = out.len();
     out.extend([0; 4]);

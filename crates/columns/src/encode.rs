@@ -26,7 +26,7 @@ pub trait Number: Copy + Eq {
     /// Sign-extends these bits.
     fn signed(self) -> i64;
 
-    /// The number with these lowest bits.
+    /// The number whose bits are the lowest bits of `bits`.
     fn of(bits: i64) -> Self;
 
     /// Appends the numbers in PLAIN encoding.

@@ -184,8 +184,7 @@ impl SeriesLoop {
         while self.polls.peek().is_some_and(|row| row.second == second) {
             let Some((mut row, interface)) = self.polls.take() else { break };
             row.interface = interface;
-            // A returned second later than the current time was returned while the clock was wrong, and is returned
-            // again.
+            // A second later than the current time was returned while the clock was wrong, so it is returned again.
             let result = self.reported.get(&interface).filter(|result| **result <= self.polls.at.secs());
             if result.is_none_or(|result| second > *result) {
                 all.push(row);

@@ -29,7 +29,8 @@ const MATCH: usize = 3;
 /// Greatest width of a number.
 const MOST: usize = 16;
 
-/// Assumed cost of a raw number in bytes: 24 for the block boundaries around it, the remainder for the time.
+/// Assumed cost of a raw number in bytes: 24 bytes for the block boundaries around it; the other bytes stand for the
+/// time that it takes.
 const ALONE: usize = 60;
 
 /// The assumed cost of a raw number if literals are compressed, including the Huffman tree for the literals that
@@ -139,7 +140,7 @@ impl Striper {
             let is_alone = |need: &u8| usize::from(*need) > lowest;
             let mut left = needs;
             while !left.is_empty() {
-                // A run of raw numbers; the last of them is followed by sequences or the end.
+                // A run of raw numbers; sequences follow, or the end of the content.
                 let alone = left.iter().position(|need| !is_alone(need)).unwrap_or(left.len()).max(1);
                 let many = left[alone..].iter().position(is_alone).unwrap_or(left.len() - alone);
                 left = &left[alone + many..];

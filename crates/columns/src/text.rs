@@ -34,7 +34,7 @@ pub fn read_address(text: &[u8]) -> Option<IpAddr> {
     let (mut at, mut value, mut digits) = (0, 0u32, 0);
     for byte in text {
         match byte {
-            // A group of more than three digits begins an IPv6 address.
+            // Only an IPv6 address has more than three digits in a row.
             b'0'..=b'9' if digits < 3 => {
                 value = value * 10 + u32::from(byte - b'0');
                 digits += 1;

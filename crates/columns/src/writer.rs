@@ -35,7 +35,7 @@ use store::names;
 /// Interval between syncs of the journals.
 const SYNC_EVERY: Duration = Duration::from_millis(500);
 
-/// Longest packet time, as given to [`Writer::tick`], that a row waits in memory.
+/// Longest time that a row waits in memory, measured in the packet time that [`Writer::tick`] gets.
 const HAND_OVER_EVERY: Duration = Duration::from_millis(250);
 
 /// Length in bytes at which a batch is passed on.

@@ -2,8 +2,8 @@
 //!
 //! One table of information elements ([`element`]) defines the exported fields; [`ipfix`] and [`netflow9`] encode them,
 //! [`ipfix::Decoder`] decodes them. Encoders do no I/O: they turn records and time into messages. [`Exporter`] sends
-//! the messages: it has a queue that never blocks a meter, a thread, a [`Target`], and counters for every record.
-//! [`Subscriber`] and [`file::Reader`] receive them.
+//! the messages: a meter adds records to its queue without blocking, a thread encodes the records and sends them to a
+//! [`Target`], and counters account for every record. [`Subscriber`] and [`file::Reader`] receive messages.
 #![forbid(unsafe_code)]
 
 mod channel;

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 pub(super) enum QueueItem {
     Flow(Box<Record>),
     Row(Box<Row>),
-    /// The ledger of a row that is not exported, for the loss statistics.
+    /// The ledger of a row that is not exported; it is added to the loss statistics.
     Ledger(Box<Row>),
 }
 
