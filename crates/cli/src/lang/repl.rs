@@ -97,7 +97,7 @@ impl Prompt {
 enum Reply {
     /// It was carried out.
     Done,
-    /// It is wrong: the text of the error, with its position.
+    /// The input is invalid: the text of the error, with its position.
     Wrong(String),
 }
 
@@ -110,7 +110,7 @@ struct Trial {
     text: String,
     /// The offset of the typed text.
     from: usize,
-    /// Columns added before each of its lines.
+    /// The number of columns by which each line of the typed text is indented.
     indent: usize,
 }
 

@@ -171,8 +171,8 @@ impl Documents {
         self.seen.insert(name.to_owned());
     }
 
-    /// Validates each line with the schema of the first of these keys that it has. A last pair with the key "" matches
-    /// every other line.
+    /// Validates each document with the schema of the first pair whose key the document has. A pair with the key "", at
+    /// the end of the list, matches every other document.
     fn validate_by_key(&mut self, output: &Output, kinds: &[(&str, &str)]) {
         for document in objects(&output.out) {
             let kind = kinds.iter().find(|(key, _)| key.is_empty() || document.get(key).is_some());

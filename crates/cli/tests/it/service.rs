@@ -109,7 +109,8 @@ fn systemd_analyze_accepts_the_units() {
         let Some(exposure) = exposure else {
             return testkit::skip(test, "this systemd-analyze cannot rate a unit file");
         };
-        // 10 is no protection; a service that configures network interfaces cannot reach 0.
+        // systemd-analyze rates a unit without any protection with 10; a service that configures network interfaces
+        // cannot get 0.
         assert!(exposure < 3.0, "{exposure}: {}", output.out);
     }
 }

@@ -436,7 +436,7 @@ fn repeated_replays_keep_all_rows_and_verify_finds_missing_ones() {
     let dir = TempDir::new("upkeep-rows");
     let (store, path) = (dir.join("store"), dir.join("small.pcap"));
     const SECOND: u32 = 1_700_000_000;
-    // Three steps: one day, one day, one second.
+    // The gaps between the four seconds are one day, one day and one second.
     capture(&path, &[SECOND, SECOND + 86_400, SECOND + 172_800, SECOND + 172_801]);
     let verify = || run(&["verify", "--json", "--store", arg(&store)]);
     for time in 1..=4 {

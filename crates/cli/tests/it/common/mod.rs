@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The time after which a wait has failed. Tests assert no durations, so it is long enough for a busy machine.
+/// The time after which a wait fails. Tests assert no durations, so the limit is long enough for a busy machine.
 pub const WAIT_MAX: Duration = Duration::from_secs(120);
 
 /// The exit status and the output of a command that ended.
@@ -103,7 +103,7 @@ impl Running {
     pub fn read_reports_until(&mut self, what: &str, is_reached: impl Fn(&serde_json::Value) -> bool) {
         let (begun, out) = (Instant::now(), self.0.stdout.as_mut().expect("a pipe"));
         loop {
-            // Byte by byte: a buffer would keep bytes of the next report.
+            // The report is read byte by byte, because a buffered reader would also take bytes of the next report.
             let (mut line, mut byte) = (Vec::new(), [0]);
             while byte != [b'\n'] {
                 out.read_exact(&mut byte).unwrap_or_else(|e| panic!("waited too long for: {what}: {e}"));
