@@ -166,7 +166,7 @@ struct Probe {
     seconds: f64,
 }
 
-/// Removes the probe's file in every case.
+/// Removes the test file on drop, also after an error.
 struct Cleared(PathBuf);
 
 impl Drop for Cleared {

@@ -230,7 +230,7 @@ fn pages(f: &Facts, ring: u64) -> Finding {
         return Finding::good(
             &checks::HUGE_PAGES,
             &s,
-            format!("{} of {} reserved pages are free, {wanted} are needed", pool.free, pool.total),
+            format!("{} of {} reserved huge pages are free, {wanted} are needed", pool.free, pool.total),
         );
     }
     let (otherwise, or) = if pool.transparent {
@@ -238,7 +238,7 @@ fn pages(f: &Facts, ring: u64) -> Finding {
     } else {
         ("the ring will have small pages", "; or: echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled")
     };
-    let found = format!("{} of the {wanted} needed pages are reserved and free; {otherwise}", pool.free);
+    let found = format!("{} of the {wanted} needed huge pages are reserved and free; {otherwise}", pool.free);
     let (missing, total) = (wanted - pool.free, pool.total + wanted - pool.free);
     let finding = Finding::new(&checks::HUGE_PAGES, &s, State::Warning, found);
     // Reserved pages are lost to all other processes. A change that takes more than half of the available memory is
@@ -349,7 +349,7 @@ mod tests {
         }
         assert_eq!(steps, [4000, 16_000, 64_000, 65_536, 600, 1200, 2400]);
         assert_eq!(found(&Facts { softnet: n, ..good_facts() }, "softnet").state, State::Good);
-        // A value beyond the recommended maximum, set by the administrator, stays.
+        // --fix does not lower a value above the recommended maximum, which the administrator has set.
         let beyond = Softnet { dropped: 3, backlog: 1 << 20, ..Softnet::default() };
         assert_eq!(found(&Facts { softnet: beyond, ..good_facts() }, "softnet").state, State::Good);
     }

@@ -292,7 +292,7 @@ fn sending(f: &Facts, kind: SourceKind) -> Finding {
     if kind == SourceKind::AfXdp || f.port.uses.is_empty() {
         return Finding::good(&checks::SENDING, &f.subject(), "packets sent by this host are not captured here");
     }
-    // No change for --fix: it would slow the host down, and received packets are not affected.
+    // --fix does not change this feature: that would slow the host down, and received packets are not affected.
     switched(&checks::SENDING, f, &NAMES, State::Warning, false)
 }
 
@@ -419,7 +419,7 @@ fn numa(f: &Facts) -> Finding {
 
 fn mtu(f: &Facts, kind: SourceKind) -> Finding {
     let (s, mtu) = (f.subject(), f.link.mtu);
-    // The MTU alone prevents AF_XDP if the choice differs for a smaller MTU.
+    // If a smaller MTU leads to another capture source, only the MTU prevents AF_XDP.
     let small = PortFacts { mtu: 1500, ..f.port.clone() };
     let [now, with_small_mtu] = [&f.port, &small].map(|facts| decide(facts, true).kind);
     if kind == SourceKind::Tpacket && now != with_small_mtu {

@@ -200,7 +200,7 @@ fn print_live_query(result: &QueryRun, out: &mut impl Write) -> Result<(), Failu
     Ok(result.describe(out)?)
 }
 
-/// Checks that all data types count the same packets.
+/// Prints the number of packets that were sent, and the number in each data type.
 fn conservation(done: &DemoResult, meter: &MeterReport, out: &mut impl Write) -> Result<(), Failure> {
     writeln!(out, "the same packets in every data type:")?;
     let mut row = |name: &str, packets: u64, more: String| {

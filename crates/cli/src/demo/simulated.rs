@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 /// The interface name in the store.
 const NAME: &str = "sim";
 
-/// Frames of each kind between two checks of the clock.
+/// The number of background frames, and of scan frames, that are written between two checks of the clock.
 const BATCH: u64 = 256;
 
 /// The sleep while no frame is due.

@@ -73,7 +73,7 @@ impl<'a> Records<'a> {
         Ok(Self { query: flow_query, feed, names, examined: 0, examined_max: u64::MAX, warnings: Vec::new(), stop })
     }
 
-    /// Ends after `examined_max` examined records, matching or not.
+    /// Ends the query after `examined_max` examined records, whether they match or not.
     pub fn within(mut self, examined_max: u64) -> Self {
         self.examined_max = examined_max;
         self

@@ -161,7 +161,7 @@ pub enum LegacyFormat {
     Legacy,
 }
 
-/// The default measures of a group.
+/// The measures that are printed for a group if the user names none.
 const SHOWN: [Measure; 3] = [Measure::Flows, Measure::Packets, Measure::Bytes];
 
 /// The group fields of a ranking of single flows: the flow ID and the flow key.

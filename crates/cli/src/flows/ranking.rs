@@ -138,7 +138,7 @@ impl Cell {
     }
 }
 
-/// The values of a field for programs: one cell for each of [`Field::columns`].
+/// The values of a field in JSON, CSV or Parquet: one cell for each of [`Field::columns`].
 fn cells(value: &Value, names: &Names) -> Vec<Cell> {
     let word = |word: Option<&str>| vec![Cell::Text(word.map(str::to_owned))];
     match value {

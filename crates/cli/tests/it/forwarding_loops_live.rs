@@ -65,7 +65,7 @@ fn a_packet_forwarded_to_its_own_interface_is_sent_once() {
         back.sort_unstable();
         back.dedup();
         assert_eq!(back, sent, "{program}");
-        // On a busy machine the group may count the last packets after they have arrived here.
+        // On a busy machine the group may count the last packets after this reader has received them.
         let count = |stats: &serde_json::Value| stats["received"].as_u64().expect("a number");
         until("the group has processed all packets", || count(&testbed.stats("back")) >= count(&before) + 40);
         let stats = testbed.stats("back");

@@ -282,7 +282,7 @@ fn the_unit_permits_every_system_call_of_a_recorder() {
     let dir = TempDir::new("calls");
     let file = dir.join("program.ng");
     let program = ["--program", arg(&file)];
-    // The case, its additional arguments, and whether a program is swapped.
+    // The name of the case, its additional arguments, and whether a program is swapped.
     let cases = [
         ("record af-xdp", &[][..], false),
         ("record tpacket", &[], false),

@@ -416,7 +416,7 @@ fn timestamps_after_2106_are_counted_and_their_store_is_valid() {
     assert_eq!((output.status, damage(&output)), (Some(0), vec![]), "{output:?}");
 }
 
-/// A capture of a few packets at these seconds, two in each.
+/// Writes a capture with two packets in each of these seconds.
 fn capture(path: &Path, seconds: &[u32]) {
     let mut bytes = Vec::new();
     for word in [0xa1b2_3c4du32, 2 | 4 << 16, 0, 0, 65_535, 1] {

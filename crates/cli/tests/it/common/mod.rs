@@ -139,7 +139,7 @@ impl Drop for Running {
     }
 }
 
-/// The objects of `--json`, one on each line.
+/// The JSON objects in the output of `--json`, which has one object on each line.
 pub fn objects(out: &str) -> Vec<serde_json::Value> {
     let object = |line: &str| match serde_json::from_str(line) {
         Ok(value @ serde_json::Value::Object(_)) => value,
@@ -148,8 +148,8 @@ pub fn objects(out: &str) -> Vec<serde_json::Value> {
     out.lines().map(object).collect()
 }
 
-/// The number of lost packets in the final report of `record --json`. The ledger closes, and the exit status says
-/// whether packets were lost: a busy machine may lose some, but all of them are counted.
+/// The number of lost packets in the final report of `record --json`. Asserts that the
+/// ledger balances and that the exit status is 1 if packets were lost: a busy machine may lose packets, but counts all.
 #[track_caller]
 pub fn lost_in_report(output: &Output) -> u64 {
     let last = objects(&output.out).pop().expect("a report");
