@@ -148,8 +148,8 @@ pub fn objects(out: &str) -> Vec<serde_json::Value> {
     out.lines().map(object).collect()
 }
 
-/// The number of lost packets in the final report of `record --json`. Asserts that the
-/// ledger balances and that the exit status is 1 if packets were lost: a busy machine may lose packets, but counts all.
+/// The number of lost packets in the final report of `record --json`. Asserts that the ledger balances and that the
+/// exit status is 1 if packets were lost: a busy machine may lose packets, but counts all of them.
 #[track_caller]
 pub fn lost_in_report(output: &Output) -> u64 {
     let last = objects(&output.out).pop().expect("a report");
