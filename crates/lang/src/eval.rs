@@ -129,7 +129,7 @@ impl<'a> Eval<'a> {
                     self.binding(b)?
                 } else {
                     let f = table::find(name)
-                        .ok_or_else(|| Error::new(e.span.clone(), format!("`{name}` is not known")))?;
+                        .ok_or_else(|| Error::unknown_name(e.span.clone(), name))?;
                     self.apply(Value::Function(f, vec![]), vec![], e)?
                 }
             }
