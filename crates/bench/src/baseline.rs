@@ -77,7 +77,7 @@ impl Baseline {
             if is_port_taken() && used == before {
                 return Ok(Running { helper, before });
             }
-            if !helper.runs() || Instant::now() > until {
+            if !helper.is_running() || Instant::now() > until {
                 return Err(Stop::error(format_args!("{name} did not begin to capture")));
             }
             before = used;

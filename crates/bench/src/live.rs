@@ -434,7 +434,7 @@ fn engine(
             ("writer", recorders().map(|r| r.writer_cpu_seconds).sum()),
         ]),
         verdict: checked.to_string().lines().last().map(str::to_owned),
-        queries: queries,
+        queries,
     })
 }
 
@@ -465,7 +465,7 @@ fn run_baseline(
     let file = folder.join("baseline.pcap");
     let running = baseline.start(&file, namespace, places.engine())?;
     let sent = sent(start_generator(args, traffic, places)?, args)?;
-    std::thread::sleep(WARM_UP);
+    std::thread::sleep(TRANSIT_TIME);
     let cpu = running.end()?;
     let stored = baseline::packets(&file)?;
     std::fs::remove_file(&file).map_err(|e| Stop::error(format_args!("{}: {e}", file.display())))?;

@@ -218,7 +218,7 @@ impl Daemon {
         let until = Instant::now() + TIMEOUT;
         // The daemon captures once its writer process has a file open.
         while fs::read_dir(daemon.folder.join("packets")).map_err(Stop::error)?.next().is_none() {
-            if Instant::now() > until || !daemon.helper.runs() {
+            if Instant::now() > until || !daemon.helper.is_running() {
                 return Err(Stop::error("stenographer did not start to capture; start it by hand to see its error"));
             }
             std::thread::sleep(Duration::from_millis(20));

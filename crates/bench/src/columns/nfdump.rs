@@ -75,7 +75,7 @@ fn collect(folder: &Path, set: &Set, records: u64) -> Result<u64, Stop> {
     let mut nfcapd = Helper::start(command, "nfcapd")?;
     let until = Instant::now() + TIMEOUT;
     while waiting(port).is_none() {
-        if !nfcapd.runs() || Instant::now() > until {
+        if !nfcapd.is_running() || Instant::now() > until {
             return Err(Stop::error("nfcapd did not open its port within a minute"));
         }
         std::thread::sleep(Duration::from_millis(10));
