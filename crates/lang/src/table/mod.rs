@@ -166,15 +166,27 @@ pub struct Arguments<'g, 'a>(&'g [Value<'a>], u16);
 
 impl<'a> Arguments<'_, 'a> {
     fn act(&self, i: usize) -> Result<ActionTerm, EvaluationError> {
-        if let Some(Value::Act(a)) = self.0.get(i) { Ok(a.clone()) } else { Err(EvaluationError::Type("an action here")) }
+        if let Some(Value::Act(a)) = self.0.get(i) {
+            Ok(a.clone())
+        } else {
+            Err(EvaluationError::Type("an action here"))
+        }
     }
 
     fn pred(&self, i: usize) -> Result<Pred, EvaluationError> {
-        if let Some(Value::Pred(p)) = self.0.get(i) { Ok(p.clone()) } else { Err(EvaluationError::Type("a predicate here")) }
+        if let Some(Value::Pred(p)) = self.0.get(i) {
+            Ok(p.clone())
+        } else {
+            Err(EvaluationError::Type("a predicate here"))
+        }
     }
 
     fn prop(&self, i: usize) -> Result<Prop, EvaluationError> {
-        if let Some(Value::Prop(p)) = self.0.get(i) { Ok(p.clone()) } else { Err(EvaluationError::Type("a property here")) }
+        if let Some(Value::Prop(p)) = self.0.get(i) {
+            Ok(p.clone())
+        } else {
+            Err(EvaluationError::Type("a property here"))
+        }
     }
 
     fn text(&self, i: usize) -> Result<String, EvaluationError> {
@@ -190,17 +202,17 @@ impl<'a> Arguments<'_, 'a> {
     }
 
     fn map(&self, i: usize) -> Result<Arc<FlowMap>, EvaluationError> {
-        if let Some(Value::Map(m)) = self.0.get(i) { Ok(m.clone()) } else { Err(EvaluationError::Type("a flow map here")) }
+        if let Some(Value::Map(m)) = self.0.get(i) {
+            Ok(m.clone())
+        } else {
+            Err(EvaluationError::Type("a flow map here"))
+        }
     }
 
     /// A probability between 0 and 1, both excluded.
     fn chance(&self, i: usize) -> Result<f64, EvaluationError> {
         let Some(Value::Chance(p)) = self.0.get(i) else { return Err(EvaluationError::Type("a probability here")) };
-        if *p > 0.0 && *p < 1.0 {
-            Ok(*p)
-        } else {
-            Err(EvaluationError::Probability(*p))
-        }
+        if *p > 0.0 && *p < 1.0 { Ok(*p) } else { Err(EvaluationError::Probability(*p)) }
     }
 
     /// A tcpdump filter.
@@ -213,7 +225,11 @@ impl<'a> Arguments<'_, 'a> {
     }
 
     fn change(&self, i: usize) -> Result<i64, EvaluationError> {
-        if let Some(Value::Change(n)) = self.0.get(i) { Ok(*n) } else { Err(EvaluationError::Type("a change such as `(+1)`")) }
+        if let Some(Value::Change(n)) = self.0.get(i) {
+            Ok(*n)
+        } else {
+            Err(EvaluationError::Type("a change such as `(+1)`"))
+        }
     }
 
     fn list(&self, i: usize) -> Result<&[Value<'a>], EvaluationError> {
@@ -241,9 +257,5 @@ fn within(number: i64, maximum: u64) -> Result<u64, EvaluationError> {
 /// Checks a device name by the kernel's rule.
 fn device(name: &str) -> Result<String, EvaluationError> {
     let fits = (1..16).contains(&name.len()) && !name.contains(|c: char| c == '/' || c.is_whitespace());
-    if fits {
-        Ok(name.to_owned())
-    } else {
-        Err(EvaluationError::DeviceName(name.to_owned()))
-    }
+    if fits { Ok(name.to_owned()) } else { Err(EvaluationError::DeviceName(name.to_owned())) }
 }

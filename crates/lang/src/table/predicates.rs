@@ -137,8 +137,10 @@ pub const PREDICATES: &[Function] = &[
         vec![g.net(0)?]
     ))),
     row!("has_addr_in", "[Net] -> Pred", NONE, "The source or destination address is in one of these networks.", |g| {
-        let nets =
-            g.list(0)?.iter().map(|v| if let Value::Net(n) = v { Ok(*n) } else { Err(EvaluationError::Type("networks")) });
+        let nets = g
+            .list(0)?
+            .iter()
+            .map(|v| if let Value::Net(n) = v { Ok(*n) } else { Err(EvaluationError::Type("networks")) });
         pred(Pred::Address(Endpoint::Any, nets.collect::<Result<_, _>>()?))
     }),
     row!("has_vlan", "Pred", NONE, "The frame has a VLAN tag.", |_| pred(Pred::Vlan(vec![]))),

@@ -157,11 +157,7 @@ pub const KEYS: &[Function] = &[
 const HASHES: f64 = 4.0;
 
 fn whole<'a>(x: f64) -> Result<Value<'a>, EvaluationError> {
-    if x.is_finite() && (0.0..9e15).contains(&x) {
-        Ok(Value::Int(x as i64))
-    } else {
-        Err(EvaluationError::BloomSize)
-    }
+    if x.is_finite() && (0.0..9e15).contains(&x) { Ok(Value::Int(x as i64)) } else { Err(EvaluationError::BloomSize) }
 }
 
 pub const BLOOM: &[Function] = &[

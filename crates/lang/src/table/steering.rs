@@ -64,8 +64,7 @@ pub const STEERING: &[Function] = &[
         "By the link address that is not that of the gateway; to the members of both link addresses if neither is; broadcast frames as for `steer_link`.",
         |g| {
             let text = g.text(0)?;
-            let mac = filter::mac(&text)
-                .ok_or(EvaluationError::LinkAddress(text))?;
+            let mac = filter::mac(&text).ok_or(EvaluationError::LinkAddress(text))?;
             steering(Steering::LocalLink(mac))
         }
     ),
