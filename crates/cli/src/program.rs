@@ -31,7 +31,7 @@ impl PortProgramArgs {
 
 /// Reads the program from a file.
 pub fn read(path: &Path) -> Result<ProgramPlan, Failure> {
-    config::read_program(path).map_err(Failure::Said)
+    config::read_program(path).map_err(Failure::say)
 }
 
 /// Exchanges the program of a running capture; returns the result in one line.

@@ -25,8 +25,8 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Runs the verb. `No` if packets were lost.
 pub fn run(args: &RecordArgs) -> Result<Outcome, Failure> {
-    if let Some(Err(text)) = args.metrics.as_deref().map(config::check_metrics_address) {
-        return Err(Failure::Said(format!("--metrics {text}")));
+    if let Some(Err(e)) = args.metrics.as_deref().map(config::check_metrics_address) {
+        return Err(Failure::Said(format!("--metrics {e}")));
     }
     let plan = plan(args)?;
     let keeping = retain::plan(&args.retention.rules(), &args.store, &plan)?;

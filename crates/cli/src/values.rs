@@ -55,7 +55,7 @@ pub fn group_and_port(text: &str) -> Result<SocketAddr, String> {
 
 /// As [`count`], but at least 1: a query for 0 packets has no defined result.
 pub fn positive_count(text: &str) -> Result<u64, String> {
-    match count(text)? {
+    match count(text).map_err(|e| e.to_string())? {
         0 => Err("at least 1; --count prints the number of packets".to_owned()),
         n => Ok(n),
     }

@@ -4,6 +4,7 @@
 use super::groups;
 use super::table::{Config, KEYS, Key};
 use super::value::RawValue;
+use super::value_error::ValueError;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
@@ -55,12 +56,12 @@ pub fn read(text: &str, folder: &Path, config: &mut Config) -> Result<(), Vec<Co
             DeValue::Table(keys) if known.contains(&name.as_ref()) => {
                 for (key, value) in keys {
                     let full = format!("{name}.{}", key.get_ref());
-                    if let Err(text) = set(config, &full, &raw_value(value)) {
-                        push_error(key.span().start, text);
+                    if let Err(e) = set(config, &full, &raw_value(value)) {
+                        push_error(key.span().start, e.to_string());
                     }
                 }
             }
-            DeValue::Table(_) => push_error(at, format!("no section [{name}]{}", suggestion(name, known.into_iter()))),
+            DeValue::Table(_) => push_error(at, format!("no section [{name}]{}", Similar::of(name, known.into_iter()))),
             _ => push_error(at, format!("{name}: a key must be in a section{}", section_hint(name))),
         }
     }
@@ -94,14 +95,47 @@ fn line_of(text: &str, at: usize) -> usize {
     1 + text.as_bytes().iter().take(at).filter(|b| **b == b'\n').count()
 }
 
+/// The reason why a key cannot be set.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SetError {
+    /// No key has this name.
+    UnknownKey {
+        /// The name.
+        name: String,
+        /// A similar name.
+        similar: Similar,
+    },
+    /// The value is not valid for the key.
+    Value {
+        /// The key.
+        name: String,
+        /// The error of the value.
+        error: ValueError,
+    },
+}
+
+impl fmt::Display for SetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownKey { name, similar } => write!(f, "no key {name}{similar}"),
+            Self::Value { name, error } => write!(f, "{name}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for SetError {}
+
 /// Sets one key, `section.key`.
 ///
 /// # Errors
-/// The error, with the name of the key.
-pub fn set(config: &mut Config, name: &str, given: &RawValue) -> Result<(), String> {
+/// No key has this name, or the value is not valid.
+pub fn set(config: &mut Config, name: &str, given: &RawValue) -> Result<(), SetError> {
     match config.set(name, given) {
-        Some(done) => done.map_err(|e| format!("{name}: {e}")),
-        None => Err(format!("no key {name}{}", suggestion(name, KEYS.iter().map(|k| k.name)))),
+        Some(done) => done.map_err(|error| SetError::Value { name: name.to_owned(), error }),
+        None => {
+            let similar = Similar::of(name, KEYS.iter().map(|k| k.name));
+            Err(SetError::UnknownKey { name: name.to_owned(), similar })
+        }
     }
 }
 
@@ -128,17 +162,29 @@ pub fn raw_value(value: &Spanned<DeValue<'_>>) -> RawValue {
     }
 }
 
-/// `; did you mean x?` if a known name is similar, either the whole name or its last part in another section.
-pub fn suggestion<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
-    let last = |full: &'a str| full.rsplit('.').next().unwrap_or(full);
-    let known: Vec<&str> = known.collect();
-    let in_another_section = || {
-        let part = base::nearest(name.rsplit('.').next()?, known.iter().copied().map(last))?;
-        known.iter().copied().find(|k| last(k) == part)
-    };
-    match base::nearest(name, known.iter().copied()).or_else(in_another_section) {
-        Some(key) => format!("; did you mean {key}?"),
-        None => "; see netgrain config --dump".to_owned(),
+/// The known name that is similar to an unknown name, if any; its text is a suggestion for the end of an error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Similar(pub Option<String>);
+
+impl Similar {
+    /// Compares the whole name, then its last part with the names in other sections.
+    pub(crate) fn of<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Self {
+        let last = |full: &'a str| full.rsplit('.').next().unwrap_or(full);
+        let known: Vec<&str> = known.collect();
+        let in_another_section = || {
+            let part = base::nearest(name.rsplit('.').next()?, known.iter().copied().map(last))?;
+            known.iter().copied().find(|k| last(k) == part)
+        };
+        Self(base::nearest(name, known.iter().copied()).or_else(in_another_section).map(str::to_owned))
+    }
+}
+
+impl fmt::Display for Similar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Some(name) => write!(f, "; did you mean {name}?"),
+            None => f.write_str("; see netgrain config --dump"),
+        }
     }
 }
 

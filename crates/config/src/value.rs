@@ -3,12 +3,12 @@
 
 use crate::retention::KeepFree;
 use crate::units::{self, CpuList, Mode};
+use crate::value_error::ValueError;
 use base::units::{parse_age, parse_bytes, parse_span};
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 use store::MeterKey;
-use store::meter_key::NotAKey;
 use upkeep::retention::Free;
 use wire::IpProtocol;
 
@@ -38,11 +38,11 @@ impl RawValue {
     }
 
     /// The value as text; a number counts as its digits.
-    fn text(&self) -> Result<String, String> {
+    fn text(&self) -> Result<String, ValueError> {
         match self {
             Self::Text(text) => Ok(text.clone()),
             Self::Whole(n) => Ok(n.to_string()),
-            other => Err(format!("{other} is not a text or a number")),
+            other => Err(ValueError::Type { given: other.clone(), expected: "a text or a number" }),
         }
     }
 }
@@ -67,8 +67,8 @@ pub trait Setting: Sized {
     /// Converts a raw value.
     ///
     /// # Errors
-    /// The error and the accepted form.
-    fn read(given: &RawValue) -> Result<Self, String>;
+    /// The value is not of this type.
+    fn read(given: &RawValue) -> Result<Self, ValueError>;
 
     /// The value as TOML.
     fn show(&self) -> String;
@@ -77,10 +77,10 @@ pub trait Setting: Sized {
 impl Setting for bool {
     const KIND: &'static str = "true or false";
 
-    fn read(given: &RawValue) -> Result<Self, String> {
+    fn read(given: &RawValue) -> Result<Self, ValueError> {
         match given {
             RawValue::Yes(yes) => Ok(*yes),
-            other => Err(format!("{other} is neither true nor false")),
+            other => Err(ValueError::Boolean(other.clone())),
         }
     }
 
@@ -92,7 +92,7 @@ impl Setting for bool {
 impl Setting for String {
     const KIND: &'static str = "text";
 
-    fn read(given: &RawValue) -> Result<Self, String> {
+    fn read(given: &RawValue) -> Result<Self, ValueError> {
         given.text()
     }
 
@@ -104,7 +104,7 @@ impl Setting for String {
 impl Setting for PathBuf {
     const KIND: &'static str = "path";
 
-    fn read(given: &RawValue) -> Result<Self, String> {
+    fn read(given: &RawValue) -> Result<Self, ValueError> {
         given.text().map(Self::from)
     }
 
@@ -120,11 +120,12 @@ pub struct Count(pub u64);
 impl Setting for Count {
     const KIND: &'static str = "number";
 
-    fn read(given: &RawValue) -> Result<Self, String> {
+    fn read(given: &RawValue) -> Result<Self, ValueError> {
         let text = given.text()?;
-        units::count(&text)
-            .map(Self)
-            .map_err(|_| format!("{given} is not a whole number of at least 0: write 64, 100k, 1M"))
+        units::count(&text).map(Self).map_err(|_| ValueError::Type {
+            given: given.clone(),
+            expected: "a whole number of at least 0: write 64, 100k, 1M",
+        })
     }
 
     fn show(&self) -> String {
@@ -139,8 +140,8 @@ pub struct Size(pub u64);
 impl Setting for Size {
     const KIND: &'static str = "size";
 
-    fn read(given: &RawValue) -> Result<Self, String> {
-        parse_bytes(&given.text()?).map(Self).map_err(|e| e.to_string())
+    fn read(given: &RawValue) -> Result<Self, ValueError> {
+        Ok(Self(parse_bytes(&given.text()?)?))
     }
 
     fn show(&self) -> String {
@@ -160,8 +161,8 @@ pub struct Age(pub Duration);
 impl Setting for Age {
     const KIND: &'static str = "age";
 
-    fn read(given: &RawValue) -> Result<Self, String> {
-        parse_age(&given.text()?).map(Self).map_err(|e| e.to_string())
+    fn read(given: &RawValue) -> Result<Self, ValueError> {
+        Ok(Self(parse_age(&given.text()?)?))
     }
 
     fn show(&self) -> String {
@@ -172,8 +173,8 @@ impl Setting for Age {
 impl Setting for Duration {
     const KIND: &'static str = "span";
 
-    fn read(given: &RawValue) -> Result<Self, String> {
-        parse_span(&given.text()?).map_err(|e| e.to_string())
+    fn read(given: &RawValue) -> Result<Self, ValueError> {
+        Ok(parse_span(&given.text()?)?)
     }
 
     fn show(&self) -> String {
@@ -192,11 +193,11 @@ impl Setting for Duration {
 impl Setting for MeterKey {
     const KIND: &'static str = "sixteen hexadecimal digits";
 
-    fn read(given: &RawValue) -> Result<Self, String> {
+    fn read(given: &RawValue) -> Result<Self, ValueError> {
         match given {
             // A flag of digits only is parsed as an integer, which loses leading zeros; the format restores them.
-            RawValue::Whole(n) if *n >= 0 => format!("{n:016}").parse().map_err(|e: NotAKey| e.to_string()),
-            other => other.text()?.parse().map_err(|e: NotAKey| e.to_string()),
+            RawValue::Whole(n) if *n >= 0 => Ok(format!("{n:016}").parse()?),
+            other => Ok(other.text()?.parse()?),
         }
     }
 
@@ -217,13 +218,13 @@ pub struct IdleOf {
 impl Setting for IdleOf {
     const KIND: &'static str = "PROTOCOL=SPAN";
 
-    fn read(given: &RawValue) -> Result<Self, String> {
+    fn read(given: &RawValue) -> Result<Self, ValueError> {
         let text = given.text()?;
         let (protocol, idle) =
-            text.split_once('=').ok_or_else(|| format!("{text:?}: write PROTOCOL=SPAN, as in udp=10s"))?;
+            text.split_once('=').ok_or_else(|| ValueError::form(&text, "PROTOCOL=SPAN, as in udp=10s"))?;
         let (protocol, idle) = (protocol.trim(), idle.trim());
         let known = IpProtocol::from_name(protocol).or_else(|| protocol.parse().ok().map(IpProtocol));
-        let unknown = || format!("{protocol:?} is not a protocol above IP: write tcp, udp, icmp, …, or its number");
+        let unknown = || ValueError::text(protocol, "a protocol above IP: write tcp, udp, icmp, …, or its number");
         let idle = Duration::read(&RawValue::Text(idle.to_owned()))?;
         Ok(Self { protocol: known.ok_or_else(unknown)?, idle })
     }
@@ -236,7 +237,7 @@ impl Setting for IdleOf {
 impl<T: Setting> Setting for Vec<T> {
     const KIND: &'static str = "list";
 
-    fn read(given: &RawValue) -> Result<Self, String> {
+    fn read(given: &RawValue) -> Result<Self, ValueError> {
         match given {
             RawValue::List(values) => values.iter().map(T::read).collect(),
             // A flag has no brackets, so a single value is a list of one element.
@@ -256,10 +257,10 @@ impl<T: Setting> Setting for Vec<T> {
 impl<T: Setting> Setting for Option<T> {
     const KIND: &'static str = T::KIND;
 
-    fn read(given: &RawValue) -> Result<Self, String> {
+    fn read(given: &RawValue) -> Result<Self, ValueError> {
         match given {
             RawValue::Text(text) if text == "none" => Ok(None),
-            other => T::read(other).map(Some).map_err(|e| format!("{e}, or none")),
+            other => T::read(other).map(Some).map_err(|e| ValueError::Optional(Box::new(e))),
         }
     }
 
@@ -271,7 +272,7 @@ impl<T: Setting> Setting for Option<T> {
 impl Setting for CpuList {
     const KIND: &'static str = "processors";
 
-    fn read(given: &RawValue) -> Result<Self, String> {
+    fn read(given: &RawValue) -> Result<Self, ValueError> {
         units::cpu_list(&given.text()?)
     }
 
@@ -284,7 +285,7 @@ impl Setting for CpuList {
 impl Setting for Mode {
     const KIND: &'static str = "octal";
 
-    fn read(given: &RawValue) -> Result<Self, String> {
+    fn read(given: &RawValue) -> Result<Self, ValueError> {
         units::octal(&given.text()?)
     }
 
@@ -317,13 +318,11 @@ impl SourceKind {
 impl Setting for SourceKind {
     const KIND: &'static str = "auto, af-xdp or tpacket";
 
-    fn read(given: &RawValue) -> Result<Self, String> {
+    fn read(given: &RawValue) -> Result<Self, ValueError> {
         let text = given.text()?;
         let kinds = [Self::Auto, Self::AfXdp, Self::Tpacket];
-        kinds
-            .into_iter()
-            .find(|kind| kind.name() == text)
-            .ok_or_else(|| format!("{given} is not one of {}", Self::KIND))
+        let kind = kinds.into_iter().find(|kind| kind.name() == text);
+        kind.ok_or_else(|| ValueError::Type { given: given.clone(), expected: "one of auto, af-xdp or tpacket" })
     }
 
     fn show(&self) -> String {
@@ -338,10 +337,10 @@ pub struct Keep(pub Option<KeepFree>);
 impl Setting for Keep {
     const KIND: &'static str = "size, percentage, none or auto";
 
-    fn read(given: &RawValue) -> Result<Self, String> {
+    fn read(given: &RawValue) -> Result<Self, ValueError> {
         match given {
             RawValue::Text(text) if text == "auto" => Ok(Self(None)),
-            other => other.text()?.parse().map(|keep| Self(Some(keep))),
+            other => Ok(Self(Some(other.text()?.parse()?))),
         }
     }
 
@@ -400,7 +399,7 @@ mod tests {
             "sixteen",
         ];
         for (error, part) in errors.iter().zip(expected) {
-            assert!(error.contains(part), "{error:?} lacks {part:?}");
+            assert!(error.to_string().contains(part), "{error} lacks {part:?}");
         }
     }
 

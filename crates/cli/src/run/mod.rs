@@ -236,7 +236,7 @@ pub fn run(args: &RunArgs) -> Result<Outcome, Failure> {
 /// The configuration from defaults, file and flags, in increasing priority.
 pub(crate) fn configuration(args: &RunArgs) -> Result<Config, Failure> {
     let mut config = match &args.config {
-        Some(path) => config::load(path).map_err(Failure::Said)?,
+        Some(path) => config::load(path).map_err(Failure::say)?,
         None => Config::default(),
     };
     for text in &args.set {
