@@ -88,7 +88,7 @@ pub fn run(args: &IndexArgs) -> Result<Outcome, Failure> {
             if wire_raised > 0 {
                 sys::say!("netgrain: {}: {}", file.display(), pcap::wire_raised(wire_raised));
             }
-            for (link_type, packets) in &made.strange {
+            for (link_type, packets) in &made.unknown_link_types {
                 sys::say!(
                     "netgrain: {}: {} packets are of link type {}, which is not understood: the index has their times, \
                      but not their addresses and ports",
@@ -187,7 +187,7 @@ fn object(file: &Path, done: &IndexOutcome) -> serde_json::Value {
         object["index_bytes"] = made.bytes.into();
         object["bytes"] = made.capture_bytes.into();
         object["packets"] = made.summary.tally.stored.into();
-        object["not_understood"] = made.strange.values().sum::<u64>().into();
+        object["not_understood"] = made.unknown_link_types.values().sum::<u64>().into();
         object["wire_raised"] = made.summary.tally.notes[Note::WireRaised as usize].into();
         object["blocks"] = made.summary.blocks.into();
         object["first"] = stamp(|s| s.0).into();

@@ -67,7 +67,7 @@ pub fn run(args: &RepairArgs) -> Result<Outcome, Failure> {
             false => repair.path(&path),
         }
         if printed.get() == before {
-            report(&RepairEvent::Sound(path));
+            report(&RepairEvent::Undamaged(path));
         }
     }
     drop(repair);
@@ -111,15 +111,15 @@ fn print(event: &RepairEvent, json: bool) -> io::Result<()> {
     }
     let kind = match event {
         RepairEvent::Recovered(_) => "recovered",
-        RepairEvent::Mended { .. } => "mended",
+        RepairEvent::Repaired { .. } => "mended",
         RepairEvent::Salvaged { .. } => "salvaged",
         RepairEvent::Sealed { .. } => "sealed",
         RepairEvent::Unhidden { .. } => "removed",
         RepairEvent::JournalSetAside { .. } => "set_aside",
-        RepairEvent::Noted(_) => "noted",
-        RepairEvent::Would(_) => "would_mend",
+        RepairEvent::Marked(_) => "noted",
+        RepairEvent::WouldRepair(_) => "would_mend",
         RepairEvent::FileSetAside { .. } => "put_aside",
-        RepairEvent::Sound(_) => "sound",
+        RepairEvent::Undamaged(_) => "sound",
         RepairEvent::Refused { .. } => "refused",
         RepairEvent::Unreadable { .. } => "unreadable",
     };

@@ -164,7 +164,7 @@ impl RetentionResult {
 /// Removes a file; returns false if a reader holds its hour. Empty parent directories are removed too.
 pub(crate) fn remove(disk: &mut dyn Housekeeping, path: &Path) -> Result<bool, ColumnsError> {
     let folder = path.parent().unwrap_or(path);
-    match disk.lock_out(folder) {
+    match disk.lock_for_removal(folder) {
         Ok(None) => return Ok(false),
         Ok(Some(_lock)) => return remove_from(disk, path).map(|()| true),
         Err(e) if e.kind() == io::ErrorKind::NotFound => {}

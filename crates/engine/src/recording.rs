@@ -333,7 +333,7 @@ pub fn claim(plan: &Plan, store: &Path, label: &str) -> Result<Claim, EngineErro
 fn check(dir: &Path) -> Result<(), EngineError> {
     let fail = |e: std::io::Error| {
         EngineError::Store(format!(
-            "{}: cannot record there: {}; name a folder on a writable volume with --store",
+            "{}: cannot record there: {}; name a directory on a writable volume with --store",
             dir.display(),
             sys::advice::cause(&e)
         ))

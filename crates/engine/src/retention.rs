@@ -293,7 +293,7 @@ impl Shared {
         let mut out: Option<MoveJob> = None;
         while !self.stop.load(Ordering::Relaxed) {
             let wanted = out.is_some() || self.moving.load(Ordering::Relaxed);
-            let may = wanted && (slack.is_there() || out.as_ref().is_some_and(MoveJob::is_called_off));
+            let may = wanted && (slack.is_there() || out.as_ref().is_some_and(MoveJob::is_cancelled));
             let worked = may && self.go_on_archiving(&mut out, &mut device);
             if !worked {
                 std::thread::park_timeout(YIELD_TIME);

@@ -1,57 +1,59 @@
-//! Collecting the keys of one block while its packets pass.
+//! Collects the keys of one block while its packets arrive.
 //!
-//! The cost per packet must stay near that of reading its addresses. Packets of one conversation follow each other, so
-//! a small table of the exact tuples seen in this block, the same for both directions, answers most of them with one
-//! compare. Those that are not in it wait for each other (`set_builder.rs`); the table can forget, but it can never
-//! hide a key. At the end of the block each filter is folded to the size that its keys want.
+//! The cost per packet must stay near that of reading its addresses. Packets of one flow follow each other, so most of
+//! them are found with one compare in a small table of the exact tuples of this block, the same for both directions.
+//! New tuples are collected and processed in batches (`set_builder.rs`). The table can forget a tuple, which is then
+//! added again; it never hides a key. At the end of the block, each filter is folded to the size that fits its keys.
 //!
-//! The limit: a packet of two new hosts and two new ports is nine keys. Two of them set eight bits in 32 bytes, three
-//! four bits, four two bits in eight: 9 hashes and 9 read-modify-writes, of 20 kB of filters that stay in the first
-//! cache or the second. With registers of 32 bytes that is about 15, 10 and 7 instructions each, behind 140 to find the
-//! headers and look the tuple up: 16 to 20 ns on the machine of the records, of the 24 that 3 % of a core are at 10
-//! Gb/s of 1000 B packets.
+//! The worst case: a packet with two new hosts and two new ports has nine keys. Two of them set eight bits in 32 bytes,
+//! three set four bits, and four set two bits in eight bytes. That is 9 hashes and 9 read-modify-writes in 20 kB of
+//! filters, which stay in the L1 or L2 cache. With registers of 32 bytes, these cost about 15, 10 and 7 instructions
+//! per key, after 140 instructions that parse the headers and look up the tuple: 16 to 20 ns on the machine of the
+//! records. The budget is 24 ns, which is 3 % of a core at 10 Gb/s of 1000 B packets.
 //!
-// PERF: docs/design/block-index.md has what each packet costs, and what it did before.
-//! What is a key is said by [`wire::Headers`]. A filter, as libpcap's, looks at fixed places instead: where headers are
-//! cut or contradict themselves, what lies at those places is a key too.
+// PERF: docs/design/block-index.md has the cost per packet, and the cost before the optimisations.
+//! [`wire::Headers`] defines the keys. A pcap filter, in contrast, reads fixed offsets. So where headers are truncated
+//! or contradictory, the values at those offsets are keys too.
 
 use crate::host_sub_blocks;
 use crate::key::{self, KINDS, KeyKind, Sets};
 use crate::set::{GROUP, Group, Set, bits_of, group_of};
-use crate::set_builder::{BATCH, Recent, SetBuilder, SmallValueSet, SparseSetBuilder, changing, having};
+use crate::set_builder::{BATCH, Recent, SetBuilder, SmallValueSet, SparseSetBuilder, with_bit, without_repeats};
 use crate::set_sizing::{self, Occupancy};
 use fearless_simd::{Level, Simd, dispatch};
 use std::borrow::Cow;
 use wire::link::{RAW_IPV4, RAW_IPV6};
 use wire::{EtherType, Family, Fragment, Headers, IpProtocol};
 
-/// Groups of each filter while it is filled: more would not fit a block's room, or, of keys of four bits, be of use.
+/// Groups of each filter while it is being filled. More would exceed the bytes of a block, or be useless for kinds
+/// whose keys set four bits.
 const GROUPS: usize = 256;
 const FEW_GROUPS: usize = 128;
 const NET_GROUPS: usize = 128;
 const LINK_GROUPS: usize = 16;
 
-/// Bytes that the sets of one block may take: with the rest of its entry it stays below 1 % of a MiB.
+/// Most bytes of the key sets of one block, so that its index entry stays below 1 % of a MiB.
 pub const SETS_BUDGET: usize = (10 << 10) + GROUP;
 
-/// Bytes of the two exact maps, which are not traded for others.
+/// Bytes of the two exact maps, which are never folded.
 const MAPS: usize = 2 * GROUP;
 
-/// Whether ports are known.
+/// Set if the ports are known.
 const PORTS: u64 = 1 << 40;
 
-/// Where the generation of a tuple is: that of the block it was met in, never 0.
+/// The lowest bit of a tuple's generation. The generation numbers the block in which the tuple was added; it is never
+/// 0.
 const GENERATION: u64 = 1 << 48;
 
-/// An ethertype that was seen differs from none.
+/// Distinguishes the ethertype 0 from no ethertype.
 const MARK: u64 = 1 << 63;
 
 /// The keys of one block.
 pub struct BlockKeys {
-    /// Of IPv4: both addresses; generation, protocol, ports.
+    /// For IPv4: both addresses; generation, protocol, ports.
     v4: Recent<2>,
     v6: Recent<5>,
-    /// Of the block, shifted to where it is in a tuple.
+    /// The generation of this block, shifted to its bits in a tuple.
     generation: u64,
     ends: Box<EndpointBatch>,
     kept: Box<[u64; BATCH]>,
@@ -63,10 +65,10 @@ pub struct BlockKeys {
     links: [Group; LINK_GROUPS],
     protocols: SmallValueSet,
     first_bytes: SmallValueSet,
-    /// Ethertype and tag of the packet before.
+    /// Ethertype and tag of the previous packet.
     link: u64,
-    /// How often a tag or an ethertype was put into its filter.
-    linked: usize,
+    /// Number of tags and ethertypes inserted into the filter.
+    link_keys: usize,
 }
 
 impl Default for BlockKeys {
@@ -86,7 +88,7 @@ impl Default for BlockKeys {
             protocols: SmallValueSet::new(),
             first_bytes: SmallValueSet::new(),
             link: 0,
-            linked: 0,
+            link_keys: 0,
         }
     }
 }
@@ -98,19 +100,19 @@ fn insert<const N: usize>(filter: &mut [Group; N], hash: u64) {
 }
 
 impl BlockKeys {
-    /// The packets that come begin in this sixteenth of the block; without a word, in the first.
+    /// Sets the sub-block in which the following packets begin; the first sub-block by default.
     pub fn enter(&mut self, part: usize) {
         self.host_sub_blocks.enter(part);
     }
 
-    /// Adds the keys of one packet, of which `frame` was captured and `wire_len` bytes were sent.
+    /// Adds the keys of one packet: `frame` is its captured bytes, `wire_len` its length on the wire.
     #[inline]
     pub fn add(&mut self, frame: &[u8], wire_len: u32, link_type: u16) {
         let headers = Headers::of(frame, wire_len, link_type);
         let link = MARK
             | u64::from(headers.vlan().map_or(0, |id| 0x1_0000 | u32::from(id))) << 16
             | u64::from(headers.ethertype().0);
-        // Within the same outer tag each packet may have others.
+        // Packets with the same outer tag may have different inner tags.
         if link != self.link || headers.vlan().is_some() && headers.vlans(frame).nth(1).is_some() {
             self.add_link(frame, &headers, link);
         }
@@ -123,48 +125,52 @@ impl BlockKeys {
         match headers.family() {
             Family::V4 => {
                 let Some(addresses) = frame.get(l3 + 12..l3 + 20) else { return };
-                if self.lacks_ports(frame, &headers) {
+                if self.is_without_ports(frame, &headers) {
                     self.add_plain_v4(frame, l3);
                 }
                 let (addresses, rest) = (be64(addresses), self.rest(frame, &headers));
                 self.host_sub_blocks.mark(key::place_v4((addresses >> 32) as u32));
                 self.host_sub_blocks.mark(key::place_v4(addresses as u32));
-                let turned = addresses.rotate_left(32);
-                // No branch, which would be a coin's.
-                let tuple = if addresses <= turned { [addresses, rest] } else { [turned, reversed(rest)] };
-                if self.v4.meet(tuple) {
-                    self.take_in();
+                let swapped_addresses = addresses.rotate_left(32);
+                // Without a branch, because its outcome would be random.
+                let tuple = if addresses <= swapped_addresses {
+                    [addresses, rest]
+                } else {
+                    [swapped_addresses, swap_ports(rest)]
+                };
+                if self.v4.insert(tuple) {
+                    self.add_new_tuples();
                 }
             }
             Family::V6 => {
                 let Some(addresses) = frame.get(l3 + 8..l3 + 40) else { return };
-                if frame.get(l3 + 6) == Some(&IpProtocol::FRAGMENT.0) || self.lacks_ports(frame, &headers) {
+                if frame.get(l3 + 6) == Some(&IpProtocol::FRAGMENT.0) || self.is_without_ports(frame, &headers) {
                     self.add_plain_v6(frame, l3);
                 }
                 let word = |i: usize| be64(&addresses[8 * i..]);
                 self.host_sub_blocks.mark(key::place_v6(word(0), word(1)));
                 self.host_sub_blocks.mark(key::place_v6(word(2), word(3)));
-                let (rest, turn) = (self.rest(frame, &headers), word(0) > word(2));
-                let (a, b) = if turn { (2, 0) } else { (0, 2) };
-                let rest = if turn { reversed(rest) } else { rest };
+                let (rest, is_swapped) = (self.rest(frame, &headers), word(0) > word(2));
+                let (a, b) = if is_swapped { (2, 0) } else { (0, 2) };
+                let rest = if is_swapped { swap_ports(rest) } else { rest };
                 let tuple = [word(a), word(a + 1), word(b), word(b + 1), rest];
-                if self.v6.meet(tuple) {
-                    self.take_in();
+                if self.v6.insert(tuple) {
+                    self.add_new_tuples();
                 }
             }
             Family::Other => self.add_other(frame, &headers, l3),
         }
     }
 
-    /// Whether there are no ports of a whole or first packet of a protocol that has them.
+    /// True if the ports are missing in a first fragment or unfragmented packet of a protocol with ports.
     #[inline(always)]
-    fn lacks_ports(&self, frame: &[u8], headers: &Headers) -> bool {
+    fn is_without_ports(&self, frame: &[u8], headers: &Headers) -> bool {
         headers.protocol().is_some_and(IpProtocol::has_ports)
             && headers.fragment() != Fragment::Later
             && (headers.l4() == 0 || frame.len() < usize::from(headers.l4()) + 4)
     }
 
-    /// What is not IP, or is cut, or contradicts itself.
+    /// Adds packets that are not IP, are truncated, or are malformed.
     #[cold]
     fn add_other(&mut self, frame: &[u8], headers: &Headers, l3: usize) {
         match headers.ethertype() {
@@ -172,30 +178,30 @@ impl BlockKeys {
             EtherType::IPV4 => self.add_plain_v4(frame, l3),
             EtherType::IPV6 => self.add_plain_v6(frame, l3),
             tag if tag.is_vlan() && l3 == 0 => {
-                // A tag that is cut.
+                // The tag is truncated.
                 let at = 14 + 4 * headers.vlans(frame).count();
                 insert(&mut self.links, key::vlan(None));
-                self.linked += 1;
+                self.link_keys += 1;
                 if let Some(id) = frame.get(at..at + 2) {
                     insert(&mut self.links, key::vlan(Some(u16::from_be_bytes([id[0], id[1]]) & 0xfff)));
-                    self.linked += 1;
+                    self.link_keys += 1;
                 }
             }
             _ => {}
         }
     }
 
-    /// Frames of a link that has one version of IP, which do not look so.
+    /// Adds frames of a link type for one IP version that do not have that version.
     #[cold]
     fn add_raw(&mut self, frame: &[u8], link_type: u16) {
         let is_v4 = link_type == RAW_IPV4;
         let ethertype = if is_v4 { EtherType::IPV4 } else { EtherType::IPV6 };
         insert(&mut self.links, key::ethertype(ethertype.0));
-        self.linked += 1;
+        self.link_keys += 1;
         if is_v4 { self.add_plain_v4(frame, 0) } else { self.add_plain_v6(frame, 0) }
     }
 
-    /// What lies where a header of IPv4 has addresses, protocol and ports; zeros where nothing was captured.
+    /// Adds the values at the offsets of addresses, protocol and ports in an IPv4 header; missing bytes count as zeros.
     #[cold]
     fn add_plain_v4(&mut self, frame: &[u8], l3: usize) {
         let head = padded(frame, l3);
@@ -205,13 +211,17 @@ impl BlockKeys {
         let addresses = be64(&head[12..]);
         self.host_sub_blocks.mark(key::place_v4((addresses >> 32) as u32));
         self.host_sub_blocks.mark(key::place_v4(addresses as u32));
-        let turned = addresses.rotate_left(32);
-        if self.v4.meet(if addresses <= turned { [addresses, rest] } else { [turned, reversed(rest)] }) {
-            self.take_in();
+        let swapped_addresses = addresses.rotate_left(32);
+        if self.v4.insert(if addresses <= swapped_addresses {
+            [addresses, rest]
+        } else {
+            [swapped_addresses, swap_ports(rest)]
+        }) {
+            self.add_new_tuples();
         }
     }
 
-    /// The same of IPv6; of a fragment, the protocol that its header names.
+    /// Like [`Self::add_plain_v4`] for IPv6; in a fragment, the protocol is that of the fragment header.
     #[cold]
     fn add_plain_v6(&mut self, frame: &[u8], l3: usize) {
         let head = padded(frame, l3);
@@ -223,15 +233,15 @@ impl BlockKeys {
         let rest = self.generation | u64::from(protocol) << 32 | ports;
         self.host_sub_blocks.mark(key::place_v6(word(0), word(1)));
         self.host_sub_blocks.mark(key::place_v6(word(2), word(3)));
-        let turn = word(0) > word(2);
-        let (a, b) = if turn { (2, 0) } else { (0, 2) };
-        let rest = if turn { reversed(rest) } else { rest };
-        if self.v6.meet([word(a), word(a + 1), word(b), word(b + 1), rest]) {
-            self.take_in();
+        let is_swapped = word(0) > word(2);
+        let (a, b) = if is_swapped { (2, 0) } else { (0, 2) };
+        let rest = if is_swapped { swap_ports(rest) } else { rest };
+        if self.v6.insert([word(a), word(a + 1), word(b), word(b + 1), rest]) {
+            self.add_new_tuples();
         }
     }
 
-    /// Generation, protocol, whether there are ports, ports.
+    /// Generation, protocol, `PORTS` bit and ports of a packet.
     #[inline(always)]
     fn rest(&self, frame: &[u8], headers: &Headers) -> u64 {
         let protocol = headers.protocol().unwrap_or_default();
@@ -240,14 +250,14 @@ impl BlockKeys {
         self.generation | u64::from(protocol.0) << 32 | ports.map_or(0, |p| PORTS | u64::from(p))
     }
 
-    /// The keys of the tuples that are new.
+    /// Adds the keys of the new tuples to the filters.
     #[inline(never)]
-    fn take_in(&mut self) {
-        dispatch!(Level::new(), simd => self.take_in_by(simd));
+    fn add_new_tuples(&mut self) {
+        dispatch!(Level::new(), simd => self.add_new_tuples_with(simd));
     }
 
     #[inline(always)]
-    fn take_in_by<S: Simd>(&mut self, simd: S) {
+    fn add_new_tuples_with<S: Simd>(&mut self, simd: S) {
         let Self { v4, ends, kept, hosts, nets, first_bytes, .. } = self;
         let tuples = v4.take();
         if !tuples.is_empty() {
@@ -258,13 +268,13 @@ impl BlockKeys {
             for (addresses, hashes) in ends.highs.iter().zip(&mut ends.hosts) {
                 let addresses = &addresses[..tuples.len()];
                 hashes.iter_mut().zip(addresses).for_each(|(hash, address)| *hash = key::host_v4(*address as u32));
-                let new = changing(addresses, kept);
+                let new = without_repeats(addresses, kept);
                 hosts.extend(simd, new.iter().map(|address| key::host_v4(*address as u32)));
                 nets.extend(new.iter().map(|address| key::net(address >> 8, 24)));
                 nets.extend(new.iter().map(|address| key::net(address >> 16, 16)));
                 first_bytes.extend(new.iter().map(|address| (address >> 24) as u8));
             }
-            self.conversations(simd);
+            self.add_pairs(simd);
         }
         let Self { v6, ends, kept, hosts, nets, .. } = self;
         let tuples = v6.take();
@@ -276,19 +286,19 @@ impl BlockKeys {
                 ends.hosts[1][i] = key::host_v6(u128::from(*b) << 64 | u128::from(*b_low));
             }
             for (highs, hashes) in ends.highs.iter().zip(&ends.hosts) {
-                hosts.extend(simd, changing(&hashes[..tuples.len()], kept).iter().copied());
-                let new = changing(&highs[..tuples.len()], kept);
+                hosts.extend(simd, without_repeats(&hashes[..tuples.len()], kept).iter().copied());
+                let new = without_repeats(&highs[..tuples.len()], kept);
                 nets.extend(new.iter().map(|high| key::net(*high, 64)));
                 nets.extend(new.iter().map(|high| key::net(high >> 16, 48)));
                 nets.extend(new.iter().map(|high| key::net(high >> 32, 32)));
             }
-            self.conversations(simd);
+            self.add_pairs(simd);
         }
     }
 
-    /// What is known of both ends together.
+    /// Adds the keys that combine both endpoints: flows, protocols and ports.
     #[inline(always)]
-    fn conversations<S: Simd>(&mut self, simd: S) {
+    fn add_pairs<S: Simd>(&mut self, simd: S) {
         let Self { ends, kept, flows, ports, .. } = self;
         let (a, b, rest) = (&ends.hosts[0][..ends.len], &ends.hosts[1][..ends.len], &ends.rest[..ends.len]);
         let parts = |rest: u64| ((rest >> 32) as u8, (rest >> 16) as u16, rest as u16);
@@ -300,28 +310,28 @@ impl BlockKeys {
             }),
         );
         self.protocols.extend(rest.iter().map(|rest| parts(*rest).0));
-        let [ported, ends] = &mut ends.highs;
-        let ported = having(PORTS, rest, ported);
+        let [with_ports, ends] = &mut ends.highs;
+        let with_ports = with_bit(PORTS, rest, with_ports);
         for by in [16, 0] {
-            let ends = &mut ends[..ported.len()];
-            ends.iter_mut().zip(ported).for_each(|(end, rest)| *end = rest >> by & 0xffff);
-            let new = changing(ends, kept);
+            let ends = &mut ends[..with_ports.len()];
+            ends.iter_mut().zip(with_ports).for_each(|(end, rest)| *end = rest >> by & 0xffff);
+            let new = without_repeats(ends, kept);
             ports.extend(simd, new.iter().map(|port| key::port(*port as u16)));
         }
     }
 
-    /// Ethertype and tags. The filter asks for the id of any tag, so all are keys.
+    /// Adds the ethertype and the VLAN ids. A `vlan` filter may name the id of any tag, so all ids are keys.
     #[inline(never)]
     fn add_link(&mut self, frame: &[u8], headers: &Headers, link: u64) {
-        self.linked += 1;
+        self.link_keys += 1;
         insert(&mut self.links, key::ethertype(headers.ethertype().0));
         self.link = link;
         if headers.vlan().is_some() {
-            self.linked += 1;
+            self.link_keys += 1;
             insert(&mut self.links, key::vlan(None));
         }
         for id in headers.vlans(frame) {
-            self.linked += 1;
+            self.link_keys += 1;
             insert(&mut self.links, key::vlan(Some(id)));
         }
     }
@@ -340,15 +350,15 @@ impl BlockKeys {
         }
     }
 
-    /// The sets, within [`SETS_BUDGET`]; a kind that cannot be useful within it admits every key.
+    /// The sets, within [`SETS_BUDGET`]. A key kind whose set would be useless at that size admits every key.
     pub fn sets(&mut self) -> Sets {
         dispatch!(Level::new(), simd => self.sets_by(simd))
     }
 
     #[inline(always)]
     fn sets_by<S: Simd>(&mut self, simd: S) -> Sets {
-        self.take_in_by(simd);
-        let links = (Cow::Borrowed(&self.links[..]), self.linked);
+        self.add_new_tuples_with(simd);
+        let links = (Cow::Borrowed(&self.links[..]), self.link_keys);
         let (places, pairs) = self.host_sub_blocks.filled();
         let filters = [
             self.hosts.filled(simd),
@@ -373,7 +383,7 @@ impl BlockKeys {
         Sets(sets)
     }
 
-    /// Forgets everything, for the next block.
+    /// Removes all keys, for the next block.
     pub fn clear(&mut self) {
         self.v4.take();
         self.v6.take();
@@ -391,22 +401,23 @@ impl BlockKeys {
         self.links.fill([0; 4]);
         self.protocols.clear();
         self.first_bytes.clear();
-        (self.link, self.linked) = (0, 0);
+        (self.link, self.link_keys) = (0, 0);
     }
 }
 
-/// The ends of new tuples, side by side. Kept, since to clear room for each batch costs as much as a tenth of the rest.
+/// The endpoints of the new tuples, in columns. The batch is kept, because zeroing it for each use costs a tenth of the
+/// rest.
 struct EndpointBatch {
-    /// What their prefixes are of: addresses of IPv4, the upper halves of others.
+    /// The values from which prefixes are made: IPv4 addresses, or the upper halves of IPv6 addresses.
     highs: [[u64; BATCH]; 2],
     /// The hashes of the hosts.
     hosts: [[u64; BATCH]; 2],
-    /// The rest of the tuples.
+    /// The last word of each tuple: generation, protocol, ports.
     rest: [u64; BATCH],
     len: usize,
 }
 
-/// The bytes from here on, as far as they were captured, and zeros.
+/// The captured bytes from `at` on, padded with zeros.
 fn padded(frame: &[u8], at: usize) -> [u8; 64] {
     let mut head = [0; 64];
     if let Some(bytes) = frame.get(at..) {
@@ -424,9 +435,9 @@ fn be64(bytes: &[u8]) -> u64 {
     u64::from(be32(bytes)) << 32 | u64::from(be32(&bytes[4..]))
 }
 
-/// The same with the ports the other way round.
+/// The last word of a tuple with the ports exchanged.
 #[inline(always)]
-const fn reversed(rest: u64) -> u64 {
+const fn swap_ports(rest: u64) -> u64 {
     rest & !0xffff_ffff | (rest as u32).rotate_left(16) as u64
 }
 
@@ -448,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tuple_of_a_block_long_ago_is_new_again_when_generations_begin_anew() {
+    fn a_tuple_is_added_again_after_the_generation_wraps_around() {
         let mut keys = BlockKeys::default();
         add(&mut keys, (1, 2, 3, 4));
         assert!(has(&mut keys, 1) && has(&mut keys, 3) && !has(&mut keys, 2));
@@ -461,13 +472,16 @@ mod tests {
     }
 
     #[test]
-    fn a_block_that_is_told_of_while_it_fills_keeps_what_it_had() {
+    fn reading_the_sets_of_a_growing_block_removes_no_keys() {
         let mut keys = BlockKeys::default();
         for n in 0..3000 {
             add(&mut keys, (0x0a00_0000 + n, 1000, 0x0b00_0000 + n % 7, 53));
             if n % 500 == 13 {
-                assert!(has(&mut keys, 0x0a00_0000 + n), "the newest, {n}");
-                assert!((0..n).step_by(11).all(|before| has(&mut keys, 0x0a00_0000 + before)), "those before {n}");
+                assert!(has(&mut keys, 0x0a00_0000 + n), "host of packet {n}");
+                assert!(
+                    (0..n).step_by(11).all(|before| has(&mut keys, 0x0a00_0000 + before)),
+                    "hosts of packets before {n}"
+                );
             }
         }
         keys.clear();

@@ -1,5 +1,5 @@
-//! Builds a sealed index from the entries of all blocks. The recorder uses the builder when a file is complete;
-//! recovery and the indexing of foreign captures use it too. So a query reads all their indexes in the same way.
+//! Builds a sealed index from the entries of all blocks. The recorder uses the builder when a packet file is complete;
+//! recovery and the indexing of foreign captures use it too. So queries read all sealed indexes in the same way.
 
 use crate::bytes::{CRC, append_crc, close_stripe};
 use crate::header::Layout;
@@ -17,12 +17,12 @@ use std::ops::Range;
 /// The most bytes of a summary without context.
 const SUMMARY: usize = 512;
 
-/// Bytes that an index may have for a packet file of any length.
-// PERF: of 10 000 files of 100 packets, one host in 200 each, a question for a host that is in none of them read 1600
-// for nothing while they kept to 1 %.
+/// The size up to which an index may always grow, however short its packet file is.
+// PERF: 10 000 files of 100 packets, one of 200 hosts in each: a query for a host that is in none of them read 1600
+// files in vain while their indexes were limited to 1 %.
 const PAGE: usize = 4096;
 
-/// Stripes that are filled together, because the groups that they read from one block are contiguous.
+/// Stripes that are filled together: a block's groups for them are contiguous.
 const TILE: usize = 16;
 
 /// An index under construction. It holds the sets of all blocks, at most 1 % of the packet file.
@@ -32,7 +32,7 @@ pub struct Builder {
     /// The encoded sub-blocks, as in the file.
     parts: Vec<u8>,
     sets: Vec<Sets>,
-    /// The encoded ledger rows of each block with its checksum, as in the file; and where each ends.
+    /// The encoded ledger rows of each block with its checksum, as in the file; and the end of each.
     rows: Vec<u8>,
     rows_end: Vec<usize>,
 }
@@ -161,9 +161,9 @@ impl Builder {
         std::array::from_fn(|kind| fills.get(kind).map_or(1, Occupancy::groups))
     }
 
-    /// The bytes of some groups of a kind, from `first` on, each for all blocks.
-    // PERF: 1000 blocks of 1000 B packets, every one of another flow: 79 ms stripe by stripe (each group of each block
-    // is a miss of the cache), 17 ms by tiles.
+    /// The bytes of `groups` groups of one kind, from `first` on, each for all blocks.
+    // PERF: 1000 blocks of 1000 B packets, each packet of another flow: 79 ms stripe by stripe (each access to a group
+    // is a cache miss), 17 ms by tiles.
     fn tile(&self, kind: usize, first: usize, groups: usize) -> Vec<u8> {
         let stripe = sealed::stripe(self.sets.len());
         let mut out = vec![0; TILE.min(groups - first) * stripe];
@@ -177,8 +177,8 @@ impl Builder {
     }
 }
 
-/// A sealed index in pieces of at most a few times 32 bytes per block, to be written one after the other. So a thread
-/// can do other work between two pieces.
+/// A sealed index in pieces of at most a few times 32 bytes per block, to be written one after the other. A thread can
+/// do other work between two pieces.
 pub struct Sealing {
     builder: Builder,
     groups: [usize; KINDS],

@@ -2,11 +2,11 @@
 //!
 //! ```text
 //! "BLK5" | length u32 | base u32 | number u32 | block u32 | bytes u32 | first record u32 | crc of the bytes u32
-//! | first ns u64 | last ns u64 | parts (`parts.rs`) | 8 × groups u16 | stand u16 | length of rows u32 | rows
+//! | first ns u64 | last ns u64 | sub-blocks (`sub_blocks.rs`) | 8 × groups u16 | state u16 | length of rows u32 | rows
 //! | groups by kind | crc
 //! ```
 //! `length` counts the whole entry. `base`: number of entries before this one in the chain; `number`: number of entries
-//! before it in the file, replaced ones included. `stand`: 0 the block is full, 1 the block continues in the next
+//! before it in the file, replaced ones included. `state`: 0 the block is full, 1 the block continues in the next
 //! entry, 2 the block is being filled (see `growing.rs`). 65 535 groups mean "any key".
 
 use crate::bytes::{CRC, Cursor, checked, close};
@@ -58,7 +58,7 @@ impl Entry {
     }
 
     /// The bytes of the entry at this position of a growing index.
-    pub(crate) fn encode(&self, stand: EntryState, base: u32, number: u32) -> Vec<u8> {
+    pub(crate) fn encode(&self, state: EntryState, base: u32, number: u32) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.sets.bytes() + 256);
         out.extend(TAG);
         out.extend([0; 4]);
@@ -70,7 +70,7 @@ impl Entry {
             let groups = if let Set::Groups(groups) = set { groups.len() as u16 } else { ALL };
             out.extend(groups.to_le_bytes());
         }
-        out.extend((stand as u16).to_le_bytes());
+        out.extend((state as u16).to_le_bytes());
         let length_at = out.len();
         out.extend([0; 4]);
         rows::encode(&self.rows, &mut out);
@@ -131,7 +131,7 @@ impl ParsedEntry {
         for count in &mut counts {
             *count = part.u16()?;
         }
-        let stand = match part.u16()? {
+        let state = match part.u16()? {
             0 => EntryState::Full,
             1 => EntryState::Continued,
             2 => EntryState::InProgress,
@@ -147,7 +147,7 @@ impl ParsedEntry {
         }
         let first_record = (first_record != NO_RECORD).then_some(first_record);
         let entry = Entry { block, bytes, first_record, crc, sub_blocks: parts, first, last, rows, sets };
-        part.0.is_empty().then_some(Self { entry, state: stand, base, number })
+        part.0.is_empty().then_some(Self { entry, state, base, number })
     }
 }
 

@@ -95,33 +95,33 @@ impl Growing {
         self.chain
     }
 
-    /// The write that makes the index describe a block by `entry`. `news` are the ledger rows since the previous write
-    /// for that block; `last` is set if the block is full. The function changes no state, so a failed write can be
-    /// requested again.
+    /// The write after which the index describes a block by `entry`. `news` are the ledger rows since the previous
+    /// write for that block; `last` is true if the block is full. The function changes no state, so a failed write can
+    /// be repeated.
     pub fn write_entry(&self, entry: &Entry, news: &Rows, last: bool) -> IndexWrite {
         let mut rows = self.rows.clone();
         rows.merge(news);
         let mut entry = Entry { rows, ..entry.clone() };
-        let encode = |entry: &Entry, stand| entry.encode(stand, self.entries, self.written);
-        let mut stand = if last { EntryState::Full } else { EntryState::InProgress };
-        let mut bytes = encode(&entry, stand);
-        if stand == EntryState::InProgress && bytes.len() > SLOT {
-            (stand, entry.sets) = (EntryState::Continued, Sets::ALL);
-            bytes = encode(&entry, stand);
+        let encode = |entry: &Entry, state| entry.encode(state, self.entries, self.written);
+        let mut state = if last { EntryState::Full } else { EntryState::InProgress };
+        let mut bytes = encode(&entry, state);
+        if state == EntryState::InProgress && bytes.len() > SLOT {
+            (state, entry.sets) = (EntryState::Continued, Sets::ALL);
+            bytes = encode(&entry, state);
         }
-        let at = if stand == EntryState::InProgress { self.slots + (self.free() * SLOT) as u64 } else { self.chain };
-        IndexWrite { at, bytes, state: stand, rows: entry.rows }
+        let at = if state == EntryState::InProgress { self.slots + (self.free() * SLOT) as u64 } else { self.chain };
+        IndexWrite { at, bytes, state, rows: entry.rows }
     }
 
     /// Confirms a write.
-    pub fn entry_written(&mut self, words: IndexWrite) {
+    pub fn entry_written(&mut self, write: IndexWrite) {
         self.written += 1;
-        if words.state == EntryState::InProgress {
-            (self.newest, self.rows) = (Some(self.free()), words.rows);
+        if write.state == EntryState::InProgress {
+            (self.newest, self.rows) = (Some(self.free()), write.rows);
             return;
         }
         (self.newest, self.rows) = (None, Rows::new());
-        self.chain += words.bytes.len() as u64;
+        self.chain += write.bytes.len() as u64;
         self.entries += 1;
     }
 

@@ -2,11 +2,11 @@
 //!
 //! ```text
 //! magic 8 | version u16 | layout u16 | length u32 | content u16 | queue u16 | link type u32 | snaplen u32
-//! | stamp error ns u32 | first position u64 | start ns u64 | foreign bytes u64 | foreign modified ns u64
-//! | 3 × (length u16, text): interface, stamp method, filter | crc
+//! | timestamp error ns u32 | first position u64 | start ns u64 | foreign bytes u64 | foreign modified ns u64
+//! | 3 × (length u16, text): interface, timestamp source, filter | crc
 //! ```
-//! `length` counts the whole header. Layout: 1 sealed, 2 growing (0 was growing before its entries had slots). Content:
-//! 0 recorded, 1 pcap, 2 pcapng, 3 RAW, the last three of a foreign capture.
+//! `length` counts the whole header. Layout: 1 sealed, 2 growing (0 was the growing layout of versions without slots).
+//! Content: 0 recorded by netgrain; 1 pcap, 2 pcapng and 3 RAW for foreign captures.
 
 use crate::IndexError;
 use crate::bytes::{CRC, Cursor, checked, close};
@@ -22,7 +22,7 @@ const FIXED: usize = 64;
 /// The longest header that a reader accepts: three texts of 65 535 bytes.
 pub(crate) const LEN_MAX: usize = FIXED + 3 * (2 + u16::MAX as usize) + CRC;
 
-/// The stream position of a file whose position is not known any more.
+/// The stream position of a file whose position is unknown.
 pub const UNKNOWN_POS: u64 = u64::MAX;
 
 /// The properties of a whole packet file.
@@ -32,7 +32,7 @@ pub struct Header {
     pub interface: String,
     /// The hardware queue.
     pub queue: u16,
-    /// The link type, as pcap numbers it.
+    /// The link type, with the number that pcap uses.
     pub link_type: u32,
     /// The snaplen: bytes kept of each packet.
     pub snaplen: u32,
@@ -44,7 +44,7 @@ pub struct Header {
     pub filter: String,
     /// Stream position of the file's first byte; [`UNKNOWN_POS`] in an index that was rebuilt from the packets.
     pub first_pos: u64,
-    /// The begin of the file.
+    /// The start time of the file.
     pub start: Timestamp,
     /// The origin of the packets.
     pub content: Content,

@@ -13,9 +13,9 @@ pub enum KeyKind {
     Flows,
     /// Ports of TCP, UDP, SCTP, DCCP and UDP-Lite.
     Ports,
-    /// The first 16 and 24 bits of IPv4 addresses, 32, 48 and 64 of IPv6 ones.
+    /// The first 16 and 24 bits of IPv4 addresses, and the first 32, 48 and 64 bits of IPv6 addresses.
     Networks,
-    /// Ethertypes under all tags, and VLAN ids.
+    /// Ethertypes after all VLAN tags, and VLAN ids.
     Macs,
     /// Addresses, with the sub-blocks of the block in which they occur: see `host_sub_blocks.rs`.
     HostSubBlocks,
@@ -40,10 +40,10 @@ impl KeyKind {
         Self::FirstBytes,
     ];
 
-    /// The number of bits that a key sets in its group: kinds with more space per key set more. Most queries are for
-    /// hosts, which have fourteen bits of space for each key in a block where all keys are new. Flows and ports have
-    /// seven bits of space, with which four bits give fewer false positives than eight, and cost less. Each host adds
-    /// two or three prefixes, and a query for a prefix expects many packets: two bits, in one word.
+    /// The number of bits that a key sets in its group. Kinds with more space per key set more bits. Most queries are
+    /// for hosts, which have 14 bits of space per key in a block where all keys are new. Flows and ports have 7 bits of
+    /// space per key; there four bits give fewer false positives than eight, and cost less. Each host adds two or three
+    /// prefixes, and a query for a prefix usually expects many packets: prefixes set two bits, in one word.
     pub(crate) const fn bits(self) -> i32 {
         match self {
             Self::Networks | Self::HostSubBlocks => 2,
@@ -69,7 +69,7 @@ impl Sets {
         &self.0[kind as usize]
     }
 
-    /// Bytes of memory that the sets take.
+    /// Bytes of memory of the sets.
     pub fn bytes(&self) -> usize {
         self.0.iter().map(Set::bytes).sum()
     }
@@ -79,9 +79,9 @@ impl Sets {
 const V4: u64 = 0x9c3f_5a1d_7b62_e40b;
 const V6: u64 = 0x6b8d_12f7_e935_ca61;
 const FLOW: u64 = 0xd1b5_4a32_d192_ed03;
-const END: u64 = 0xaef1_7502_108e_f2d9;
+const ENDPOINT: u64 = 0xaef1_7502_108e_f2d9;
 const PORT: u64 = 0x27d4_eb2f_1656_67c5;
-const PLACE: u64 = 0x3c79_ac49_2ba7_b653;
+const SUB_BLOCK_HOST: u64 = 0x3c79_ac49_2ba7_b653;
 const LINK: u64 = 0x8592_3fd4_6dd3_1b67;
 
 #[inline]
@@ -100,19 +100,19 @@ pub(crate) fn host_v6(address: u128) -> u64 {
 #[inline]
 pub(crate) fn net(bits: u64, length: u8) -> u64 {
     let folded = if length > 32 { (bits.wrapping_mul(V6) >> 32) ^ bits } else { bits };
-    (folded ^ u64::from(length) << 32).wrapping_mul(END)
+    (folded ^ u64::from(length) << 32).wrapping_mul(ENDPOINT)
 }
 
-/// The hash of a host for the lookup of its sub-blocks: a product of which callers use the upper half.
+/// The hash of a host for the lookup of its sub-blocks: a product of which the callers use the upper half.
 #[inline(always)]
 pub(crate) fn place_v4(address: u32) -> u64 {
-    (u64::from(address) ^ PLACE).wrapping_mul(END)
+    (u64::from(address) ^ SUB_BLOCK_HOST).wrapping_mul(ENDPOINT)
 }
 
 #[inline(always)]
 pub(crate) fn place_v6(high: u64, low: u64) -> u64 {
     let folded = high.wrapping_mul(V6).rotate_left(32) ^ low.wrapping_mul(FLOW);
-    (folded ^ folded >> 32).wrapping_mul(END)
+    (folded ^ folded >> 32).wrapping_mul(ENDPOINT)
 }
 
 #[inline]
@@ -124,9 +124,10 @@ pub(crate) fn port(number: u16) -> u64 {
 /// The hash of a flow from the hashes of both hosts; the same in both directions.
 #[inline]
 pub(crate) fn flow(protocol: u8, a: (u64, u16), b: (u64, u16)) -> u64 {
-    // Hash each end separately and add the two: a comparison to order the ends would be an unpredictable branch.
-    let end = |(host, port): (u64, u16)| host ^ u64::from(port).wrapping_mul(PORT);
-    mix64(end(a).wrapping_add(end(b)) ^ u64::from(protocol).wrapping_mul(FLOW))
+    // Each endpoint is hashed separately and the hashes are added: a comparison that orders the endpoints would be an
+    // unpredictable branch.
+    let endpoint = |(host, port): (u64, u16)| host ^ u64::from(port).wrapping_mul(PORT);
+    mix64(endpoint(a).wrapping_add(endpoint(b)) ^ u64::from(protocol).wrapping_mul(FLOW))
 }
 
 pub(crate) fn ethertype(number: u16) -> u64 {
@@ -151,11 +152,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_directions_are_one_flow_and_its_parts_all_count() {
+    fn a_flow_hash_uses_all_fields_and_ignores_the_direction() {
         let (a, b) = ((host_v4(0x0a00_0001), 80), (host_v6(1 << 100), 4000));
         assert_eq!(flow(6, a, b), flow(6, b, a));
         assert_ne!(flow(6, a, b), flow(17, a, b));
-        assert_ne!(flow(6, a, b), flow(6, (a.0, b.1), (b.0, a.1)), "ports belong to their ends");
+        assert_ne!(flow(6, a, b), flow(6, (a.0, b.1), (b.0, a.1)), "each port belongs to its address");
         assert_ne!(flow(6, a, a), flow(6, b, b));
         assert_ne!(net(10, 16), net(10, 24));
         assert_ne!(vlan(None), vlan(Some(0)));

@@ -4,7 +4,8 @@
 //! slots for the block that is being filled ([`Growing`]). Each part ends in its own CRC32C, so that a truncated index
 //! is readable up to the cut. When the packet file is complete, a [`Builder`] writes a sealed index, which stores all
 //! data about one key together, so that a query reads only kilobytes of it. A [`Reader`] queries both layouts; an
-//! [`Index`] is either layout in memory. `docs/design/block-index.md` gives the reasons for the structure, with measurements.
+//! [`Index`] is either layout in memory. `docs/design/block-index.md` gives the reasons for the structure, with
+//! measurements.
 #![forbid(unsafe_code)]
 
 mod build;

@@ -17,7 +17,7 @@ use std::fmt;
 use std::io;
 use std::ops::Range;
 
-/// Programs that read a packet file without its index.
+/// Programs that read a packet file without the index.
 const READERS: &str = "capinfos, tcpdump -r";
 
 /// An index in memory.
@@ -97,20 +97,23 @@ impl fmt::Display for IndexError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotAnIndex => {
-                write!(f, "not a netgrain index; the packet file beside it is readable without ({READERS})")
+                write!(f, "not a netgrain index; the packet file beside it is readable without its index ({READERS})")
             }
             Self::Version { found } => write!(
                 f,
-                "index version {found}, this program reads {VERSION}: use the netgrain that wrote it, or make the index \
-                 anew from its packet file"
+                "index version {found}, this program reads {VERSION}: use the netgrain that wrote it, or rebuild the \
+                 index from its packet file (netgrain repair)"
             ),
             Self::Header => {
-                write!(f, "the index header is damaged; the packet file beside it is readable without ({READERS})")
+                write!(
+                    f,
+                    "the index header is damaged; the packet file beside it is readable without its index ({READERS})"
+                )
             }
             Self::Damaged { part } => write!(
                 f,
-                "the {part} of the index is damaged; make the index anew from the packet file, which is readable \
-                 without ({READERS})"
+                "the index is damaged ({part}): rebuild it from the packet file (netgrain repair), which is readable \
+                 without an index ({READERS})"
             ),
             Self::Contradiction { what, summary, blocks } => write!(
                 f,
@@ -134,7 +137,7 @@ impl Index {
     /// # Errors
     /// If the header is invalid, a part of a sealed index is damaged, or its parts contradict each other.
     pub fn parse(bytes: &[u8]) -> Result<Self, IndexError> {
-        // Reading from a slice cannot fail, so any other error means that the slice ended early.
+        // A read from a slice cannot fail, so any other error means that the slice ends too early.
         Self::read(&bytes).map_err(|e| e.downcast().unwrap_or(IndexError::Damaged { part: "end" }))
     }
 
@@ -150,26 +153,26 @@ impl Index {
         }
     }
 
-    /// Numbers of the blocks that may contain a packet with these keys.
+    /// Numbers of the blocks that may contain a packet that satisfies the key condition.
     pub fn candidates(&self, need: &KeyCondition) -> impl Iterator<Item = u32> + '_ {
         let plan = SetQuery::of(need);
-        self.entries.iter().filter(move |e| plan.spots(&e.sets).is_somewhere()).map(|e| e.block)
+        self.entries.iter().filter(move |e| plan.sub_block_mask(&e.sets).is_somewhere()).map(|e| e.block)
     }
 }
 
 impl Sets {
-    /// True if the block may contain a packet with these keys.
+    /// True if the block may contain a packet that satisfies the key condition.
     pub fn admit(&self, need: &KeyCondition) -> bool {
-        self.spots(need).is_somewhere()
+        self.sub_block_mask(need).is_somewhere()
     }
 
-    /// The sub-blocks in which a packet with these keys may begin.
-    pub fn spots(&self, need: &KeyCondition) -> SubBlockMask {
-        SetQuery::of(need).spots(self)
+    /// The sub-blocks in which a packet that satisfies the key condition may begin.
+    pub fn sub_block_mask(&self, need: &KeyCondition) -> SubBlockMask {
+        SetQuery::of(need).sub_block_mask(self)
     }
 }
 
-/// Reads up to `len` bytes from `offset` on; fewer only at the end.
+/// Reads up to `len` bytes from `offset` on; fewer only at the end of the source.
 pub(crate) fn up_to(source: &impl ReadAt, offset: u64, len: usize) -> io::Result<Vec<u8>> {
     let mut buffer = vec![0; len];
     let read = source.read_at(&mut buffer, offset)?;
@@ -213,7 +216,7 @@ fn sealed(source: &impl ReadAt, header: Header, at: usize) -> io::Result<Index> 
         if groups == 0 {
             continue;
         }
-        // Allocate nothing ahead: the first wrong checksum reveals a forged number of groups.
+        // The memory grows with the stripes read: a forged number of groups is detected by the first wrong checksum.
         sets.iter_mut().for_each(|s| s.0[kind] = Set::NONE);
         for i in 0..u64::from(groups) {
             let length = sealed::stripe(blocks);
@@ -230,7 +233,7 @@ fn sealed(source: &impl ReadAt, header: Header, at: usize) -> io::Result<Index> 
     let mut sums = ReadLimits::new();
     let parts = read_parts(source, &places, 0..blocks)?;
     for (((block, rows), sets), parts) in table.into_iter().zip(sets).zip(parts) {
-        let parts = parts.ok_or(damaged("parts"))?;
+        let parts = parts.ok_or(damaged("sub-blocks"))?;
         let rows = read_rows(source, &places, rows)?;
         if !sums.add(&rows) {
             return Err(damaged("ledger rows").into());
@@ -263,7 +266,7 @@ fn empty_as_none(mut sets: Sets) -> Sets {
     sets
 }
 
-/// The sub-blocks of these blocks, as far as they are valid.
+/// The sub-blocks of these blocks; `None` for blocks whose sub-block data is damaged.
 pub(crate) fn read_parts(
     source: &impl ReadAt,
     places: &SubBlockIndex,
@@ -305,4 +308,4 @@ fn checked(header: Header, entries: Vec<Entry>, summary: Summary) -> io::Result<
     Ok(Index { header, entries, tail: Tail::Complete(footer) })
 }
 
-const _: () = assert!(KINDS == 8, "the layout draws eight kinds");
+const _: () = assert!(KINDS == 8, "the drawing of the layout has eight key kinds");

@@ -72,11 +72,11 @@ impl ReadAt for &[u8] {
 pub struct Block {
     /// Number of the block in the file; it begins at this many MiB.
     pub number: u32,
-    /// Bytes that are on disk.
+    /// Bytes of the block on disk.
     pub bytes: u32,
     /// Offset in the block of the first record that starts in it.
     pub first_record: Option<u32>,
-    /// CRC32C of those bytes.
+    /// CRC32C of these bytes.
     pub crc: u32,
     /// Earliest timestamp in the block; meaningless without packets.
     pub first: Timestamp,
@@ -84,7 +84,7 @@ pub struct Block {
     pub last: Timestamp,
     /// Packets whose records begin in the block.
     pub packets: u64,
-    /// Packets lost since the block before, by all causes.
+    /// Packets lost since the previous block, by all causes.
     pub lost: u64,
 }
 
@@ -257,7 +257,8 @@ impl Reader {
         &self.blocks
     }
 
-    /// For each block, whether it may contain a packet with these keys. A damaged part of the index excludes no block.
+    /// For each block: true if it may contain a packet that satisfies the key condition. A damaged part of the index
+    /// excludes no block.
     ///
     /// # Errors
     /// The error of the system call.
@@ -265,15 +266,15 @@ impl Reader {
         Ok(self.sub_block_mask(source, need)?.into_iter().map(SubBlockMask::is_somewhere).collect())
     }
 
-    /// For each block, the sub-blocks in which a packet with these keys may begin. A damaged part of the index excludes
-    /// no sub-block.
+    /// For each block, the sub-blocks in which a packet that satisfies the key condition may begin. A damaged part of
+    /// the index excludes no sub-block.
     ///
     /// # Errors
     /// The error of the system call.
     pub fn sub_block_mask(&mut self, source: &impl ReadAt, need: &KeyCondition) -> io::Result<Vec<SubBlockMask>> {
         let plan = SetQuery::of(need);
         match &self.kind {
-            IndexState::Growing { entries, .. } => Ok(entries.iter().map(|e| plan.spots(&e.sets)).collect()),
+            IndexState::Growing { entries, .. } => Ok(entries.iter().map(|e| plan.sub_block_mask(&e.sets)).collect()),
             IndexState::Sealed { front, host_sub_blocks: places, .. } => {
                 let source = CountingReader { source, front, read: Cell::new(0) };
                 let mut stripes =
@@ -285,11 +286,12 @@ impl Reader {
         }
     }
 
-    /// The sub-blocks of these blocks: where their first records begin; default values where the index is damaged.
+    /// The sub-blocks of these blocks with the offsets of their first records; default values where the index is
+    /// damaged.
     ///
     /// # Errors
     /// The error of the system call.
-    pub fn parts(&mut self, source: &impl ReadAt, blocks: Range<usize>) -> io::Result<Vec<SubBlocks>> {
+    pub fn sub_blocks(&mut self, source: &impl ReadAt, blocks: Range<usize>) -> io::Result<Vec<SubBlocks>> {
         let blocks = blocks.start.min(blocks.end)..blocks.end.min(self.summary.blocks as usize);
         match &self.kind {
             IndexState::Growing { entries, .. } => Ok(entries[blocks].iter().map(|e| e.sub_blocks).collect()),

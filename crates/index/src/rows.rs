@@ -1,6 +1,6 @@
-//! Ledger rows in a compact form. Seconds without events are kept, as runs: a run of such seconds takes as much space
-//! as a single second, so an idle week costs as much as an idle second. A second without a row, silent or not, is a
-//! gap: no recorder ran then.
+//! Ledger rows in a compact form. Consecutive seconds without events form one run, which takes as much space as a
+//! single second, so an idle week costs as much as an idle second. A second without a row is a gap: no recorder ran
+//! then.
 //!
 //! Invariants: runs do not overlap, are in order of time, and no two silent runs touch. There are at most
 //! [`Ledger::MAX_ROWS`] runs; older runs are folded into one as in the ledger, so that the total stays exact.
@@ -169,7 +169,7 @@ impl Rows {
     fn join(&mut self, at: u64) {
         let Some((seconds, _)) = self.runs.remove(at) else { return };
         let (mut first, mut end) = (at, at + seconds);
-        // The run at `at` was removed: the last run that begins at or before it is the run before.
+        // The run at `at` was removed, so the last run that begins at or before it is the previous run.
         if let Some((before, (seconds, tally))) = self.runs.at_or_before(at)
             && before + seconds == at
             && tally.is_empty()
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_random_walk_gives_what_a_plain_map_of_seconds_gives() {
+    fn a_random_walk_matches_a_plain_map_of_seconds() {
         let mut prng = Prng::new(31);
         for round in 0..200 {
             let (mut rows, mut model) = (Rows::new(), BTreeMap::<u64, Tally>::new());
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_week_is_one_run_and_a_second_that_nobody_watched_parts_it() {
+    fn an_idle_week_is_one_run_and_a_missing_second_splits_it() {
         const WEEK: u64 = 7 * 86_400;
         let mut rows = Rows::new();
         (0..WEEK).filter(|s| *s != 1000).for_each(|s| rows.add(s, &Tally::default()));
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn more_rows_than_a_day_has_are_folded_and_the_total_stays_exact() {
+    fn rows_beyond_the_limit_are_folded_and_the_total_stays_exact() {
         let mut rows = Rows::new();
         let mut total = Tally::default();
         for i in 0..Ledger::MAX_ROWS as u64 + 500 {

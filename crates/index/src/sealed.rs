@@ -1,19 +1,19 @@
 //! The sealed index: written once, when the packet file is complete, so that a query reads little of it.
 //!
 //! ```text
-//! header | summary | table | parts | sets, kind by kind | rows of block 0 | crc | rows of block 1 | crc | …
+//! header | summary | table | sub-blocks | sets, kind by kind | rows of block 0 | crc | rows of block 1 | crc | …
 //!
 //! summary "SUM4" | length u32 | bytes of the index u64 | bytes of the packet file u64 | end ns u64 | first ns u64
-//!         | last ns u64 | offset of the table u64 | offset of the parts u64 | offset of the rows u64
-//!         | blocks u32 | 8 × (offset u64, groups u32): where the sets of a kind are | ranges of context u32
+//!         | last ns u64 | offset of the table u64 | offset of the sub-blocks u64 | offset of the rows u64
+//!         | blocks u32 | 8 × (offset u64, groups u32): position of the sets of a kind | ranges of context u32
 //!         | each: from u64, to u64 | tally, as the row of second 0 | crc
 //! table   per block: block u32 | bytes u32 | first record u32 | crc u32 | first ns u64 | last ns u64 | packets u32
 //!         | lost u64 | offset of its rows u32 | length u32; then crc
-//! parts   per block: those of `parts.rs`, crc
+//! sub-blocks  per block: those of `sub_blocks.rs`, crc
 //! sets    per group: the 32 bytes of that group of block 0, of block 1, …, crc. 0 groups mean "any key".
 //! ```
 //! All blocks have the same number of groups of a kind, so the data about one key is contiguous: one read of 32 bytes
-//! per block covers the whole file. A reader loads header and summary together; they say whether the file can contain
+//! per block covers the whole file. A reader loads header and summary together; they show whether the file can contain
 //! results. Each part that is read separately ends in its own CRC32C.
 
 use crate::bytes::{CRC, Cursor, checked, close};

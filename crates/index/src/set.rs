@@ -86,15 +86,15 @@ pub(crate) fn bits_of(hash: u64) -> Group {
     std::array::from_fn(|w| 1 << (hash >> (12 * w) & 63) | 1 << (hash >> (12 * w + 6) & 63))
 }
 
-/// The four bits of a key of a kind that rarely has space for more than seven bits per key: eight would fill the group
+/// The four bits of a key of a kind that rarely has space for more than seven bits per key; eight would fill the group
 /// too much.
 #[inline]
 pub(crate) fn four_of(hash: u64) -> Group {
     std::array::from_fn(|w| 1 << (hash >> (12 * w) & 63))
 }
 
-/// The two bits of a key of a kind with little space per key: both in one word, which the hash selects too. All come
-/// from the upper half of the hash, because such a hash may be a plain product.
+/// The two bits of a key of a kind with little space per key. Both are in one word, which the hash selects too. All
+/// come from the upper half of the hash, because such a hash may be a plain product.
 #[inline]
 pub(crate) fn word_of(hash: u64) -> (usize, u64) {
     ((hash >> 46 & 3) as usize, 1 << (hash >> 40 & 63) | 1 << (hash >> 34 & 63))
@@ -149,14 +149,14 @@ mod tests {
     }
 
     #[test]
-    fn no_key_is_ever_denied_folded_or_asked_as_if_larger() {
+    fn every_key_is_found_in_a_folded_set_read_at_any_size() {
         let seed = 11;
         let mut prng = Prng::new(seed);
         for n in [1, 24, 1000, 7000] {
             let keys: Vec<u64> = (0..n).map(|_| prng.next_u64()).collect();
             let mut set = Set::Groups(filled(&keys));
             loop {
-                let Set::Groups(groups) = &set else { panic!("folding keeps groups") };
+                let Set::Groups(groups) = &set else { panic!("a folded set has groups") };
                 let len = groups.len();
                 for of in [len, FULL] {
                     assert!(keys.iter().all(|k| admits(&set, of, *k)), "seed {seed}: {n} keys in {len} groups as {of}");
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_wrong_answers_is_what_comes() {
+    fn the_estimated_false_positive_rate_is_the_measured_rate() {
         let mut prng = Prng::new(12);
         for n in [100, 1000, 3000, 8000] {
             let keys: Vec<u64> = (0..n).map(|_| prng.next_u64()).collect();
@@ -181,10 +181,10 @@ mod tests {
             let set = fill[0].set(&full, n);
             let Set::Groups(groups) = &set else { panic!("{n} keys are too many for 4 kB") };
             let wrong = (0..100_000).filter(|_| admits(&set, groups.len(), prng.next_u64())).count() as f64 / 1e5;
-            let said = fill[0].wrong();
+            let estimate = fill[0].wrong();
             assert!(
-                groups.len() <= 128 && wrong < 1.4 * said + 1e-3 && said < 1.4 * wrong + 1e-3,
-                "{n}: {wrong} {said}"
+                groups.len() <= 128 && wrong < 1.4 * estimate + 1e-3 && estimate < 1.4 * wrong + 1e-3,
+                "{n}: {wrong} {estimate}"
             );
         }
     }

@@ -1,27 +1,27 @@
-//! Filters that are being filled, and memories of what went into them.
+//! Builders of the filters of a block, and tables of recently added tuples.
 //!
-//! Keys come one by one and are put into their filter many at a time: loops over hashes that do nothing else are what a
-//! processor can do several of at once, and a block that has only a few keys never touches a filter of full size.
+//! Keys arrive one by one and are inserted into their filter in batches: a processor executes several iterations of a
+//! plain loop over hashes at once, and a block with few keys never touches a filter of full size.
 //!
-//! What is remembered are whole tuples, and hosts or ports not apart from them: to look whether one is known costs as
-//! much as to put it in once more. The memory forgets, but never says that it knows what it has not met: so it can cost
-//! a key that is put in twice, and never one that is left out.
+//! The tables contain whole tuples. Hosts and ports have no tables of their own, because looking up a key costs as much
+//! as inserting it again. A table may forget a tuple, but it never reports an unknown tuple as known. So a key may be
+//! inserted twice, and none is left out.
 
 use crate::set::{Group, group_of, word_of};
 use crate::set_sizing;
 use fearless_simd::{Simd, SimdBase, SimdFrom, u64x4};
 use std::borrow::Cow;
 
-/// Tuples that wait together.
+/// Tuples that are processed together.
 pub(crate) const BATCH: usize = 128;
 
-/// Tuples remembered per block. The words of one of another block differ in their generation.
+/// Tuples remembered per block. The generation in a tuple distinguishes it from equal tuples of other blocks.
 const RECENT: usize = 512;
 
-/// Hashes that wait for one filter: those of a batch, and as many before they must go.
+/// Hashes that wait for one filter: those of one batch, and those that waited before it.
 const WAITING: usize = 2 * BATCH;
 
-/// Tuples of `N` words met lately, and those of them that are new.
+/// Recently added tuples of `N` words, and the new tuples among them.
 pub(crate) struct Recent<const N: usize> {
     slots: Box<[[u64; N]; RECENT]>,
     new: Box<[[u64; N]; BATCH]>,
@@ -33,10 +33,11 @@ impl<const N: usize> Recent<N> {
         Self { slots: Box::new([[0; N]; RECENT]), new: Box::new([[0; N]; BATCH]), waiting: 0 }
     }
 
-    /// Whether so many are new by now that they must be taken. No tuple is all zeros.
-    // PERF: without a branch on whether it is new, which in a mix is a coin's.
+    /// Adds a tuple, which must not be all zeros. True if the batch of new tuples is full: the caller must take it
+    /// then.
+    // PERF: without a branch on whether the tuple is new, because its outcome is random in mixed traffic.
     #[inline(always)]
-    pub fn meet(&mut self, tuple: [u64; N]) -> bool {
+    pub fn insert(&mut self, tuple: [u64; N]) -> bool {
         let mixed = tuple.iter().fold(0, |n: u64, w| n.rotate_left(29) ^ w).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let slot = &mut self.slots[(mixed >> 55) as usize % RECENT];
         let differs = (0..N).fold(0, |d, i| d | (slot[i] ^ tuple[i])) != 0;
@@ -46,24 +47,24 @@ impl<const N: usize> Recent<N> {
         self.waiting == BATCH
     }
 
-    /// Those that are new; none afterwards.
+    /// Takes the new tuples.
     #[inline(always)]
     pub fn take(&mut self) -> &[[u64; N]] {
         &self.new[..std::mem::take(&mut self.waiting).min(BATCH)]
     }
 
-    /// Forgets all: only for the first of many generations.
+    /// Removes all tuples; needed only when the generations begin again.
     pub fn clear(&mut self) {
         self.slots.fill([0; N]);
     }
 }
 
-/// Keeps what differs from the one before it. Of a server's packets one end is always the same; put in again and again,
-/// it would cost more than others do, since each time waits for the one before to be written.
-// PERF: where all differ, which many are looked through for at once, none is moved. Else without a branch, which in a
-// mix is a coin's.
+/// Removes values that are equal to their predecessor. One endpoint of a server's packets is always the same; inserting
+/// it repeatedly would cost more than inserting others, because each insertion waits for the write of the previous one.
+// PERF: if all values differ, which a vectorised loop tests, no value is moved. Otherwise the loop has no branch,
+// because its outcome is random in mixed traffic.
 #[inline(always)]
-pub(crate) fn changing<'a>(values: &'a [u64], kept: &'a mut [u64; BATCH]) -> &'a [u64] {
+pub(crate) fn without_repeats<'a>(values: &'a [u64], kept: &'a mut [u64; BATCH]) -> &'a [u64] {
     let Some((first, rest)) = values.split_first() else { return values };
     if values.iter().zip(rest).fold(0, |same, (a, b)| same + u64::from(a == b)) == 0 {
         return values;
@@ -77,10 +78,10 @@ pub(crate) fn changing<'a>(values: &'a [u64], kept: &'a mut [u64; BATCH]) -> &'a
     &kept[..len.min(BATCH)]
 }
 
-/// Keeps those that have this bit.
-// PERF: as above.
+/// Keeps the values that have this bit.
+// PERF: as for [`without_repeats`].
 #[inline(always)]
-pub(crate) fn having<'a>(bit: u64, values: &'a [u64], kept: &'a mut [u64; BATCH]) -> &'a [u64] {
+pub(crate) fn with_bit<'a>(bit: u64, values: &'a [u64], kept: &'a mut [u64; BATCH]) -> &'a [u64] {
     if values.iter().fold(bit, |all, value| all & value) == bit {
         return values;
     }
@@ -92,8 +93,8 @@ pub(crate) fn having<'a>(bit: u64, values: &'a [u64], kept: &'a mut [u64; BATCH]
     &kept[..len.min(BATCH)]
 }
 
-/// Values below 256 that were met, each in a byte of its own: a byte is written without a look at what was there, so no
-/// value waits for the one before it.
+/// A set of values below 256, each in a byte of its own. Setting a byte does not read the old value, so an insertion
+/// does not wait for the previous one.
 pub(crate) struct SmallValueSet(Box<[u8; 256]>);
 
 impl SmallValueSet {
@@ -106,10 +107,10 @@ impl SmallValueSet {
         values.for_each(|value| self.0[usize::from(value)] = 1);
     }
 
-    /// An exact map of them.
+    /// The values as an exact map.
     pub fn map(&self) -> Group {
-        let bit = |(i, met): (usize, &u8)| u64::from(*met) << i;
-        std::array::from_fn(|w| self.0[64 * w..][..64].iter().enumerate().fold(0, |word, met| word | bit(met)))
+        let bit = |(i, added): (usize, &u8)| u64::from(*added) << i;
+        std::array::from_fn(|w| self.0[64 * w..][..64].iter().enumerate().fold(0, |word, added| word | bit(added)))
     }
 
     pub fn clear(&mut self) {
@@ -117,11 +118,11 @@ impl SmallValueSet {
     }
 }
 
-/// A filter of one kind while its block passes; a key sets so many bits in each word, one or two.
+/// Builder of the filter of one kind; each key sets `BITS` bits (1 or 2) in each word.
 pub(crate) struct SetBuilder<const GROUPS: usize, const BITS: usize> {
     waiting: Box<[u64; WAITING]>,
     len: usize,
-    /// Keys that are in the filter already.
+    /// Number of keys inserted into the filter.
     keys: usize,
     filter: Box<[Group; GROUPS]>,
 }
@@ -131,11 +132,11 @@ impl<const GROUPS: usize, const BITS: usize> SetBuilder<GROUPS, BITS> {
         Self { waiting: Box::new([0; WAITING]), len: 0, keys: 0, filter: Box::new([[0; 4]; GROUPS]) }
     }
 
-    /// More keys, at most one of each tuple of a batch.
+    /// Adds keys, at most one per tuple of a batch.
     #[inline(always)]
     pub fn extend(&mut self, simd: impl Simd, keys: impl ExactSizeIterator<Item = u64>) {
         if self.len > WAITING - BATCH {
-            self.pour(simd);
+            self.insert_waiting(simd);
         }
         let count = keys.len();
         if let Some(room) = self.waiting.get_mut(self.len..self.len + count) {
@@ -145,18 +146,18 @@ impl<const GROUPS: usize, const BITS: usize> SetBuilder<GROUPS, BITS> {
     }
 
     #[inline(always)]
-    fn pour(&mut self, simd: impl Simd) {
+    fn insert_waiting(&mut self, simd: impl Simd) {
         insert::<_, BITS>(simd, &mut self.filter[..], &self.waiting[..self.len.min(WAITING)]);
         self.keys += self.len;
         self.len = 0;
     }
 
-    /// The filter, perhaps larger than its keys want, and how many those are. Those of a block that has few are put in
-    /// only now.
+    /// The filter, which may be larger than its keys need, and the number of keys. If the block has few keys, they are
+    /// inserted only here, into a small filter.
     #[inline(always)]
     pub fn filled(&mut self, simd: impl Simd) -> (Cow<'_, [Group]>, usize) {
         if self.keys > 0 {
-            self.pour(simd);
+            self.insert_waiting(simd);
             return (Cow::Borrowed(&self.filter[..]), self.keys);
         }
         let mut filter = vec![[0; 4]; set_sizing::ample(self.len, GROUPS).max(1)];
@@ -172,7 +173,7 @@ impl<const GROUPS: usize, const BITS: usize> SetBuilder<GROUPS, BITS> {
     }
 }
 
-/// Puts keys into a filter of 2^n groups: the bits of [`crate::set::bits_of`], or of [`crate::set::four_of`], four
+/// Inserts keys into a filter of 2^n groups: the bits of [`crate::set::bits_of`] or of [`crate::set::four_of`], four
 /// words at once.
 #[inline(always)]
 pub(crate) fn insert<S: Simd, const BITS: usize>(simd: S, filter: &mut [Group], hashes: &[u64]) {
@@ -191,11 +192,11 @@ pub(crate) fn insert<S: Simd, const BITS: usize>(simd: S, filter: &mut [Group], 
     }
 }
 
-/// A filter of a kind of which each key sets two bits.
+/// Builder of the filter of a kind whose keys set two bits each.
 pub(crate) struct SparseSetBuilder<const GROUPS: usize> {
     filter: Box<[Group; GROUPS]>,
     keys: usize,
-    /// Of the keys that are put in: in which word, and its bits.
+    /// For the keys being inserted: the number of the word, and the bits.
     places: Box<[(usize, u64); BATCH]>,
 }
 
@@ -204,7 +205,7 @@ impl<const GROUPS: usize> SparseSetBuilder<GROUPS> {
         Self { filter: Box::new([[0; 4]; GROUPS]), keys: 0, places: Box::new([(0, 0); BATCH]) }
     }
 
-    /// More keys, at most one of each tuple of a batch.
+    /// Adds keys, at most one per tuple of a batch.
     #[inline(always)]
     pub fn extend(&mut self, keys: impl ExactSizeIterator<Item = u64>) {
         let count = keys.len().min(BATCH);
@@ -217,7 +218,7 @@ impl<const GROUPS: usize> SparseSetBuilder<GROUPS> {
         self.keys += count;
     }
 
-    /// The filter, and how many keys are in it.
+    /// The filter, and the number of its keys.
     pub fn filled(&self) -> (Cow<'_, [Group]>, usize) {
         (Cow::Borrowed(&self.filter[..]), self.keys)
     }
@@ -237,8 +238,8 @@ mod tests {
     use fearless_simd::{Level, dispatch};
 
     #[test]
-    fn with_any_registers_a_key_sets_the_bits_that_are_asked_for() {
-        let seed = testkit::seed("with_any_registers_a_key_sets_the_bits_that_are_asked_for");
+    fn every_simd_level_sets_the_same_bits() {
+        let seed = testkit::seed("every_simd_level_sets_the_same_bits");
         let mut prng = Prng::new(seed);
         for groups in [1, 2, 64, 256] {
             let hashes: Vec<u64> = (0..300).map(|_| prng.next_u64()).collect();
@@ -260,73 +261,73 @@ mod tests {
     }
 
     #[test]
-    fn few_keys_and_many_give_the_filter_that_a_plain_one_is() {
-        let seed = testkit::seed("few_keys_and_many_give_the_filter_that_a_plain_one_is");
+    fn batched_insertion_gives_the_same_filter_as_plain_insertion() {
+        let seed = testkit::seed("batched_insertion_gives_the_same_filter_as_plain_insertion");
         let mut prng = Prng::new(seed);
-        let (mut filling, simd) = (SetBuilder::<256, 2>::new(), Level::new());
+        let (mut builder, simd) = (SetBuilder::<256, 2>::new(), Level::new());
         for round in 0..200 {
             let mut keys: Vec<u64> = Vec::new();
             for _ in 0..prng.below(9) {
                 let some: Vec<u64> = (0..prng.below(BATCH as u64 + 1)).map(|_| prng.next_u64()).collect();
-                dispatch!(simd, simd => filling.extend(simd, some.iter().copied()));
+                dispatch!(simd, simd => builder.extend(simd, some.iter().copied()));
                 keys.extend(some);
                 if prng.below(3) == 0 {
-                    // A block that fills is told of again and again.
-                    dispatch!(simd, simd => drop(filling.filled(simd)));
+                    // The sets of a block are requested several times while it is being filled.
+                    dispatch!(simd, simd => drop(builder.filled(simd)));
                 }
             }
-            let (filter, count) = dispatch!(simd, simd => filling.filled(simd));
+            let (filter, count) = dispatch!(simd, simd => builder.filled(simd));
             assert_eq!(count, keys.len(), "seed {seed} round {round}");
             let mut plain = vec![[0; 4]; filter.len()];
             dispatch!(simd, simd => insert::<_, 2>(simd, &mut plain, &keys));
             assert_eq!(*filter, *plain, "seed {seed} round {round}: {} keys", keys.len());
             drop(filter);
-            filling.clear();
+            builder.clear();
         }
     }
 
     #[test]
-    fn a_memory_may_tell_of_a_tuple_twice_and_never_not_at_all() {
-        let seed = testkit::seed("a_memory_may_tell_of_a_tuple_twice_and_never_not_at_all");
+    fn the_tuple_table_reports_every_tuple_at_least_once() {
+        let seed = testkit::seed("the_tuple_table_reports_every_tuple_at_least_once");
         let mut prng = Prng::new(seed);
         let mut recent = Recent::<2>::new();
         for generation in 1..60 {
-            let (mut met, mut reported) = (std::collections::BTreeSet::new(), std::collections::BTreeSet::new());
-            let (of, meetings) = (1 + prng.below(3000), prng.below(5000));
-            for _ in 0..meetings {
+            let (mut added, mut reported) = (std::collections::BTreeSet::new(), std::collections::BTreeSet::new());
+            let (of, insertions) = (1 + prng.below(3000), prng.below(5000));
+            for _ in 0..insertions {
                 let tuple = [prng.below(of), generation << 48];
-                met.insert(tuple);
-                if recent.meet(tuple) {
+                added.insert(tuple);
+                if recent.insert(tuple) {
                     reported.extend(recent.take().iter().copied());
                 }
             }
             reported.extend(recent.take().iter().copied());
-            assert_eq!(met, reported, "seed {seed} generation {generation}");
+            assert_eq!(added, reported, "seed {seed} generation {generation}");
         }
     }
 
     #[test]
-    fn only_what_is_as_the_one_before_is_left_out() {
+    fn only_repeated_neighbours_are_removed() {
         let mut kept = Box::new([0; BATCH]);
-        assert_eq!(changing(&[0, 0, 1, 1, 0, 7], &mut kept), [0, 1, 0, 7]);
-        assert_eq!(changing(&[u64::MAX, 0], &mut kept), [u64::MAX, 0]);
-        assert_eq!(changing(&[], &mut kept), [0u64; 0]);
+        assert_eq!(without_repeats(&[0, 0, 1, 1, 0, 7], &mut kept), [0, 1, 0, 7]);
+        assert_eq!(without_repeats(&[u64::MAX, 0], &mut kept), [u64::MAX, 0]);
+        assert_eq!(without_repeats(&[], &mut kept), [0u64; 0]);
         let all: Vec<u64> = (0..BATCH as u64).collect();
-        assert_eq!(changing(&all, &mut kept), all);
-        assert_eq!(changing(&[5; BATCH], &mut kept), [5]);
-        assert_eq!(having(2, &all[..7], &mut kept), [2, 3, 6]);
+        assert_eq!(without_repeats(&all, &mut kept), all);
+        assert_eq!(without_repeats(&[5; BATCH], &mut kept), [5]);
+        assert_eq!(with_bit(2, &all[..7], &mut kept), [2, 3, 6]);
         assert_eq!(
-            (having(2, &[6, 2, 7], &mut kept), having(2, &[], &mut Box::new([0; BATCH]))),
+            (with_bit(2, &[6, 2, 7], &mut kept), with_bit(2, &[], &mut Box::new([0; BATCH]))),
             (&[6, 2, 7][..], &[][..])
         );
     }
 
     #[test]
-    fn every_value_that_was_met_is_in_the_map_and_no_other() {
-        let mut met = SmallValueSet::new();
-        met.extend([0, 63, 64, 200, 255, 63].into_iter());
-        assert_eq!(met.map(), crate::key::map([0, 63, 64, 200, 255]));
-        met.clear();
-        assert_eq!(met.map(), [0; 4]);
+    fn the_map_contains_exactly_the_inserted_values() {
+        let mut added = SmallValueSet::new();
+        added.extend([0, 63, 64, 200, 255, 63].into_iter());
+        assert_eq!(added.map(), crate::key::map([0, 63, 64, 200, 255]));
+        added.clear();
+        assert_eq!(added.map(), [0; 4]);
     }
 }

@@ -1,8 +1,8 @@
 //! Translates the key condition of a filter into queries on key sets.
 //!
-//! A prefix whose length has no keys of its own becomes the longer prefixes of the next length, if they are few, and
-//! always the prefix of the next shorter length; a range of ports becomes its ports, if they are few. A condition that
-//! would need too many keys is dropped: every block may match it.
+//! A prefix length without keys of its own is translated into the prefixes of the next longer indexed length, if these
+//! are few, and always into the prefix of the next shorter indexed length. A range of ports is translated into its
+//! ports, if these are few. A condition that would need too many keys is dropped: every block may match it.
 
 use crate::host_sub_blocks;
 use crate::key::{self, KeyKind, Sets};
@@ -11,7 +11,7 @@ use crate::sub_blocks::SubBlockMask;
 use filter::KeyCondition;
 use std::net::IpAddr;
 
-/// The most keys that one condition becomes.
+/// The most keys for one condition.
 const MAX_KEYS: u32 = 16;
 
 /// A query on the key sets of a block.
@@ -76,16 +76,16 @@ impl SetQuery {
     }
 
     /// The sub-blocks that may match in a block with these sets.
-    pub fn spots(&self, sets: &Sets) -> SubBlockMask {
+    pub fn sub_block_mask(&self, sets: &Sets) -> SubBlockMask {
         match self {
             Self::Anything => SubBlockMask::ANYWHERE,
             Self::Key(kind, hash) => self.of_group(&sets.of(*kind).may_contain(*hash)),
             Self::Map(kind, _) => self.of_group(&sets.of(*kind).may_contain(0)),
             Self::All(parts) => {
-                parts.iter().fold(SubBlockMask::ANYWHERE, |all, p| SubBlockMask(all.0 & p.spots(sets).0))
+                parts.iter().fold(SubBlockMask::ANYWHERE, |all, p| SubBlockMask(all.0 & p.sub_block_mask(sets).0))
             }
             Self::Any(parts) => {
-                parts.iter().fold(SubBlockMask::NOWHERE, |any, p| SubBlockMask(any.0 | p.spots(sets).0))
+                parts.iter().fold(SubBlockMask::NOWHERE, |any, p| SubBlockMask(any.0 | p.sub_block_mask(sets).0))
             }
         }
     }
@@ -98,7 +98,7 @@ impl SetQuery {
     /// For a key or a map: the sub-blocks that may match according to this group.
     pub fn of_group(&self, group: &Group) -> SubBlockMask {
         let is_there = match self {
-            Self::Key(KeyKind::HostSubBlocks, hash) => return host_sub_blocks::spots(group, *hash),
+            Self::Key(KeyKind::HostSubBlocks, hash) => return host_sub_blocks::sub_block_mask(group, *hash),
             Self::Key(KeyKind::Networks, hash) => {
                 let (word, bits) = word_of(*hash);
                 group[word] & bits == bits
@@ -119,7 +119,7 @@ fn host(address: IpAddr) -> u64 {
     }
 }
 
-/// Whether the host is in the block, and in which sub-blocks.
+/// The query for a host: whether it is in the block, and in which sub-blocks.
 fn of_host(address: IpAddr) -> SetQuery {
     let place = match address {
         IpAddr::V4(a) => key::place_v4(a.to_bits()),
@@ -140,7 +140,7 @@ fn steps(length: u8, of: &[u8]) -> (Option<u8>, Option<u8>) {
     (of.iter().copied().filter(|l| *l <= length).max(), of.iter().copied().filter(|l| *l > length).min())
 }
 
-/// The numbers of `of` bits that begin with the first `length` bits of `bits`, if they are few.
+/// The numbers of `of` bits that begin with the first `length` bits of `bits`; `None` if they are too many.
 fn expand(bits: u128, length: u8, of: u8) -> Option<impl Iterator<Item = u128>> {
     let count = 1u128 << (of - length).min(64);
     (count <= u128::from(MAX_KEYS)).then(|| (0..count).map(move |i| bits | i))

@@ -1,49 +1,51 @@
-//! How large each filter is to be. A filter is folded while that costs next to nothing; when all together are larger
-//! than their room, the one is folded whose wrong answers grow least for the bytes it gives.
+//! Chooses the size of each filter. A filter is folded as long as the fold adds a negligible number of false positives.
+//! If all filters together still exceed their bytes, the filter is folded next whose false positives grow least per
+//! byte saved.
 
 use crate::key::KeyKind;
 use crate::set::{GROUP, Group, Set};
 
-/// Bits for each key at which a filter begins to be folded: it is as good as exact then.
+/// Bits per key from which on a larger filter has no benefit: its false positives are negligible.
 const AMPLE: usize = 32;
 
-/// Sizes that are considered: 2^0 … 2^12 groups.
+/// Number of possible sizes: 2^0 … 2^12 groups.
 pub(crate) const LEVELS: usize = 13;
 
-/// A filter is folded while the share of wrong answers stays below this: at 10 GB, one block in 10 000 for nothing.
+/// A filter is folded as long as its false positive rate stays below this value: in 10 GB, one block is read in vain.
 const NEGLIGIBLE: f64 = 1e-4;
 
-/// The same for ports, of whose keys four bits would take twice the room for the last of the wrong answers.
+/// The same for ports: with four bits per key, a lower rate would take twice the bytes.
 const NEGLIGIBLE_PORTS: f64 = 1e-3;
 
-/// The same for what is asked only of blocks that have the host already: of their parts, one read of 64 KiB in six
-/// blocks for nothing; of a conversation, one block in a hundred of those that have both hosts and both ports.
+/// The same for kinds that are queried only in blocks that have the host: for sub-blocks, one read of 64 KiB in vain
+/// per six blocks; for flows, one block in a hundred of those that have both hosts and both ports.
 const NEGLIGIBLE_HOSTS: f64 = 1e-2;
 
-/// With more wrong answers than this a filter is not worth its bytes.
+/// A filter with a higher false positive rate is not worth its bytes.
 const USELESS: f64 = 0.6;
 
-/// How full a filter is, or many of one kind, and how large it will be.
+/// The fill of one filter, or of several filters of one kind, and their chosen size.
 #[derive(Clone, Debug)]
 pub(crate) struct Occupancy {
     kind: KeyKind,
-    /// Wrong answers per question at each size; filters that never had so many groups are as good as they were.
+    /// Sum of the false positive rates of all filters at each size. At sizes above its own, a filter counts with its
+    /// own rate.
     wrong: [f64; LEVELS],
-    /// log2 of the groups; `None` to say nothing.
+    /// log2 of the number of groups; `None` for no filter, which admits every key.
     level: Option<usize>,
-    /// Filters that are to have that size.
+    /// Number of filters that get this size.
     filters: usize,
-    /// Bytes that each group of all of them takes besides.
-    besides: usize,
+    /// Additional bytes for each group number, for all filters together.
+    additional_bytes: usize,
 }
 
 impl Occupancy {
-    /// No filters yet; one group of all of them will take so many bytes besides theirs.
-    pub fn new(kind: KeyKind, besides: usize) -> Self {
-        Self { kind, wrong: [0.0; LEVELS], level: Some(0), filters: 0, besides }
+    /// No filters yet; `additional_bytes` is the number of additional bytes for each group number.
+    pub fn new(kind: KeyKind, additional_bytes: usize) -> Self {
+        Self { kind, wrong: [0.0; LEVELS], level: Some(0), filters: 0, additional_bytes }
     }
 
-    /// One filter that was filled with so many keys, at a size that may be too large for them.
+    /// One filter with this number of keys; `full` may be too large for them.
     #[inline(always)]
     pub fn of(kind: KeyKind, full: &[Group], keys: usize) -> Self {
         let mut fill = Self { filters: 1, ..Self::new(kind, 0) };
@@ -54,7 +56,7 @@ impl Occupancy {
         fill
     }
 
-    /// One more filter that is to have the same size.
+    /// Adds a filter that gets the same size.
     pub fn add(&mut self, set: &Set) {
         self.filters += 1;
         match set {
@@ -69,7 +71,7 @@ impl Occupancy {
         self.level = self.level.max(Some(level));
         let mut empty = 1.0 - full;
         for at in (0..LEVELS).rev() {
-            // Each fold joins two groups, whose bits are as good as independent.
+            // Each fold joins two groups, whose bits are nearly independent.
             if at < level {
                 empty *= empty;
             }
@@ -77,7 +79,7 @@ impl Occupancy {
         }
     }
 
-    /// Wrong answers per question at the size that was decided.
+    /// The false positive rate at the chosen size.
     #[cfg(test)]
     pub fn wrong(&self) -> f64 {
         self.level.map_or(1.0, |level| self.wrong_at(level))
@@ -88,20 +90,20 @@ impl Occupancy {
     }
 
     fn bytes(&self) -> usize {
-        self.level.map_or(0, |level| (self.filters * GROUP + self.besides) << level)
+        self.level.map_or(0, |level| (self.filters * GROUP + self.additional_bytes) << level)
     }
 
-    /// What is lost for each byte that folding once more gives, or leaving it out does.
-    fn price(&self) -> Option<f64> {
+    /// The increase of the false positive rate per byte saved by the next fold, or by leaving out the filter.
+    fn cost_per_byte(&self) -> Option<f64> {
         let level = self.level?;
         let (then, left) = if level == 0 { (1.0, 0) } else { (self.wrong_at(level - 1), self.bytes() / 2) };
         let weight = match self.kind {
             KeyKind::Hosts => 64.0,
             KeyKind::Ports => 8.0,
-            // Asked for only together with both hosts and both ports, so where all of those are.
+            // Queried only together with both hosts and both ports, hence only in blocks that have all of them.
             KeyKind::Flows => 2.0,
-            // A wrong answer is one of sixteen, and asked for only in the blocks that have the host; but then sixteen
-            // are asked for.
+            // A false positive is one sub-block of sixteen, and is possible only in blocks that have the host; but all
+            // sixteen sub-blocks are tested there.
             KeyKind::HostSubBlocks => 8.0,
             _ => 1.0,
         };
@@ -120,13 +122,12 @@ impl Occupancy {
         self.level = self.level.and_then(|l| l.checked_sub(1));
     }
 
-    /// Groups it will have; 0 where it says nothing.
+    /// Number of groups of the chosen size; 0 for no filter.
     pub fn groups(&self) -> usize {
         self.level.map_or(0, |level| 1 << level)
     }
 
-    /// The set of as many groups as was decided, of a filter that was filled with so many keys, or of fewer if they
-    /// want fewer.
+    /// The set of the chosen size from a filter with this number of keys; smaller if the keys need less.
     #[inline(always)]
     pub fn set(&self, full: &[Group], keys: usize) -> Set {
         match self.level {
@@ -136,7 +137,7 @@ impl Occupancy {
         }
     }
 
-    /// Makes a set as large as was decided, or smaller if it was.
+    /// Folds a set to the chosen size; a smaller set stays as it is.
     pub fn apply(&self, set: &mut Set) {
         let Some(level) = self.level else {
             if *set != Set::NONE {
@@ -152,13 +153,13 @@ impl Occupancy {
     }
 }
 
-/// Groups that so many keys want before it is known what others want; none for no key.
+/// Number of groups for these keys if there are enough bytes; 0 for no keys.
 pub(crate) fn ample(keys: usize, most: usize) -> usize {
     if keys == 0 { 0 } else { (keys * AMPLE).div_ceil(GROUP * 8).next_power_of_two().min(most) }
 }
 
-/// Decides all sizes, so that together they take at most so many bytes.
-pub(crate) fn fit(fills: &mut [Occupancy], room: usize) {
+/// Chooses all sizes so that the filters take at most `bytes_max` bytes together.
+pub(crate) fn fit(fills: &mut [Occupancy], bytes_max: usize) {
     for fill in fills.iter_mut() {
         while let Some(level @ 1..) = fill.level
             && fill.wrong_at(level - 1) <= fill.negligible().max(1.05 * fill.wrong_at(level))
@@ -166,8 +167,9 @@ pub(crate) fn fit(fills: &mut [Occupancy], room: usize) {
             fill.shrink();
         }
     }
-    while fills.iter().map(Occupancy::bytes).sum::<usize>() > room {
-        let cheapest = fills.iter_mut().filter_map(|f| Some((f.price()?, f))).min_by(|(a, _), (b, _)| a.total_cmp(b));
+    while fills.iter().map(Occupancy::bytes).sum::<usize>() > bytes_max {
+        let cheapest =
+            fills.iter_mut().filter_map(|f| Some((f.cost_per_byte()?, f))).min_by(|(a, _), (b, _)| a.total_cmp(b));
         let Some((_, fill)) = cheapest else { return };
         fill.shrink();
     }
@@ -178,19 +180,19 @@ pub(crate) fn fit(fills: &mut [Occupancy], room: usize) {
     }
 }
 
-/// A filter of so many groups, from a larger one.
+/// Folds a larger filter to this number of groups.
 #[inline(always)]
 pub(crate) fn fold(full: &[Group], groups: usize) -> Set {
     let joined = |part: &[Group]| part.iter().fold([0; 4], |a, g| std::array::from_fn(|w| a[w] | g[w]));
     Set::Groups(full.chunks_exact(full.len() / groups).map(joined).collect())
 }
 
-/// The share of bits that would be set, were it folded to so many groups. Keys are spread evenly, so of many groups a
-/// few tell it.
+/// The share of the bits that are set after folding to this number of groups. Keys are spread evenly over the groups,
+/// so a sample of the groups is enough.
 #[inline(always)]
 fn fullness(full: &[Group], groups: usize) -> f64 {
-    const ENOUGH: usize = 32;
-    let step = (groups / ENOUGH).max(1);
+    const SAMPLE: usize = 32;
+    let step = (groups / SAMPLE).max(1);
     let (mut ones, mut all) = (0, 0);
     for part in full.chunks_exact(full.len() / groups).step_by(step) {
         let joined: Group = part.iter().fold([0; 4], |a, g| std::array::from_fn(|w| a[w] | g[w]));

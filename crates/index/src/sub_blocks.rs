@@ -1,11 +1,11 @@
 //! The sub-blocks (sixteenths) of a block, so that a query reads a packet without its whole MiB and can still verify
 //! it.
 //!
-//! A *sub-block* has 64 KiB. For each, the entry of the block gives the offset of the first record that begins in it,
-//! and the CRC32C of the block's bytes up to this offset, which is a by-product of the checksum of the block. Two such
-//! checksums verify the bytes between them: the CRC32C of these bytes, started with the first checksum, must give the
-//! second. So any run of sub-blocks can be read and verified separately, and no run begins or ends within a record,
-//! except at the limits of the block.
+//! A *sub-block* has 64 KiB. For each sub-block, the entry of the block gives the offset of the first record that
+//! begins in it, and the CRC32C of the block's bytes up to this offset, which is a by-product of the checksum of the
+//! block. Two such checksums verify the bytes between them: the CRC32C of these bytes, started with the first checksum,
+//! must give the second. So any run of sub-blocks can be read and verified separately, and no run begins or ends within
+//! a record, except at the limits of the block.
 //!
 //! ```text
 //! 16 × (first record u32, CRC32C u32)          no first record: 2^32 - 1
@@ -53,7 +53,7 @@ pub const fn sub_block_of(offset: u32) -> usize {
     if part < SUB_BLOCKS { part } else { SUB_BLOCKS - 1 }
 }
 
-/// The offset of the first record in each sub-block of a block; all unknown if the index does not say.
+/// The offset of the first record in each sub-block of a block; all unknown if the index does not contain the offsets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SubBlocks {
     first: [u32; SUB_BLOCKS],
@@ -65,9 +65,9 @@ pub struct SubBlocks {
 pub struct SubBlockRange {
     /// The bytes, by offset in the block.
     pub bytes: Range<u32>,
-    /// CRC32C of the block up to their begin.
+    /// CRC32C of the block's bytes before this range.
     pub before: u32,
-    /// CRC32C of the block up to their end.
+    /// CRC32C of the block's bytes up to the end of this range.
     pub after: u32,
 }
 
@@ -121,7 +121,7 @@ impl SubBlocks {
 
     /// The range of the records that begin in these sub-blocks. `bytes` and `crc` are length and CRC32C of the block;
     /// `None` if no record begins there.
-    pub fn stretch(&self, parts: Range<usize>, bytes: u32, crc: u32) -> Option<SubBlockRange> {
+    pub fn range_of(&self, parts: Range<usize>, bytes: u32, crc: u32) -> Option<SubBlockRange> {
         let known = |parts: Range<usize>| parts.into_iter().find(|part| self.first[*part] != NO_RECORD);
         let from = known(parts.start..parts.end.min(SUB_BLOCKS))?;
         let (end, after) =
@@ -186,8 +186,8 @@ mod tests {
     }
 
     #[test]
-    fn any_run_of_parts_is_its_records_and_no_other_bytes_pass_for_them() {
-        let seed = testkit::seed("any_run_of_parts_is_its_records_and_no_other_bytes_pass_for_them");
+    fn any_run_of_sub_blocks_is_verified_and_changed_bytes_are_not() {
+        let seed = testkit::seed("any_run_of_sub_blocks_is_verified_and_changed_bytes_are_not");
         let mut prng = Prng::new(seed);
         for round in 0..60 {
             let (firsts, mut bytes) = block(&mut prng);
@@ -199,23 +199,23 @@ mod tests {
             let from = prng.below(16) as usize;
             let to = from + 1 + prng.below(16 - from as u64) as usize;
             let of = |at: &&u32| (from..to).contains(&sub_block_of(**at));
-            let Some(stretch) = parts.stretch(from..to, len, crc) else {
+            let Some(sub_range) = parts.range_of(from..to, len, crc) else {
                 assert!(!firsts.iter().any(|at| of(&at)), "seed {seed} round {round}");
                 continue;
             };
             let end = firsts.iter().find(|at| sub_block_of(**at) >= to).copied().unwrap_or(len);
-            assert_eq!(Some(stretch.bytes.start), firsts.iter().find(of).copied(), "seed {seed} round {round}");
-            assert_eq!(stretch.bytes.end, end, "seed {seed} round {round}");
-            let range = stretch.bytes.start as usize..end as usize;
-            assert!(stretch.is(&bytes[range.clone()]), "seed {seed} round {round}");
+            assert_eq!(Some(sub_range.bytes.start), firsts.iter().find(of).copied(), "seed {seed} round {round}");
+            assert_eq!(sub_range.bytes.end, end, "seed {seed} round {round}");
+            let range = sub_range.bytes.start as usize..end as usize;
+            assert!(sub_range.is(&bytes[range.clone()]), "seed {seed} round {round}");
             bytes[range.start + prng.below(range.len() as u64) as usize] ^= 1 << prng.below(8);
-            assert!(!stretch.is(&bytes[range.clone()]), "seed {seed} round {round}: a flipped bit");
-            assert!(!stretch.is(&bytes[range.start..range.end - 1]), "seed {seed} round {round}: too few bytes");
+            assert!(!sub_range.is(&bytes[range.clone()]), "seed {seed} round {round}: a flipped bit");
+            assert!(!sub_range.is(&bytes[range.start..range.end - 1]), "seed {seed} round {round}: too few bytes");
         }
     }
 
     #[test]
-    fn what_is_cut_off_has_no_parts_and_what_cannot_be_is_seen() {
+    fn truncated_sub_blocks_are_removed_and_impossible_offsets_rejected() {
         let mut parts = SubBlocks::NONE;
         for at in [24, 70_000, 140_000, 1_048_570] {
             parts.begin(at, at * 3);
@@ -230,6 +230,6 @@ mod tests {
         // An offset that lies in another sub-block.
         bytes[8..12].copy_from_slice(&50_000u32.to_le_bytes());
         assert!(SubBlocks::decode(&mut Cursor(&bytes)).is_some_and(|parts| !parts.fit(140_000, Some(24))));
-        assert!(SubBlocks::NONE.fit(0, None) && SubBlocks::NONE.stretch(0..16, 1 << 20, 5).is_none());
+        assert!(SubBlocks::NONE.fit(0, None) && SubBlocks::NONE.range_of(0..16, 1 << 20, 5).is_none());
     }
 }

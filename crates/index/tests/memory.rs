@@ -1,4 +1,4 @@
-//! Ledger rows are kept encoded: allocations are counted, so this is a program of its own with a single test.
+//! The memory of encoded ledger rows. The test counts allocations, so it is a program of its own with a single test.
 
 use base::{Ledger, Tally};
 use netgrain_index::Rows;
@@ -15,7 +15,7 @@ fn tally(second: u64) -> Tally {
     Tally { offered: packets, stored: packets, stored_bytes: 500 * packets, ..Tally::default() }
 }
 
-/// The most bytes that were allocated while `fill` made the value, which is dropped afterwards.
+/// The maximum of allocated bytes while `fill` made the value, which is dropped afterwards.
 fn most_bytes<T>(fill: impl FnOnce() -> T) -> usize {
     let before = COUNTING.begin();
     let made = fill();
@@ -25,7 +25,7 @@ fn most_bytes<T>(fill: impl FnOnce() -> T) -> usize {
 }
 
 #[test]
-fn a_second_of_a_ledger_takes_a_fraction_of_a_tally_and_a_ledger_stays_below_its_bound() {
+fn encoded_ledger_rows_take_few_bytes_and_a_ledger_has_a_bound() {
     let ledger_of = |seconds: u64| {
         most_bytes(|| {
             let mut ledger = Ledger::new();
@@ -47,10 +47,13 @@ fn a_second_of_a_ledger_takes_a_fraction_of_a_tally_and_a_ledger_stays_below_its
     for seconds in [10_000, Ledger::MAX_ROWS as u64] {
         for bytes in [ledger_of(seconds), rows_of(seconds)] {
             let each = bytes / seconds as usize;
-            assert!(each < plain / 5, "{bytes} bytes for {seconds} seconds, of {plain} bytes each if not encoded");
+            assert!(
+                each < plain / 5,
+                "{bytes} bytes for {seconds} seconds, which have {plain} bytes each if not encoded"
+            );
         }
     }
-    // Older rows are folded, so that a capture of ten days takes no more than a full ledger.
+    // Older rows are folded, so that the ledger of a capture of ten days takes no more than a full ledger.
     let full = ledger_of(Ledger::MAX_ROWS as u64).max(rows_of(Ledger::MAX_ROWS as u64));
     for bytes in [ledger_of(500_000), rows_of(500_000)] {
         assert!(bytes < full + full / 4, "{bytes} bytes for 500,000 seconds, {full} for a full ledger");

@@ -1,5 +1,5 @@
-//! Counts the packets of an interval and filter, by where they come from, and says what the answer cost: the same as
-//! `examples/c/packets.c`, and a test compares the two.
+//! Counts the packets of an interval and filter by their origin, and prints the cost of the query. The program does the
+//! same as `examples/c/packets.c`, and a test compares the two.
 //!
 //! ```text
 //! cargo run -p netgrain-query --example packets -- STORE|FILE [FILTER [FROM [TO]]]
@@ -15,9 +15,9 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match count(&args) {
-        Ok(Counts { lines, packets, whole }) => {
+        Ok(Counts { lines, packets, is_complete }) => {
             lines.iter().for_each(|line| println!("{line}"));
-            ExitCode::from(if packets > 0 && whole { 0 } else { 1 })
+            ExitCode::from(if packets > 0 && is_complete { 0 } else { 1 })
         }
         Err(e) => {
             eprintln!("packets: {e}");
@@ -26,34 +26,34 @@ fn main() -> ExitCode {
     }
 }
 
-/// What was found.
+/// The result of the program.
 pub struct Counts {
-    /// For people.
+    /// The lines to print.
     pub lines: Vec<String>,
     /// Packets that matched.
     pub packets: u64,
-    /// Everything could be read that should have been.
-    pub whole: bool,
+    /// True if all data could be read.
+    pub is_complete: bool,
 }
 
-/// Asks, and loops over the answer.
+/// Runs the query and counts its results.
 pub fn count(args: &[String]) -> Result<Counts, Box<dyn Error>> {
-    let [place, rest @ ..] = args else { return Err("usage: packets STORE|FILE [FILTER [FROM [TO]]]".into()) };
-    let place = PathBuf::from(place);
+    let [source, rest @ ..] = args else { return Err("usage: packets STORE|FILE [FILTER [FROM [TO]]]".into()) };
+    let source = PathBuf::from(source);
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
     let now = Timestamp::ZERO.after(now);
-    let moment = |text: &String| TimeSpec::parse(text).map(|m| m.at(now, None));
-    let question = Query {
+    let timestamp = |text: &String| TimeSpec::parse(text).map(|m| m.at(now, None));
+    let query = Query {
         filter: rest.first().map(|text| Filter::parse(text)).transpose()?.unwrap_or_default(),
-        from: rest.get(1).map(moment).transpose()?.unwrap_or(Timestamp::ZERO),
-        to: rest.get(2).map(moment).transpose()?.unwrap_or(Timestamp::MAX),
+        from: rest.get(1).map(timestamp).transpose()?.unwrap_or(Timestamp::ZERO),
+        to: rest.get(2).map(timestamp).transpose()?.unwrap_or(Timestamp::MAX),
         ..Query::default()
     };
-    let place = if place.is_dir() { QuerySource::Store(place) } else { QuerySource::Files(vec![place]) };
+    let source = if source.is_dir() { QuerySource::Store(source) } else { QuerySource::Files(vec![source]) };
 
-    let mut answer = run(&place, question)?;
+    let mut results = run(&source, query)?;
     let (mut packets, mut bytes, mut lost, mut sum) = (Vec::new(), 0, 0, 0);
-    while let Some(found) = answer.next()? {
+    while let Some(found) = results.next()? {
         packets.resize(packets.len().max(found.origin + 1), 0u64);
         packets[found.origin] += 1;
         bytes += u64::from(found.wire_len);
@@ -62,15 +62,15 @@ pub fn count(args: &[String]) -> Result<Counts, Box<dyn Error>> {
     }
 
     let mut lines = Vec::new();
-    packets.resize(answer.origins().len(), 0);
-    for (i, (origin, packets)) in answer.origins().iter().zip(&packets).enumerate() {
+    packets.resize(results.origins().len(), 0);
+    for (i, (origin, packets)) in results.origins().iter().zip(&packets).enumerate() {
         let (link_type, queue) = (origin.link_type, origin.queue);
         lines.push(format!("origin {i} link type {link_type} queue {queue} packets {packets}"));
     }
     let packets = packets.iter().sum();
     lines.push(format!("packets {packets} bytes {bytes} lost {lost} sum {sum}"));
-    let cost = answer.cost();
+    let cost = results.cost();
     eprintln!("{} of {} bytes read, {} packets scanned", cost.bytes_read, cost.bytes, cost.packets);
-    answer.warnings().iter().for_each(|remark| eprintln!("{remark}"));
-    Ok(Counts { lines, packets, whole: answer.is_complete() })
+    results.warnings().iter().for_each(|warning| eprintln!("{warning}"));
+    Ok(Counts { lines, packets, is_complete: results.is_complete() })
 }

@@ -14,7 +14,7 @@ pub struct Block {
     records: Vec<u8>,
     items: Vec<Item>,
     next: usize,
-    /// Packets lost before a packet that did not match, not yet attributed to a packet: by origin.
+    /// Losses before packets that did not match, by origin; they are not yet attributed to a packet.
     pending: Vec<(usize, u64)>,
 }
 
@@ -47,7 +47,7 @@ impl Block {
         self.next = 0;
     }
 
-    /// Records that packets were lost at this point on this origin.
+    /// Registers that packets of this origin were lost at this point.
     pub fn lose(&mut self, origin: usize, packets: u64) {
         match self.pending.iter_mut().find(|(o, _)| *o == origin) {
             Some((_, lost)) => *lost = lost.saturating_add(packets),
@@ -69,7 +69,7 @@ impl Block {
     /// Appends a packet together with the number of packets lost before it.
     pub fn push_found(&mut self, found: &FoundPacket<'_>) {
         let FoundPacket { ts, wire_len, data, link_type, origin, lost, position } = *found;
-        // The records take at most 1 MiB and the record that crosses the end of the block: far below the limit of u32.
+        // The records take at most 1 MiB plus the record that crosses the end of the block: far below the limit of u32.
         let (at, caplen) = (self.records.len() as u32, data.len() as u32);
         self.records.extend(record_header_ns(ts, caplen, wire_len));
         self.records.extend(data);
@@ -114,7 +114,7 @@ impl Block {
     /// pcap record.
     pub fn extend(&mut self, allows: impl Fn(Timestamp) -> bool) -> Option<(std::ops::Range<usize>, u64)> {
         let first = *self.items.get(self.next)?;
-        // Seconds past the year 2106 do not fit a record.
+        // Seconds after the year 2106 do not fit into a record.
         let fits = |i: &Item| i.ts.secs() <= u64::from(u32::MAX);
         if !fits(&first) {
             return None;

@@ -1,4 +1,4 @@
-//! The result of one file with packets out of order, block by block in order of time.
+//! The result of one file with out-of-order packets, block by block in order of time.
 //!
 //! Invariant: every block whose first packet is not later than the current packet has been read. So the first packet of
 //! the open blocks is the first of all packets, and only blocks that overlap in time are open together.
@@ -20,15 +20,15 @@ pub trait BlockSource: Send {
     ///
     /// # Errors
     /// An error that ends the query.
-    fn load(&mut self, spare: Box<Block>, book: &mut QueryContext) -> Result<Box<Block>, QueryError>;
+    fn load(&mut self, spare: Box<Block>, context: &mut QueryContext) -> Result<Box<Block>, QueryError>;
 
     /// Called when all blocks have been read and all their packets lent.
-    fn end(&mut self, _book: &mut QueryContext) {}
+    fn end(&mut self, _context: &mut QueryContext) {}
 }
 
 /// A cursor that merges the blocks of one file.
 pub struct BlockMerge<S> {
-    shelf: S,
+    source: S,
     /// The block with the current packet.
     top: Option<Open>,
     rest: BinaryHeap<Reverse<Open>>,
@@ -70,24 +70,24 @@ impl Ord for Open {
 
 impl<S: BlockSource> BlockMerge<S> {
     /// A cursor before the first packet.
-    pub fn new(shelf: S) -> Self {
-        Self { shelf, top: None, rest: BinaryHeap::new(), spare: None, lent: 0..0, lost: 0 }
+    pub fn new(source: S) -> Self {
+        Self { source, top: None, rest: BinaryHeap::new(), spare: None, lent: 0..0, lost: 0 }
     }
 
     /// True if a block at this timestamp comes before all other blocks.
     fn allows(&self, ts: Timestamp, number: u32) -> bool {
         self.rest.peek().is_none_or(|Reverse(open)| (ts, number) < open.key())
-            && self.shelf.first().is_none_or(|first| ts < first)
+            && self.source.first().is_none_or(|first| ts < first)
     }
 
     /// Reads the blocks that begin before all open blocks.
-    fn open_due(&mut self, book: &mut QueryContext) -> Result<(), QueryError> {
-        while let Some(first) = self.shelf.first() {
-            if self.rest.peek().is_some_and(|Reverse(open)| open.ts < first) || book.is_stopped() {
+    fn open_due(&mut self, context: &mut QueryContext) -> Result<(), QueryError> {
+        while let Some(first) = self.source.first() {
+            if self.rest.peek().is_some_and(|Reverse(open)| open.ts < first) || context.is_stopped() {
                 break;
             }
             let spare = self.spare.take().unwrap_or_default();
-            let block = self.shelf.load(spare, book)?;
+            let block = self.source.load(spare, context)?;
             match block.stamp() {
                 Some(ts) => self.rest.push(Reverse(Open { ts, block })),
                 None => self.spare = Some(block),
@@ -98,7 +98,7 @@ impl<S: BlockSource> BlockMerge<S> {
 }
 
 impl<S: BlockSource> Cursor for BlockMerge<S> {
-    fn advance(&mut self, book: &mut QueryContext) -> Result<CursorState, QueryError> {
+    fn advance(&mut self, context: &mut QueryContext) -> Result<CursorState, QueryError> {
         self.lost = 0;
         if let Some(mut top) = self.top.take() {
             top.block.step();
@@ -111,13 +111,13 @@ impl<S: BlockSource> Cursor for BlockMerge<S> {
                 None => self.spare = Some(top.block),
             }
         }
-        self.open_due(book)?;
+        self.open_due(context)?;
         let Some(Reverse(top)) = self.rest.pop() else {
-            self.shelf.end(book);
+            self.source.end(context);
             return Ok(CursorState::End);
         };
         if let Some(found) = top.block.packet() {
-            self.lost = book.take_lost(found.origin);
+            self.lost = context.take_lost(found.origin);
         }
         let ts = top.ts;
         self.top = Some(top);
@@ -138,7 +138,7 @@ impl<S: BlockSource> Cursor for BlockMerge<S> {
         found.map_or(nothing, |found| FoundPacket { lost: found.lost.saturating_add(self.lost), ..found })
     }
 
-    fn extend(&mut self, until: Timestamp, _book: &mut QueryContext) -> Result<Option<Extent>, QueryError> {
+    fn extend(&mut self, until: Timestamp, _context: &mut QueryContext) -> Result<Option<Extent>, QueryError> {
         let Some(mut top) = self.top.take() else { return Ok(None) };
         let number = top.block.number;
         let extent = top.block.extend(|ts| ts <= until && self.allows(ts, number));

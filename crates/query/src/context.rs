@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use wire::Headers;
 
 /// The most warnings that the context keeps; a badly damaged store would produce thousands.
-const MAX_REMARKS: usize = 100;
+const WARNINGS_MAX: usize = 100;
 
 /// The query, its cost, its origins and its warnings.
 pub struct QueryContext {
@@ -36,9 +36,9 @@ struct OriginCounts {
 
 impl QueryContext {
     /// The context of a query that has read nothing.
-    pub fn new(question: Query) -> Self {
+    pub fn new(query: Query) -> Self {
         Self {
-            query: question,
+            query,
             cost: Cost::default(),
             disk: Disk::new(),
             origins: Vec::new(),
@@ -73,7 +73,7 @@ impl QueryContext {
         self.query.from <= ts && ts <= self.query.to
     }
 
-    /// True if a packet matches interval and filter. Does not count the packet.
+    /// True if a packet matches interval and filter. This function does not count the packet.
     #[inline]
     pub fn wants(&self, ts: Timestamp, wire_len: u32, data: &[u8], link_type: u16) -> bool {
         self.is_inside(ts) && self.matches(wire_len, data, link_type)
@@ -96,7 +96,7 @@ impl QueryContext {
         self.counted.get(origin).map(|c| c.tally).unwrap_or_default()
     }
 
-    /// Records that packets of an origin were lost at this point; the next packet of the origin reports the loss.
+    /// Registers that packets of an origin were lost at this point; the next packet of the origin reports the loss.
     pub fn add_lost(&mut self, origin: usize, packets: u64) {
         let lost = &mut self.counted[origin].lost;
         *lost = lost.saturating_add(packets);
@@ -112,7 +112,7 @@ impl QueryContext {
         if self.warnings.contains(&text) {
             return;
         }
-        match self.warnings.len() < MAX_REMARKS {
+        match self.warnings.len() < WARNINGS_MAX {
             true => self.warnings.push(text),
             false => self.unreported += 1,
         }
@@ -123,8 +123,8 @@ impl QueryContext {
     pub fn warn_unknown_link_type(&mut self, path: &Path, link_type: u16, packets: u64) {
         if packets > 0 && !self.query.filter.is_empty() {
             self.warning(format!(
-                "{}: {packets} packets are of link type {}, which is not understood: no filter but `less` and `greater` \
-                 matches them",
+                "{}: {packets} packets have link type {}, which is not understood: no filters but `less` and `greater` \
+                 match them",
                 path.display(),
                 pcap::LinkType(link_type)
             ));
@@ -159,7 +159,7 @@ impl QueryContext {
     pub fn warnings(&self) -> Vec<String> {
         let mut out = self.warnings.clone();
         if self.unreported > 0 {
-            out.push(format!("and {} more remarks; netgrain verify names everything", self.unreported));
+            out.push(format!("and {} more warnings; netgrain verify reports all damage", self.unreported));
         }
         out
     }

@@ -26,7 +26,7 @@ pub trait Cursor: Send {
     ///
     /// # Errors
     /// An error that ends the query. An error that affects only this run becomes a warning in the context.
-    fn advance(&mut self, book: &mut QueryContext) -> Result<CursorState, QueryError>;
+    fn advance(&mut self, context: &mut QueryContext) -> Result<CursorState, QueryError>;
 
     /// The current packet. Called only while the cursor is at a packet.
     fn packet(&self) -> FoundPacket<'_>;
@@ -38,7 +38,7 @@ pub trait Cursor: Send {
     ///
     /// # Errors
     /// As [`Cursor::advance`].
-    fn extend(&mut self, _until: Timestamp, _book: &mut QueryContext) -> Result<Option<Extent>, QueryError> {
+    fn extend(&mut self, _until: Timestamp, _context: &mut QueryContext) -> Result<Option<Extent>, QueryError> {
         Ok(None)
     }
 
@@ -74,7 +74,7 @@ pub trait CursorSource: Send {
     ///
     /// # Errors
     /// An error that ends the query.
-    fn begins(&mut self, book: &mut QueryContext) -> Result<Option<Timestamp>, QueryError>;
+    fn begins(&mut self, context: &mut QueryContext) -> Result<Option<Timestamp>, QueryError>;
 
     /// True if the next cursor can be opened without waiting.
     fn is_ready(&mut self) -> bool {
@@ -86,5 +86,5 @@ pub trait CursorSource: Send {
     ///
     /// # Errors
     /// An error that ends the query.
-    fn open(&mut self, book: &mut QueryContext) -> Result<Option<Ranked>, QueryError>;
+    fn open(&mut self, context: &mut QueryContext) -> Result<Option<Ranked>, QueryError>;
 }

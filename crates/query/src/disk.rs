@@ -1,8 +1,8 @@
-//! Reads of whole blocks, several in flight at once, into reused memory.
+//! Reads of whole blocks, several in progress at once, into reused memory.
 //!
-//! A [`Chunk`] has free space before the bytes read. The caller copies there the beginning of a record that the
-//! previous block ended in. So each record is one slice, and nothing else is copied. Memory is bounded by [`MAX_AHEAD`]
-//! whole blocks read ahead, or as many bytes in smaller pieces, and one block for each cursor.
+//! A [`Chunk`] has free space before the bytes read. If a record began in the previous block, the caller copies its
+//! first bytes there. So each record is one slice, and nothing else is copied. Memory is bounded by [`MAX_AHEAD`] whole
+//! blocks read ahead, or as many bytes in smaller pieces, and one block for each cursor.
 //!
 //! The number of reads ahead doubles with each read that the query waits for ([`Disk::deepen`]), over all files of a
 //! query: a query with a short result reads little ahead, and a query with a long result keeps the disk busy.
@@ -27,17 +27,17 @@ const _: () = assert!(SPARE_BYTES >= ring::RECORD_HEADER + ring::CAPLEN_MAX && B
 /// The most blocks read ahead: enough to keep a disk busy, and a bound that does not depend on the number of cursors.
 const MAX_AHEAD: usize = 16;
 
-/// The most reads of single sub-blocks that are in flight ahead. These reads are small, so it takes more of them to
-/// keep a disk busy.
+/// The most reads of single sub-blocks in progress ahead. These reads are small, so it takes more of them to keep a
+/// disk busy.
 const DEEPEST: usize = 32;
 
-/// The most reads in flight, including those that a cursor waits for.
+/// The most reads in progress, including those that a cursor waits for.
 const ENTRIES: u32 = 2 * DEEPEST as u32;
 
 /// The largest read that gets memory of a smaller size than a block: two sub-blocks, and a record.
 const SMALL: usize = 2 * index::SUB_BLOCK as usize + SPARE_BYTES;
 
-/// A read in flight.
+/// A read in progress.
 #[derive(Debug)]
 pub struct Ticket(u64);
 
@@ -115,7 +115,7 @@ impl Disk {
     }
 
     /// Queues a read of `len` bytes, at most a block and [`SPARE_BYTES`], at `offset`, a multiple of the page size. The
-    /// read starts with the next [`Disk::hand_over`] or [`Disk::wait`].
+    /// read starts with the next [`Disk::submit`] or [`Disk::wait`].
     ///
     /// # Errors
     /// An error of the io_uring; an error of the file comes from [`Disk::wait`].
@@ -141,7 +141,7 @@ impl Disk {
     ///
     /// # Errors
     /// An error of the io_uring.
-    pub fn hand_over(&mut self) -> io::Result<()> {
+    pub fn submit(&mut self) -> io::Result<()> {
         match &mut self.engine {
             Engine::Uring(ring) => reap(ring, &mut self.reads, (&mut self.begun, &mut self.idle), Duration::ZERO),
             Engine::Unknown | Engine::Plain => Ok(()),
@@ -198,7 +198,8 @@ impl Disk {
 }
 
 impl Idle {
-    /// Memory for a read of this many bytes. Frees idle memory of the other size in exchange for a new allocation.
+    /// Memory for a read of this many bytes. If idle memory of the other size exists, it is freed in exchange for a new
+    /// allocation.
     fn take(&mut self, len: usize) -> Aligned {
         let (same, other) = match len <= SMALL {
             true => (&mut self.pieces, &mut self.blocks),
@@ -290,8 +291,8 @@ mod tests {
     }
 
     #[test]
-    fn any_reads_in_any_order_give_the_bytes_of_the_file_with_io_uring_and_without() {
-        let test = "any_reads_in_any_order_give_the_bytes_of_the_file_with_io_uring_and_without";
+    fn reads_in_any_order_give_the_file_with_and_without_io_uring() {
+        let test = "reads_in_any_order_give_the_file_with_and_without_io_uring";
         let seed = testkit::seed(test);
         let mut prng = Prng::new(seed);
         let dir = testkit::TempDir::new("query-disk");
@@ -310,7 +311,7 @@ mod tests {
                     let ticket = disk.start(&file, offset as u64, len).expect("a queue");
                     flying.push_back((offset, len, ticket));
                     if prng.below(2) == 0 {
-                        disk.hand_over().expect("a queue");
+                        disk.submit().expect("a queue");
                     }
                 } else if let Some((offset, len, ticket)) = flying.swap_remove_back(0) {
                     if prng.below(5) == 0 {
@@ -333,11 +334,11 @@ mod tests {
     }
 
     #[test]
-    fn what_the_system_refuses_comes_with_the_read_that_asked() {
-        let folder = Arc::new(File::open(std::env::temp_dir()).expect("a folder"));
+    fn an_error_is_returned_by_the_wait_for_its_read() {
+        let folder = Arc::new(File::open(std::env::temp_dir()).expect("a directory"));
         for mut disk in [Disk::new(), plain()] {
             let ticket = disk.start(&folder, 0, 4096).expect("a queue");
-            assert!(disk.wait(ticket).is_err(), "a folder has no bytes");
+            assert!(disk.wait(ticket).is_err(), "a directory cannot be read as a file");
         }
     }
 }

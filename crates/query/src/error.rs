@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-/// An error that ends a query; its text names the object and says what to do.
+/// An error that ends a query. Its text names the object and contains advice.
 #[derive(Debug)]
 pub enum QueryError {
     /// A file or directory cannot be read.

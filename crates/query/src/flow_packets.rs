@@ -1,4 +1,4 @@
-//! From flow records to their packets: tests each packet for membership in one of the given flows.
+//! The packets of flow records: tests each packet for membership in one of the given flows.
 //!
 //! A packet belongs to a flow if four conditions hold. (1) Its innermost addresses, protocol, ports, VLAN ids and
 //! tunnel equal those of a record; the innermost headers are compared because the meter uses them, and later fragments
@@ -27,28 +27,28 @@ use store::names;
 use store::out_of_order::OutOfOrderMarkers;
 use wire::{Decoded, Family, Fragments, IpProtocol, TunnelKind};
 
-/// The most host pairs that are named in the filter by which an index excludes blocks.
+/// The most host pairs in the filter by which an index excludes blocks.
 const PAIRS_MAX: usize = 100;
 
 /// A packet of a record may be earlier than the record's first packet by this much, since the meter has a resolution of
 /// whole seconds.
 const LATE: Duration = flow::STEP_BACK.saturating_add(Duration::from_secs(1));
 
-/// Protocol, both ends in the order of their addresses, VLAN ids and tunnel: equal for both directions of a flow.
-type ConversationKey = (IpProtocol, (IpAddr, u16), (IpAddr, u16), [Option<u16>; 2], Option<(TunnelKind, u32)>);
+/// Protocol, both endpoints in the order of their addresses, VLAN ids and tunnel: equal for both directions of a flow.
+type BiflowKey = (IpProtocol, (IpAddr, u16), (IpAddr, u16), [Option<u16>; 2], Option<(TunnelKind, u32)>);
 
 /// The extent of one flow record in time and in the stream of a queue.
 struct Span {
     first: Timestamp,
     last: Timestamp,
-    /// True if there are packets from the lesser to the greater end, and back.
+    /// True if there are packets from the lesser to the greater endpoint, and back.
     directions: [bool; 2],
     /// The stream positions of the packets of one queue, if known.
-    place: Option<Located>,
+    place: Option<PositionRange>,
 }
 
 /// Stream positions in one queue.
-struct Located {
+struct PositionRange {
     /// Number in [`FlowPackets::interfaces`].
     interface: usize,
     queue: u16,
@@ -56,9 +56,9 @@ struct Located {
 }
 
 impl Span {
-    /// True if a packet with this key, from the interface and queue `by`, lies within the span.
+    /// True if a packet with this key belongs to the record; `by` is the interface and the queue of the packet.
     fn has(&self, found: &FoundPacket<'_>, by: (Option<usize>, u16)) -> bool {
-        let is_there = |place: &&Located| (Some(place.interface), place.queue) == by;
+        let is_there = |place: &&PositionRange| (Some(place.interface), place.queue) == by;
         match (self.place.as_ref().filter(is_there), found.position) {
             (Some(place), Some(position)) => {
                 place.positions.contains(&position) && (self.first.before(LATE)..=self.last).contains(&found.ts)
@@ -68,9 +68,9 @@ impl Span {
     }
 }
 
-/// The flows to which packets are compared; see the module.
+/// The flows to which packets are compared; see the module documentation.
 pub struct FlowPackets {
-    spans: HashMap<ConversationKey, Vec<Span>>,
+    spans: HashMap<BiflowKey, Vec<Span>>,
     interfaces: Vec<String>,
     pairs: HashSet<(IpAddr, IpAddr)>,
     from: Timestamp,
@@ -78,7 +78,7 @@ pub struct FlowPackets {
     flows: HashSet<u64>,
     packets: u64,
     in_tunnels: bool,
-    /// The stream positions of all flows, as long as they lie in one queue of one interface.
+    /// The stream positions of all flows, as long as they are in one queue of one interface.
     places: PacketLocations,
     fragments: Fragments,
 }
@@ -98,7 +98,7 @@ impl Default for FlowPackets {
 }
 
 impl FlowPackets {
-    /// An empty set of flows.
+    /// A set without flows.
     pub fn new() -> Self {
         Self {
             spans: HashMap::new(),
@@ -120,8 +120,8 @@ impl FlowPackets {
         let k = &record.key;
         let (first, last) = (record.first(), record.last());
         let (a, b) = ((k.src, k.src_port), (k.dst, k.dst_port));
-        let (conversation, is_reversed) =
-            conversation(k.protocol, a, b, record.encapsulation.vlans, record.encapsulation.tunnel);
+        let (flow_key, is_reversed) =
+            flow_key(k.protocol, a, b, record.encapsulation.vlans, record.encapsulation.tunnel);
         let mut has_packets = record.directions.each_ref().map(|side| side.packets > 0);
         if is_reversed {
             has_packets.reverse();
@@ -131,14 +131,14 @@ impl FlowPackets {
             self.interfaces.push(interface.to_owned());
             self.interfaces.len() - 1
         });
-        let located = |locator: PacketLocation| Located {
+        let position_range = |locator: PacketLocation| PositionRange {
             interface,
             queue: locator.queue,
             positions: locator.first..=locator.last,
         };
-        let place = locator.map(located);
+        let place = locator.map(position_range);
         self.locate(place.as_ref());
-        self.spans.entry(conversation).or_default().push(Span { first, last, directions: has_packets, place });
+        self.spans.entry(flow_key).or_default().push(Span { first, last, directions: has_packets, place });
         self.pairs.insert((k.src.min(k.dst), k.src.max(k.dst)));
         (self.from, self.to) = (self.from.min(first), self.to.max(last));
         self.flows.insert(record.id);
@@ -150,9 +150,9 @@ impl FlowPackets {
         self.interfaces.iter().position(|known| known == interface)
     }
 
-    fn locate(&mut self, place: Option<&Located>) {
+    fn locate(&mut self, place: Option<&PositionRange>) {
         let places = std::mem::replace(&mut self.places, PacketLocations::Anywhere);
-        let Some(Located { interface, queue, positions }) = place else { return };
+        let Some(PositionRange { interface, queue, positions }) = place else { return };
         let interface = &self.interfaces[*interface];
         self.places = match places {
             PacketLocations::Nothing => {
@@ -173,8 +173,8 @@ impl FlowPackets {
         let from = self.from.before(LATE);
         let is_out_of_order = |interface: &String| {
             // Unreadable markers are reported by the packet query.
-            let noted = OutOfOrderMarkers::read(&names::interface_folder(store, interface)).unwrap_or_default();
-            noted.iter().any(|(_, span, _)| span.overlaps(from, self.to))
+            let markers = OutOfOrderMarkers::read(&names::interface_folder(store, interface)).unwrap_or_default();
+            markers.iter().any(|(_, span, _)| span.overlaps(from, self.to))
         };
         if self.interfaces.iter().any(is_out_of_order) {
             self.from = from;
@@ -195,7 +195,7 @@ impl FlowPackets {
     /// empty.
     ///
     /// # Errors
-    /// The store cannot be read, or lacks one of the interfaces.
+    /// The store cannot be read, or does not have one of the interfaces.
     pub fn of_flow(store: &Path, id: u64, query: &Query) -> Result<(Self, Vec<String>), ColumnsError> {
         let (from, to, interfaces) = (query.from, query.to, query.interfaces.clone());
         let mut records =
@@ -209,11 +209,11 @@ impl FlowPackets {
         Ok((packets, records.warnings()))
     }
 
-    /// Narrows a query to the packets that the flows can have: by interval, keys and stream positions. The result can
+    /// Restricts a query to the packets that the flows can have, by interval, keys and stream positions. The result can
     /// contain other packets too, which [`FlowPackets::contains`] excludes.
     ///
     /// # Errors
-    /// The filter of the query and the addresses together are too long a filter.
+    /// The filter of the query and the addresses together exceed the limit of a filter.
     pub fn narrow(&self, query: &mut Query) -> Result<(), FilterError> {
         if let Some((first, last)) = self.interval() {
             (query.from, query.to) = (query.from.max(first), query.to.min(last));
@@ -243,8 +243,8 @@ impl FlowPackets {
         (self.from <= self.to).then_some((self.from, self.to))
     }
 
-    /// A filter that all packets match, by which an index excludes most blocks. Empty (all packets) if there are
-    /// tunnels, because records lack the outer addresses, or if there are too many host pairs.
+    /// A filter that all packets match, by which an index excludes most blocks. It is empty (all packets) if there are
+    /// tunnels, because records do not have the outer addresses, or if there are too many host pairs.
     pub fn filter(&self) -> String {
         if self.in_tunnels || self.pairs.len() > PAIRS_MAX {
             return String::new();
@@ -254,34 +254,33 @@ impl FlowPackets {
         if pairs.is_empty() { String::new() } else { format!("anylink ({})", pairs.join(" or ")) }
     }
 
-    /// True if the packet belongs to one of the flows. Packets must be passed in order of time, because fragments without
-    /// ports inherit those of the first fragment.
+    /// True if the packet belongs to one of the flows. Packets must be passed in order of time, because fragments
+    /// without ports inherit the ports of the first fragment.
     pub fn contains(&mut self, found: &FoundPacket<'_>, origin: &Origin) -> bool {
         let link_type = found.link_type;
         let mut decoded = Decoded::of(found.data, found.wire_len, link_type);
         self.fragments.resolve(&mut decoded, found.data, found.ts);
         let Some((src, dst)) = addresses(&decoded, found.data) else { return false };
         let (a, b) = ((src, decoded.src_port.0), (dst, decoded.dst_port.0));
-        let (conversation, is_reversed) =
-            conversation(decoded.protocol, a, b, decoded.vlans, decoded.tunnel.map(|t| (t.kind, t.id)));
-        let Some(spans) = self.spans.get(&conversation) else { return false };
+        let (flow_key, is_reversed) =
+            flow_key(decoded.protocol, a, b, decoded.vlans, decoded.tunnel.map(|t| (t.kind, t.id)));
+        let Some(spans) = self.spans.get(&flow_key) else { return false };
         // The directions are indistinguishable if a host sends to itself without ports.
-        let has_direction =
-            |directions: &[bool; 2]| directions[usize::from(is_reversed)] || conversation.1 == conversation.2;
+        let has_direction = |directions: &[bool; 2]| directions[usize::from(is_reversed)] || flow_key.1 == flow_key.2;
         let by = (self.number(&origin.interface), origin.queue);
         spans.iter().any(|span| span.has(found, by) && has_direction(&span.directions))
     }
 }
 
-/// The key of both directions; true if `b` is the lesser end.
-fn conversation(
+/// The key of both directions; true if `b` is the lesser endpoint.
+fn flow_key(
     protocol: IpProtocol,
     a: (IpAddr, u16),
     b: (IpAddr, u16),
     vlans: [Option<u16>; 2],
     tunnel: Option<(TunnelKind, u32)>,
-) -> (ConversationKey, bool) {
-    // Other protocols keep values in the port fields that may differ by direction, as type and code of ICMP do.
+) -> (BiflowKey, bool) {
+    // For other protocols, the port fields may differ between the directions, as type and code of ICMP do.
     let end = |(address, port): (IpAddr, u16)| (address, if protocol.has_ports() { port } else { 0 });
     let (a, b) = (end(a), end(b));
     // Each direction of GTP-U has its own TEID.
@@ -331,27 +330,33 @@ mod tests {
         }
     }
 
-    fn ask(members: &mut FlowPackets, second: u64, frame: Frame<'_>) -> bool {
-        ask_at(members, second, frame, 0, None)
+    fn contains(members: &mut FlowPackets, second: u64, frame: Frame<'_>) -> bool {
+        contains_at(members, second, frame, 0, None)
     }
 
-    fn ask_at(members: &mut FlowPackets, second: u64, frame: Frame<'_>, queue: u16, position: Option<u64>) -> bool {
+    fn contains_at(
+        members: &mut FlowPackets,
+        second: u64,
+        frame: Frame<'_>,
+        queue: u16,
+        position: Option<u64>,
+    ) -> bool {
         let mut bytes = vec![0; frame.header_len()];
         frame.fill(&mut bytes);
         let wire_len = bytes.len() as u32;
         let (ts, link_type, origin) = (at(second), link::ETHERNET, 0);
         let found = FoundPacket { ts, wire_len, data: &bytes, link_type, origin, lost: 0, position };
-        members.contains(&found, &Origin { interface: "eth1".to_owned(), queue, ..nobody() })
+        members.contains(&found, &Origin { interface: "eth1".to_owned(), queue, ..unnamed_origin() })
     }
 
-    fn nobody() -> Origin {
+    fn unnamed_origin() -> Origin {
         let (interface, filter, stamps) = Default::default();
         Origin { interface, queue: 0, link_type: link::ETHERNET, snaplen: 0, filter, timestamp_source: stamps }
     }
 
     #[test]
-    fn packets_are_sought_by_their_place_only_where_that_of_all_is_in_one_queue() {
-        let located = |queue: u16, first: u64, last: u64| Record {
+    fn stream_positions_are_used_only_if_all_are_in_one_queue() {
+        let position_range = |queue: u16, first: u64, last: u64| Record {
             location: Some(flow::PacketLocation { queue, first, last }),
             ..record(IpProtocol::UDP, 1, 2, (5, 6))
         };
@@ -360,27 +365,35 @@ mod tests {
             records.iter().for_each(|(record, interface)| members.add(record, interface));
             members.seek()
         };
-        let two = sought(&[(located(3, 24, 900), "eth1"), (located(3, 5000, 5000), "eth1")]);
+        let two = sought(&[(position_range(3, 24, 900), "eth1"), (position_range(3, 5000, 5000), "eth1")]);
         let positions = vec![24..=900, 5000..=5000];
         assert_eq!(two, Some(SeekHint { interface: "eth1".to_owned(), queue: 3, positions }));
         assert_eq!(sought(&[]), None);
-        assert_eq!(sought(&[(located(3, 24, 900), "eth1"), (located(2, 24, 900), "eth1")]), None, "two queues");
-        assert_eq!(sought(&[(located(3, 24, 900), "eth1"), (located(3, 24, 900), "eth2")]), None, "two interfaces");
-        let nowhere = Record { location: None, ..located(0, 0, 0) };
-        let back = (located(3, 24, 900), "eth1");
-        assert_eq!(sought(&[(nowhere, "eth1"), back.clone()]), None, "some are nowhere");
-        assert_eq!(sought(&[back, (located(3, 900, 24), "eth1")]), None, "what begins behind its end");
+        assert_eq!(
+            sought(&[(position_range(3, 24, 900), "eth1"), (position_range(2, 24, 900), "eth1")]),
+            None,
+            "two queues"
+        );
+        assert_eq!(
+            sought(&[(position_range(3, 24, 900), "eth1"), (position_range(3, 24, 900), "eth2")]),
+            None,
+            "two interfaces"
+        );
+        let nowhere = Record { location: None, ..position_range(0, 0, 0) };
+        let back = (position_range(3, 24, 900), "eth1");
+        assert_eq!(sought(&[(nowhere, "eth1"), back.clone()]), None, "a record without position");
+        assert_eq!(sought(&[back, (position_range(3, 900, 24), "eth1")]), None, "a record that ends before it begins");
     }
 
     #[test]
-    fn nothing_belongs_to_no_flow() {
+    fn no_packet_belongs_to_an_empty_set() {
         let mut none = FlowPackets::new();
         assert_eq!((none.interval(), none.filter().as_str()), (None, ""));
-        assert!(!ask(&mut none, 1, Frame::udp4([10, 0, 0, 1], 5, [10, 0, 0, 2], 53)));
+        assert!(!contains(&mut none, 1, Frame::udp4([10, 0, 0, 1], 5, [10, 0, 0, 2], 53)));
     }
 
     #[test]
-    fn packets_of_both_directions_belong_within_the_time_of_a_record() {
+    fn packets_of_both_directions_belong_to_a_record_within_its_time() {
         let mut members = FlowPackets::new();
         members.add(&record(IpProtocol::UDP, 5, 53, (10, 20)), "eth1");
         members.add(&record(IpProtocol::UDP, 5, 53, (30, 40)), "eth1");
@@ -388,15 +401,19 @@ mod tests {
         let (there, back) =
             (Frame::udp4([10, 0, 0, 1], 5, [10, 0, 0, 2], 53), Frame::udp4([10, 0, 0, 2], 53, [10, 0, 0, 1], 5));
         for (second, is) in [(9, false), (10, true), (20, true), (25, false), (40, true), (41, false)] {
-            assert_eq!((ask(&mut members, second, there), ask(&mut members, second, back)), (is, is), "{second}");
+            assert_eq!(
+                (contains(&mut members, second, there), contains(&mut members, second, back)),
+                (is, is),
+                "{second}"
+            );
         }
-        assert!(!ask(&mut members, 15, Frame::udp4([10, 0, 0, 1], 53, [10, 0, 0, 2], 5)));
-        assert!(!ask(&mut members, 15, Frame::tcp4([10, 0, 0, 1], 5, [10, 0, 0, 2], 53)));
-        assert!(!ask(&mut members, 15, there.tag(wire::EtherType::VLAN, 5)), "another flow, in a VLAN");
+        assert!(!contains(&mut members, 15, Frame::udp4([10, 0, 0, 1], 53, [10, 0, 0, 2], 5)));
+        assert!(!contains(&mut members, 15, Frame::tcp4([10, 0, 0, 1], 5, [10, 0, 0, 2], 53)));
+        assert!(!contains(&mut members, 15, there.tag(wire::EtherType::VLAN, 5)), "another flow in a VLAN");
     }
 
     #[test]
-    fn only_the_way_that_a_record_has_packets_of_belongs_to_it() {
+    fn only_directions_with_packets_in_the_record_belong_to_it() {
         let there = record(IpProtocol::UDP, 5, 53, (10, 20));
         let there = Record { directions: [there.directions[0], DirectionStats::default()], ..there };
         let key = Key { src: there.key.dst, dst: there.key.src, src_port: 53, dst_port: 5, ..there.key };
@@ -408,12 +425,12 @@ mod tests {
         {
             let mut members = FlowPackets::new();
             records.iter().for_each(|record| members.add(record, "eth1"));
-            assert_eq!([ask(&mut members, 15, goes), ask(&mut members, 15, comes)], has);
+            assert_eq!([contains(&mut members, 15, goes), contains(&mut members, 15, comes)], has);
         }
     }
 
     #[test]
-    fn where_its_place_is_known_a_packet_belongs_by_that_and_may_be_late() {
+    fn with_a_known_position_a_packet_belongs_by_it_and_may_be_early() {
         let udp = |seconds, first, last| Record {
             location: Some(flow::PacketLocation { queue: 1, first, last }),
             ..record(IpProtocol::UDP, 5, 53, seconds)
@@ -437,15 +454,15 @@ mod tests {
             (99, 1, None, false),
             (120, 1, None, true),
         ] {
-            assert_eq!(ask_at(&mut members, second, frame, queue, position), is, "{second} {queue} {position:?}");
+            assert_eq!(contains_at(&mut members, second, frame, queue, position), is, "{second} {queue} {position:?}");
         }
     }
 
     #[test]
-    fn an_answer_to_a_ping_belongs_to_its_flow() {
+    fn an_echo_reply_belongs_to_the_flow_of_its_request() {
         let mut members = FlowPackets::new();
         members.add(&record(IpProtocol::ICMP, 0, 8 << 8, (10, 20)), "eth1");
-        assert!(ask(&mut members, 11, Frame::icmp4([10, 0, 0, 2], [10, 0, 0, 1], 0, 0, [0; 4])));
-        assert!(!ask(&mut members, 11, Frame::icmp4([10, 0, 0, 2], [10, 0, 0, 3], 0, 0, [0; 4])));
+        assert!(contains(&mut members, 11, Frame::icmp4([10, 0, 0, 2], [10, 0, 0, 1], 0, 0, [0; 4])));
+        assert!(!contains(&mut members, 11, Frame::icmp4([10, 0, 0, 2], [10, 0, 0, 3], 0, 0, [0; 4])));
     }
 }

@@ -1,5 +1,5 @@
-//! Sums over columns without full records: reads from the store only the columns that the plan and the filter need, and
-//! writes each row into one reused record.
+//! Sums over columns without full records: only the columns that the plan and the filter need are read from the store,
+//! and each row is written into one reused record.
 
 use aggregate::{Aggregator, Field, Measure, Plan, ReportError, terms};
 use base::Timestamp;
@@ -14,10 +14,10 @@ use wire::{IpProtocol, TunnelKind};
 pub struct SumColumns(Vec<Column>);
 
 impl SumColumns {
-    /// `None` if the columns alone do not suffice.
+    /// The columns; `None` if sums need more than columns.
     pub fn of(plan: &Plan, filter: &FlowFilter) -> Option<Self> {
         use Column as C;
-        // A flow of one record is one group; these columns show that.
+        // These columns show which records belong to a flow of one record, which is one group.
         let mut all = vec![C::Part, C::EndReason];
         for field in plan.fields() {
             all.extend_from_slice(match field {
@@ -32,7 +32,7 @@ impl SumColumns {
                 Field::Tunnel => &[C::Tunnel, C::TunnelId],
                 Field::State => &[C::TcpState],
                 Field::Interface | Field::End => &[],
-                // The columns encode "none" as 0, but 0 is a valid VLAN id and MPLS label too.
+                // The columns encode "none" as 0, but 0 is also a valid VLAN id and MPLS label.
                 Field::Vlan | Field::Mpls => return None,
             });
         }
@@ -86,7 +86,7 @@ impl SumColumns {
         Some(Self(all))
     }
 
-    /// Adds the records of one interface to `groups`, on several threads. Returns the number of examined records and the
+    /// Adds the records of one interface to `groups`, on several threads. Returns the number of records read and the
     /// warnings about files that could not be read.
     ///
     /// # Errors
@@ -126,7 +126,7 @@ impl SumColumns {
     }
 }
 
-/// The most threads for one interface: each needs memory for its own groups.
+/// The most threads for one interface, because each thread has its own groups in memory.
 const THREADS_MAX: usize = 4;
 
 /// The sums of one thread.
@@ -199,7 +199,7 @@ fn set(record: &mut Record, column: Column, batch: &Batch, place: usize, row: us
         Column::RevSyn => back.flags[1] = number(),
         Column::FwdRst => there.flags[2] = number(),
         Column::RevRst => back.flags[2] = number(),
-        // No measure of this scan needs these columns.
+        // No sum of this scan needs these columns.
         Column::Interface
         | Column::Vlan
         | Column::VlanInner

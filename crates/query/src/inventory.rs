@@ -1,4 +1,4 @@
-//! The contents of one interface of a store, by the names of its files and by the indexes of the last files.
+//! The contents of one interface of a store, from the names of its files and from the indexes of its last files.
 
 use base::Timestamp;
 use columns::DataFileKind;
@@ -17,14 +17,14 @@ pub struct InterfaceInventory {
 }
 
 impl InterfaceInventory {
-    /// The interface with this name, or with this directory, in a store.
+    /// The interface with this name, or with this directory name, in a store.
     pub fn of(store: &Path, interface: &str) -> Self {
         Self { folder: names::interface_folder(store, interface), interface: interface.to_owned() }
     }
 
-    /// The times of the first and of the last packet; `None` without packet files. The first comes from file names, the
-    /// last from the index of the last file of each queue, or from the name of a file without index. It lists hour
-    /// directories, so it is used only for messages.
+    /// The times of the first and of the last packet; `None` without packet files. The first time comes from file
+    /// names, the last from the index of the last file of each queue, or from the name of a file without index. The
+    /// function lists hour directories, so it is used only for messages.
     pub fn packets(&self) -> Option<(Timestamp, Timestamp)> {
         let first = self.oldest()?;
         let mut hours = Hours::back(&self.folder, Timestamp::MAX);
@@ -44,15 +44,15 @@ impl InterfaceInventory {
         None
     }
 
-    /// The start of the first and of the last file; `None` if there are only directories. It lists hour directories, so
-    /// it is used only for messages.
+    /// The start of the first and of the last file; `None` if there are only directories. The function lists hour
+    /// directories, so it is used only for messages.
     pub fn files(&self) -> Option<(Timestamp, Timestamp)> {
         let first = edge(Hours::forward(&self.folder, Timestamp::ZERO, Timestamp::MAX), Iterator::min);
         let last = edge(Hours::back(&self.folder, Timestamp::MAX), Iterator::max);
         first.zip(last)
     }
 
-    /// True if files or journals of this data type may exist; a directory that cannot be listed may have some.
+    /// True if files or journals of this data type may exist. A directory that cannot be listed may contain some.
     pub fn may_hold(&self, store: &Path, kind: DataFileKind) -> bool {
         if columns::files(store, &self.interface, kind).map_or(true, |files| !files.is_empty()) {
             return true;
@@ -75,7 +75,7 @@ impl InterfaceInventory {
     }
 }
 
-/// The time of the last packet of a file, or the start of the file if it has no index that can be read.
+/// The time of the last packet of a file; the start of the file if its index cannot be read.
 fn last_packet(entry: &Entry) -> Timestamp {
     let summary = entry.index.as_ref().and_then(|path| {
         let index = std::fs::File::open(path).ok()?;
@@ -103,10 +103,10 @@ mod tests {
     use testkit::TempDir;
 
     #[test]
-    fn the_first_and_last_file_are_found_by_name_past_empty_folders_and_foreign_files() {
-        let dir = TempDir::new("stock-names");
+    fn first_and_last_file_are_found_despite_empty_directories() {
+        let dir = TempDir::new("inventory-names");
         for hour in ["2025/01/01/00", "2026/11/21/10", "2026/11/21/11", "2026/12/01/00"] {
-            std::fs::create_dir_all(dir.join("eth1").join(hour)).expect("folders");
+            std::fs::create_dir_all(dir.join("eth1").join(hour)).expect("directories");
         }
         for file in [
             "2026/11/21/10/20261121T104200.000000005Z-q1.pcap",

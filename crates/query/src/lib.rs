@@ -1,6 +1,6 @@
-//! Queries for stored packets. The ring, the growing file and the sealed files of a store count as one source; the
-//! other source is a list of foreign captures with or without an index. Packets come in order of time. Memory does not
-//! grow with the size of the result, and each query reports its cost.
+//! Queries for stored packets. One source is a store: its ring, growing file and sealed files count as one. The other
+//! source is a list of foreign captures with or without an index. Packets come in order of time. Memory does not grow
+//! with the size of the result, and each query reports its cost.
 //!
 //! [`run`] starts a [`Query`] on a [`QuerySource`]; [`Results`] lends one packet after the other. These functions are
 //! the Rust API for reading packets by interval and filter, like `getPackets` of M3OMon and the read loop of libpcap.

@@ -1,7 +1,7 @@
 //! Merges many cursors by time: by timestamp, then by interface and queue, then in the order in which the cursors were
 //! added.
 //!
-//! The merge does not sort a cursor whose timestamps step back (a capture with packets out of order). A late packet
+//! The merge does not sort a cursor whose timestamps step back (a capture with out-of-order packets). A late packet
 //! gets the sort key of the latest packet before it in the same cursor (or of the file's begin, by its name). So it
 //! follows its predecessor and does not delay other cursors.
 //!
@@ -32,7 +32,7 @@ struct MergeKey {
 struct MergeEntry {
     key: MergeKey,
     cursor: Box<dyn Cursor>,
-    /// The number of reads waited for when the merge last opened other cursors because this cursor was ending.
+    /// The number of awaited reads when the merge last opened other cursors because this cursor was ending.
     relieved: Option<u64>,
 }
 
@@ -62,7 +62,7 @@ pub struct Merge {
     rest: BinaryHeap<Reverse<MergeEntry>>,
     /// Cursors without a packet; their next packet is not earlier than the timestamp.
     waiting: Vec<(Timestamp, MergeEntry)>,
-    supplies: Vec<Box<dyn CursorSource>>,
+    sources: Vec<Box<dyn CursorSource>>,
     /// Cursors opened ahead, with their earliest possible timestamp; not yet advanced.
     ahead: Vec<(Timestamp, MergeEntry)>,
     order: u64,
@@ -106,14 +106,14 @@ impl Limit {
 impl Merge {
     /// Adds a cursor that may begin at any time.
     pub fn add(&mut self, rank: Rank, cursor: Box<dyn Cursor>) {
-        let standing = self.place(Timestamp::ZERO, rank, cursor);
-        self.ahead.push((Timestamp::ZERO, standing));
+        let entry = self.place(Timestamp::ZERO, rank, cursor);
+        self.ahead.push((Timestamp::ZERO, entry));
         self.limit.opens = Some(Timestamp::ZERO);
     }
 
     /// Adds a source of cursors that begin later.
-    pub fn supply(&mut self, supply: Box<dyn CursorSource>) {
-        self.supplies.push(supply);
+    pub fn add_source(&mut self, source: Box<dyn CursorSource>) {
+        self.sources.push(source);
         self.limit.opens = Some(Timestamp::ZERO);
     }
 
@@ -121,14 +121,14 @@ impl Merge {
     ///
     /// # Errors
     /// The errors of the cursors.
-    pub fn advance(&mut self, book: &mut QueryContext) -> Result<bool, QueryError> {
+    pub fn advance(&mut self, context: &mut QueryContext) -> Result<bool, QueryError> {
         if let Some(mut top) = self.top.take() {
-            match top.cursor.advance(book)? {
+            match top.cursor.advance(context)? {
                 CursorState::Packet(ts) => {
                     top.key.ts = top.key.ts.max(ts);
-                    if top.cursor.is_ending() && top.relieved != Some(book.disk.waited()) {
-                        self.open_ahead(top.relieved.is_none(), book)?;
-                        top.relieved = Some(book.disk.waited());
+                    if top.cursor.is_ending() && top.relieved != Some(context.disk.waited()) {
+                        self.open_ahead(top.relieved.is_none(), context)?;
+                        top.relieved = Some(context.disk.waited());
                     }
                     if self.limit.allows(&top.key) {
                         self.top = Some(top);
@@ -140,7 +140,7 @@ impl Merge {
                 CursorState::End => {}
             }
         }
-        self.choose(book)
+        self.choose(context)
     }
 
     /// The current packet.
@@ -153,11 +153,11 @@ impl Merge {
     ///
     /// # Errors
     /// The errors of the cursor.
-    pub fn extend(&mut self, book: &mut QueryContext) -> Result<Option<Extent>, QueryError> {
+    pub fn extend(&mut self, context: &mut QueryContext) -> Result<Option<Extent>, QueryError> {
         let Some(top) = &mut self.top else { return Ok(None) };
         // The current packet was already chosen, so the limit of the other cursors does not apply to it.
         let until = self.limit.until(&top.key).unwrap_or(top.key.ts).max(top.key.ts);
-        let extent = top.cursor.extend(until, book)?;
+        let extent = top.cursor.extend(until, context)?;
         if let Some(extent) = extent {
             top.key.ts = top.key.ts.max(extent.latest);
         }
@@ -175,16 +175,16 @@ impl Merge {
     }
 
     /// Makes the cursor with the smallest key the current cursor.
-    fn choose(&mut self, book: &mut QueryContext) -> Result<bool, QueryError> {
+    fn choose(&mut self, context: &mut QueryContext) -> Result<bool, QueryError> {
         loop {
-            self.open_due(book)?;
+            self.open_due(context)?;
             let head = self.rest.peek().map(|Reverse(first)| first.key.ts);
             let due = |until: &Timestamp| head.is_none_or(|ts| ts > *until);
             if self.waiting.iter().any(|(until, _)| due(until)) {
-                if book.is_stopped() {
+                if context.is_stopped() {
                     return Ok(false);
                 }
-                if !self.poll_waiting(book)? {
+                if !self.poll_waiting(context)? {
                     std::thread::sleep(POLL_INTERVAL);
                 }
                 continue;
@@ -198,31 +198,31 @@ impl Merge {
     }
 
     /// Polls the waiting cursors; true if the state of any of them changed.
-    fn poll_waiting(&mut self, book: &mut QueryContext) -> Result<bool, QueryError> {
+    fn poll_waiting(&mut self, context: &mut QueryContext) -> Result<bool, QueryError> {
         let mut changed = false;
-        for (until, standing) in std::mem::take(&mut self.waiting) {
-            let now = self.peek_waiting(standing, book)?;
+        for (until, entry) in std::mem::take(&mut self.waiting) {
+            let now = self.poll_entry(entry, context)?;
             changed |= now != CursorState::Waiting(until);
         }
         Ok(changed)
     }
 
-    /// Advances a cursor and sorts it into the set for its new state.
-    fn peek_waiting(&mut self, mut standing: MergeEntry, book: &mut QueryContext) -> Result<CursorState, QueryError> {
-        let stand = standing.cursor.advance(book)?;
+    /// Advances a cursor and adds it to the set for its new state.
+    fn poll_entry(&mut self, mut entry: MergeEntry, context: &mut QueryContext) -> Result<CursorState, QueryError> {
+        let stand = entry.cursor.advance(context)?;
         match stand {
             CursorState::Packet(ts) => {
-                standing.key.ts = standing.key.ts.max(ts);
-                self.rest.push(Reverse(standing));
+                entry.key.ts = entry.key.ts.max(ts);
+                self.rest.push(Reverse(entry));
             }
-            CursorState::Waiting(until) => self.waiting.push((until, standing)),
+            CursorState::Waiting(until) => self.waiting.push((until, entry)),
             CursorState::End => {}
         }
         Ok(stand)
     }
 
     /// Opens all cursors that can begin before the first known packet.
-    fn open_due(&mut self, book: &mut QueryContext) -> Result<(), QueryError> {
+    fn open_due(&mut self, context: &mut QueryContext) -> Result<(), QueryError> {
         if let Some(Reverse(first)) = self.rest.peek()
             && self.limit.opens.is_none_or(|at| first.key.ts < at)
         {
@@ -232,12 +232,12 @@ impl Merge {
             let head = self.rest.peek().map(|Reverse(first)| first.key.ts);
             let is_due = |at: Timestamp| head.is_none_or(|ts| at <= ts);
             if let Some(i) = self.ahead.iter().position(|(at, _)| is_due(*at)) {
-                let (_, standing) = self.ahead.remove(i);
-                self.peek_waiting(standing, book)?;
+                let (_, entry) = self.ahead.remove(i);
+                self.poll_entry(entry, context)?;
                 continue;
             }
-            match self.soonest(book)? {
-                Some((at, i)) if is_due(at) => self.open(i, at, book)?,
+            match self.soonest(context)? {
+                Some((at, i)) if is_due(at) => self.open(i, at, context)?,
                 next => {
                     let ahead = self.ahead.iter().map(|(at, _)| *at);
                     self.limit.opens = ahead.chain(next.map(|(at, _)| at)).min();
@@ -249,36 +249,36 @@ impl Merge {
 
     /// Opens the next cursors while the current cursor is ending, so that their reads start: as long as the disk has
     /// capacity and opening does not block. If `first` is set, one cursor is opened in any case.
-    fn open_ahead(&mut self, first: bool, book: &mut QueryContext) -> Result<(), QueryError> {
+    fn open_ahead(&mut self, first: bool, context: &mut QueryContext) -> Result<(), QueryError> {
         let mut forced = first;
-        while let Some((at, i)) = self.soonest(book)? {
+        while let Some((at, i)) = self.soonest(context)? {
             let is_good = self.ahead.len() < MAX_AHEAD
-                && self.ahead.iter().all(|(_, standing)| standing.cursor.is_ending())
-                && book.disk.has_capacity()
-                && self.supplies[i].is_ready();
+                && self.ahead.iter().all(|(_, entry)| entry.cursor.is_ending())
+                && context.disk.has_capacity()
+                && self.sources[i].is_ready();
             if !is_good && !forced {
                 break;
             }
             forced = false;
-            self.open(i, at, book)?;
+            self.open(i, at, context)?;
         }
         Ok(())
     }
 
-    fn soonest(&mut self, book: &mut QueryContext) -> Result<Option<(Timestamp, usize)>, QueryError> {
+    fn soonest(&mut self, context: &mut QueryContext) -> Result<Option<(Timestamp, usize)>, QueryError> {
         let mut soonest = None;
-        for (i, supply) in self.supplies.iter_mut().enumerate() {
-            if let Some(at) = supply.begins(book)? {
+        for (i, source) in self.sources.iter_mut().enumerate() {
+            if let Some(at) = source.begins(context)? {
                 soonest = Some(soonest.map_or((at, i), |s: (Timestamp, usize)| s.min((at, i))));
             }
         }
         Ok(soonest)
     }
 
-    fn open(&mut self, supply: usize, at: Timestamp, book: &mut QueryContext) -> Result<(), QueryError> {
-        if let Some((rank, cursor)) = self.supplies[supply].open(book)? {
-            let standing = self.place(at, rank, cursor);
-            self.ahead.push((at, standing));
+    fn open(&mut self, source: usize, at: Timestamp, context: &mut QueryContext) -> Result<(), QueryError> {
+        if let Some((rank, cursor)) = self.sources[source].open(context)? {
+            let entry = self.place(at, rank, cursor);
+            self.ahead.push((at, entry));
         }
         Ok(())
     }
@@ -299,8 +299,8 @@ mod tests {
     }
 
     impl Cursor for Fake {
-        fn advance(&mut self, book: &mut QueryContext) -> Result<CursorState, QueryError> {
-            book.cost.packets += 1;
+        fn advance(&mut self, context: &mut QueryContext) -> Result<CursorState, QueryError> {
+            context.cost.packets += 1;
             self.at += 1;
             Ok(match self.stamps.get(self.at - 1) {
                 None => CursorState::End,
@@ -313,11 +313,11 @@ mod tests {
         }
 
         fn packet(&self) -> FoundPacket<'_> {
-            let ts = Timestamp::from_nanos(self.stamps[self.at - 1].expect("asked only on a packet"));
+            let ts = Timestamp::from_nanos(self.stamps[self.at - 1].expect("the cursor is at a packet"));
             FoundPacket { ts, wire_len: 0, data: &[], link_type: 1, origin: self.number, lost: 0, position: None }
         }
 
-        fn extend(&mut self, until: Timestamp, _book: &mut QueryContext) -> Result<Option<Extent>, QueryError> {
+        fn extend(&mut self, until: Timestamp, _context: &mut QueryContext) -> Result<Option<Extent>, QueryError> {
             let mut extent = Extent { packets: 1, latest: self.packet().ts };
             while let Some(Some(ts)) = self.stamps.get(self.at).copied()
                 && Timestamp::from_nanos(ts) <= until
@@ -332,11 +332,11 @@ mod tests {
     struct Later(Vec<(u64, Rank, Fake)>);
 
     impl CursorSource for Later {
-        fn begins(&mut self, _book: &mut QueryContext) -> Result<Option<Timestamp>, QueryError> {
+        fn begins(&mut self, _context: &mut QueryContext) -> Result<Option<Timestamp>, QueryError> {
             Ok(self.0.first().map(|(at, ..)| Timestamp::from_nanos(*at)))
         }
 
-        fn open(&mut self, _book: &mut QueryContext) -> Result<Option<Ranked>, QueryError> {
+        fn open(&mut self, _context: &mut QueryContext) -> Result<Option<Ranked>, QueryError> {
             let (_, rank, fake) = self.0.remove(0);
             Ok((fake.number % 5 != 4).then(|| (rank, Box::new(fake) as Box<dyn Cursor>)))
         }
@@ -356,7 +356,7 @@ mod tests {
                 }
                 stamps.push(Some(ts));
             }
-            // A waiting cursor has promised a lower bound of its next timestamp; only cursors in order can keep it.
+            // A waiting cursor has returned a lower bound of its next timestamp; only cursors in order can keep it.
             if !stamps.iter().flatten().is_sorted() {
                 stamps.retain(Option::is_some);
             }
@@ -367,8 +367,8 @@ mod tests {
     }
 
     #[test]
-    fn any_cursors_come_in_the_order_of_one_sort_singly_and_in_runs() {
-        let seed = testkit::seed("any_cursors_come_in_the_order_of_one_sort_singly_and_in_runs");
+    fn cursors_are_merged_in_sort_order_singly_and_in_runs() {
+        let seed = testkit::seed("cursors_are_merged_in_sort_order_singly_and_in_runs");
         let mut prng = Prng::new(seed);
         for round in 0..2000 {
             let count = prng.below(9) as usize;
@@ -383,14 +383,14 @@ mod tests {
             }
             model.sort();
             let expected: Vec<(u64, usize)> = model.iter().map(|m| (m.4, m.5)).collect();
-            let (mut merge, mut book) = (Merge::default(), QueryContext::new(Query::default()));
-            merge.supply(Box::new(Later(all)));
+            let (mut merge, mut context) = (Merge::default(), QueryContext::new(Query::default()));
+            merge.add_source(Box::new(Later(all)));
             let (mut found, mut runs) = (Vec::new(), 0u64);
-            while merge.advance(&mut book).expect("no error") {
+            while merge.advance(&mut context).expect("no error") {
                 let first = merge.packet().map(|p| (p.ts.nanos(), p.origin)).expect("a packet");
                 found.push(first);
                 if prng.below(2) == 0 {
-                    let extent = merge.extend(&mut book).expect("no error").expect("fakes extend");
+                    let extent = merge.extend(&mut context).expect("no error").expect("a run");
                     let known = expected[found.len()..].iter().take(extent.packets as usize - 1);
                     assert!(known.clone().all(|(_, origin)| *origin == first.1), "seed {seed} round {round}");
                     found.extend(known);
@@ -402,40 +402,40 @@ mod tests {
     }
 
     #[test]
-    fn what_begins_later_is_not_opened_before_the_answer_has_come_there() {
+    fn later_cursors_are_opened_only_when_the_merge_reaches_them() {
         let fake =
             |number: usize, stamps: &[u64]| Fake { stamps: stamps.iter().map(|s| Some(*s)).collect(), at: 0, number };
         let later = vec![(10, (0, 0), fake(0, &[10, 11])), (1000, (0, 0), fake(1, &[1000]))];
-        let (mut merge, mut book) = (Merge::default(), QueryContext::new(Query::default()));
-        merge.supply(Box::new(Later(later)));
+        let (mut merge, mut context) = (Merge::default(), QueryContext::new(Query::default()));
+        merge.add_source(Box::new(Later(later)));
         merge.add((0, 1), Box::new(fake(2, &[12])));
-        for looks in [2, 3, 4] {
-            assert!(merge.advance(&mut book).expect("no error"));
-            assert_eq!(book.cost.packets, looks, "nothing of what begins at 1000 was looked at");
+        for reads in [2, 3, 4] {
+            assert!(merge.advance(&mut context).expect("no error"));
+            assert_eq!(context.cost.packets, reads, "no cursor that begins at 1000 was read");
         }
-        assert!(merge.advance(&mut book).expect("no error"));
+        assert!(merge.advance(&mut context).expect("no error"));
         assert_eq!(merge.packet().map(|p| p.ts.nanos()), Some(1000));
-        assert!(!merge.advance(&mut book).expect("no error"));
+        assert!(!merge.advance(&mut context).expect("no error"));
     }
 
     #[test]
-    fn an_answer_that_waits_ends_when_it_is_stopped() {
-        struct Silent;
-        impl Cursor for Silent {
-            fn advance(&mut self, book: &mut QueryContext) -> Result<CursorState, QueryError> {
-                if let Some(stop) = &book.query.stop {
+    fn a_waiting_result_ends_when_it_is_stopped() {
+        struct Waiting;
+        impl Cursor for Waiting {
+            fn advance(&mut self, context: &mut QueryContext) -> Result<CursorState, QueryError> {
+                if let Some(stop) = &context.query.stop {
                     stop.store(true, std::sync::atomic::Ordering::Relaxed);
                 }
                 Ok(CursorState::Waiting(Timestamp::ZERO))
             }
 
             fn packet(&self) -> FoundPacket<'_> {
-                unreachable!("it never stands on a packet")
+                unreachable!("the cursor is never at a packet")
             }
         }
         let question = Query { stop: Some(Default::default()), ..Query::default() };
-        let (mut merge, mut book) = (Merge::default(), QueryContext::new(question));
-        merge.add((0, 0), Box::new(Silent));
-        assert!(!merge.advance(&mut book).expect("no error"));
+        let (mut merge, mut context) = (Merge::default(), QueryContext::new(question));
+        merge.add((0, 0), Box::new(Waiting));
+        assert!(!merge.advance(&mut context).expect("no error"));
     }
 }

@@ -8,20 +8,21 @@ pub use sys::priority::Background;
 use crate::QuerySource;
 
 /// Lowers the I/O and CPU priority of the calling thread, and moves the thread off the CPUs that the recorders of this
-/// store reserved, if other CPUs remain. There is no way back: call the function on a thread that only runs queries.
+/// store reserved, if other CPUs remain. This cannot be undone, so the function must be called on a thread that only
+/// runs queries.
 ///
 /// Returns a warning about anything that failed; the result of a query does not depend on it.
-pub fn lower_priority(place: &QuerySource, behind: Background) -> Option<String> {
-    if let QuerySource::Store(store) = place {
+pub fn lower_priority(source: &QuerySource, background: Background) -> Option<String> {
+    if let QuerySource::Store(store) = source {
         let interfaces = catalogue::interfaces(store).unwrap_or_default();
         let taken: Vec<usize> =
             interfaces.iter().filter_map(|name| Claim::holder(&store.join(name))).flat_map(|c| c.cpus).collect();
         if !taken.is_empty() {
-            // Without other CPUs, only the lower priority protects the recorder.
+            // If there are no other CPUs, only the lower priority protects the recorder.
             priority::keep_off_cpus(&taken);
         }
     }
-    priority::lower_priority(behind).err().map(|e| format!("reading competes with recording as an equal: {e}"))
+    priority::lower_priority(background).err().map(|e| format!("this query has the same priority as recording: {e}"))
 }
 
 #[cfg(test)]
@@ -31,18 +32,18 @@ mod tests {
     use store::Claimant;
 
     #[test]
-    fn who_asks_leaves_the_recorder_its_processors_where_there_are_others() {
+    fn a_query_leaves_reserved_processors_to_the_recorder() {
         let allowed = sys::cpu::allowed();
         let Some((last, others)) = allowed.split_last().filter(|(_, others)| !others.is_empty()) else {
-            return testkit::skip("who_asks_leaves_the_recorder_its_processors", "one processor only");
+            return testkit::skip("a_query_leaves_reserved_processors_to_the_recorder", "one processor only");
         };
-        let store = testkit::TempDir::new("query-behind");
+        let store = testkit::TempDir::new("query-background");
         let folder = store.path().join("eth1");
-        std::fs::create_dir_all(folder.join("2026")).expect("a folder");
+        std::fs::create_dir_all(folder.join("2026")).expect("a directory");
         let claimant = Claimant::this(Timestamp::ZERO, None, vec![*last]);
-        let _claim = Claim::take(&folder, &claimant).expect("a free folder");
-        let place = QuerySource::Store(store.path().to_owned());
-        let asker = std::thread::spawn(move || (lower_priority(&place, Background::Batch), sys::cpu::allowed()));
-        assert_eq!(asker.join().expect("a thread"), (None, others.to_vec()));
+        let _claim = Claim::take(&folder, &claimant).expect("a free interface");
+        let source = QuerySource::Store(store.path().to_owned());
+        let reader = std::thread::spawn(move || (lower_priority(&source, Background::Batch), sys::cpu::allowed()));
+        assert_eq!(reader.join().expect("a thread"), (None, others.to_vec()));
     }
 }

@@ -38,7 +38,7 @@ pub struct Query {
     pub stop: Option<Arc<AtomicBool>>,
 }
 
-/// Stream positions between which the matching packets of one queue lie. The hint saves reading and is not a condition:
+/// Stream positions between which the matching packets of one queue are. The hint saves reads and is not a condition:
 /// the result may also contain other packets that match. The query finds packets of other queues, of the growing file
 /// and of files with unknown stream positions by time and keys.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@ pub struct Origin {
     pub interface: String,
     /// The hardware queue.
     pub queue: u16,
-    /// The link type, as pcap numbers it.
+    /// The link type, with the number that pcap uses.
     pub link_type: u16,
     /// Bytes kept of each packet, at most.
     pub snaplen: u32,
@@ -30,7 +30,7 @@ pub struct FoundPacket<'a> {
     pub wire_len: u32,
     /// The captured bytes.
     pub data: &'a [u8],
-    /// The link type, as pcap numbers it: the format of the first bytes.
+    /// The link type, with the number that pcap uses: the format of the first bytes.
     pub link_type: u16,
     /// Index into [`Results::origins`].
     pub origin: usize,
@@ -54,7 +54,7 @@ pub struct Batch<'a> {
     pub link_type: u16,
     /// Index into [`Results::origins`].
     pub origin: usize,
-    /// As [`FoundPacket::lost`], for the first packet; the index knows of no loss between the other packets.
+    /// Like [`FoundPacket::lost`], for the first packet; the index has no loss between the other packets.
     pub lost: u64,
 }
 
@@ -66,21 +66,21 @@ pub struct Results {
     record: Vec<u8>,
 }
 
-/// Starts a query. The start reads only file names and finds out which recorders are running.
+/// Starts a query. The start reads only file names and the claims of running recorders.
 ///
 /// # Errors
 /// If the source cannot be listed, or the interval ends before it begins.
-pub fn run(place: &QuerySource, question: Query) -> Result<Results, QueryError> {
-    if question.from > question.to {
-        return Err(QueryError::Backwards { from: question.from, to: question.to });
+pub fn run(source: &QuerySource, query: Query) -> Result<Results, QueryError> {
+    if query.from > query.to {
+        return Err(QueryError::Backwards { from: query.from, to: query.to });
     }
-    let mut book = QueryContext::new(question);
+    let mut context = QueryContext::new(query);
     let mut merge = Merge::default();
-    match place {
-        QuerySource::Store(store) => sealed::begin(&sys::nofollow::resolve(store), &mut merge, &mut book)?,
-        QuerySource::Files(files) => merge.supply(foreign::supply(files, &mut book)?),
+    match source {
+        QuerySource::Store(store) => sealed::begin(&sys::nofollow::resolve(store), &mut merge, &mut context)?,
+        QuerySource::Files(files) => merge.add_source(foreign::cursor_source(files, &mut context)?),
     }
-    Ok(Results { context: book, merge, record: Vec::new() })
+    Ok(Results { context, merge, record: Vec::new() })
 }
 
 impl Results {
@@ -98,8 +98,8 @@ impl Results {
         Ok(self.merge.packet())
     }
 
-    /// The next packets in order of time, as many as lie contiguously in memory: the fastest way to export packets.
-    /// `None` as in [`Results::next`]; calls of the two functions may alternate.
+    /// The next packets in order of time, as many as are contiguous in memory: the fastest way to export packets.
+    /// Returns `None` as [`Results::next`] does; calls of the two functions may alternate.
     ///
     /// # Errors
     /// If a file cannot be read.
@@ -128,7 +128,7 @@ impl Results {
         Ok(!self.context.is_stopped() && self.merge.advance(&mut self.context)?)
     }
 
-    /// The origins known so far; the list only grows.
+    /// The origins so far; the list only grows.
     pub fn origins(&self) -> &[Origin] {
         self.context.origins()
     }
@@ -138,7 +138,7 @@ impl Results {
         self.context.cost
     }
 
-    /// The warnings so far: files that were damaged, vanished or lacked an index, and recorders whose ring could not be
+    /// The warnings so far: files that were damaged, removed or had no index, and recorders whose ring could not be
     /// read.
     pub fn warnings(&self) -> Vec<String> {
         self.context.warnings()

@@ -1,10 +1,10 @@
-//! The time series of a filter. Rows have no addresses, so the series is made again from the stored packets that match,
-//! by the counter of the meter, at the cost of reading these packets. The filter applies to the outermost packet, as in
-//! `netgrain packets`; the counter counts the innermost packet, as the meter does.
+//! The time series of a filter. Rows do not contain addresses, so the series is computed again from the stored packets
+//! that match, with the counter of the meter, at the cost of reading these packets. The filter applies to the outermost
+//! packet, as in `netgrain packets`; the counter counts the innermost packet, as the meter does.
 //!
-//! The store's own rows determine which seconds are known, from the oldest packet file on: a second with a row but
+//! The store's own rows determine which seconds are known, from the oldest packet file on. A second with a row but
 //! without a matching packet is zero; a second without a row is a gap, as is the time before the oldest stored packet.
-//! The ledger of a row covers all packets of the second, so that losses are visible in each series. Where packets were
+//! The ledger of a row covers all packets of the second, so that losses are visible in each series. If packets were
 //! recorded without rows, the time between two packets counts as zero, as in the meter.
 //!
 //! Packet files do not record the direction of packets: all rows have direction `in`.
@@ -31,10 +31,10 @@ use wire::Decoded;
 /// The duration of a row.
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The rows made from packets; see the module.
+/// The rows computed from packets; see the module documentation.
 pub struct SeriesOfPackets {
     packets: Results,
-    made: MadeRows,
+    made: ComputedRows,
     /// The store's own rows, and the next of them.
     known: SeriesLoop,
     next_known: Option<Row>,
@@ -42,8 +42,8 @@ pub struct SeriesOfPackets {
     ended: bool,
 }
 
-/// The rows made so far.
-struct MadeRows {
+/// The rows computed so far.
+struct ComputedRows {
     store: PathBuf,
     /// The second of the oldest packet, by interface directory.
     oldest: HashMap<PathBuf, u64>,
@@ -59,9 +59,9 @@ struct MadeRows {
 /// The series of one interface.
 struct InterfaceSeries {
     counter: SeriesMeter,
-    /// The secret under which its meter hashes addresses.
+    /// The secret key with which its meter hashes addresses.
     key: u64,
-    /// True if the store has rows of it in this interval.
+    /// True if the store has rows of this interface in the interval.
     is_known: bool,
     /// The second of its oldest stored packet.
     since: u64,
@@ -71,7 +71,7 @@ impl SeriesOfPackets {
     /// Starts the query.
     ///
     /// # Errors
-    /// The store cannot be read, or lacks one of the interfaces.
+    /// The store cannot be read, or does not have one of the interfaces.
     pub fn open(
         store: &Path,
         filter: &Filter,
@@ -79,7 +79,7 @@ impl SeriesOfPackets {
         (from, to): (Timestamp, Timestamp),
         stop: Arc<AtomicBool>,
     ) -> Result<Self, SeriesError> {
-        // Extended to whole seconds, because a row covers a whole second.
+        // The interval is extended to whole seconds, because a row covers a whole second.
         let query = Query {
             from: from.floor_to(SECOND),
             to: to.floor_to(SECOND).after(SECOND - Duration::from_nanos(1)),
@@ -95,7 +95,7 @@ impl SeriesOfPackets {
             catalogue::interfaces(store).map_err(|error| QueryError::Io { path: store.to_owned(), error })?;
         let oldest =
             |name: &String| Some((interface_folder(store, name), InterfaceInventory::of(store, name).oldest()?.secs()));
-        let mut made = MadeRows {
+        let mut made = ComputedRows {
             oldest: recorded.iter().filter_map(oldest).collect(),
             store: store.to_owned(),
             names: Vec::new(),
@@ -152,7 +152,7 @@ impl SeriesOfPackets {
                     // copied.
                     let (data, found) = (found.data.to_vec(), FoundPacket { data: &[], ..found });
                     let interface = &self.packets.origins()[found.origin].interface;
-                    let series_meter = self.made.meet(found.origin, interface)?;
+                    let series_meter = self.made.series_of(found.origin, interface)?;
                     series_meter.count(&FoundPacket { data: &data, ..found });
                 }
             }
@@ -195,9 +195,9 @@ impl Iterator for SeriesOfPackets {
     }
 }
 
-impl MadeRows {
-    /// The series of an origin that is new.
-    fn meet(&mut self, origin: usize, interface: &str) -> Result<&mut InterfaceSeries, SeriesError> {
+impl ComputedRows {
+    /// The series of a new origin.
+    fn series_of(&mut self, origin: usize, interface: &str) -> Result<&mut InterfaceSeries, SeriesError> {
         let folder = |name: &str| interface_folder(&self.store, name);
         let at = match self.names.iter().position(|name| folder(name) == folder(interface)) {
             Some(at) => at,
@@ -223,7 +223,7 @@ impl MadeRows {
                 Some(second) => series_meter.counter.tick(Timestamp::from_secs_nanos(second, 0)),
                 None => series_meter.counter.finish(),
             };
-            // Zero rows come from the store's own rows, if there are any.
+            // Zero rows come from the store's own rows, if the store has any.
             let reported = rows.into_iter().filter(|row| row.total.packets > 0 || !series_meter.is_known);
             self.rows.extend(reported.map(|row| ((row.second, number as u16), row)));
         }

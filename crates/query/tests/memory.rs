@@ -1,4 +1,4 @@
-//! Memory does not grow with the answer: allocations are counted, whatever makes them.
+//! The memory of a query does not grow with its result. The test counts all allocations of the process.
 
 #[path = "it/common/mod.rs"]
 mod common;
@@ -14,7 +14,7 @@ use testkit::{Counting, TempDir};
 static COUNTING: Counting = Counting::new();
 
 #[test]
-fn a_long_answer_over_many_files_and_queues_takes_a_bounded_memory() {
+fn a_long_result_over_many_files_and_queues_takes_bounded_memory() {
     const QUEUES: u16 = 3;
     let dir = TempDir::new("query-memory");
     let mut prng = Prng::new(31);
@@ -30,16 +30,16 @@ fn a_long_answer_over_many_files_and_queues_takes_a_bounded_memory() {
         stream.record(dir.path());
     }
     for filter in ["", "host 10.0.0.3"] {
-        let question = Query { filter: Filter::parse(filter).expect("a filter"), ..Query::default() };
+        let query = Query { filter: Filter::parse(filter).expect("a filter"), ..Query::default() };
         let before = COUNTING.begin();
-        let mut answer = run(&QuerySource::Store(dir.path().to_owned()), question).expect("a store");
+        let mut results = run(&QuerySource::Store(dir.path().to_owned()), query).expect("a store");
         let mut packets = 0;
-        while let Some(batch) = answer.next_batch().expect("an answer") {
+        while let Some(batch) = results.next_batch().expect("a result") {
             packets += batch.packets;
         }
-        assert_eq!(packets, answer.cost().matched);
-        assert!(packets > 10_000 && answer.cost().bytes_read > 100 << 20, "{:?}", answer.cost());
-        // Sixteen blocks ahead, one that each queue stands on, one more for each while it changes, and small things.
+        assert_eq!(packets, results.cost().matched);
+        assert!(packets > 10_000 && results.cost().bytes_read > 100 << 20, "{:?}", results.cost());
+        // Sixteen blocks ahead, one current block per queue, one more per queue during a change, and small allocations.
         let chunk = (1 << 20) + 2 * 17 * 4096;
         let most = COUNTING.most_since(before);
         let bound = (16 + 2 * usize::from(QUEUES)) * chunk + (2 << 20);

@@ -1,6 +1,6 @@
-//! What recording costs: `cargo bench -p netgrain-recorder [-- FOLDER]`. The producer costs nothing but the copying of
-//! descriptors, so the rate is that of the index thread or of the disk, whichever is slower; both threads' processor
-//! time is printed. Compare with `fio` on the same volume in the same minute.
+//! Benchmark of recording: `cargo bench -p netgrain-recorder [-- DIRECTORY]`. The producer only copies descriptors, so
+//! the rate is that of the index thread or of the disk, whichever is slower. The benchmark prints the processor time of
+//! both threads. Compare its rate with that of `fio` on the same volume at the same time.
 
 use base::Timestamp;
 use index::Header;
@@ -14,7 +14,8 @@ use store::DiskDevice;
 use store::bytes::Bytes;
 use sys::uring::Region;
 
-/// Bytes of the ring; behind it lies its beginning once more, as far as a record can reach.
+/// Bytes of the ring. Its first `BEYOND` bytes follow again after its end, so that a record that wraps around is
+/// contiguous.
 const RING: usize = 64 << 20;
 const BEYOND: usize = 1 << 17;
 
@@ -34,17 +35,17 @@ impl Bytes for Ring {
     }
 }
 
-/// One lap of UDP packets of one size between `flows` pairs of ends; it begins and ends behind a file header.
+/// One lap of UDP packets of one size in `flows` flows; it begins and ends after a file header.
 fn lap(caplen: u16, flows: u32) -> (Arc<Ring>, Vec<Desc>) {
     let mut bytes = vec![0u8; RING + BEYOND + 4096];
     let aligned = bytes.as_ptr().align_offset(4096);
-    // Of the file header only the link type matters here: Ethernet.
+    // The benchmark needs only the link type of the file header: Ethernet.
     bytes[aligned + 20] = 1;
     let mut descs = Vec::new();
     let mut at = FILE_HEADER;
     while at < RING + FILE_HEADER {
         let left = RING + FILE_HEADER - at;
-        // The last packet takes what is left.
+        // The last packet fills the rest of the lap.
         let caplen = if left < 2 * (usize::from(caplen) + 16) { (left - 16) as u16 } else { caplen };
         let flow = descs.len() as u32 % flows;
         let packet = &mut bytes[aligned + at + 16..][..usize::from(caplen)];
@@ -62,7 +63,7 @@ struct Laps {
     ring: Arc<Ring>,
     lap: Vec<Desc>,
     laps: u64,
-    given: u64,
+    finished_laps: u64,
     at: usize,
     released: u64,
     batch: Vec<Desc>,
@@ -75,7 +76,9 @@ impl Feed for Laps {
 
     fn wait(&mut self, timeout: Duration) -> Wait {
         // A full ring: the producer waits for the recorder.
-        if self.given * RING as u64 + self.at as u64 >= self.released + (RING as u64 - 2 * BLOCK) && self.at == 0 {
+        if self.finished_laps * RING as u64 + self.at as u64 >= self.released + (RING as u64 - 2 * BLOCK)
+            && self.at == 0
+        {
             std::thread::sleep(timeout.min(Duration::from_micros(200)));
         }
         Wait::Ready
@@ -83,22 +86,22 @@ impl Feed for Laps {
 
     fn descriptors(&mut self) -> &[Desc] {
         self.batch.clear();
-        let start = self.given * RING as u64;
-        if self.given == 0 && self.at == 0 {
+        let start = self.finished_laps * RING as u64;
+        if self.finished_laps == 0 && self.at == 0 {
             self.batch.push(Desc::control(Control::Segment { pos: 0, gap: 0 }, Timestamp::ZERO));
         }
-        if self.given == self.laps {
+        if self.finished_laps == self.laps {
             self.batch.push(Desc::control(Control::End, Timestamp::ZERO));
             return &self.batch;
         }
-        let room = self.released + RING as u64 - 2 * BLOCK;
+        let limit = self.released + RING as u64 - 2 * BLOCK;
         let to = (self.at + 1024).min(self.lap.len());
-        if start + self.lap[to - 1].end() <= room {
+        if start + self.lap[to - 1].end() <= limit {
             let rebased =
                 self.lap[self.at..to].iter().map(|d| Desc { pos: d.pos + start, ts: d.ts + start * 10, ..*d });
             self.batch.extend(rebased);
             self.at = to % self.lap.len();
-            self.given += u64::from(self.at == 0);
+            self.finished_laps += u64::from(self.at == 0);
         }
         &self.batch
     }
@@ -124,8 +127,8 @@ fn header() -> Header {
 }
 
 fn main() {
-    let folder = std::env::args().skip(1).find(|a| !a.starts_with('-'));
-    let store = folder.map_or_else(|| std::env::temp_dir().join("netgrain-bench-store"), PathBuf::from);
+    let directory = std::env::args().skip(1).find(|a| !a.starts_with('-'));
+    let store = directory.map_or_else(|| std::env::temp_dir().join("netgrain-bench-store"), PathBuf::from);
     println!(
         "{:>6} {:>6} {:>12} {:>10} {:>10} {:>12} {:>12}",
         "bytes", "flows", "index ns/pkt", "GB/s", "Mpps", "index core", "writer core"
@@ -133,7 +136,7 @@ fn main() {
     for (caplen, flows, laps) in [(60, 16, 16), (60, 100_000, 16), (1000, 16, 32), (1000, 100_000, 32)] {
         let (ring, lap) = lap(caplen, flows);
         let per_packet = index_alone(&ring, &lap);
-        let mut feed = Laps { ring, lap, laps, given: 0, at: 0, released: 0, batch: Vec::new() };
+        let mut feed = Laps { ring, lap, laps, finished_laps: 0, at: 0, released: 0, batch: Vec::new() };
         let config = Config { allocate: laps * RING as u64, ..Config::new(store.clone(), header()) };
         let began = Instant::now();
         let summary = Recorder::new(config, DiskDevice::new(32))
@@ -156,7 +159,7 @@ fn main() {
     }
 }
 
-/// The index machine over one lap, without any writing.
+/// The index machine over one lap, without writing.
 fn index_alone(ring: &Arc<Ring>, lap: &[Desc]) -> f64 {
     let mut best = f64::MAX;
     for _ in 0..5 {
@@ -166,7 +169,7 @@ fn index_alone(ring: &Arc<Ring>, lap: &[Desc]) -> f64 {
         cutter.read_descriptors(&[segment], &mut jobs).expect("a segment");
         let began = Instant::now();
         for batch in lap.chunks(1024) {
-            cutter.read_descriptors(batch, &mut jobs).expect("a whole stream");
+            cutter.read_descriptors(batch, &mut jobs).expect("a valid stream");
             jobs.clear();
         }
         best = best.min(began.elapsed().as_nanos() as f64 / lap.len() as f64);

@@ -1,4 +1,4 @@
-//! The end of the chain of in-order files that a queue has in the store. A file that begins before this end needs an
+//! Finds the end of the in-order files of a queue in the store. A file that begins before this end needs an
 //! out-of-order marker ([`store::out_of_order`]).
 //!
 //! Each in-order file begins no earlier than the previous file ends. So the newest file by name is also the file that
@@ -18,7 +18,7 @@ use store::out_of_order::{OutOfOrderMarkers, Span};
 const HOURS: usize = 7 * 24;
 
 /// The latest timestamp of the in-order files; [`Timestamp::ZERO`] if there are none or a directory cannot be listed.
-/// The error is dropped here because the recorder reports an unreadable store when it writes there.
+/// An error is ignored here, because the recorder reports an unreadable store when it writes there.
 pub fn end(config: &Config) -> Timestamp {
     let folder = names::interface_folder(&config.store, &config.header.interface);
     let newest = OrderedFiles::back(&folder, config.header.queue).and_then(|mut in_order| in_order.next());
@@ -29,11 +29,12 @@ pub fn end(config: &Config) -> Timestamp {
 /// begin at `start`. The search uses file names for in-order files and markers for out-of-order files.
 pub fn covering(config: &Config, start: Timestamp) -> Option<PathBuf> {
     let (folder, queue) = (names::interface_folder(&config.store, &config.header.interface), config.header.queue);
-    let noted = OutOfOrderMarkers::read(&folder).ok()?;
-    let by_note = noted
+    let markers = OutOfOrderMarkers::read(&folder).ok()?;
+    let by_marker = markers
         .iter()
         .filter(|((_, q, _), span, _)| *q == queue && *span != Span::UNKNOWN && span.overlaps(start, start));
-    let mut found = by_note.filter_map(|((start, ..), _, stem)| Entry::find(&names::hour_folder(&folder, start), stem));
+    let mut found =
+        by_marker.filter_map(|((start, ..), _, stem)| Entry::find(&names::hour_folder(&folder, start), stem));
     if let Some(entry) = found.next() {
         return Some(entry.path);
     }
@@ -41,7 +42,7 @@ pub fn covering(config: &Config, start: Timestamp) -> Option<PathBuf> {
     for _ in 0..HOURS {
         let listing = hours.next().ok()??.list().unwrap_or_default();
         let before = listing.sealed.into_iter().filter(|e| e.queue == queue && e.start <= start);
-        let in_order = before.filter(|e| noted.get((e.start, e.queue, e.copy)).is_none());
+        let in_order = before.filter(|e| markers.get((e.start, e.queue, e.copy)).is_none());
         if let Some(entry) = in_order.max_by_key(|e| (e.start, e.copy)) {
             return (start <= latest(&entry)).then_some(entry.path);
         }
@@ -52,7 +53,7 @@ pub fn covering(config: &Config, start: Timestamp) -> Option<PathBuf> {
 /// The files of a queue that have no out-of-order marker, by their names, from the newest on.
 pub struct OrderedFiles {
     hours: Hours,
-    noted: OutOfOrderMarkers,
+    markers: OutOfOrderMarkers,
     queue: u16,
     /// The files of the hour directory listed last; the newest is last.
     found: Vec<Entry>,
@@ -66,8 +67,8 @@ impl OrderedFiles {
     /// # Errors
     /// When the out-of-order markers cannot be read.
     pub fn back(folder: &Path, queue: u16) -> io::Result<Self> {
-        let (hours, noted) = (Hours::back(folder, Timestamp::MAX), OutOfOrderMarkers::read(folder)?);
-        Ok(Self { hours, noted, queue, found: Vec::new(), left: HOURS })
+        let (hours, markers) = (Hours::back(folder, Timestamp::MAX), OutOfOrderMarkers::read(folder)?);
+        Ok(Self { hours, markers, queue, found: Vec::new(), left: HOURS })
     }
 
     /// The next older file; `None` if the search limit is reached without another file.
@@ -80,11 +81,11 @@ impl OrderedFiles {
             let Some(hour) = self.hours.next()? else { break };
             let listing = hour.list().unwrap_or_default();
             let all = listing.sealed.into_iter().chain(listing.unfinished).filter(|e| e.queue == self.queue);
-            let (noted, in_order): (Vec<Entry>, Vec<Entry>) =
-                all.partition(|e| self.noted.get((e.start, e.queue, e.copy)).is_some());
-            // Hours with out-of-order files do not count: there may be any number of them, and in-order files lie
-            // behind them.
-            self.left -= usize::from(noted.is_empty());
+            let (out_of_order, in_order): (Vec<Entry>, Vec<Entry>) =
+                all.partition(|e| self.markers.get((e.start, e.queue, e.copy)).is_some());
+            // Hour directories with out-of-order files do not count towards the limit: there may be any number of them
+            // between the newest file and the in-order files.
+            self.left -= usize::from(out_of_order.is_empty());
             self.found = in_order;
             self.found.sort_unstable_by_key(|e| (e.start, e.copy));
         }
@@ -92,12 +93,12 @@ impl OrderedFiles {
     }
 }
 
-/// The latest timestamp of the file, as far as its index has it.
+/// The latest timestamp of the file according to its index.
 fn latest(entry: &Entry) -> Timestamp {
     span(entry).1
 }
 
-/// The earliest and latest timestamp of a file's packets and ledger rows, as far as its index has them, and true if its
+/// The earliest and latest timestamp of the file's packets and ledger rows according to its index, and true if the
 /// index is sealed.
 pub fn span(entry: &Entry) -> (Timestamp, Timestamp, bool) {
     let index = entry.index.as_ref().and_then(|path| Reader::begin(&sys::nofollow::open(path).ok()?).ok());

@@ -1,9 +1,10 @@
 //! The index machine: reads descriptors, divides the stream into blocks of 1 MiB, and makes the jobs for the writer.
 //!
 //! A record belongs to the block in which it starts. At every tick the machine sends the bytes that the current block
-//! has so far, so a packet is on disk within a second of its arrival even at a low packet rate; the index entry of the
+//! A record belongs to the block in which it starts. At every tick the machine sends the bytes that the current block
+//! has so far, so a packet is on disk within a second of its arrival even at a low packet rate. The index entry of the
 //! block is final only when the block is complete. Several ticks in one batch (replay of a slow capture) cause one such
-//! job, after the last of them. The machine never waits and reads no clock: time comes from the descriptors.
+//! job, after the last of them. The machine never waits and reads no clock: it takes the time from the descriptors.
 
 mod block;
 mod job;
@@ -47,13 +48,13 @@ impl fmt::Display for BrokenStream {
         match self {
             Self::Position { expected, found } => write!(
                 f,
-                "the packet stream jumps from position {expected} to {found}: a bug in the producer; \
-                 the file is closed at the last whole packet"
+                "the packet stream jumps from position {expected} to {found} because of a bug in netgrain; \
+                 the file ends at the last complete packet"
             ),
             Self::Segment { pos, end } => write!(
                 f,
-                "a segment at position {pos}, the one before ended at {end}: a bug in the producer; \
-                 the file is closed at the last whole packet"
+                "a segment begins at position {pos}, the previous segment ended at {end}: a bug in netgrain; \
+                 the file ends at the last complete packet"
             ),
         }
     }
@@ -167,7 +168,7 @@ impl Cutter {
     /// Sends the full block.
     fn cut(&mut self, jobs: &mut Vec<Job>) {
         let release = Release { pos: self.block.limit(), descriptors: self.seen };
-        jobs.push(Job::Write(self.block.whole(&self.memory, release)));
+        jobs.push(Job::Write(self.block.full_block(&self.memory, release)));
     }
 
     /// Sends the bytes and ledger rows that the block has so far.
@@ -176,7 +177,7 @@ impl Cutter {
             return;
         }
         if self.block.has_unreported(self.next) {
-            jobs.push(Job::Write(self.block.so_far(self.next, false, &self.memory, self.seen)));
+            jobs.push(Job::Write(self.block.partial_block(self.next, false, &self.memory, self.seen)));
         } else {
             jobs.push(Job::Release(Release { pos: self.block.sent(), descriptors: self.seen }));
         }
@@ -185,8 +186,8 @@ impl Cutter {
     fn close(&mut self, end: u64, jobs: &mut Vec<Job>) {
         let Some(first) = self.segment.take() else { return };
         self.last = self.last.max(self.block.last());
-        if self.block.has_anything(end) {
-            jobs.push(Job::Write(self.block.so_far(end, true, &self.memory, self.seen)));
+        if self.block.has_content(end) {
+            jobs.push(Job::Write(self.block.partial_block(end, true, &self.memory, self.seen)));
         }
         jobs.push(Job::Close {
             len: end - first,

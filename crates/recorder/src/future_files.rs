@@ -1,14 +1,14 @@
-//! Handles files with timestamps in the future: the clock was far ahead when they were recorded (a machine that booted
-//! in 2099), and was set right since.
+//! Handles files with timestamps in the future: the clock was far ahead when they were recorded (for example in 2099
+//! after a boot), and was corrected since.
 //!
-//! Every later file begins before them, and would need an out-of-order marker ([`store::out_of_order`]) for as long as
-//! they are in the store. So the future files get the markers instead. Their packets keep their timestamps, and queries
-//! find them by these.
+//! Every later file begins before the end of the future files, and would need an out-of-order marker
+//! ([`store::out_of_order`]) as long as they are in the store. So the future files get the markers instead. Their
+//! packets keep their timestamps, and queries find them by these.
 //!
 //! The current clock may be the wrong one. It is trusted if it shows a time after the release of this code, and either
 //! the kernel reports it as synchronised or the store has no more hour directories after the clock's time than before
-//! it. If it is trusted wrongly, files have unnecessary markers: a query then reads more names, and its result is the
-//! same.
+//! it. If a wrong clock is trusted, some files have unnecessary markers: a query then reads more names, and its result
+//! is the same.
 
 use crate::chain::{OrderedFiles, span, stem};
 use crate::writer::Config;
@@ -24,10 +24,10 @@ use store::{names, out_of_order};
 const AHEAD: Duration = Duration::from_secs(3600);
 
 /// 2026-01-01: no clock that shows an earlier time is right.
-const WRITTEN: Timestamp = Timestamp::from_secs_nanos(1_767_225_600, 0);
+const RELEASED: Timestamp = Timestamp::from_secs_nanos(1_767_225_600, 0);
 
-/// Files that get their markers at a time, because a new file is about to be written. The next file continues with the
-/// rest.
+/// The most files that get their markers at once, because a new file is about to be written. The rest follows at the
+/// next file.
 const MAX: u64 = 64;
 
 /// The time of day of this machine.
@@ -41,12 +41,12 @@ pub struct WallClock {
 
 impl WallClock {
     /// The latest plausible timestamp.
-    pub fn is_trusted(&self) -> Timestamp {
+    pub fn latest_plausible(&self) -> Timestamp {
         self.now.after(AHEAD)
     }
 }
 
-/// The files found ahead of the clock.
+/// The files whose timestamps are ahead of the clock.
 pub struct FutureFiles {
     /// Number of files that got markers.
     files: u64,
@@ -62,8 +62,8 @@ impl FutureFiles {
         let Self { files, last, .. } = self;
         (*files > 0).then(|| {
             format!(
-                "{}: {files} file(s) reach up to {last}, which the clock ({}) has not come to: noted to be out of order, so that \
-                 what comes now is not",
+                "{}: {files} file(s) have timestamps up to {last}, ahead of the clock ({}); they get out-of-order \
+                 markers, so that new files need none",
                 folder.display(),
                 wall.now
             )
@@ -73,16 +73,16 @@ impl FutureFiles {
 
 /// True if the clock is trusted to decide which files of an interface lie in the future.
 pub fn is_right(folder: &Path, wall: &WallClock) -> bool {
-    if wall.now < WRITTEN || wall.synchronised {
-        return wall.now >= WRITTEN;
+    if wall.now < RELEASED || wall.synchronised {
+        return wall.now >= RELEASED;
     }
-    let (mut ahead, mut others) =
-        (Hours::forward(folder, wall.is_trusted(), Timestamp::MAX), Hours::back(folder, wall.is_trusted()));
+    let (mut ahead, mut before) =
+        (Hours::forward(folder, wall.latest_plausible(), Timestamp::MAX), Hours::back(folder, wall.latest_plausible()));
     let has_another = |hours: &mut Hours| matches!(hours.next(), Ok(Some(_)));
-    // The loop takes one hour from each side in turn, so the smaller side bounds the number of directories listed. The
-    // current hour is on both sides.
+    // The loop takes one hour from each side in turn, so the smaller side bounds the number of directories listed. Both
+    // sides contain the current hour.
     while has_another(&mut ahead) {
-        if !has_another(&mut others) {
+        if !has_another(&mut before) {
             return false;
         }
     }
@@ -94,19 +94,19 @@ pub fn is_right(folder: &Path, wall: &WallClock) -> bool {
 ///
 /// # Errors
 /// Errors of the volume; markers that were written before the error remain.
-pub fn note<D: Device>(device: &mut D, config: &Config, wall: &WallClock) -> io::Result<FutureFiles> {
+pub fn write_markers<D: Device>(device: &mut D, config: &Config, wall: &WallClock) -> io::Result<FutureFiles> {
     let folder = names::interface_folder(&config.store, &config.header.interface);
     let mut found = FutureFiles { files: 0, last: Timestamp::ZERO, reached: Timestamp::ZERO };
     let mut in_order = OrderedFiles::back(&folder, config.header.queue)?;
     while let Some(entry) = in_order.next()? {
-        let (first, last, is_whole) = span(&entry);
-        if last <= wall.is_trusted() || found.files == MAX {
+        let (first, last, is_sealed) = span(&entry);
+        if last <= wall.latest_plausible() || found.files == MAX {
             found.reached = last;
             break;
         }
         let Some(stem) = stem(&entry) else { continue };
         // A file that a killed recorder left unpublished gets its time range in the marker when recovery publishes it.
-        let span = is_whole.then_some(out_of_order::Span { first, last, is_out_of_order: false });
+        let span = is_sealed.then_some(out_of_order::Span { first, last, is_out_of_order: false });
         out_of_order::write_marker(device, &folder, &stem, span)?;
         (found.files, found.last) = (found.files + 1, found.last.max(last));
     }

@@ -12,7 +12,7 @@ const MAX: usize = 16 << 10;
 
 /// A [`Feed`] over a lossless ring reader.
 pub struct RingFeed {
-    gate: LosslessReader,
+    reader: LosslessReader,
     memory: Arc<HeldBytes>,
     /// Pauses between two reads of the ring's head position.
     backoff: IdleBackoff,
@@ -20,10 +20,10 @@ pub struct RingFeed {
 
 impl RingFeed {
     /// The reader must join before the producer writes its first descriptor, so that the stream begins with a segment.
-    pub fn new(gate: LosslessReader) -> Self {
-        let memory = Arc::new(HeldBytes(Arc::clone(gate.memory())));
-        let pause = IdleBackoff::of(gate.memory().byte_capacity());
-        Self { gate, memory, backoff: pause }
+    pub fn new(reader: LosslessReader) -> Self {
+        let memory = Arc::new(HeldBytes(Arc::clone(reader.memory())));
+        let backoff = IdleBackoff::of(reader.memory().byte_capacity());
+        Self { reader, memory, backoff }
     }
 }
 
@@ -36,8 +36,8 @@ impl Feed for RingFeed {
         let until = Instant::now() + timeout;
         loop {
             // This read precedes the read of the head, so descriptors published before the end are not missed.
-            let ended = self.gate.ended();
-            if self.gate.waiting() > 0 {
+            let ended = self.reader.ended();
+            if self.reader.waiting() > 0 {
                 self.backoff.something();
                 return Wait::Ready;
             }
@@ -53,11 +53,11 @@ impl Feed for RingFeed {
     }
 
     fn descriptors(&mut self) -> &[Desc] {
-        self.gate.next(MAX)
+        self.reader.next(MAX)
     }
 
     fn release(&mut self, pos: u64, descriptors: u64) {
-        self.gate.release(DescPosition { desc: descriptors, pos });
+        self.reader.release(DescPosition { desc: descriptors, pos });
     }
 }
 
@@ -66,7 +66,7 @@ struct HeldBytes(Arc<RingMemory>);
 
 impl Bytes for HeldBytes {
     fn at(&self, pos: u64, len: usize) -> &[u8] {
-        // SAFETY: the recorder asks only for what its gate was given and has not released (see `Feed::release`).
+        // SAFETY: the recorder requests only bytes that its reader received and has not released (see `Feed::release`).
         unsafe { self.0.held_bytes(pos, len) }
     }
 

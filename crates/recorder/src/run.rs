@@ -15,16 +15,16 @@ use std::time::{Duration, Instant};
 use store::bytes::Bytes;
 use store::device::Device;
 
-/// Wait of the index thread for packets before it processes the writer's releases.
+/// Time for which the index thread waits for packets before it processes the writer's releases.
 const FEED_WAIT: Duration = Duration::from_millis(20);
 
-/// The same wait while writes are under way, so that the ring gets its memory back soon.
+/// The same while writes are in progress, so that the ring gets its memory back soon.
 const BUSY_WAIT: Duration = Duration::from_millis(2);
 
-/// Wait of the writing thread for the device while more jobs could come.
+/// Time for which the writing thread waits for the device while more jobs could come.
 const DEVICE_WAIT: Duration = Duration::from_millis(2);
 
-/// Wait of the writing thread for jobs when no operation is under way.
+/// Time for which the writing thread waits for jobs when no operation is in progress.
 const IDLE_WAIT: Duration = Duration::from_millis(100);
 
 /// Control and counters of a running recorder for other threads.
@@ -50,7 +50,7 @@ struct Shared {
 pub struct ThreadWaits {
     /// The index thread has a job for the writing thread, whose job queue is full.
     pub index: bool,
-    /// The writing thread is in a call to the device, or operations are under way at the device.
+    /// The writing thread is in a call to the device, or operations are in progress at the device.
     pub writer: bool,
 }
 
@@ -138,21 +138,21 @@ impl<D: Device> Recorder<D> {
     }
 
     /// Records until the stream ends. The calling thread builds the index; a second thread, which ends before this
-    /// function returns, writes to the device and calls `tell`.
+    /// function returns, writes to the device and calls `report` for each event.
     ///
     /// # Errors
-    /// When the system refuses the thread; nothing was taken from the feed then. A failing volume is reported as an
+    /// When the thread cannot be started; nothing was taken from the feed then. A failing volume is reported as an
     /// [`Event`] instead, and the packets lost by it are in the summary.
-    pub fn run<F: Feed>(self, feed: &mut F, mut tell: impl FnMut(Event) + Send) -> io::Result<Summary> {
+    pub fn run<F: Feed>(self, feed: &mut F, mut report: impl FnMut(Event) + Send) -> io::Result<Summary> {
         let Self { mut device, mut config, handle } = self;
         config.after = config.after.max(chain::end(&config));
-        let (depth, heartbeat) = (config.depth, config.offered_page.clone());
+        let (depth, page) = (config.depth, config.offered_page.clone());
         let memory = feed.memory();
         let cold = (!memory.is_warm()).then(|| Arc::clone(&memory));
         if cold.is_none()
-            && let Some(remark) = device.adopt(&memory)
+            && let Some(warning) = device.adopt(&memory)
         {
-            tell(Event::Warning(remark));
+            report(Event::Warning(warning));
         }
         let machine = Machine::new(config.format, memory);
         let (jobs, to_do) = sync_channel(depth);
@@ -161,7 +161,7 @@ impl<D: Device> Recorder<D> {
         let shared = &handle.0;
         let (broken, totals) = std::thread::scope(|scope| -> io::Result<_> {
             let thread = std::thread::Builder::new().name("netgrain-write".into());
-            let writing = thread.spawn_scoped(scope, move || write(writer, cold, &to_do, &done, shared, tell))?;
+            let writing = thread.spawn_scoped(scope, move || write(writer, cold, &to_do, &done, shared, report))?;
             let broken = cut(feed, machine, &jobs, &released, shared);
             drop(jobs);
             let totals = writing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -172,11 +172,11 @@ impl<D: Device> Recorder<D> {
         })?;
         let (index_time, write_time) = handle.processor_time();
         let Totals { ledger, published, hidden, late, bytes } = totals;
-        if let Some(heartbeat) = heartbeat {
+        if let Some(page) = page {
             // If files remain under hidden names, the next recovery enters their packets.
-            heartbeat.end();
+            page.end();
             if hidden == 0 {
-                heartbeat.confirm();
+                page.confirm();
             }
         }
         Ok(Summary { ledger: ledger.to_ledger(), published, hidden, late, bytes, broken, index_time, write_time })
@@ -241,7 +241,7 @@ fn cut<F: Feed>(
         for job in made.drain(..) {
             outstanding = true;
             // The receiver exists until it has received the end of the stream.
-            if hand_over(jobs, job, shared).is_err() {
+            if send_job(jobs, job, shared).is_err() {
                 return broken;
             }
         }
@@ -255,7 +255,7 @@ fn cut<F: Feed>(
 }
 
 /// Sends a job to the writing thread; sets `index_waits` while the job queue is full.
-fn hand_over(jobs: &SyncSender<Job>, job: Job, shared: &Shared) -> Result<(), SendError<Job>> {
+fn send_job(jobs: &SyncSender<Job>, job: Job, shared: &Shared) -> Result<(), SendError<Job>> {
     match jobs.try_send(job) {
         Ok(()) => Ok(()),
         Err(TrySendError::Disconnected(job)) => Err(SendError(job)),
@@ -275,15 +275,15 @@ fn write<D: Device>(
     to_do: &Receiver<Job>,
     done: &Sender<Release>,
     shared: &Shared,
-    mut tell: impl FnMut(Event),
+    mut report: impl FnMut(Event),
 ) -> Totals {
     let began = Instant::now();
     let mut reported = Release::default();
     while !writer.is_done() {
         if let Some(warm) = cold.take_if(|memory| memory.is_warm())
-            && let Some(remark) = writer.adopt(&warm)
+            && let Some(warning) = writer.adopt(&warm)
         {
-            tell(Event::Warning(remark));
+            report(Event::Warning(warning));
         }
         let mut fresh = false;
         while writer.has_room() {
@@ -304,12 +304,12 @@ fn write<D: Device>(
         shared.write_waits.store(true, Relaxed);
         writer.step(began.elapsed(), if waiting { DEVICE_WAIT } else { Duration::ZERO });
         shared.write_waits.store(writer.is_waiting(), Relaxed);
-        writer.take_events().into_iter().for_each(&mut tell);
+        writer.take_events().into_iter().for_each(&mut report);
         if shared.device.get().is_none() && writer.totals().bytes > 0 {
-            // The method by which the file system accepts writes is known only after the first write.
+            // Only the first write shows which method the file system accepts.
             let device = shared.device.get_or_init(|| writer.describe());
             if !writer.is_best() {
-                tell(Event::Warning(format!("recording by {device}")));
+                report(Event::Warning(format!("packet files are written with {device}")));
             }
         }
         if writer.released() != reported {
@@ -324,10 +324,10 @@ fn write<D: Device>(
         shared.write_nanos.store(processor_time(), Relaxed);
         rest(&mut writer, to_do, began, fresh);
     }
-    writer.take_events().into_iter().for_each(&mut tell);
+    writer.take_events().into_iter().for_each(&mut report);
     let totals = writer.totals().clone();
     if totals.late.packets > 0 {
-        tell(Event::OutOfOrder(totals.late));
+        report(Event::OutOfOrder(totals.late));
     }
     totals
 }

@@ -1,18 +1,19 @@
-//! The writing machine: keeps several writes under way at the device, writes the index of each file beside it, and
+//! The writing machine: keeps several writes in progress at the device, writes the index of each file beside it, and
 //! publishes complete files.
 //!
 //! Invariants: jobs finish in the order in which they came, whatever the order of the device's completions; memory of
 //! the ring is released only after its bytes and their index entry are written; two writes of the same page are never
-//! under way at the same time; a file gets its final name only when content and index are synced, the index first. When
-//! the volume refuses an operation, the machine keeps all jobs and retries until it has been stopped and the grace
-//! period has passed: then it counts the unwritten packets as lost and closes the file behind the last complete packet.
+//! in progress at the same time; a file gets its final name only after content and index are synced, the index first.
+//! When the volume refuses an operation, the machine keeps all jobs and retries until the recorder has been stopped and
+//! the grace period has passed. Then it counts the unwritten packets as lost and ends the file after the last complete
+//! packet.
 //!
 //! Its states, each in the module of its transitions:
 //!
 //! - the run (`run_state`): recording; stopping, within the grace period; given up; with the stream open or ended;
 //! - the volume (`volume`): takes writes, or refuses them until a retry succeeds;
 //! - the next file (`next_file`): none, being preallocated, or ready;
-//! - each write (`flight`): waiting, under way, or done;
+//! - each write (`flight`): waiting, in progress, or done;
 //! - each file (`seal`): takes packets, then the steps of its publication; and its checkpoints (`checkpoint`).
 //!
 //! The machine reads no clock: `now` arrives as an argument, counted from an arbitrary origin.
@@ -131,31 +132,33 @@ impl<D: Device> Writer<D> {
         self.queue.len() < self.config.depth
     }
 
-    /// Takes a job. The caller asks [`Writer::has_room`] first; a job beyond that limit is kept too.
+    /// Takes a job. The caller calls [`Writer::has_room`] first; a job beyond that limit is kept too.
     pub fn accept(&mut self, job: Job) {
         self.queue.push_back(job);
     }
 
-    /// From now on a refusing volume is retried only for the grace period. The end of the stream has the same effect.
+    /// From now on the recorder retries a refusing volume only for the grace period. The end of the stream has the same
+    /// effect.
     pub fn stop(&mut self, now: Duration) {
         self.run = std::mem::take(&mut self.run).stop(now);
     }
 
-    /// True if the stream has ended and every file is published or given up.
+    /// True if the stream has ended and no file is left to publish.
     pub fn is_done(&self) -> bool {
         self.run.has_ended() && self.queue.is_empty() && self.flights.is_empty() && self.files.is_empty()
     }
 
-    /// True if operations are under way at the device or the next step can proceed by itself, so the caller must not
-    /// wait for jobs. False while the device fails to report completions: the caller retries at [`Writer::retry_at`].
+    /// True if operations are in progress at the device or the next step can proceed without a new job, so the caller
+    /// must not wait for jobs. False while the device fails to report completions: the caller retries at
+    /// [`Writer::retry_at`].
     pub fn is_waiting(&self) -> bool {
-        !self.volume.is_mute() && self.is_under_way()
+        !self.volume.is_unresponsive() && self.is_in_progress()
     }
 
-    fn is_under_way(&self) -> bool {
+    fn is_in_progress(&self) -> bool {
         self.next.is_allocating()
             || self.flights.iter().any(Flight::is_flying)
-            || self.files.iter().any(|f| f.token().is_some() || f.is_sealing() || f.checkpoint.is_under_way())
+            || self.files.iter().any(|f| f.token().is_some() || f.is_sealing() || f.checkpoint.is_in_progress())
     }
 
     /// Time of the next retry, if the volume refuses.
@@ -202,10 +205,11 @@ impl<D: Device> Writer<D> {
         self.report_recovery(now);
     }
 
-    /// The device's completions. A device that was given up because it reports no completions is not polled again.
+    /// The device's completions. If the machine gave up the device because it reports no completions, it is not polled
+    /// again.
     fn reap(&mut self, now: Duration, wait: Duration) -> Vec<Completion> {
         let mut done = Vec::new();
-        if self.run.has_given_up() && self.volume.is_mute() {
+        if self.run.has_given_up() && self.volume.is_unresponsive() {
             return done;
         }
         match self.device.reap(wait, &mut done) {
@@ -246,7 +250,7 @@ impl<D: Device> Writer<D> {
         }
     }
 
-    /// Starts again the writes that failed or that the busy device did not accept.
+    /// Repeats the writes that failed or that the busy device did not accept.
     fn restart_failed(&mut self) {
         for piece in self.flights.iter_mut().flat_map(|f| &mut f.pieces).filter(|p| p.state == State::Waiting) {
             self.token += 1;
@@ -277,7 +281,8 @@ impl<D: Device> Writer<D> {
         }
     }
 
-    /// Writes the index entry of the oldest job, if it is a part; returns the index of its file with the entry.
+    /// Writes the index entry of the oldest job, if the job is a part; returns the position of its file in `files` with
+    /// the entry.
     fn write_entry(&mut self, now: Duration) -> Result<Option<(usize, IndexWrite)>, Unwritten> {
         let Some(front) = self.flights.front() else { return Err(Unwritten) };
         let (Some(part), Some(file)) = (&front.part, front.file) else { return Ok(None) };
@@ -285,13 +290,13 @@ impl<D: Device> Writer<D> {
         if self.files[at].checkpoint.guards(part.entry.block) {
             return Err(Unwritten);
         }
-        // The marker precedes the index entry that makes the packets visible: queries find a file without a marker only
-        // by its name.
+        // The marker precedes the index entry that makes the packets visible: queries find a file without a marker by
+        // its name only.
         if part.is_out_of_order(self.files[at].start)
-            && let Err(error) = self.files[at].mix(&mut self.device, &self.config.folder())
+            && let Err(error) = self.files[at].mark_out_of_order(&mut self.device, &self.config.folder())
         {
             let path = self.files[at].hidden_data.clone();
-            self.fail("note the order of", path, error, now);
+            self.fail("write the out-of-order marker of", path, error, now);
             return Err(Unwritten);
         }
         let open = &self.files[at];
@@ -328,7 +333,7 @@ impl<D: Device> Writer<D> {
             }
         }
         if !self.run.has_given_up() && !self.run.has_ended() && self.files.last().is_some_and(OpenFile::is_open) {
-            // In advance: if this fails, the same error occurs and is reported when the file is needed.
+            // In advance. A failure is ignored here: the same error occurs and is reported when the file is needed.
             let _ = self.prepare();
         }
     }

@@ -1,5 +1,5 @@
-//! Memory grows with what a capture has, and not with how long it took: allocations are counted, whatever makes them. A
-//! program of its own, because the count is of everything that runs in it.
+//! The memory of the recorder grows with the packets of a capture and not with its duration. The test counts all
+//! allocations of the process, so it is a program of its own.
 
 #[path = "it/common/mod.rs"]
 mod common;
@@ -12,7 +12,7 @@ use testkit::{Counting, TempDir};
 #[global_allocator]
 static COUNTING: Counting = Counting::new();
 
-/// Bytes that the recorder takes at most for so many packets, one each other second.
+/// The maximum of allocated bytes while recording this number of packets, one every second second.
 fn peak(packets: u64, format: Format) -> usize {
     let dir = TempDir::new("recorder-memory");
     let mut prng = base::Prng::new(packets);
@@ -33,11 +33,10 @@ fn peak(packets: u64, format: Format) -> usize {
 }
 
 #[test]
-fn a_packet_each_other_second_costs_a_packet_and_its_seconds() {
+fn memory_grows_with_packets_and_not_with_idle_seconds() {
     for format in [Format::Pcap, Format::Raw { file_bytes: 2 << 20 }] {
         let (few, many) = (peak(2_000, format), peak(8_000, format));
-        // A row of the ledger takes less than 400 bytes wherever it is kept: in the block, in the file, in the sum of
-        // all.
+        // A ledger row takes less than 400 bytes in each of its places: block, file, and sum of all files.
         assert!(many < 24 << 20, "{format:?}: {many} bytes for 8,000 packets, {few} for 2,000");
         assert!(many < 6 * few.max(4 << 20), "{format:?}: {many} bytes for 8,000 packets, {few} for 2,000");
     }

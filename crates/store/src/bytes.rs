@@ -1,7 +1,8 @@
 //! The memory from which packets are written: shared with the ring, never copied.
 //!
 //! Invariant: the bytes of a [`Slice`] do not change while it lives. The producer does not overwrite memory that a
-//! lossless reader has not released, and the recorder releases the memory of a part only after its slices are dropped.
+//! lossless reader has not released, and the recorder releases a range of the memory only after all slices of that
+//! range are dropped.
 
 use std::sync::Arc;
 use sys::uring::{Region, Stable};
@@ -41,7 +42,7 @@ enum Kind {
         pos: u64,
         len: usize,
     },
-    /// A copy in own pages: the bytes from the first offset up to the second.
+    /// A copy in separate pages: the bytes from the first offset up to the second.
     Own(Arc<Vec<Page>>, usize, usize),
 }
 
@@ -61,7 +62,7 @@ impl Slice {
         }
     }
 
-    /// A copy of `content` in own pages.
+    /// A copy of `content` in separate pages.
     pub fn copied(content: &[u8]) -> Self {
         let page = |part: &[u8]| {
             let mut page = Page([0; PAGE as usize]);

@@ -1,9 +1,9 @@
 //! Lists the content of a store by names only: interfaces, hour directories in order of time, and the packet files of
-//! an hour. No file is opened, and an hour directory is listed only on request, so the begin of a long result costs as
-//! much as that of a short one.
+//! an hour. No file is opened, and an hour directory is listed only on request, so the first packet of a long result
+//! costs as much as that of a short result.
 //!
-//! Foreign content does no harm: directories whose names do not follow [`names::hour_folder`], files whose names do not
-//! follow [`names::stem`], symbolic links, and other hidden files are ignored.
+//! Foreign files and directories are ignored: directories whose names do not follow [`names::hour_folder`], files whose
+//! names do not follow [`names::stem`], symbolic links, and other hidden files.
 
 use crate::claim::CLAIM;
 use crate::names;
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use sys::nofollow::{self, FileKind};
 
-/// Years accepted in names of directories; a [`Timestamp`] reaches little further.
+/// Years accepted in names of directories; the largest [`Timestamp`] lies in 2554.
 const YEARS: std::ops::RangeInclusive<u32> = 1970..=2553;
 
 /// A packet file, as described by its name.
@@ -144,8 +144,9 @@ impl Hour {
 }
 
 /// A parser for the file names of one hour, which share a prefix: only the rest of each name is parsed.
-// PERF: 340 → 138 million instructions for the listings before a query's first packet, of hours with 3600 files of a
-// second each (72 → 36 ms, warm): parsing each name as a time of any day and formatting it again was most of them.
+// PERF: 340 → 138 million instructions for the listings before a query's first packet, of hours with 3600 files of one
+// second each (72 → 36 ms, warm). Most of them went into parsing each name as an arbitrary time and formatting it
+// again.
 struct Stems {
     /// The prefix up to the hour.
     begin: String,
@@ -366,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_put_into_a_store_is_passed_over() {
+    fn foreign_files_and_directories_are_ignored() {
         let store = TempDir::new("catalogue-foreign");
         let start = Timestamp::from_secs_nanos(1_795_290_000, 5);
         let iface = store.path().join("eth1");
@@ -390,9 +391,9 @@ mod tests {
         }
         assert_eq!(interfaces(store.path()).expect("a listing"), ["eth1"]);
         let mut hours = Hours::forward(&iface, Timestamp::ZERO, Timestamp::MAX);
-        let found = hours.next().expect("a walk").expect("an hour");
+        let found = hours.next().expect("an iteration").expect("an hour");
         assert_eq!(found, Hour { start: start.floor_to(std::time::Duration::from_secs(3600)), folder: hour.clone() });
-        assert_eq!((hours.next().expect("a walk"), hours.next().expect("a walk")), (None, None));
+        assert_eq!((hours.next().expect("an iteration"), hours.next().expect("an iteration")), (None, None));
         let entry = Entry {
             start,
             queue: 0,
@@ -404,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn hidden_files_are_unfinished_ones_with_the_index_that_is_there() {
+    fn hidden_files_are_listed_as_unfinished_with_their_index() {
         let store = TempDir::new("catalogue-hidden");
         let start = Timestamp::from_secs_nanos(1_795_290_000, 0);
         let hour = Hour { start, folder: store.path().to_owned() };
@@ -422,8 +423,8 @@ mod tests {
     }
 
     #[test]
-    fn every_name_that_is_given_is_read_and_no_other() {
-        let mut prng = Prng::new(testkit::seed("every_name_that_is_given_is_read_and_no_other"));
+    fn only_names_that_stem_returns_are_parsed() {
+        let mut prng = Prng::new(testkit::seed("only_names_that_stem_returns_are_parsed"));
         for _ in 0..5_000 {
             let start = Timestamp::from_nanos(prng.next_u64() >> prng.below(20));
             let queue = (prng.below(2) == 0).then(|| prng.next_u64() as u16);
@@ -463,8 +464,8 @@ mod tests {
     }
 
     #[test]
-    fn hours_come_in_order_from_any_first_to_any_last_in_both_directions() {
-        let seed = testkit::seed("hours_come_in_order_from_any_first_to_any_last_in_both_directions");
+    fn hours_are_iterated_in_order_in_both_directions() {
+        let seed = testkit::seed("hours_are_iterated_in_order_in_both_directions");
         let mut prng = Prng::new(seed);
         let store = TempDir::new("catalogue-hours");
         let base = 1_795_000_000u64;
@@ -475,9 +476,9 @@ mod tests {
         for hour in &model {
             fs::create_dir_all(names::hour_folder(store.path(), *hour)).expect("a folder");
         }
-        let walk = |mut hours: Hours| {
+        let collect_hours = |mut hours: Hours| {
             let mut out = Vec::new();
-            while let Some(hour) = hours.next().expect("a walk") {
+            while let Some(hour) = hours.next().expect("an iteration") {
                 assert_eq!(hour.folder, names::hour_folder(store.path(), hour.start));
                 out.push(hour.start);
             }
@@ -488,10 +489,10 @@ mod tests {
             let (from, to) = (pick(&mut prng), pick(&mut prng));
             let first = from.floor_to(std::time::Duration::from_secs(3600));
             let inside: Vec<_> = model.iter().copied().filter(|h| first <= *h && *h <= to).collect();
-            assert_eq!(walk(Hours::forward(store.path(), from, to)), inside, "seed {seed}");
+            assert_eq!(collect_hours(Hours::forward(store.path(), from, to)), inside, "seed {seed}");
             let mut before: Vec<_> = model.iter().copied().filter(|h| *h <= to).collect();
             before.reverse();
-            assert_eq!(walk(Hours::back(store.path(), to)), before, "seed {seed}");
+            assert_eq!(collect_hours(Hours::back(store.path(), to)), before, "seed {seed}");
         }
     }
 }

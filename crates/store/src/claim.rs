@@ -80,7 +80,11 @@ impl fmt::Display for ClaimError {
                 at_work(by, holder.as_ref())
             ),
             Self::Io { path, error } => {
-                write!(f, "{}: {error}; the store's folder must be writable for the recorder", path.display())
+                write!(
+                    f,
+                    "{}: {error}; the recorder needs write permission for the directory of the store",
+                    path.display()
+                )
             }
         }
     }
@@ -215,7 +219,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn one_at_a_time_by_name_and_the_next_when_it_has_gone() {
+    fn one_process_claims_an_interface_until_it_releases_the_claim() {
         let store = testkit::TempDir::new("claim");
         let folder = store.path().join("eth1");
         assert_eq!(Claim::holder(&folder), None);
@@ -232,29 +236,29 @@ mod tests {
     }
 
     #[test]
-    fn who_locks_what_a_dead_recorder_has_left_does_not_keep_the_next_one_out() {
+    fn a_lock_on_a_stale_description_does_not_block_a_new_claim() {
         let store = testkit::TempDir::new("claim-asked");
         let folder = store.path().join("eth1");
         fs::create_dir_all(&folder).expect("a folder");
-        fs::write(folder.join(CLAIM), "pid 7\nsince 7\n").expect("what a killed recorder leaves");
+        fs::write(folder.join(CLAIM), "pid 7\nsince 7\n").expect("the description of a killed recorder");
         let unknown_client = File::open(folder.join(CLAIM)).expect("the file");
-        unknown_client.try_lock().expect("nobody has it");
+        unknown_client.try_lock().expect("an unlocked file");
         let claim =
-            Claim::take(&folder, &Claimant::this(Timestamp::ZERO, None, Vec::new())).expect("nobody records here");
+            Claim::take(&folder, &Claimant::this(Timestamp::ZERO, None, Vec::new())).expect("an unclaimed interface");
         assert_eq!(Claim::holder(&folder).map(|by| by.pid), Some(process::id()));
         let mode = |name: &str| fs::metadata(folder.join(name)).expect("the file").mode() & 0o777;
-        assert_eq!((mode(LOCK), mode(CLAIM) & !0o040), (0o600, 0o600), "only its owner can lock what decides");
+        assert_eq!((mode(LOCK), mode(CLAIM) & !0o040), (0o600, 0o600), "only the owner can open the lock file");
         drop(claim);
         assert!(!folder.exists());
     }
 
     #[test]
-    fn the_living_holder_is_named_and_never_the_dead_one_that_the_file_tells_of() {
+    fn the_error_names_the_lock_holder_not_the_process_in_the_file() {
         let store = testkit::TempDir::new("claim-named");
         let folder = store.path().join("eth1");
         let _claim = Claim::take(&folder, &Claimant::this(Timestamp::ZERO, None, Vec::new())).expect("a free folder");
-        fs::write(folder.join(CLAIM), "pid 999999999\nsince 7\n").expect("it tells of another");
-        let reported = Claim::take(&folder, &Claimant::default()).expect_err("it is taken").to_string();
+        fs::write(folder.join(CLAIM), "pid 999999999\nsince 7\n").expect("a description of another process");
+        let reported = Claim::take(&folder, &Claimant::default()).expect_err("the interface is claimed").to_string();
         assert!(
             reported.contains(&format!("process {} (", process::id())) && !reported.contains("999999999"),
             "{reported}"
@@ -262,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_in_the_place_of_a_claim_is_not_followed() {
+    fn symbolic_links_under_the_names_of_claim_files_are_not_followed() {
         let store = testkit::TempDir::new("claim-link");
         let (folder, victim) = (store.path().join("eth1"), store.path().join("victim"));
         fs::create_dir_all(&folder).expect("a folder");
@@ -270,10 +274,11 @@ mod tests {
         for name in [CLAIM, ".recorder.new", LOCK] {
             std::os::unix::fs::symlink(&victim, folder.join(name)).expect("a link");
         }
-        let reported = Claim::take(&folder, &Claimant::default()).expect_err("a link decides nothing").to_string();
+        let reported =
+            Claim::take(&folder, &Claimant::default()).expect_err("a symbolic link as the lock file").to_string();
         assert!(reported.contains("symbolic link"), "{reported}");
         fs::remove_file(folder.join(LOCK)).expect("the link");
-        let claim = Claim::take(&folder, &Claimant::default()).expect("links are replaced");
+        let claim = Claim::take(&folder, &Claimant::default()).expect("symbolic links are replaced");
         assert!(!folder.join(CLAIM).is_symlink());
         drop(claim);
         assert_eq!(fs::read_to_string(&victim).expect("the file"), "untouched");

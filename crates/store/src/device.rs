@@ -42,7 +42,7 @@ pub enum Op {
     Write {
         /// Byte offset in the file.
         offset: u64,
-        /// What to write.
+        /// The bytes to write.
         slice: Slice,
     },
     /// Allocates this many bytes for the file and sets its size to them.
@@ -153,7 +153,7 @@ pub trait Device: Send {
     /// True if a living process has this file locked, or the lock cannot be tested.
     fn is_held(&mut self, path: &Path) -> bool;
 
-    /// Keeps retention from removing files in this directory for as long as the lock lives, as [`Hold::reader`] does.
+    /// Keeps retention from removing files in this directory until the lock is dropped, as [`Hold::reader`] does.
     ///
     /// [`Hold::reader`]: crate::Hold::reader
     ///

@@ -25,12 +25,12 @@ pub const RETENTION_LOCK: &str = ".keeper";
 /// Default time for which retention waits for readers, and for which readers wait for a process that keeps them out.
 pub const WAIT: Duration = Duration::from_secs(5);
 
-/// Time after a reader's wait timed out in which no reader of this process waits again: if a process locks a thousand
-/// hour directories, a query waits once and not a thousand times.
-const VAIN_FOR: Duration = Duration::from_secs(60);
+/// Time after a timeout in which no reader of this process waits again. If a process locks a thousand hour directories,
+/// a query waits for the first of them only.
+const NO_WAIT_FOR: Duration = Duration::from_secs(60);
 
 /// The last time at which a reader of this process waited until the timeout.
-static VAIN: Mutex<Option<Instant>> = Mutex::new(None);
+static LAST_TIMEOUT: Mutex<Option<Instant>> = Mutex::new(None);
 
 /// Permissions of the lock file.
 const MODE: u32 = 0o640;
@@ -43,7 +43,7 @@ const BETWEEN_TRIES: Duration = Duration::from_millis(5);
 /// A lock on a directory; dropping it releases the lock.
 #[derive(Debug)]
 pub struct Hold {
-    #[expect(dead_code, reason = "held open for its lock")]
+    #[expect(dead_code, reason = "the lock lasts while the file is open")]
     file: Option<File>,
     obstacle: Option<String>,
 }
@@ -58,20 +58,20 @@ impl Hold {
     /// # Errors
     /// When the directory does not exist; it may have been removed.
     pub fn reader(folder: &Path) -> io::Result<Self> {
-        Self::reader_within(folder, WAIT, &VAIN)
+        Self::reader_within(folder, WAIT, &LAST_TIMEOUT)
     }
 
-    fn reader_within(folder: &Path, patience: Duration, vain: &Mutex<Option<Instant>>) -> io::Result<Self> {
+    fn reader_within(folder: &Path, timeout: Duration, last_timeout: &Mutex<Option<Instant>>) -> io::Result<Self> {
         let begun = Instant::now();
-        let vain = || vain.lock().unwrap_or_else(PoisonError::into_inner);
+        let last_timeout = || last_timeout.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             let Some(file) = open(folder)? else { return Ok(Self::none()) };
             let mut locked = file.try_lock_shared();
             while matches!(locked, Err(TryLockError::WouldBlock)) {
-                let is_vain = vain().is_some_and(|at| at.elapsed() < VAIN_FOR);
-                if is_vain || begun.elapsed() >= patience {
-                    let mut last = vain();
-                    if last.is_none_or(|at| at.elapsed() >= VAIN_FOR) {
+                let has_timed_out = last_timeout().is_some_and(|at| at.elapsed() < NO_WAIT_FOR);
+                if has_timed_out || begun.elapsed() >= timeout {
+                    let mut last = last_timeout();
+                    if last.is_none_or(|at| at.elapsed() >= NO_WAIT_FOR) {
                         *last = Some(Instant::now());
                     }
                     return Ok(Self { obstacle: Some(obstacle(folder)), ..Self::none() });
@@ -135,10 +135,10 @@ impl Hold {
 /// Describes the processes that keep readers out, as far as this process can see them.
 fn obstacle(folder: &Path) -> String {
     let holders: Vec<String> = Hold::holders(folder).iter().map(ToString::to_string).collect();
-    let who =
+    let holder =
         if holders.is_empty() { "a process that cannot be seen from here".to_owned() } else { holders.join(", ") };
     format!(
-        "{}: read without a hold, since {who} has locked {HOLD}; retention may remove files meanwhile",
+        "{}: read without a hold, since {holder} has locked {HOLD}; retention may remove files meanwhile",
         folder.display()
     )
 }
@@ -235,36 +235,36 @@ mod tests {
     }
 
     #[test]
-    fn readers_share_and_keep_the_remover_out() {
+    fn readers_share_a_hold_and_block_removal() {
         let folder = testkit::TempDir::new("hold");
         let one = Hold::reader(folder.path()).expect("a reader");
         let two = Hold::reader(folder.path()).expect("another");
-        assert!(Hold::remover(folder.path()).expect("a look").is_none());
+        assert!(Hold::remover(folder.path()).expect("a result").is_none());
         drop(one);
-        assert!(Hold::remover(folder.path()).expect("a look").is_none());
+        assert!(Hold::remover(folder.path()).expect("a result").is_none());
         drop(two);
-        assert!(becomes(|| Hold::remover(folder.path()).expect("a look").is_some()));
+        assert!(becomes(|| Hold::remover(folder.path()).expect("a result").is_some()));
     }
 
     #[test]
-    fn who_locks_a_folder_for_good_keeps_no_reader_waiting_and_is_named() {
+    fn a_permanent_lock_delays_one_reader_once_and_its_holder_is_named() {
         let folder = testkit::TempDir::new("hold-for-good");
-        let rude = Hold::remover(folder.path()).expect("a look").expect("nobody reads");
-        let vain = Mutex::new(None);
-        let reader = Hold::reader_within(folder.path(), Duration::from_millis(20), &vain).expect("it reads");
-        let why = reader.obstacle().expect("without a hold");
+        let locker = Hold::remover(folder.path()).expect("a result").expect("an unheld directory");
+        let last_timeout = Mutex::new(None);
+        let reader = Hold::reader_within(folder.path(), Duration::from_millis(20), &last_timeout).expect("a reader");
+        let why = reader.obstacle().expect("the reason of the missing hold");
         assert!(why.contains("read without a hold") && why.contains(&std::process::id().to_string()), "{why}");
         // The second reader must not wait: with this timeout it would never end.
-        let next = Hold::reader_within(folder.path(), Duration::MAX, &vain).expect("it reads");
+        let next = Hold::reader_within(folder.path(), Duration::MAX, &last_timeout).expect("a reader");
         assert!(next.obstacle().is_some());
-        drop(rude);
-        let reader = Hold::reader_within(folder.path(), Duration::ZERO, &vain).expect("it reads");
+        drop(locker);
+        let reader = Hold::reader_within(folder.path(), Duration::ZERO, &last_timeout).expect("a reader");
         assert_eq!(reader.obstacle(), None);
-        assert!(Hold::remover(folder.path()).expect("a look").is_none());
+        assert!(Hold::remover(folder.path()).expect("a result").is_none());
     }
 
     #[test]
-    fn the_holder_is_named_and_a_folder_that_is_not_there_is_an_error() {
+    fn holders_are_listed_and_a_missing_directory_is_an_error() {
         let folder = testkit::TempDir::new("hold-named");
         assert_eq!(Hold::holders(folder.path()), []);
         let hold = Hold::reader(folder.path()).expect("a reader");
@@ -273,37 +273,37 @@ mod tests {
         drop(hold);
         assert!(becomes(|| Hold::holders(folder.path()).is_empty()));
         for outcome in [Hold::reader(&folder.join("gone")).map(drop), Hold::remover(&folder.join("gone")).map(drop)] {
-            assert_eq!(outcome.expect_err("no folder").kind(), io::ErrorKind::NotFound);
+            assert_eq!(outcome.expect_err("a missing directory").kind(), io::ErrorKind::NotFound);
         }
     }
 
     #[test]
-    fn a_hold_on_a_file_that_was_removed_keeps_nobody_out() {
+    fn a_hold_on_a_removed_lock_file_has_no_effect() {
         let folder = testkit::TempDir::new("hold-removed");
         let _old = Hold::reader(folder.path()).expect("a reader");
         std::fs::remove_file(folder.join(HOLD)).expect("the file");
-        assert!(Hold::remover(folder.path()).expect("a look").is_some());
+        assert!(Hold::remover(folder.path()).expect("a result").is_some());
     }
 
     #[test]
-    fn there_is_one_keeper_whoever_reads_and_nobody_else_can_open_its_file() {
+    fn one_retention_worker_locks_a_file_that_only_the_owner_can_open() {
         let folder = testkit::TempDir::new("hold-keeper");
         let _reader = Hold::reader(folder.path()).expect("a reader");
-        let worker = Hold::retention_lock(folder.path()).expect("a look").expect("no other");
-        assert!(Hold::retention_lock(folder.path()).expect("a look").is_none());
+        let worker = Hold::retention_lock(folder.path()).expect("a result").expect("the only worker");
+        assert!(Hold::retention_lock(folder.path()).expect("a result").is_none());
         drop(worker);
-        assert!(becomes(|| Hold::retention_lock(folder.path()).expect("a look").is_some()));
+        assert!(becomes(|| Hold::retention_lock(folder.path()).expect("a result").is_some()));
         let meta = std::fs::metadata(folder.join(RETENTION_LOCK)).expect("the file");
         assert_eq!(meta.permissions().mode() & 0o777, 0o600);
     }
 
     #[test]
-    fn a_stranger_who_may_list_and_read_cannot_hold_and_a_member_of_the_group_can() {
+    fn only_the_owner_and_its_group_can_hold_a_directory() {
         const OTHER: u32 = 65_533;
-        let test = "a_stranger_who_may_list_and_read_cannot_hold_and_a_member_of_the_group_can";
-        let dir = std::env::temp_dir().join(format!("hold-stranger-{}", std::process::id()));
+        let test = "only_the_owner_and_its_group_can_hold_a_directory";
+        let dir = std::env::temp_dir().join(format!("hold-other-user-{}", std::process::id()));
         std::fs::create_dir_all(&dir).expect("a folder");
-        drop(Hold::remover(&dir).expect("a look"));
+        drop(Hold::remover(&dir).expect("a result"));
         let path = dir.join(HOLD);
         if !sys::cpu::is_root() || std::os::unix::fs::chown(&path, None, Some(OTHER)).is_err() {
             return testkit::skip(test, "not root");

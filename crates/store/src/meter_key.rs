@@ -64,7 +64,7 @@ impl MeterKey {
         Ok(None)
     }
 
-    /// Writes the key into an interface directory, unless a key exists and `replace` is false; returns the key in force.
+    /// Writes the key into an interface directory, unless a key exists and `replace` is false; returns the valid key.
     ///
     /// # Errors
     /// The directory or the file cannot be written.
@@ -130,7 +130,7 @@ impl std::error::Error for NotAKey {}
 /// The reason why a key cannot be read or kept.
 #[derive(Debug)]
 pub enum MeterKeyError {
-    /// The directory of the interface cannot be made.
+    /// The directory of the interface cannot be created.
     Store {
         /// The store.
         store: PathBuf,
@@ -158,18 +158,18 @@ impl fmt::Display for MeterKeyError {
         match self {
             Self::Store { store, error } => write!(
                 f,
-                "{}: cannot record there: {}; name a folder on a writable volume with --store",
+                "{}: cannot record into this directory: {}; name a directory on a writable volume with --store",
                 store.display(),
                 sys::advice::cause(error)
             ),
             Self::Io { path, error } => write!(
                 f,
-                "{}: {}; the file has the secret key of the interface (docs/reference/run.md)",
+                "{}: {}; this file contains the secret key of the interface (docs/reference/run.md)",
                 path.display(),
                 sys::advice::cause(error)
             ),
             Self::Invalid { path, error } => {
-                write!(f, "{}: {error}; remove the file, and the next run makes a new key", path.display())
+                write!(f, "{}: {error}; remove the file; the next run creates a new key", path.display())
             }
         }
     }
@@ -187,7 +187,7 @@ mod tests {
     fn the_first_key_stays_unless_it_is_replaced() {
         let dir = TempDir::new("the_first_key_stays");
         let folder = dir.join("eth1");
-        assert_eq!(MeterKey::read(&folder).expect("no folder"), None);
+        assert_eq!(MeterKey::read(&folder).expect("a missing directory"), None);
         assert_eq!(MeterKey(7).keep(&folder, false).expect("a key"), MeterKey(7));
         assert_eq!(MeterKey(8).keep(&folder, false).expect("a key"), MeterKey(7));
         assert_eq!(MeterKey::of_interface(dir.path(), "eth1").expect("a key"), MeterKey(7));
@@ -215,7 +215,7 @@ mod tests {
         let store = dir.join("store");
         fs::write(&store, "").expect("a file");
         let error = MeterKey(1).keep(&store.join("eth1"), false).expect_err("a file is no store").to_string();
-        assert!(error.starts_with(&format!("{}: cannot record there", store.display())), "{error}");
+        assert!(error.starts_with(&format!("{}: cannot record into this directory", store.display())), "{error}");
         assert!(error.contains("--store") && !error.contains(METER_KEY), "{error}");
         fs::write(dir.join(METER_KEY), "abc").expect("a file");
         let error = MeterKey::read(dir.path()).expect_err("no key").to_string();

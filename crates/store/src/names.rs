@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_say_when_and_which_queue_and_never_leave_the_store() {
+    fn names_contain_time_and_queue_and_stay_inside_the_store() {
         let t = Timestamp::from_secs_nanos(1_795_290_000, 5);
         assert_eq!(stem(t, None, 0), "20261121T194000.000000005Z");
         assert_eq!(stem(t, Some(3), 2), "20261121T194000.000000005Z-q3_2");

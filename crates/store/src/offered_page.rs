@@ -7,9 +7,9 @@
 //! locked (flock(2)) while it lives.
 //!
 //! ```text
-//! word  0 "NGBEAT1\0" | 1 packets offered | 2 second of the last | 3 which of the two places counts | 4 ended in order
-//! places: words 8 and 16: beginning of the file in work | its position in the stream | packets told in files before it
-//! byte 512: length of the folder's path u64 | path
+//! word  0 "NGBEAT1\0" | 1 packets offered | 2 second of the last | 3 number of the active slot | 4 ended in order
+//! slots: words 8 and 16: start time of the current file | its stream position | packets in the files before it
+//! byte 512: length of the directory's path u64 | path
 //! ```
 
 use base::Timestamp;
@@ -78,7 +78,7 @@ impl OfferedPage {
         page[..8].copy_from_slice(&MAGIC.to_le_bytes());
         page[PATH_AT..PATH_AT + 8].copy_from_slice(&(path.len() as u64).to_le_bytes());
         page.get_mut(PATH_AT + 8..PATH_AT + 8 + path.len())
-            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the folder's path is too long"))?
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the path of the directory is too long"))?
             .copy_from_slice(path);
         for number in 0u32.. {
             let path = Path::new(FOLDER).join(format!("{PREFIX}{dev:x}-{ino:x}-q{queue}-{number}"));
@@ -233,13 +233,13 @@ mod tests {
     use testkit::TempDir;
 
     #[test]
-    fn a_page_outlives_its_recorder_and_says_what_was_offered_and_which_file_was_in_work() {
-        let store = TempDir::new("heartbeat");
+    fn a_page_keeps_the_offered_count_and_the_file_of_a_dead_recorder() {
+        let store = TempDir::new("offered-page");
         let (one, two) = (OfferedPage::begin(store.path(), 3), OfferedPage::begin(store.path(), 300));
         let (one, two) = (one.expect("a page"), two.expect("another"));
         one.offered(1000, 7);
         two.offered(1, 7);
-        assert_eq!(orphaned_counts(store.path()), [], "their recorder lives");
+        assert_eq!(orphaned_counts(store.path()), [], "the recorder still runs");
         drop(two);
         let none = orphaned_counts(store.path());
         assert_eq!(none.iter().map(|t| (t.queue, t.offered, t.file)).collect::<Vec<_>>(), [(300, 1, None)]);
@@ -257,39 +257,39 @@ mod tests {
     }
 
     #[test]
-    fn root_finds_the_page_of_the_user_whom_the_folder_belongs_to_and_of_no_other() {
-        let test = "root_finds_the_page_of_the_user_whom_the_folder_belongs_to_and_of_no_other";
+    fn root_reads_pages_of_the_directory_owner_but_of_no_other_user() {
+        let test = "root_reads_pages_of_the_directory_owner_but_of_no_other_user";
         if !sys::cpu::is_root() {
-            return testkit::skip(test, "needs root to give files away");
+            return testkit::skip(test, "requires root to change the owner of files");
         }
-        let store = TempDir::new("heartbeat-owner");
-        let beat = OfferedPage::begin(store.path(), 0).expect("a page");
-        beat.offered(5, 7);
-        let page = beat.path.clone();
-        drop(beat);
-        let give = |path: &Path, uid| std::os::unix::fs::chown(path, Some(uid), None).expect("root may");
+        let store = TempDir::new("offered-page-owner");
+        let page = OfferedPage::begin(store.path(), 0).expect("a page");
+        page.offered(5, 7);
+        let path = page.path.clone();
+        drop(page);
+        let give = |file: &Path, uid| std::os::unix::fs::chown(file, Some(uid), None).expect("chown as root");
         give(store.path(), 65_532);
-        give(&page, 65_533);
-        assert_eq!(orphaned_counts(store.path()), [], "somebody else's");
-        give(&page, 65_532);
+        give(&path, 65_533);
+        assert_eq!(orphaned_counts(store.path()), [], "a page of another user");
+        give(&path, 65_532);
         let [tail] = &orphaned_counts(store.path())[..] else { panic!("one page") };
         assert_eq!((tail.offered, tail.second), (5, 7));
         tail.forget();
-        assert!(!page.exists());
+        assert!(!path.exists());
     }
 
     #[test]
-    fn what_is_settled_leaves_no_page_and_the_page_of_a_folder_that_is_gone_goes_with_the_next_look() {
-        let store = TempDir::new("heartbeat-gone");
+    fn confirmed_pages_and_pages_of_removed_directories_are_removed() {
+        let store = TempDir::new("offered-page-gone");
         let folder = store.join("eth1");
         fs::create_dir(&folder).expect("a folder");
-        let beat = OfferedPage::begin(&folder, 0).expect("a page");
-        beat.confirm();
-        drop(beat);
+        let page = OfferedPage::begin(&folder, 0).expect("a page");
+        page.confirm();
+        drop(page);
         assert_eq!(orphaned_counts(&folder), []);
-        let beat = OfferedPage::begin(&folder, 0).expect("a page");
-        let path = beat.path.clone();
-        drop(beat);
+        let page = OfferedPage::begin(&folder, 0).expect("a page");
+        let path = page.path.clone();
+        drop(page);
         fs::remove_dir(&folder).expect("empty");
         orphaned_counts(store.path());
         assert!(!path.exists());

@@ -10,9 +10,9 @@
 //!
 //! A marker is an empty file in the directory [`names::OUT_OF_ORDER`] of the interface; its name holds all its data:
 //! ```text
-//! STEM                the file is being written, or was when its recorder died: look into it
-//! STEM=FIRST-LAST     from its earliest packet to its latest; its packets are in the order of time
-//! STEM~FIRST-LAST     the same, and they are not
+//! STEM                the file is being written, or its recorder died: its time range is unknown, read the file
+//! STEM=FIRST-LAST     times of its earliest and latest packet; the packets are in order of time
+//! STEM~FIRST-LAST     times of its earliest and latest packet; the packets are out of order
 //! ```
 //! The marker is written before the packet file is published, so a reader that finds the file finds its marker; names
 //! are created and renamed one by one, and no file is appended or rewritten. A marker for an older file is written
@@ -93,9 +93,9 @@ impl OutOfOrderMarkers {
     }
 
     /// The markers with these names; two markers of one file are combined. Names that are no markers are ignored.
-    pub fn of<'a>(notes: impl Iterator<Item = &'a str>) -> Self {
+    pub fn of<'a>(markers: impl Iterator<Item = &'a str>) -> Self {
         let mut all: BTreeMap<FileIdentity, (Option<Span>, String)> = BTreeMap::new();
-        for (which, stem, span) in notes.filter_map(parse) {
+        for (which, stem, span) in markers.filter_map(parse) {
             let known = &mut all.entry(which).or_insert_with(|| (None, stem.to_owned())).0;
             // A marker with a range replaces the marker without a range, which was written before the file was sealed.
             *known = match (*known, span) {
@@ -153,7 +153,12 @@ pub fn write_marker<D: Device>(
 ///
 /// # Errors
 /// Those of the device.
-pub fn take_back<D: Device>(device: &mut D, interface_folder: &Path, stem: &str, span: Option<Span>) -> io::Result<()> {
+pub fn remove_marker<D: Device>(
+    device: &mut D,
+    interface_folder: &Path,
+    stem: &str,
+    span: Option<Span>,
+) -> io::Result<()> {
     match device.remove(&interface_folder.join(names::OUT_OF_ORDER).join(text(stem, span))) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,
@@ -198,32 +203,35 @@ mod tests {
     }
 
     #[test]
-    fn what_is_noted_is_read_and_what_is_known_later_counts() {
+    fn markers_are_read_and_a_range_replaces_a_marker_without_a_range() {
         let dir = TempDir::new("disorder");
         let mut device = DiskDevice::new(1);
-        assert!(OutOfOrderMarkers::read(dir.path()).expect("a folder").is_empty(), "a store in order has no notes");
+        assert!(
+            OutOfOrderMarkers::read(dir.path()).expect("a folder").is_empty(),
+            "a store without out-of-order files has no markers"
+        );
         let stems = [names::stem(at(50), None, 0), names::stem(at(50), Some(3), 2), names::stem(at(60), None, 0)];
         let span = Span { first: at(0), last: at(70), is_out_of_order: false };
         for stem in &stems {
-            write_marker(&mut device, dir.path(), stem, None).expect("a note");
+            write_marker(&mut device, dir.path(), stem, None).expect("a marker");
         }
-        write_marker(&mut device, dir.path(), &stems[1], Some(span)).expect("a note");
-        write_marker(&mut device, dir.path(), &stems[1], Some(span)).expect("the same again");
-        write_marker(&mut device, dir.path(), &stems[2], Some(Span::out_of_order((at(1), at(2))))).expect("a note");
-        std::fs::write(dir.join(".out-of-order/README"), "mine").expect("a file of somebody else");
-        let notes = OutOfOrderMarkers::read(dir.path()).expect("notes");
-        assert_eq!(notes, OutOfOrderMarkers::list(&mut device, dir.path()).expect("notes"));
-        assert_eq!(notes.get((at(50), 0, 0)), Some(Span::UNKNOWN));
-        assert_eq!(notes.get((at(50), 3, 2)), Some(span));
-        assert_eq!(notes.get((at(60), 0, 0)), Some(Span::out_of_order((at(1), at(2)))));
-        assert_eq!((notes.get((at(50), 3, 0)), notes.iter().count()), (None, 3));
-        take_back(&mut device, dir.path(), &stems[1], Some(span)).expect("it is there");
-        take_back(&mut device, dir.path(), &stems[1], Some(span)).expect("it has gone");
-        assert_eq!(OutOfOrderMarkers::read(dir.path()).expect("notes").get((at(50), 3, 2)), None);
+        write_marker(&mut device, dir.path(), &stems[1], Some(span)).expect("a marker");
+        write_marker(&mut device, dir.path(), &stems[1], Some(span)).expect("the same marker again");
+        write_marker(&mut device, dir.path(), &stems[2], Some(Span::out_of_order((at(1), at(2))))).expect("a marker");
+        std::fs::write(dir.join(".out-of-order/README"), "foreign").expect("a foreign file");
+        let markers = OutOfOrderMarkers::read(dir.path()).expect("markers");
+        assert_eq!(markers, OutOfOrderMarkers::list(&mut device, dir.path()).expect("markers"));
+        assert_eq!(markers.get((at(50), 0, 0)), Some(Span::UNKNOWN));
+        assert_eq!(markers.get((at(50), 3, 2)), Some(span));
+        assert_eq!(markers.get((at(60), 0, 0)), Some(Span::out_of_order((at(1), at(2)))));
+        assert_eq!((markers.get((at(50), 3, 0)), markers.iter().count()), (None, 3));
+        remove_marker(&mut device, dir.path(), &stems[1], Some(span)).expect("an existing marker");
+        remove_marker(&mut device, dir.path(), &stems[1], Some(span)).expect("a missing marker");
+        assert_eq!(OutOfOrderMarkers::read(dir.path()).expect("markers").get((at(50), 3, 2)), None);
     }
 
     #[test]
-    fn names_that_are_no_notes_are_passed_over() {
+    fn names_that_are_no_markers_are_ignored() {
         let stem = names::stem(at(0), None, 0);
         let whole = text(&stem, Some(Span::out_of_order((at(1), at(2)))));
         assert!(parse(&whole).is_some());

@@ -25,14 +25,14 @@ impl fmt::Display for SharedFolder {
         match self.owner {
             0 => write!(
                 f,
-                "{folder}: others may write there (permissions {:o}), and root records only into stores of its own: chmod go-w \
-                 {folder}, or run as the user who the store is for",
+                "{folder}: other users may write to this directory (permissions {:o}), and root records only into \
+                 stores that no other user can write to: chmod go-w {folder}, or run as the user of the store",
                 self.mode & 0o7777
             ),
             owner => write!(
                 f,
-                "{folder}: belongs to user {owner}, and root records only into stores of its own: --user {owner} records as that user; or \
-                 chown -R root {folder}"
+                "{folder}: this directory belongs to user {owner}, and root records only into its own stores: \
+                 --user {owner} records as that user; or chown -R root {folder}"
             ),
         }
     }
@@ -75,7 +75,7 @@ mod tests {
     fn root_records_into_its_own_stores_only() {
         let dir = testkit::TempDir::new("owner");
         let (store, interface) = (dir.join("store"), dir.join("store/eth1"));
-        assert_eq!(check(&store), Ok(()), "there is none yet");
+        assert_eq!(check(&store), Ok(()), "a missing store is accepted");
         create_dir_all(&interface).expect("folders");
         if !sys::cpu::is_root() {
             return testkit::skip("root_records_into_its_own_stores_only", "not root");
@@ -96,11 +96,11 @@ mod tests {
         mode(&store, 0o755);
         for (path, gid) in [(&interface, 65_534), (&store, 0)] {
             chown(path, Some(65_534), Some(gid)).expect("given away");
-            let reported = check(&store).expect_err("others may write").to_string();
+            let reported = check(&store).expect_err("a directory of another user").to_string();
             assert!(reported.contains("belongs to user 65534") && reported.contains("--user 65534"), "{reported}");
             chown(path, Some(0), Some(gid)).expect("taken back");
         }
-        let reported = check(&store).expect_err("a group may write").to_string();
+        let reported = check(&store).expect_err("a directory that a group can write to").to_string();
         assert!(reported.contains("chmod go-w") && reported.contains("eth1"), "{reported}");
     }
 }

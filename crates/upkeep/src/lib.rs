@@ -1,7 +1,7 @@
 //! Maintenance of a store: recovery, verification, repair and retention.
 //!
 //! `recovery` completes at start the files that a killed recorder left unpublished; `verify` and `repair` do the same
-//! by hand; `retention` removes old files. All of them work on a [`store::Device`], so that a test can make each step
+//! on demand; `retention` removes old files. All of them work on a [`store::Device`], so that a test can make each step
 //! fail.
 #![forbid(unsafe_code)]
 

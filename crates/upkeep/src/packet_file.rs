@@ -16,5 +16,5 @@ pub use rebuild::{Rebuilt, rebuild};
 pub use verified::{IndexedBlock, VerifiedIndex};
 pub use window::{DeviceFile, Window};
 
-/// Bytes of an index block.
+/// Bytes of a block of the index.
 pub const BLOCK: u64 = 1 << 20;

@@ -1,16 +1,16 @@
 //! Recovery: completes at start the files that a killed recorder left in the directory of its interface.
 //!
-//! A recorder locks every file that it writes, and its index; so a file with a hidden name and no lock is a leftover.
+//! A recorder locks every file that it writes, and its index, so a file with a hidden name and no lock is a leftover.
 //! Recovery compares each such file with its index, truncates it after the last verified packet, gives it an index that
 //! accounts for the losses, and publishes it. From the offered counter page of the dead recorder, recovery computes the
-//! number of offered packets that are in no file ([`store::offered_page`]); without the page, the ledger marks it as
-//! unknown. Recovery completes an interrupted publication and removes files that were only prepared. It does not touch
-//! files that it does not know.
+//! number of offered packets that are in no file ([`store::offered_page`]); without the page, the ledger marks the
+//! number as unknown. Recovery completes an interrupted publication and removes files that were only prepared. It does
+//! not change foreign files.
 //!
-//! [`Recovery::prepare`] is the part that a recorder must wait for: it frees the space that a dead recorder had
-//! prepared, which may be the only space left. The rest examines one directory in each [`Recovery::step`], the newest
-//! first and a bounded number of them, so that a large store neither delays the first packet nor is read completely; it
-//! may run while a recorder writes into the same directory.
+//! [`Recovery::prepare`] is the part that a recorder must wait for: it frees the space of the files that a dead
+//! recorder prepared, which may be the only free space left. The rest examines one directory in each
+//! [`Recovery::step`]. It examines the newest directories first and a bounded number of them, so that a large store
+//! neither delays the first packet nor is read completely. It may run while a recorder writes into the same directory.
 
 mod event;
 mod file;
@@ -37,7 +37,7 @@ use store::out_of_order::{self, OutOfOrderMarkers};
 /// The most directories that recovery examines: more than a month of hours.
 pub const MAX_FOLDERS: usize = 1000;
 
-/// The newest hours, in which recovery looks for a file that lost its name in a power failure.
+/// The newest hours, in which recovery searches for a file that lost its name in a power failure.
 const NEWEST: usize = 3;
 
 /// Length of the pcap file header, which is the same in all packet files.
@@ -46,12 +46,12 @@ const MEANINGLESS: u32 = pcap::classic::FILE_HEADER as u32;
 /// The first second that is too large for a timestamp.
 const LATEST: u64 = u64::MAX / 1_000_000_000;
 
-/// Link type of a file without packets whose link type is not known.
+/// Link type of a file without packets whose link type is unknown.
 const ETHERNET: u16 = 1;
 
 /// The number of attempts to lock a file that existed before this recovery and is still held, and the pause between
-/// them. The kernel completes the pending writes of a killed process before it releases the locks, some time after the
-/// process dies.
+/// them. The kernel releases the locks of a killed process only after it has completed the pending writes of that
+/// process, some time after the process ends.
 const AGAIN: u32 = 40;
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -61,13 +61,13 @@ const WAIT: Duration = Duration::from_millis(100);
 /// The recovery of one interface.
 pub struct Recovery<D> {
     volume: Volume<D>,
-    /// The directories left to examine, the newest last.
+    /// The directories that are not yet examined, the newest last.
     folders: Vec<PathBuf>,
     examined: usize,
     most: usize,
     /// Hidden files of the newest hours that existed before the caller created any.
     before: BTreeSet<PathBuf>,
-    /// Of these, the files that another process still holds.
+    /// The files among these that another process still holds.
     held: Vec<(PathBuf, FileNames)>,
     again: u32,
     /// If set, recovery examines only files of this queue.
@@ -80,7 +80,8 @@ pub struct Recovery<D> {
 }
 
 impl<D: Device> Recovery<D> {
-    /// A recovery of the directory of an interface. The caller holds its claim, or knows that no other process does.
+    /// A recovery of the directory of an interface. The caller holds the interface's claim, or has excluded other
+    /// processes in another way.
     pub fn new(device: D, root: &Path) -> Self {
         let volume = Volume::new(device, root.to_owned());
         let (folders, stop) = (vec![root.to_owned()], Arc::default());
@@ -99,35 +100,35 @@ impl<D: Device> Recovery<D> {
         }
     }
 
-    /// Adds the offered counts that the dead recorders of this interface left. Recovery forgets each after it has
-    /// entered the count into a ledger.
+    /// Adds the offered counts that the dead recorders of this interface left. Recovery removes the page of each count
+    /// after it has entered the count into a ledger.
     #[must_use]
     pub fn with_orphaned_counts(mut self, tails: Vec<OrphanedCount>) -> Self {
         self.volume.tails = tails;
         self
     }
 
-    /// Examines every directory, without a bound on their number.
+    /// Examines every directory: their number has no bound.
     #[must_use]
     pub fn thorough(self) -> Self {
         Self { most: usize::MAX, ..self }
     }
 
-    /// Examines one directory and all below it, not the whole interface.
+    /// Examines one directory and all below it instead of the whole interface.
     #[must_use]
     pub fn below(self, folder: &Path) -> Self {
         Self { folders: vec![folder.to_owned()], ..self }
     }
 
-    /// Recovers files of one queue and leaves those of other queues alone, because the counts of their recorders are
-    /// not known here.
+    /// Recovers files of one queue and does not change those of other queues, because the counts of their recorders are
+    /// unknown here.
     #[must_use]
     pub fn of_queue(self, queue: u16) -> Self {
         Self { queue: Some(queue), ..self }
     }
 
-    /// Ends before the next file once the flag is set. The device may then fail reads. The next recovery continues with
-    /// a file that is left incomplete, as after a kill, and there is no event for it.
+    /// Ends before the next file once the flag is set. The device may then fail reads. A file that is left incomplete
+    /// is completed by the next recovery, as after a kill, and causes no event.
     #[must_use]
     pub fn until(self, stop: Arc<AtomicBool>) -> Self {
         Self { stop, ..self }
@@ -138,13 +139,13 @@ impl<D: Device> Recovery<D> {
         std::mem::take(&mut self.events)
     }
 
-    /// Removes the files that a dead recorder prepared and never wrote to, and renames those that it did write to.
+    /// Removes the files that a dead recorder prepared and never wrote to, and renames those that it wrote to.
     pub fn prepare(&mut self) {
         for folder in self.newest_hours() {
             let names = self.volume.names(&folder).unwrap_or_default();
             self.before.extend(names.iter().filter(|n| FileNames::hidden(n).is_some()).map(|n| folder.join(n)));
         }
-        self.give_back();
+        self.remove_prepared();
         self.forget();
     }
 
@@ -158,13 +159,13 @@ impl<D: Device> Recovery<D> {
             if !named.any(|name| self.volume.device.exists(&hour.join(name))) {
                 // A marker that cannot be removed has no file, so it has no effect.
                 for span in [None, Some(span)] {
-                    let _ = out_of_order::take_back(&mut self.volume.device, &root, stem, span);
+                    let _ = out_of_order::remove_marker(&mut self.volume.device, &root, stem, span);
                 }
             }
         }
     }
 
-    fn give_back(&mut self) {
+    fn remove_prepared(&mut self) {
         let root = self.volume.root.clone();
         let (mut files, mut bytes) = (0, 0);
         for name in self.volume.names(&root).unwrap_or_default() {
@@ -207,7 +208,7 @@ impl<D: Device> Recovery<D> {
         more
     }
 
-    /// Forgets the offered counts after all leftovers were recovered and the counts are in the ledger. The count of a
+    /// Removes the offered counts after all leftovers were recovered and the counts are in the ledger. The count of a
     /// file that could not be recovered, or was not examined, is kept for the next recovery.
     fn forget_tails(&mut self) {
         let complete = self.examined < self.most && self.held.is_empty() && !self.is_stopped();
@@ -229,11 +230,11 @@ impl<D: Device> Recovery<D> {
     }
 
     /// Creates a file without packets whose ledger has the packets offered to a recorder that died before its first
-    /// file; false if that fails, which is reported.
+    /// file. False if that fails, which is reported.
     fn enter_unfiled(&mut self, tail: &OrphanedCount) -> bool {
         let start = base::Timestamp::from_secs_nanos(tail.second, 0);
         let folder = names::hour_folder(&self.volume.root, start);
-        let called = match self.place_unfiled(tail, start, &folder) {
+        let called = match self.create_unfiled(tail, start, &folder) {
             Ok(Some(called)) => called,
             Ok(None) => return true,
             Err(error) => {
@@ -250,9 +251,9 @@ impl<D: Device> Recovery<D> {
         self.volume.entered.contains(&tail)
     }
 
-    /// The hidden file with only a file header; `None` if an earlier recovery has entered the count and was killed
-    /// before it could forget the count.
-    fn place_unfiled(
+    /// The hidden file with only a file header; `None` if an earlier recovery entered the count and was killed before
+    /// it removed the page of the count.
+    fn create_unfiled(
         &mut self,
         tail: &OrphanedCount,
         start: base::Timestamp,
@@ -265,8 +266,8 @@ impl<D: Device> Recovery<D> {
             let called = FileNames { stem, ending: names::PACKETS[0] };
             if names.contains(&called.index()) {
                 let reported =
-                    VerifiedIndex::read(&mut self.volume.device, &folder.join(called.index()))?.map(|vouched| {
-                        let rows = vouched.blocks.iter().map(|promise| promise.rows.total());
+                    VerifiedIndex::read(&mut self.volume.device, &folder.join(called.index()))?.map(|verified| {
+                        let rows = verified.blocks.iter().map(|indexed| indexed.rows.total());
                         rows.fold((0, 0), |(offered, stored), row| (offered + row.offered, stored + row.stored))
                     });
                 if reported == Some((tail.offered, 0)) {
@@ -293,11 +294,11 @@ impl<D: Device> Recovery<D> {
         for (folder, called) in std::mem::take(&mut self.held) {
             self.recover(&folder, called);
         }
-        self.give_back();
+        self.remove_prepared();
         !self.held.is_empty() && self.again < AGAIN
     }
 
-    fn is_asked(&self, stem: &str) -> bool {
+    fn is_selected(&self, stem: &str) -> bool {
         self.queue.is_none_or(|queue| names::queue_of(stem) == queue)
     }
 
@@ -333,7 +334,7 @@ impl<D: Device> Recovery<D> {
     }
 
     /// Renames a prepared file with packets to the name that it had before the power failure: the name of the index
-    /// that matches its first block, or else a name from its first packet.
+    /// that matches its first block, or otherwise a name from its first packet.
     fn place(&mut self, path: &Path, name: &str, ending: &'static str) -> io::Result<()> {
         let Some(layout) = Layout::of(ending) else { return Ok(()) };
         let Some(file) = self.volume.device.take(path)? else { return Ok(()) };
@@ -359,8 +360,8 @@ impl<D: Device> Recovery<D> {
                 let called = FileNames { stem: stem.to_owned(), ending: layout.ending() };
                 let index = folder.join(called.hidden_index());
                 if !names.contains(&called.hidden_packets())
-                    && let Some(vouched) = VerifiedIndex::read(&mut self.volume.device, &index)?
-                    && self.is_of(file, &vouched)?
+                    && let Some(verified) = VerifiedIndex::read(&mut self.volume.device, &index)?
+                    && self.is_of(file, &verified)?
                 {
                     return Ok(Some(folder.join(called.hidden_packets())));
                 }
@@ -384,10 +385,10 @@ impl<D: Device> Recovery<D> {
     }
 
     /// True if the index matches any block of this file.
-    fn is_of(&mut self, file: FileId, vouched: &VerifiedIndex) -> io::Result<bool> {
+    fn is_of(&mut self, file: FileId, verified: &VerifiedIndex) -> io::Result<bool> {
         let mut window = Window::new(&mut self.volume.device, file, u64::MAX)?;
-        for promise in vouched.blocks.iter().filter(|p| p.bytes > MEANINGLESS) {
-            if promise.holds(&mut window)? {
+        for indexed in verified.blocks.iter().filter(|p| p.bytes > MEANINGLESS) {
+            if indexed.matches(&mut window)? {
                 return Ok(true);
             }
         }
@@ -423,7 +424,7 @@ impl<D: Device> Recovery<D> {
             if *is_folder {
                 self.folders.push(folder.join(name));
             } else if let Some(called) = FileNames::hidden(name).or_else(|| FileNames::recovered_stem(name))
-                && self.is_asked(&called.stem)
+                && self.is_selected(&called.stem)
             {
                 dead.insert(called);
             }
@@ -444,7 +445,7 @@ impl<D: Device> Recovery<D> {
             }
             let index = file_names::hidden_index(name).or_else(|| file_names::sealed_index(name));
             let outcome = match index.or_else(|| file_names::recovered_index(name)) {
-                Some(stem) if !self.is_asked(stem) => Ok(()),
+                Some(stem) if !self.is_selected(stem) => Ok(()),
                 Some(stem) => self.lone_index(folder, name, stem),
                 None if file_names::is_recovered(name) && self.queue.is_none() => {
                     self.volume.remove_unheld(&folder.join(name)).map(|_| ())
@@ -456,10 +457,10 @@ impl<D: Device> Recovery<D> {
             }
         }
         let published = names.iter().filter_map(|n| file_names::published_index(n));
-        let published: Vec<&str> = published.filter(|stem| self.is_asked(stem)).collect();
+        let published: Vec<&str> = published.filter(|stem| self.is_selected(stem)).collect();
         for stem in published {
             let mut packets = names::PACKETS.iter().map(|ending| format!("{stem}.{ending}"));
-            // The index of a foreign capture has the complete file name of the capture in its name.
+            // The name of a foreign capture's index contains the complete file name of the capture.
             if !names.contains(stem) && !packets.any(|p| names.contains(&p)) {
                 self.events.push(Event::Orphan { path: folder.join(format!("{stem}.{}", names::INDEX)) });
             }
@@ -482,8 +483,8 @@ impl<D: Device> Recovery<D> {
         }
     }
 
-    /// A hidden index whose packet file is missing, or is published already: recovery keeps the index only if it
-    /// describes packets that no other index describes.
+    /// A hidden index whose packet file is missing or already published: recovery keeps the index only if it describes
+    /// packets that no other index describes.
     fn lone_index(&mut self, folder: &Path, name: &str, stem: &str) -> io::Result<()> {
         let path = folder.join(name);
         for ending in names::PACKETS {
@@ -493,9 +494,9 @@ impl<D: Device> Recovery<D> {
             }
         }
         if file_names::hidden_index(name).is_some()
-            && let Some(vouched) = VerifiedIndex::read(&mut self.volume.device, &path)?
-            && vouched.blocks.iter().any(|p| !p.rows.is_empty())
-            && !self.is_reported(folder, stem, &vouched)?
+            && let Some(verified) = VerifiedIndex::read(&mut self.volume.device, &path)?
+            && verified.blocks.iter().any(|p| !p.rows.is_empty())
+            && !self.is_reported(folder, stem, &verified)?
         {
             if !self.volume.device.is_held(&path) {
                 self.events.push(Event::Orphan { path });
@@ -506,7 +507,7 @@ impl<D: Device> Recovery<D> {
     }
 
     /// True if a published index describes the same file.
-    fn is_reported(&mut self, folder: &Path, stem: &str, vouched: &VerifiedIndex) -> io::Result<bool> {
+    fn is_reported(&mut self, folder: &Path, stem: &str, verified: &VerifiedIndex) -> io::Result<bool> {
         let called = FileNames { stem: stem.to_owned(), ending: names::PACKETS[0] };
         for number in 0.. {
             let path = folder.join(called.numbered(number).index());
@@ -514,7 +515,7 @@ impl<D: Device> Recovery<D> {
                 break;
             }
             if VerifiedIndex::read(&mut self.volume.device, &path)?
-                .is_some_and(|v| same_file(&v.header, &vouched.header))
+                .is_some_and(|v| same_file(&v.header, &verified.header))
             {
                 return Ok(true);
             }
@@ -537,9 +538,9 @@ pub(crate) struct Volume<D> {
     pub device: D,
     root: PathBuf,
     token: u64,
-    /// The offered counts of dead recorders that are not yet in a ledger.
+    /// The offered counts of dead recorders that are in no ledger yet.
     tails: Vec<OrphanedCount>,
-    /// Of these, the counts that are in the ledger of a published file.
+    /// The counts among these that are in the ledger of a published file.
     entered: Vec<OrphanedCount>,
 }
 
@@ -626,13 +627,13 @@ impl<D: Device> Volume<D> {
     }
 }
 
-/// The offered counts of a dead recorder do not exist any more.
+/// The offered counts of a dead recorder no longer exist.
 struct CountsUnavailable;
 
 /// Repairs a published file that is damaged or has lost its index: the file gets its hidden name again, and is then
-/// recovered as if its recorder had died. Damaged originals are kept.
+/// recovered as if its recorder had died. A damaged original is kept.
 pub(crate) fn repair_published<D: Device>(device: D, path: &Path) -> io::Result<Outcome> {
-    // A bare file name lies in the current directory, whose path would be empty.
+    // A bare file name is in the current directory, whose path would be empty.
     let path = &match path.parent() {
         Some(folder) if folder.as_os_str().is_empty() => Path::new(".").join(path),
         _ => path.to_owned(),
@@ -657,10 +658,11 @@ pub(crate) fn repair_published<D: Device>(device: D, path: &Path) -> io::Result<
     let Some(mending) = FileRecovery::new(&mut volume, folder, called) else { return Ok(Outcome::Unknown) };
     match mending.careful().hidden() {
         Ok(Outcome::Unknown) if *path != hidden => volume.device.rename(&hidden, path).map(|()| Outcome::Unknown),
-        // The progress of the repair is not known here, so the file keeps the hidden name under which the repair can
+        // The progress of the repair is unknown here, so the file keeps the hidden name under which the repair can
         // continue.
         Err(e) if *path != hidden && volume.device.exists(&hidden) => {
-            let text = format!("{e}; it lies there as {} now: netgrain repair of that file goes on", hidden.display());
+            let text =
+                format!("{e}; the file now has the name {}: to continue, run netgrain repair on it", hidden.display());
             Err(io::Error::new(e.kind(), text))
         }
         other => other,

@@ -1,8 +1,8 @@
-//! Repair: does by hand what recovery does at start, and more: for every directory of a store, for published files that
-//! are damaged, and for foreign captures.
+//! Repair: does on demand what recovery does at start, and more: for every directory of a store, for published files
+//! that are damaged, and for foreign captures.
 //!
 //! Repair removes only data that it can rebuild from the remaining data: a damaged original keeps its bytes under a
-//! name that ends in `.damaged`. Repair refuses files that a living process holds, and interfaces that another process
+//! name that ends in `.damaged`. Repair refuses files that a running process holds, and interfaces that another process
 //! records or repairs, because the unpublished files of one recovery would be leftovers to another.
 
 mod salvage;
@@ -30,7 +30,7 @@ pub enum RepairEvent {
     /// An event of recovery.
     Recovered(Event),
     /// A file of the store was repaired.
-    Mended {
+    Repaired {
         /// The file.
         path: PathBuf,
         /// The outcome.
@@ -53,7 +53,7 @@ pub enum RepairEvent {
         root: PathBuf,
         /// Number of rows.
         rows: u64,
-        /// Bytes after them of an incomplete batch.
+        /// Bytes of an incomplete batch after these rows.
         torn: u64,
     },
     /// Hidden files of flow records and series rows that a dead recorder left incomplete were removed.
@@ -70,12 +70,12 @@ pub enum RepairEvent {
         /// The damage.
         what: String,
     },
-    /// A file out of order received its out-of-order marker, by which queries find its packets.
-    Noted(PathBuf),
+    /// A file that is out of order received its out-of-order marker, by which queries find its packets.
+    Marked(PathBuf),
     /// A finding that repair would act on, with `--dry-run`.
-    Would(Finding),
+    WouldRepair(Finding),
     /// The file has no damage.
-    Sound(PathBuf),
+    Undamaged(PathBuf),
     /// An unreadable file of flow records or series rows was renamed, so that queries do not read it.
     FileSetAside {
         /// The file.
@@ -111,7 +111,7 @@ impl RepairEvent {
                 | Self::Recovered(
                     Event::Trouble { .. } | Event::Recovered { outcome: Outcome::Held | Outcome::Unknown, .. }
                 )
-                | Self::Mended { outcome: Outcome::Held | Outcome::Unknown, .. }
+                | Self::Repaired { outcome: Outcome::Held | Outcome::Unknown, .. }
         )
     }
 }
@@ -120,61 +120,63 @@ impl fmt::Display for RepairEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Recovered(Event::Recovered { path, outcome: Outcome::Unknown })
-            | Self::Mended { path, outcome: Outcome::Unknown } => write!(
+            | Self::Repaired { path, outcome: Outcome::Unknown } => write!(
                 f,
-                "{}: what is in it is not what its name says, and no index tells more; left alone: give it the name that it \
-                 should have, or remove it",
+                "{}: its content does not match its name, and no index describes it; not changed: give the file the \
+                 name that it should have, or remove it",
                 path.display()
             ),
             Self::Recovered(event) => event.fmt(f),
-            Self::Mended { path, outcome: Outcome::Published { path: now, tally, lost, aside } } => {
-                write!(f, "{}: mended", path.display())?;
+            Self::Repaired { path, outcome: Outcome::Published { path: now, tally, lost, aside } } => {
+                write!(f, "{}: repaired", path.display())?;
                 if now != path {
                     write!(f, " as {}", now.display())?;
                 }
                 write!(f, ", {} packets", show_count(tally.stored))?;
                 if *lost > 0 {
-                    write!(f, ", {} lost (the ledger has them under crash)", show_count(*lost))?;
+                    write!(f, ", {} lost (in the ledger as crash)", show_count(*lost))?;
                 }
                 match aside {
-                    Some(aside) => write!(f, "; what is damaged is kept as {}", aside.display()),
+                    Some(aside) => write!(f, "; the damaged original is kept as {}", aside.display()),
                     None => Ok(()),
                 }
             }
-            Self::Mended { path, outcome } => write!(f, "{}: {outcome:?}, left alone", path.display()),
+            Self::Repaired { path, outcome } => write!(f, "{}: {outcome:?}, not changed", path.display()),
             Self::Salvaged { path, original, records, bytes } => write!(
                 f,
-                "{}: {records} whole records saved, {bytes} bytes left out; the original is {}",
+                "{}: {records} complete records saved, {bytes} bytes left out; the original is {}",
                 path.display(),
                 original.display()
             ),
-            Self::Sealed { root, rows: things, torn } => {
-                write!(f, "{}: {} flow records and rows sealed", root.display(), show_count(*things))?;
+            Self::Sealed { root, rows, torn } => {
+                write!(f, "{}: {} flow records and rows sealed", root.display(), show_count(*rows))?;
                 match torn {
                     0 => Ok(()),
-                    torn => write!(f, ", {} bytes behind them were not written whole", show_count(*torn)),
+                    torn => write!(f, ", {} bytes after them are an incomplete batch", show_count(*torn)),
                 }
             }
             Self::Unhidden { root, files } => write!(
                 f,
-                "{}: {} hidden files removed that were not finished; their records and rows are in journals and other files",
+                "{}: {} hidden files removed that were incomplete; their records and rows are in journals and other \
+                 files",
                 root.display(),
                 show_count(*files)
             ),
             Self::JournalSetAside { path, what } => {
-                write!(f, "{}: {what}; the rest is sealed, and this is the damaged journal", path.display())
+                write!(f, "{}: {what}; the valid part is sealed, and this is the damaged journal", path.display())
             }
-            Self::Noted(path) => {
-                write!(f, "{}: noted that its packets are not in order: questions find them now", path.display())
+            Self::Marked(path) => {
+                write!(f, "{}: out-of-order marker written, so that queries find its packets", path.display())
             }
-            Self::Would(finding) => write!(f, "would mend {finding}"),
+            Self::WouldRepair(finding) => write!(f, "would repair {finding}"),
             Self::FileSetAside { path, aside, why } => write!(
                 f,
-                "{}: {why}; it is kept as {}: where its packets are kept, netgrain run -r makes it of them again, in another store",
+                "{}: {why}; renamed to {}; if its packets still exist, netgrain run -r writes the records and rows \
+                 again, into another store",
                 path.display(),
                 aside.display()
             ),
-            Self::Sound(path) => write!(f, "{}: nothing to mend", path.display()),
+            Self::Undamaged(path) => write!(f, "{}: nothing to repair", path.display()),
             Self::Refused { path, why } | Self::Unreadable { path, why } => write!(f, "{}: {why}", path.display()),
         }
     }
@@ -183,12 +185,12 @@ impl fmt::Display for RepairEvent {
 /// A repair of paths that a user names.
 pub struct Repair<D, M, F> {
     device: D,
-    /// Makes another device for the same volume.
+    /// Creates another device for the same volume.
     another: M,
     report: F,
-    /// If set, repair claims interfaces, with this begin of the process.
+    /// If set, repair claims interfaces, with this start time of the process.
     since: Option<Timestamp>,
-    /// The interfaces checked so far: our claim, or `None` if another process holds the claim.
+    /// The interfaces checked so far: the claim of this process, or `None` if another process holds the claim.
     claims: BTreeMap<PathBuf, Option<Claim>>,
     seal: Option<Box<Seal>>,
 }
@@ -206,9 +208,9 @@ fn is_unreadable_row_file(finding: &Finding) -> bool {
 }
 
 impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
-    /// A repair that reports each event immediately.
-    pub fn new(another: M, tell: F) -> Self {
-        Self { device: another(), another, report: tell, since: None, claims: BTreeMap::new(), seal: None }
+    /// A repair that calls `report` for each event at once.
+    pub fn new(another: M, report: F) -> Self {
+        Self { device: another(), another, report, since: None, claims: BTreeMap::new(), seal: None }
     }
 
     /// Seals the journals of dead recorders with a function of the crate that writes them. Repair calls `seal` for each
@@ -218,14 +220,14 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
         Self { seal: Some(Box::new(seal)), ..self }
     }
 
-    /// Claims each interface that ever had a recorder before any change to it, as a recorder does: for use on a file
-    /// system where other processes may be at work. Repair refuses an interface that another process has claimed.
+    /// Claims each interface that ever had a recorder before it changes the interface, as a recorder does. Use it on a
+    /// file system where other processes may run. Repair refuses an interface that another process has claimed.
     #[must_use]
     pub fn claiming(self, now: Timestamp) -> Self {
         Self { since: Some(now), ..self }
     }
 
-    /// Reports what a repair would do or refuse; changes nothing.
+    /// Reports what a repair would do or refuse, and changes nothing.
     pub fn dry_run(&mut self, path: &Path) {
         let alone = self.device.list(path).is_err();
         let findings = self.findings(path);
@@ -236,19 +238,20 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
             let has_head = kind == FindingKind::Version
                 && self.head_of(&finding.path, |_, _, _| Ok(())).is_ok_and(|found| found.is_some());
             if has_head || is_unreadable_row_file(&finding) {
-                (self.report)(RepairEvent::Would(finding));
+                (self.report)(RepairEvent::WouldRepair(finding));
             } else if matches!(kind, FindingKind::Unreadable | FindingKind::Version | FindingKind::NoCapture)
                 || kind == FindingKind::Foreign && alone
             {
                 (self.report)(RepairEvent::Unreadable { path: finding.path, why: finding.text });
-            } else if mends(kind) && !wrong.contains_key(&packets) {
-                // The finding about its version is sufficient.
+            } else if can_repair(kind) && !wrong.contains_key(&packets) {
+                // The finding about the version of this file is reported instead.
             } else if matches!(kind, FindingKind::Leftover | FindingKind::Unmarked)
-                || mends(kind) && RepairMethod::of(&packets, wrong.get(&packets) == Some(&true)) != RepairMethod::Index
+                || can_repair(kind)
+                    && RepairMethod::of(&packets, wrong.get(&packets) == Some(&true)) != RepairMethod::Index
             {
-                (self.report)(RepairEvent::Would(finding));
-            } else if mends(kind) {
-                (self.report)(index_again(&packets));
+                (self.report)(RepairEvent::WouldRepair(finding));
+            } else if can_repair(kind) {
+                (self.report)(stale_index(&packets));
             }
         }
     }
@@ -295,8 +298,8 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
         for finding in findings.iter().filter(|f| f.kind == FindingKind::Unmarked) {
             let root = interface_of(finding.path.parent().unwrap_or(path));
             if self.claimed(&root) {
-                let did = match self.note(&root, &finding.path) {
-                    Ok(()) => RepairEvent::Noted(finding.path.clone()),
+                let did = match self.write_marker(&root, &finding.path) {
+                    Ok(()) => RepairEvent::Marked(finding.path.clone()),
                     Err(e) => RepairEvent::Refused { path: finding.path.clone(), why: e.to_string() },
                 };
                 (self.report)(did);
@@ -305,13 +308,14 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
     }
 
     /// Creates the out-of-order marker of a file from the time range in its index, which verification has read.
-    fn note(&mut self, root: &Path, path: &Path) -> io::Result<()> {
+    fn write_marker(&mut self, root: &Path, path: &Path) -> io::Result<()> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let beside = [path.with_extension(INDEX), path.with_file_name(format!("{name}.{INDEX}"))];
         let index = beside.into_iter().find(|index| self.device.exists(index));
-        let vouched = index.map(|index| VerifiedIndex::read(&mut self.device, &index)).transpose()?.flatten();
-        let Some(span) = vouched.and_then(|vouched| vouched.has_marker()) else {
-            let text = "not noted: no index tells when its packets came; look with netgrain verify, then repair again";
+        let verified = index.map(|index| VerifiedIndex::read(&mut self.device, &index)).transpose()?.flatten();
+        let Some(span) = verified.and_then(|verified| verified.marker_range()) else {
+            let text =
+                "no marker written: no index has the time range of its packets; run netgrain verify, then repair again";
             return Err(io::Error::new(io::ErrorKind::NotFound, text));
         };
         let stem = path.file_stem().unwrap_or_default().to_string_lossy();
@@ -326,7 +330,7 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
 
     fn wrong(&mut self, findings: &[Finding]) -> DamagedFiles {
         let mut wrong = DamagedFiles::new();
-        for finding in findings.iter().filter(|f| mends(f.kind)) {
+        for finding in findings.iter().filter(|f| can_repair(f.kind)) {
             *wrong.entry(self.packets_of(&finding.path)).or_default() |= finding.kind == FindingKind::Chain;
         }
         // A file of an unknown version is neither salvaged nor indexed.
@@ -352,14 +356,14 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
             Ok(Some(tally)) => {
                 let (path, tally) = (path.clone(), Box::new(tally));
                 let outcome = Outcome::Published { path: path.clone(), tally, lost: 0, aside: None };
-                RepairEvent::Mended { path, outcome }
+                RepairEvent::Repaired { path, outcome }
             }
             Err(e) => RepairEvent::Refused { path: path.clone(), why: e.to_string() },
         });
     }
 
     /// Calls a function with the file header that the index beside a capture verifies, if the capture has another
-    /// header; then returns the ledger of that index.
+    /// header. Then returns the ledger of that index.
     fn head_of(
         &mut self,
         path: &Path,
@@ -368,18 +372,20 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let beside = [path.with_extension(INDEX), path.with_file_name(format!("{name}.{INDEX}"))];
         let Some(index) = beside.into_iter().find(|index| self.device.exists(index)) else { return Ok(None) };
-        let Some(vouched) = VerifiedIndex::read(&mut self.device, &index)?.filter(|v| v.whole) else { return Ok(None) };
-        let Some(file) = self.device.take(path)? else {
-            return Err(io::Error::other("a living process holds it: wait until that has ended"));
+        let Some(verified) = VerifiedIndex::read(&mut self.device, &index)?.filter(|v| v.is_intact) else {
+            return Ok(None);
         };
-        let head = Window::new(&mut self.device, file, u64::MAX).and_then(|mut window| vouched.head(&mut window));
+        let Some(file) = self.device.take(path)? else {
+            return Err(io::Error::other("a running process holds the file: wait until that process has ended"));
+        };
+        let head = Window::new(&mut self.device, file, u64::MAX).and_then(|mut window| verified.head(&mut window));
         let done = match head {
             Ok(Some(head)) => work(&mut self.device, file, &head).map(|()| true),
             other => other.map(|_| false),
         };
         self.device.close(file);
         let mut tally = Tally::default();
-        vouched.blocks.iter().for_each(|p| tally += &p.rows.total());
+        verified.blocks.iter().for_each(|p| tally += &p.rows.total());
         Ok(done?.then_some(tally))
     }
 
@@ -399,25 +405,27 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
         if let Some(claim) = self.claims.get(root) {
             return claim.is_some();
         }
-        // An interface that never had a recorder needs no claim, and a claim file of ours would not belong to the
-        // store's owner.
+        // An interface that never had a recorder needs no claim, and a claim file of this process would not belong to
+        // the store's owner.
         if !self.device.exists(&root.join(CLAIM)) {
             return true;
         }
         let claim = Claim::take(root, &Claimant::this(since, None, Vec::new())).map_err(|refusal| {
             let why = match refusal {
                 ClaimError::Taken { by, holder, .. } => {
-                    let who = at_work(&by, holder.as_ref());
-                    format!("{who}: stop it first, or wait until it has ended")
+                    let holder = at_work(&by, holder.as_ref());
+                    format!("{holder}: stop that process, or wait until it has ended")
                 }
-                ClaimError::Io { error, .. } => format!("{CLAIM}: {error}; repair needs the right to write here"),
+                ClaimError::Io { error, .. } => {
+                    format!("{CLAIM}: {error}; repair needs write permission in this directory")
+                }
             };
             (self.report)(RepairEvent::Refused { path: root.to_owned(), why });
         });
         self.claims.entry(root.to_owned()).or_insert(claim.ok()).is_some()
     }
 
-    /// The interface directories that this directory is, lies in or contains; for each, the part to repair.
+    /// The interface directories that this directory is, is in, or contains; for each, the part to repair.
     fn interfaces(&mut self, path: &Path) -> Vec<(PathBuf, PathBuf)> {
         let root = interface_of(path);
         if root != path {
@@ -455,11 +463,11 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
         if let Some(finding) = findings.iter().find(|finding| is_unreadable_row_file(finding)) {
             return self.put_aside(finding);
         }
-        // Verification accepts a file without an index; but a file of the store needs an index.
+        // Verification accepts a file without an index, but a file of the store needs an index.
         let called = FileNames::published(&name).filter(|called| called.start().is_some());
         let bare = called.is_some_and(|called| !self.device.exists(&path.with_file_name(called.index())));
         match self.wrong(&findings).is_empty() && !bare {
-            true => (self.report)(RepairEvent::Sound(path.to_owned())),
+            true => (self.report)(RepairEvent::Undamaged(path.to_owned())),
             false => self.damaged(path, findings.iter().any(|f| f.kind == FindingKind::Chain)),
         }
     }
@@ -496,7 +504,7 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
                     did.unwrap_or_else(|e| RepairEvent::Refused { path: path.to_owned(), why: e.to_string() }),
                 );
             }
-            RepairMethod::Index => (self.report)(index_again(path)),
+            RepairMethod::Index => (self.report)(stale_index(path)),
         }
     }
 
@@ -504,9 +512,10 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
         (self.report)(match outcome {
             Ok(Outcome::Held) => RepairEvent::Refused {
                 path: path.to_owned(),
-                why: "a living process holds it: stop the recorder first, or wait until it has ended the file".into(),
+                why: "a running process holds the file: stop the recorder, or wait until it has published the file"
+                    .into(),
             },
-            Ok(outcome) => RepairEvent::Mended { path: path.to_owned(), outcome },
+            Ok(outcome) => RepairEvent::Repaired { path: path.to_owned(), outcome },
             Err(e) => RepairEvent::Refused { path: path.to_owned(), why: e.to_string() },
         });
     }
@@ -514,7 +523,7 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
     /// Salvages the complete records of a capture that is foreign or was renamed as damaged.
     fn salvage(&mut self, path: &Path, name: &str) -> io::Result<RepairEvent> {
         let Some(file) = self.device.take(path)? else {
-            return Err(io::Error::other("a living process holds it: wait until that has ended"));
+            return Err(io::Error::other("a running process holds the file: wait until that process has ended"));
         };
         let saved = self.salvage_into(path, name, file);
         self.device.close(file);
@@ -532,17 +541,17 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
         let SalvageResult { kept, records, left_out } =
             salvage::find(&mut Window::new(&mut self.device, file, u64::MAX)?, aside.unwrap_or(name))?;
         if left_out == 0 && aside.is_none() {
-            return Ok(RepairEvent::Sound(path.to_owned()));
+            return Ok(RepairEvent::Undamaged(path.to_owned()));
         }
         let copy = self.device.create(&temporary, Content::Index)?;
         let copied = self.copy(file, copy, &kept);
         let synced = copied.and_then(|()| crate::recovery::sync(&mut self.device, copy));
         self.device.close(copy);
         synced?;
-        let seen = left_out + kept.iter().map(|kept| kept.end - kept.start).sum::<u64>();
-        if self.device.len(file)? != seen {
+        let examined = left_out + kept.iter().map(|kept| kept.end - kept.start).sum::<u64>();
+        if self.device.len(file)? != examined {
             self.device.remove(&temporary)?;
-            return Err(io::Error::other("it is still being written: wait until that has ended"));
+            return Err(io::Error::other("the file is still being written: wait until its writer has ended"));
         }
         let original = match aside {
             Some(_) => path.to_owned(),
@@ -574,7 +583,7 @@ impl<D: Device, M: Fn() -> D, F: FnMut(RepairEvent)> Repair<D, M, F> {
 }
 
 /// True if repair can act on findings of this kind.
-fn mends(kind: FindingKind) -> bool {
+fn can_repair(kind: FindingKind) -> bool {
     matches!(
         kind,
         FindingKind::Chain
@@ -610,10 +619,10 @@ impl RepairMethod {
     }
 }
 
-/// A wrong index beside a foreign capture does not require any repair of the capture.
-fn index_again(path: &Path) -> RepairEvent {
+/// A wrong index beside a foreign capture does not require a repair of the capture.
+fn stale_index(path: &Path) -> RepairEvent {
     let why = format!(
-        "its records are whole, but its index is not of them as they are; netgrain index {} makes it again",
+        "its records are complete, but its index describes other contents; netgrain index {} rebuilds the index",
         path.display()
     );
     RepairEvent::Refused { path: path.to_owned(), why }

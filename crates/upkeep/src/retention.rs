@@ -12,12 +12,13 @@
 //! The worker is a set of small state machines, each with its own module:
 //!
 //! - `scan`: all directories are due, or were listed at known times;
-//! - `clock`: the age rule waits until the clock runs in step, doubts it, or trusts it;
+//! - `clock`: the age rule waits until the clock runs in step, suspends itself, or trusts the clock;
 //! - `pressure`: enough space is free, or too little since some moment, after so many removals without effect;
 //! - `held`: each hour is free, held since some moment, or overruled;
-//! - `moving`: no file is on its way to the archive, or the worker has its job, or another thread has it.
+//! - `moving`: no file is being archived, or the worker has its job, or another thread has it.
 //!
-//! A step lists the store if that is due, then continues the move, or else meets the first rule that it can meet.
+//! A step lists the store if a listing is due. Then it continues the move of a file, or applies the first rule that is
+//! not met.
 
 mod archive;
 mod catalogue;
@@ -57,7 +58,7 @@ const RETRY_EVERY: Duration = Duration::from_secs(10);
 /// The state after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// There is more work, and it can continue at once.
+    /// There is more work, and the next step can follow at once.
     More,
     /// There is more work, but not while the writer is busy.
     Waiting,
@@ -73,9 +74,9 @@ pub struct RetentionScope {
     /// The interfaces of the store that this worker is responsible for.
     pub interfaces: Vec<String>,
     /// True if other workers may run for other interfaces at the same time: for free space, the worker with the oldest
-    /// files then goes first.
+    /// files then removes first.
     pub beside_others: bool,
-    /// How long a directory must be empty before the worker removes it: a recorder may be about to use it.
+    /// How long a directory must be empty before the worker removes it, because a recorder may be about to use it.
     pub folders_after: Duration,
 }
 
@@ -95,12 +96,12 @@ pub struct RetentionWorker<D: Housekeeping> {
     reports: Reports,
 }
 
-/// The effect of the worker on the store.
+/// What the worker may change in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     /// It removes and moves files.
     Apply,
-    /// It changes nothing; the bytes that it would have removed so far.
+    /// It changes nothing. `freed` is the number of bytes that it would have removed so far.
     DryRun { freed: u64 },
 }
 
@@ -109,12 +110,12 @@ struct InterfaceFolder {
     folder: PathBuf,
     files: Catalogue,
     /// The lock that excludes other workers while this worker runs.
-    keeping: Option<Lock>,
+    lock: Option<Lock>,
     /// True if incomplete files of earlier workers have been removed from the archive.
     swept: bool,
     /// The out-of-order markers, read when the first removal needs them and dropped at the next scan. A marker exists
     /// before its file is published, so the list is complete for all files in the catalogue.
-    noted: Option<OutOfOrderMarkers>,
+    markers: Option<OutOfOrderMarkers>,
 }
 
 /// A rule that is not met.
@@ -127,17 +128,17 @@ struct SpaceNeeded {
 }
 
 impl<D: Housekeeping> RetentionWorker<D> {
-    /// A worker that has listed nothing yet, but knows the volume of the archive if the archive exists.
-    pub fn new(mut device: D, charge: RetentionScope, rules: Rules) -> Self {
+    /// A worker that has listed nothing yet. It reads the volume of the archive if the archive exists.
+    pub fn new(mut device: D, scope: RetentionScope, rules: Rules) -> Self {
         let volume = rules.archive.as_ref().and_then(|archive| Some(device.stat(archive).ok()?.volume));
-        let shelf = |name: &String| {
-            let folder = names::interface_folder(&charge.store, name);
-            InterfaceFolder { files: Catalogue::new(&folder), folder, keeping: None, swept: false, noted: None }
+        let interface = |name: &String| {
+            let folder = names::interface_folder(&scope.store, name);
+            InterfaceFolder { files: Catalogue::new(&folder), folder, lock: None, swept: false, markers: None }
         };
         Self {
-            interfaces: charge.interfaces.iter().map(shelf).collect(),
+            interfaces: scope.interfaces.iter().map(interface).collect(),
             device,
-            scope: charge,
+            scope,
             rules,
             mode: Mode::Apply,
             scans: ScanState::Due,
@@ -150,14 +151,14 @@ impl<D: Housekeeping> RetentionWorker<D> {
         }
     }
 
-    /// Trusts the clock of this machine from the start, because a person started the worker.
+    /// Trusts the clock of this machine from the start, because a user started the worker.
     #[must_use]
     pub fn trusting_the_clock(mut self) -> Self {
         self.clock.trust();
         self
     }
 
-    /// Sets whether the clock of this machine is synchronised: then the age rule trusts the clock even if all files are
+    /// Sets whether the clock of this machine is synchronised; the age rule then trusts the clock even if all files are
     /// too old.
     pub fn set_synchronised(&mut self, synchronised: bool) {
         self.clock.is_synchronised = synchronised;
@@ -175,8 +176,8 @@ impl<D: Housekeeping> RetentionWorker<D> {
         !self.is_moving() && self.needs(at, self.rules.short_of(self.reports.state.space)).is_empty()
     }
 
-    /// True if a file is on its way to the archive: [`RetentionWorker::step`] then copies it, if `slack` is set, unless
-    /// the file was [sent out](RetentionWorker::send_out).
+    /// True if a file is being archived. [`RetentionWorker::step`] then copies it, if `slack` is set, unless the job
+    /// was [sent out](RetentionWorker::send_out).
     pub fn is_moving(&self) -> bool {
         self.archive.is_moving()
     }
@@ -201,11 +202,11 @@ impl<D: Housekeeping> RetentionWorker<D> {
         &self.reports.state
     }
 
-    /// Does one piece of work. With `slack`, the writer has time, so that copying does not delay it.
+    /// Does one piece of work. `slack` is true if the writer has time, so that copying does not delay it.
     pub fn step(&mut self, at: ClockReading, slack: bool) -> Progress {
         let progress = self.work(at, slack);
         if progress == Progress::Idle && !self.is_moving() {
-            self.interfaces.iter_mut().for_each(|shelf| shelf.keeping = None);
+            self.interfaces.iter_mut().for_each(|interface| interface.lock = None);
         }
         self.describe();
         progress
@@ -213,30 +214,30 @@ impl<D: Housekeeping> RetentionWorker<D> {
 
     fn work(&mut self, at: ClockReading, slack: bool) -> Progress {
         self.reports.begin_step(at.up);
-        // In a dry run, a second scan would find again the files that were only reported.
+        // In a dry run, a second scan would find the files again that were only reported.
         if let Some((extent, next)) = self.scans.next(at.up, self.is_dry_run()) {
             self.scans = next;
             self.scan(at.now, extent);
         }
         let interfaces = &self.interfaces;
-        self.clock.see(at, || interfaces.iter().filter_map(|s| s.files.newest(at.now)).max());
+        self.clock.update(at, || interfaces.iter().filter_map(|s| s.files.newest(at.now)).max());
         self.check_clock(at);
         self.aside.expire(at.up);
         let Some(space) = self.read_space() else { return Progress::Idle };
         let is_short = self.rules.short_of(space);
         let forced = self.rules.is_pressing(space);
-        self.pressure.see(is_short, at.up);
+        self.pressure.update(is_short, at.up);
         if self.is_moving() {
             if !forced {
                 let goes_on = slack && !self.archive.is_sent_out();
-                return if goes_on { self.go_on_moving(at) } else { Progress::Waiting };
+                return if goes_on { self.continue_move(at) } else { Progress::Waiting };
             }
             self.abandon_move();
         }
         self.held.begin_search();
         for need in self.needs(at, is_short) {
-            // A rule that cannot be met now must not keep the other rules from being applied.
-            let progress = self.relieve(&need, at, forced);
+            // A rule that cannot be met now must not block the other rules.
+            let progress = self.apply_rule(&need, at, forced);
             if progress != Progress::Idle {
                 return progress;
             }
@@ -257,7 +258,7 @@ impl<D: Housekeeping> RetentionWorker<D> {
                 Some(self.reports.state.space)
             }
             Err(e) => {
-                self.reports.warn(format!("{}: cannot tell the free space: {e}", self.scope.store.display()));
+                self.reports.warn(format!("{}: cannot determine the free space: {e}", self.scope.store.display()));
                 None
             }
         }
@@ -269,8 +270,8 @@ impl<D: Housekeeping> RetentionWorker<D> {
         let Some(age) = self.rules.max_age else { return };
         if self.clock.check(at, age) == ClockFinding::AllTooOld {
             self.reports.warn(format!(
-                "{}: by this machine's clock, which nobody keeps synchronised, every file from before the start is too \
-                 old; nothing goes by age: set the clock, or run netgrain retain",
+                "{}: the clock of this machine is not synchronised, and by this clock every file from before the start \
+                 is too old; no file is removed by age: synchronise the clock, or run netgrain retain",
                 self.scope.store.display()
             ));
         }
@@ -278,19 +279,19 @@ impl<D: Housekeeping> RetentionWorker<D> {
 
     /// Updates the catalogue.
     fn scan(&mut self, now: Timestamp, extent: ScanExtent) {
-        let patience = if self.is_dry_run() { Duration::MAX } else { self.scope.folders_after };
-        for shelf in &mut self.interfaces {
-            shelf.noted = None;
-            let bad = shelf.files.refresh(&mut self.device, now, patience, extent == ScanExtent::All);
+        let empty_for = if self.is_dry_run() { Duration::MAX } else { self.scope.folders_after };
+        for interface in &mut self.interfaces {
+            interface.markers = None;
+            let bad = interface.files.refresh(&mut self.device, now, empty_for, extent == ScanExtent::All);
             if let Some((path, e)) = bad.first() {
                 let more =
-                    if bad.len() > 1 { format!(" (and {} other folders)", bad.len() - 1) } else { String::new() };
-                let text = format!("{}{more}: cannot be looked at: {e}; what lies there stays", path.display());
+                    if bad.len() > 1 { format!(" (and {} other directories)", bad.len() - 1) } else { String::new() };
+                let text = format!("{}{more}: cannot be listed: {e}; retention removes no files there", path.display());
                 self.reports.warn(text);
             }
         }
         let interfaces = &self.interfaces;
-        self.held.retain(|(shelf, hour): &HourOf| interfaces[*shelf].files.has(*hour));
+        self.held.retain(|(interface, hour): &HourOf| interfaces[*interface].files.has(*hour));
         self.reports.resolve();
     }
 
@@ -326,7 +327,7 @@ impl<D: Housekeeping> RetentionWorker<D> {
     }
 }
 
-/// Leaves no incomplete file in the archive.
+/// Removes an incomplete copy from the archive.
 impl<D: Housekeeping> Drop for RetentionWorker<D> {
     fn drop(&mut self) {
         self.abandon_move();

@@ -24,7 +24,7 @@ use store::device::Device;
 /// The most foreign files that findings name.
 const MAX_FOREIGN: usize = 10;
 
-/// What verification has read and found.
+/// The totals of a verification.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Packet files.
@@ -43,7 +43,7 @@ pub struct Totals {
     pub damage: u64,
     /// Findings that are only notes.
     pub notes: u64,
-    /// Files and directories that could not be read or have no format that verification knows.
+    /// Files and directories that could not be read or have an unknown format.
     pub unreadable: u64,
 }
 
@@ -52,13 +52,13 @@ pub struct Verify<D, F> {
     device: D,
     /// Check only indexes, lengths and names.
     quick: bool,
-    tell: F,
+    on_finding: F,
     totals: Totals,
     /// True if the directory contains a file that a recorder made.
     is_own: bool,
     /// Number of foreign files below the path to verify.
     foreign: usize,
-    judge: Option<Box<JournalCheck>>,
+    check_journal: Option<Box<JournalCheck>>,
     read: Option<Box<Read>>,
     count: Option<Box<Count>>,
     /// By interface directory.
@@ -83,12 +83,12 @@ struct Stored {
 
 impl Stored {
     fn add(&mut self, file: &FileInterval, seconds: Vec<(u64, u64)>) {
-        let goes_on = file.stretch.and_then(|(begin, _)| self.open.get_mut(&(file.queue, begin))?.pop());
+        let goes_on = file.stream_range.and_then(|(begin, _)| self.open.get_mut(&(file.queue, begin))?.pop());
         let at = goes_on.unwrap_or(self.recordings.len());
         if at == self.recordings.len() {
             self.recordings.push(Vec::new());
         }
-        if let Some((_, end)) = file.stretch {
+        if let Some((_, end)) = file.stream_range {
             self.open.entry((file.queue, end)).or_default().push(at);
         }
         self.recordings[at].extend(seconds.iter().map(|(second, _)| second));
@@ -103,16 +103,16 @@ type Read = dyn FnMut(&Path) -> io::Result<Option<String>>;
 type JournalCheck = dyn FnMut(&Path) -> io::Result<Option<(Option<u64>, String)>>;
 
 impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
-    /// A verification that reports each finding immediately. `quick` leaves the packets unread.
-    pub fn new(device: D, quick: bool, tell: F) -> Self {
+    /// A verification that reports each finding at once. With `quick`, it does not read the packets.
+    pub fn new(device: D, quick: bool, on_finding: F) -> Self {
         Self {
             device,
             quick,
-            tell,
+            on_finding,
             totals: Totals::default(),
             is_own: false,
             foreign: 0,
-            judge: None,
+            check_journal: None,
             read: None,
             count: None,
             stored: BTreeMap::new(),
@@ -124,9 +124,9 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
     #[must_use]
     pub fn checking_journals(
         self,
-        judge: impl FnMut(&Path) -> io::Result<Option<(Option<u64>, String)>> + 'static,
+        check_journal: impl FnMut(&Path) -> io::Result<Option<(Option<u64>, String)>> + 'static,
     ) -> Self {
-        Self { judge: Some(Box::new(judge)), ..self }
+        Self { check_journal: Some(Box::new(check_journal)), ..self }
     }
 
     /// Reads sealed files of flow records and rows and compares them with their digests, with a function of the crate
@@ -162,12 +162,12 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         self.folder(path);
         self.rows();
         if self.foreign > MAX_FOREIGN {
-            let text = format!("{} more files are none of the store; left alone", self.foreign - MAX_FOREIGN);
+            let text = format!("{} more files do not belong to the store; ignored", self.foreign - MAX_FOREIGN);
             self.find(path, FindingKind::Foreign, None, text);
         }
         // Without this finding, a mistyped store path would always verify as healthy.
         if !self.is_own && (self.totals.files, self.totals.unreadable) == (files, unreadable) {
-            self.find(path, FindingKind::NoCapture, None, "no packet file lies in it");
+            self.find(path, FindingKind::NoCapture, None, "the directory contains no packet file");
         }
     }
 
@@ -182,8 +182,8 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
             });
             match self.count.as_mut().map_or(Ok(Vec::new()), |count| count(&interface, &seconds, &recordings)) {
                 Err(e) => self.unreadable(&interface, &e),
-                Ok(lacking) => {
-                    for (is_certain, what) in lacking {
+                Ok(differences) => {
+                    for (is_certain, what) in differences {
                         let kind = if is_certain { FindingKind::Rows } else { FindingKind::NoRows };
                         self.find(&interface, kind, None, what);
                     }
@@ -202,7 +202,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
             Level::Note => self.totals.notes += 1,
             Level::Unreadable => self.totals.unreadable += 1,
         }
-        (self.tell)(&finding, &self.totals);
+        (self.on_finding)(&finding, &self.totals);
     }
 
     /// Reports a foreign file in a store. Only the first ones get a finding by name: a directory that is no store may
@@ -252,7 +252,8 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         self.check(path, index.as_deref(), open);
     }
 
-    /// Reports a file that is no capture; true if it did. An error on opening is reported where the file is checked.
+    /// Reports a file that is no capture; returns true if it did. An error on opening is reported when the file is
+    /// checked.
     fn is_no_capture(&mut self, path: &Path) -> bool {
         let Ok(file) = self.device.open(path) else { return false };
         let mut head = [0; 32];
@@ -260,9 +261,9 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         self.device.close(file);
         let is_raw = path.extension().is_some_and(|e| e == "raw");
         let text = match read {
-            Ok(0) => "is empty",
+            Ok(0) => "the file is empty",
             Ok(n) if !is_raw && matches!(pcap::Reader::open(&head[..n]), Err(pcap::Error::NotACapture { .. })) => {
-                "not a capture: it begins as neither pcap nor pcapng does"
+                "not a capture: its first bytes are neither those of pcap nor those of pcapng"
             }
             _ => return false,
         };
@@ -272,7 +273,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
 
     /// Checks a packet file against its index; returns the position of the file among the others.
     fn check(&mut self, path: &Path, index: Option<&Path>, open: bool) -> Option<FileInterval> {
-        let vouched = match index.map(|index| VerifiedIndex::read(&mut self.device, index)) {
+        let verified = match index.map(|index| VerifiedIndex::read(&mut self.device, index)) {
             Some(Err(e)) => {
                 self.unreadable(index?, &e);
                 None
@@ -280,36 +281,41 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
             // The recorder has sealed the file meanwhile.
             Some(Ok(None)) if open => return None,
             Some(Ok(None)) => {
-                self.find(index?, FindingKind::Index, None, "cannot be read: damaged, or no index of this version");
+                self.find(
+                    index?,
+                    FindingKind::Index,
+                    None,
+                    "the index cannot be read: it is damaged, or of another version",
+                );
                 None
             }
-            Some(Ok(Some(vouched))) => {
-                if vouched.sealed && !vouched.whole {
-                    self.find(index?, FindingKind::Index, None, "a part of it is damaged");
+            Some(Ok(Some(verified))) => {
+                if verified.sealed && !verified.is_intact {
+                    self.find(index?, FindingKind::Index, None, "a part of the index is damaged");
                 }
-                Some(vouched)
+                Some(verified)
             }
             None => None,
         };
-        match self.compare(path, index, vouched.as_ref(), open) {
+        match self.compare(path, index, verified.as_ref(), open) {
             Ok(()) => {}
             // The file was published or removed after the directory was listed.
             Err(e) if e.kind() == io::ErrorKind::NotFound && index.is_some() => return None,
             Err(e) => self.unreadable(path, &e),
         }
-        let vouched = vouched?;
-        let placed = FileInterval::of(path, &vouched, open);
-        if self.count.is_some() && !open && !vouched.is_foreign() {
+        let verified = verified?;
+        let placed = FileInterval::of(path, &verified, open);
+        if self.count.is_some() && !open && !verified.is_foreign() {
             let interface = recovery::file_names::interface_of(path.parent().unwrap_or(Path::new(".")));
-            let runs = vouched.blocks.iter().flat_map(|p| p.rows.runs()).filter(|run| run.tally.stored > 0);
+            let runs = verified.blocks.iter().flat_map(|p| p.rows.runs()).filter(|run| run.tally.stored > 0);
             let seconds = runs.map(|run| (run.second, run.tally.stored)).collect();
             self.stored.entry(interface).or_default().add(&placed, seconds);
         }
         let mut ledger = Tally::default();
-        vouched.blocks.iter().for_each(|p| ledger += &p.rows.total());
+        verified.blocks.iter().for_each(|p| ledger += &p.rows.total());
         self.totals.ledger += &ledger;
         if ledger.residue() != 0 {
-            let text = format!("{} offered packets have no fate in the ledger", ledger.residue());
+            let text = format!("{} offered packets have no outcome in the ledger", ledger.residue());
             self.find(path, FindingKind::Ledger, None, text);
         }
         Some(placed)
@@ -319,26 +325,26 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         &mut self,
         path: &Path,
         index: Option<&Path>,
-        vouched: Option<&VerifiedIndex>,
+        verified: Option<&VerifiedIndex>,
         open: bool,
     ) -> io::Result<()> {
         let file = self.device.open(path)?;
         self.totals.files += 1;
         let len = self.device.len(file);
         let outcome = len.and_then(|len| {
-            let promised = vouched.map(VerifiedIndex::file_bytes);
-            let limit = match (promised, vouched) {
+            let indexed = verified.map(VerifiedIndex::file_bytes);
+            let limit = match (indexed, verified) {
                 (None, _) if open => 0,
                 // Bytes after those that a sealed index describes were never recorded.
-                (Some(promised), Some(vouched)) if open || !vouched.is_foreign() => promised,
+                (Some(indexed), Some(verified)) if open || !verified.is_foreign() => indexed,
                 _ => len,
             };
-            if let Some(promised) = promised
-                && vouched.is_none_or(|v| !v.is_foreign() || self.quick)
-                && (promised > len || promised < len && !open)
+            if let Some(indexed) = indexed
+                && verified.is_none_or(|v| !v.is_foreign() || self.quick)
+                && (indexed > len || indexed < len && !open)
             {
-                let text = format!("the file has {len} bytes, its index describes {promised}");
-                let kind = if vouched.is_some_and(VerifiedIndex::is_foreign) {
+                let text = format!("the file has {len} bytes, its index describes {indexed}");
+                let kind = if verified.is_some_and(VerifiedIndex::is_foreign) {
                     FindingKind::Stale
                 } else {
                     FindingKind::Length
@@ -347,11 +353,11 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
             }
             self.totals.bytes += limit.min(len);
             if self.quick {
-                let packets = vouched.map_or(0, |v| v.blocks.iter().map(|p| p.rows.total().stored).sum());
+                let packets = verified.map_or(0, |v| v.blocks.iter().map(|p| p.rows.total().stored).sum());
                 self.totals.packets += packets;
                 return Ok(());
             }
-            self.content(path, file, limit.min(len), index, vouched, open)
+            self.content(path, file, limit.min(len), index, verified, open)
         });
         self.device.close(file);
         outcome
@@ -365,11 +371,11 @@ struct FileInterval {
     queue: u16,
     start: Timestamp,
     /// First and end stream position, if the file is a part of the stream.
-    stretch: Option<(u64, u64)>,
+    stream_range: Option<(u64, u64)>,
     /// The timestamps of its earliest and latest packet; `None` for a growing file.
     span: Option<(Timestamp, Timestamp)>,
     /// True if its blocks are in order of time and not before the begin of the file.
-    straight: bool,
+    is_in_order: bool,
     /// First and last second in its ledger.
     seconds: Option<(u64, u64)>,
     /// True if its ledger counts packets lost in a crash.
@@ -377,25 +383,25 @@ struct FileInterval {
 }
 
 impl FileInterval {
-    fn of(path: &Path, vouched: &VerifiedIndex, open: bool) -> Self {
-        let runs = || vouched.blocks.iter().flat_map(|p| p.rows.runs());
+    fn of(path: &Path, verified: &VerifiedIndex, open: bool) -> Self {
+        let runs = || verified.blocks.iter().flat_map(|p| p.rows.runs());
         let first = runs().map(|r| r.second).min();
         let last = runs().map(|r| r.second + r.seconds - 1).max();
         let ending = path.extension().and_then(|e| e.to_str()).unwrap_or_default();
         let layout = if open { None } else { Layout::of(ending) };
-        let begin = vouched.header.first_pos;
+        let begin = verified.header.first_pos;
         let crash = base::Cause::Crash as usize;
         Self {
             path: path.to_owned(),
-            queue: vouched.header.queue,
-            start: vouched.header.start,
-            stretch: (layout == Some(Layout::Pcap) && begin != index::UNKNOWN_POS)
-                .then(|| Some((begin, begin.checked_add(vouched.bytes())?.checked_next_multiple_of(BLOCK)?)))
+            queue: verified.header.queue,
+            start: verified.header.start,
+            stream_range: (layout == Some(Layout::Pcap) && begin != index::UNKNOWN_POS)
+                .then(|| Some((begin, begin.checked_add(verified.bytes())?.checked_next_multiple_of(BLOCK)?)))
                 .flatten(),
-            span: vouched.stamps().filter(|_| !open),
-            straight: vouched.is_in_order(),
+            span: verified.stamps().filter(|_| !open),
+            is_in_order: verified.is_in_order(),
             seconds: first.zip(last),
-            cut: vouched.blocks.iter().any(|p| p.rows.total().lost[crash] > 0),
+            cut: verified.blocks.iter().any(|p| p.rows.total().lost[crash] > 0),
         }
     }
 }

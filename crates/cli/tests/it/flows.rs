@@ -469,7 +469,7 @@ fn damage_within_a_journal_loses_one_batch_and_every_verb_reports_it() {
     assert!(
         reports(&output, "360 flow records")
             && reports(&output, arg(&damaged_copy))
-            && !reports(&output, "not written whole"),
+            && !reports(&output, "incomplete batch"),
         "{output:?}"
     );
     assert!(std::fs::read(&damaged_copy).is_ok_and(|kept| kept == bytes) && !journal.exists());
@@ -484,7 +484,7 @@ fn damage_within_a_journal_loses_one_batch_and_every_verb_reports_it() {
     let output = flows(&store, &["--json"]);
     assert_eq!((output.status, ids(&output)), (Some(0), 360), "{}", output.err);
     let output = run(&["repair", arg(&store)]);
-    assert!(output.status == Some(0) && reports(&output, "were not written whole"), "{output:?}");
+    assert!(output.status == Some(0) && reports(&output, "incomplete batch"), "{output:?}");
     assert!(common::walk(&store).iter().all(|path| !arg(path).ends_with(".damaged")));
 }
 

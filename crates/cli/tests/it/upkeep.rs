@@ -60,7 +60,7 @@ fn files_that_are_no_captures_exit_2_with_the_reason() {
     std::fs::write(&empty, "").expect("a file");
     std::fs::create_dir(&folder).expect("a folder");
     std::fs::write(folder.join("readme"), "by hand").expect("a file");
-    for (path, what) in [(&text, "not a capture"), (&empty, "is empty"), (&folder, "no packet file lies in it")] {
+    for (path, what) in [(&text, "not a capture"), (&empty, "is empty"), (&folder, "contains no packet file")] {
         let output = run(&["verify", arg(path)]);
         assert_eq!(output.status, Some(2), "{output:?}");
         assert!(output.out.contains(arg(path)) && output.out.contains(what), "{output:?}");
@@ -94,7 +94,7 @@ fn verify_of_a_sound_store_exits_0_and_repair_changes_nothing() {
     for verb in [&["repair", "--dry-run"][..], &["repair"]] {
         let output = run(&[verb, &[arg(&store)]].concat());
         assert_eq!((output.status, output.out.lines().count()), (Some(0), 1), "{output:?}");
-        assert!(output.out.contains(arg(&store)) && output.out.contains("nothing to mend"), "{output:?}");
+        assert!(output.out.contains(arg(&store)) && output.out.contains("nothing to repair"), "{output:?}");
     }
     assert_eq!(run(&["repair", arg(&file)]).status, Some(0));
     let after = walk(&store).into_iter().filter(|path| before.0.contains(path)).collect();
@@ -244,7 +244,7 @@ fn damage_of_flow_record_and_row_files_is_reported() {
             "{output:?}"
         );
     }
-    assert!(run(&["repair", arg(&store)]).out.contains("nothing to mend"));
+    assert!(run(&["repair", arg(&store)]).out.contains("nothing to repair"));
     assert_eq!(run(&["repair", arg(&files[0])]).status, Some(0));
     // One file is truncated, the other is in the wrong hour directory. verify reports both; repair renames the first to
     // `.damaged` and leaves the second.
@@ -263,7 +263,7 @@ fn damage_of_flow_record_and_row_files_is_reported() {
     assert!(!files[0].exists() && moved.exists());
     assert!(PathBuf::from(format!("{}.damaged", arg(&files[0]))).exists());
     std::fs::write(&files[0], "PAR1").expect("cut");
-    assert!(run(&["verify", arg(&files[0])]).out.contains("4 bytes are no Parquet file"));
+    assert!(run(&["verify", arg(&files[0])]).out.contains("a file of 4 bytes is too short for Parquet"));
 }
 
 #[test]
@@ -354,10 +354,10 @@ fn queries_after_a_kill_advise_repair() {
     let file = std::fs::File::options().write(true).open(&open).expect("the file");
     file.set_len(5000).expect("cut");
     let output = run(&["verify", arg(&store)]);
-    assert!(output.status == Some(1) && output.out.contains("netgrain repair mends it"), "{output:?}");
+    assert!(output.status == Some(1) && output.out.contains("netgrain repair or the next recorder"), "{output:?}");
     assert!(output.out.contains("lost, unknown: the losses of a dead recorder"), "{output:?}");
     let output = query();
-    assert!(output.status == Some(1) && output.err.contains("netgrain repair mends it"), "{output:?}");
+    assert!(output.status == Some(1) && output.err.contains("netgrain repair or the next recorder"), "{output:?}");
     assert_eq!(run(&["repair", arg(&store)]).status, Some(0));
     let output = query();
     assert!(!output.err.contains("repair") && !output.err.contains("verify"), "the store is repaired: {output:?}");
@@ -503,7 +503,7 @@ fn a_truncated_flow_record_file_is_renamed_to_damaged() {
     std::fs::write(&file, &bytes[..bytes.len() / 2]).expect("the file");
     assert_eq!(damage(&run(&["verify", "--json", "--store", arg(&store)])), ["frame"]);
     let output = run(&["repair", "--dry-run", "--store", arg(&store)]);
-    assert!(output.status == Some(1) && output.out.contains("would mend"), "{output:?}");
+    assert!(output.status == Some(1) && output.out.contains("would repair"), "{output:?}");
     let output = run(&["repair", "--store", arg(&store)]);
     assert!(output.status == Some(0) && output.out.contains(".flows.parquet.damaged"), "{output:?}");
     assert!(walk(&store).iter().any(|path| path.to_string_lossy().ends_with(".flows.parquet.damaged")));

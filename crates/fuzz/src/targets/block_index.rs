@@ -67,7 +67,7 @@ fn check(bytes: &[u8]) {
     }
     if let Some(reader) = &mut reader {
         (0..reader.blocks().len()).for_each(|block| drop(reader.rows(&bytes, block)));
-        drop(reader.parts(&bytes, 0..reader.blocks().len()));
+        drop(reader.sub_blocks(&bytes, 0..reader.blocks().len()));
     }
     if let Ok(index) = index {
         check_sealed_again(&index);

@@ -1,10 +1,10 @@
-//! What the index costs and what it answers: `cargo bench -p netgrain-index`. The structures that were compared for its
-//! key sets, on real captures and on the worst cases; what collecting costs per packet; what a sealed file costs to
-//! ask. A few seconds per table, with `-- collecting` the first alone, with `-- collecting 'two other'` for that
-//! traffic; run it on a quiet machine.
+//! Benchmarks of the index: `cargo bench -p netgrain-index`. They measure the candidate structures for the key sets on
+//! real captures and on worst cases, the cost of key collection per packet, and the cost of a query on a sealed index.
+//! Each table takes a few seconds. `-- collecting` prints the first table only, and `-- collecting 'two other'` prints
+//! it for the traffic whose name contains that text. Run it on an idle machine.
 
 #[path = "../../src/bytes.rs"]
-#[allow(dead_code, reason = "the index itself, of which the comparison needs a part")]
+#[allow(dead_code, reason = "the comparison uses a part of the module")]
 mod bytes;
 #[path = "../../src/key.rs"]
 #[allow(dead_code, unused_imports, reason = "as above")]
@@ -16,7 +16,7 @@ mod set;
 #[allow(dead_code, reason = "as above")]
 mod set_sizing;
 
-mod rivals;
+mod candidates;
 mod traffic;
 
 use base::{Prng, Row, Tally, Timestamp};
@@ -31,18 +31,18 @@ fn main() {
     if let Some(name) = args.get(1) {
         loads.retain(|load| load.name.contains(name));
     }
-    println!("collecting, per packet (least of many runs)\n");
-    println!("{:<44} packets/block   add ns   at the block's end ns   bytes/block", "traffic");
+    println!("key collection, per packet (minimum of many runs)\n");
+    println!("{:<44} packets/block   add ns         end of block ns   bytes/block", "traffic");
     loads.iter().for_each(collecting);
     if args.iter().any(|arg| arg == "collecting") {
         return;
     }
-    println!("\nstructures for the hosts of a block\n");
+    println!("\ncandidate structures for the hosts of a block\n");
     for load in &loads {
-        rivals::compare(load);
+        candidates::compare(load);
     }
-    println!("a sealed file of 1000 blocks\n");
-    println!("{:<44} index %   seal ms   hosts not there that blocks admit %   bytes read per question", "traffic");
+    println!("a sealed index of 1000 blocks\n");
+    println!("{:<44} index %   seal ms    false positives for absent hosts %      bytes read per query", "traffic");
     loads.iter().for_each(sealed);
 }
 
@@ -70,7 +70,7 @@ fn collecting(load: &Load) {
     println!("{:<44} {:>13} {add:>8.1} {end:>23.1} {:>13}", load.name, packets / blocks, bytes / blocks);
 }
 
-/// A block, whose packets lie in its sixteenths evenly.
+/// Collects the keys of a block whose packets are spread evenly over its sub-blocks.
 fn collect(keys: &mut BlockKeys, packets: &[Packet]) -> SubBlocks {
     let mut parts = SubBlocks::NONE;
     for (part, packets) in packets.chunks(packets.len().div_ceil(SUB_BLOCKS).max(1)).enumerate() {
@@ -102,15 +102,15 @@ fn sealed(load: &Load) {
     entries.into_iter().for_each(|e| builder.push(e));
     let mut file = Vec::new();
     let bytes = u64::from(BLOCKS) << 20;
-    builder.finish(bytes, Timestamp::ZERO, &[], &mut file).expect("memory refuses nothing");
+    builder.finish(bytes, Timestamp::ZERO, &[], &mut file).expect("memory has no errors");
     let took = t.elapsed().as_secs_f64() * 1e3;
     let (mut prng, mut admitted, mut read) = (Prng::new(3), 0, 0);
-    const QUESTIONS: u32 = 200;
-    for _ in 0..QUESTIONS {
-        // Of a network for tests (RFC 2544) that no capture should have.
+    const QUERIES: u32 = 200;
+    for _ in 0..QUERIES {
+        // Addresses of the benchmarking network of RFC 2544, which captures rarely contain.
         let host = KeyCondition::Host(std::net::Ipv4Addr::from(0xc612_0000 | prng.next_u64() as u32 >> 15).into());
-        let mut reader = Reader::begin(&&file[..]).expect("what was sealed");
-        let candidates = reader.candidates(&&file[..], &host).expect("memory refuses nothing");
+        let mut reader = Reader::begin(&&file[..]).expect("a sealed index");
+        let candidates = reader.candidates(&&file[..], &host).expect("memory has no errors");
         admitted += candidates.iter().filter(|c| **c).count();
         read = reader.bytes_read();
     }
@@ -118,7 +118,7 @@ fn sealed(load: &Load) {
         "{:<44} {:>7.3} {took:>9.1} {:>37.3} {read:>25}",
         load.name,
         100.0 * file.len() as f64 / bytes as f64,
-        100.0 * admitted as f64 / f64::from(QUESTIONS * BLOCKS),
+        100.0 * admitted as f64 / f64::from(QUERIES * BLOCKS),
     );
 }
 

@@ -1,10 +1,10 @@
-//! Blocks of packets: real captures where there are any, and the worst that can come.
+//! Blocks of packets: real captures if available, and worst cases.
 
 use base::Prng;
 use std::path::{Path, PathBuf};
 use wire::build::Frame;
 
-/// One packet as the index sees it.
+/// A packet as the index receives it.
 pub struct Packet {
     pub frame: Vec<u8>,
     pub wire_len: u32,
@@ -17,29 +17,31 @@ pub struct Load {
     pub blocks: Vec<Vec<Packet>>,
 }
 
-/// Bytes that a record has before the packet.
+/// Bytes of a record before the packet data.
 const RECORD: usize = 16;
 
 pub fn loads() -> Vec<Load> {
     let wide = |prng: &mut Prng| prng.next_u64() as u32;
     let mut loads = vec![
-        made("one conversation, 1000 B", 1000, |_| (0x0a00_0001, 4000, 0x0a00_0002, 443)),
-        made("300 conversations of 200 hosts, 1000 B", 1000, |prng| {
+        generated("one flow, 1000 B", 1000, |_| (0x0a00_0001, 4000, 0x0a00_0002, 443)),
+        generated("300 flows of 200 hosts, 1000 B", 1000, |prng| {
             let n = prng.below(300) as u32;
             (0x0a00_0000 + n % 200, 1024 + 7 * n as u16, 0x0a01_0000 + n % 20, 443)
         }),
-        made("each packet another client, 1000 B", 1000, |prng| (wide(prng), wide(prng) as u16, 0x0a00_0002, 443)),
-        made("each packet two other hosts and ports, 1000 B", 1000, |prng| {
+        generated("each packet from another client, 1000 B", 1000, |prng| {
+            (wide(prng), wide(prng) as u16, 0x0a00_0002, 443)
+        }),
+        generated("each packet between two other hosts and ports, 1000 B", 1000, |prng| {
             (wide(prng), wide(prng) as u16, wide(prng), wide(prng) as u16)
         }),
-        made("a flood from anywhere, 60 B", 60, |prng| (wide(prng), wide(prng) as u16, 0x0a00_0002, 443)),
+        generated("flood from random addresses, 60 B", 60, |prng| (wide(prng), wide(prng) as u16, 0x0a00_0002, 443)),
     ];
     let folder = std::env::var_os("NETGRAIN_TRACES")
         .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces"), PathBuf::from);
     for (name, part) in [
-        ("real: many protocols (zeek, flowtest)", ""),
-        ("real: a mix (mercury)", "mercury"),
-        ("real: floods (stopddos)", "stopddos"),
+        ("capture: many protocols (zeek, flowtest)", ""),
+        ("capture: mixed traffic (mercury)", "mercury"),
+        ("capture: floods (stopddos)", "stopddos"),
     ] {
         let blocks = captured(&folder.join(part), if part.is_empty() { &["zeek", "flowtest"] } else { &[] });
         if blocks.is_empty() {
@@ -51,7 +53,7 @@ pub fn loads() -> Vec<Load> {
     loads
 }
 
-fn made(name: &'static str, len: usize, ends: impl Fn(&mut Prng) -> (u32, u16, u32, u16)) -> Load {
+fn generated(name: &'static str, len: usize, ends: impl Fn(&mut Prng) -> (u32, u16, u32, u16)) -> Load {
     let mut prng = Prng::new(1);
     let mut block = || -> Vec<Packet> {
         (0..(1 << 20) / (RECORD + len))
@@ -66,7 +68,8 @@ fn made(name: &'static str, len: usize, ends: impl Fn(&mut Prng) -> (u32, u16, u
     Load { name, blocks: (0..3).map(|_| block()).collect() }
 }
 
-/// The captures below a folder, one after the other, cut into blocks; of a folder of folders, of those named.
+/// The packets of all captures below a directory, in the order of the paths, split into blocks. If `named` is not
+/// empty, only its subdirectories are read.
 fn captured(folder: &Path, named: &[&str]) -> Vec<Vec<Packet>> {
     let mut folders: Vec<PathBuf> = named.iter().map(|n| folder.join(n)).collect();
     if named.is_empty() {

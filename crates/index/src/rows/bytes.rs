@@ -1,5 +1,5 @@
-//! The encoding of ledger rows: for each run, the seconds since the run before and a mask of the terms that are not
-//! zero, then these terms. If all terms are zero, the number of silent seconds after the first follows instead. A
+//! The encoding of ledger rows. Each run has the number of seconds since the previous run, a mask of the terms that are
+//! not zero, and these terms. If all terms are zero, the number of silent seconds after the first follows instead. A
 //! silent week takes six bytes. All numbers are LEB128.
 
 use super::Rows;
@@ -113,7 +113,7 @@ mod tests {
     use base::Prng;
 
     #[test]
-    fn foreign_bytes_are_refused_or_read_but_never_harm() {
+    fn arbitrary_bytes_are_rejected_or_decoded_without_a_panic() {
         assert_eq!(decode(&[0x80]), None);
         assert_eq!(decode(&[0, 0xff, 0xff, 0xff, 0x7f]), None);
         // More silent seconds than the limit.
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_survive_the_trip_and_a_week_of_silence_costs_a_few_bytes() {
+    fn rows_are_decoded_as_encoded_and_a_silent_week_takes_few_bytes() {
         let mut prng = Prng::new(5);
         let mut rows = Rows::new();
         for _ in 0..500 {

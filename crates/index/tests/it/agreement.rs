@@ -1,5 +1,5 @@
-//! Index and filter agree: a block is skipped only if no packet in it can match. Filters over frames of every kind and
-//! in every state, through both layouts.
+//! Index and filter agree: a block is skipped only if no packet in it can match. The tests use filters and frames of
+//! all kinds and conditions, and both layouts.
 
 use crate::common;
 
@@ -21,11 +21,12 @@ fn sealed(entries: &[Entry]) -> Vec<u8> {
     entries.iter().for_each(|e| builder.push(e.clone()));
     let mut out = Vec::new();
     let bytes = entries.iter().map(|e| u64::from(e.bytes)).sum();
-    builder.finish(bytes, Timestamp::ZERO, &[], &mut out).expect("memory refuses nothing");
+    builder.finish(bytes, Timestamp::ZERO, &[], &mut out).expect("memory has no errors");
     out
 }
 
-/// Asks about these blocks in every way; (blocks that match, blocks that were ruled out).
+/// Runs all filters on these blocks in both layouts; returns the number of blocks that match and of blocks that were
+/// ruled out.
 fn check(blocks: &[Vec<Packet>], filters: &[String], bytes: u32, note: &str) -> (usize, usize) {
     let entries: Vec<Entry> = blocks.iter().enumerate().map(|(i, b)| entry(i as u32, bytes, b)).collect();
     let file = sealed(&entries);
@@ -34,17 +35,17 @@ fn check(blocks: &[Vec<Packet>], filters: &[String], bytes: u32, note: &str) -> 
     for text in filters {
         let filter = Filter::parse(text).unwrap_or_else(|e| panic!("{text}: {e}"));
         let need = filter.need();
-        let spots = reader.sub_block_mask(&&file[..], &need).expect("memory refuses nothing");
-        assert_eq!(spots.len(), blocks.len());
-        for ((block, entry), spots) in blocks.iter().zip(&entries).zip(spots) {
-            let growing = entry.sets.spots(&need);
-            ruled_out += usize::from(!spots.is_somewhere());
+        let masks = reader.sub_block_mask(&&file[..], &need).expect("memory has no errors");
+        assert_eq!(masks.len(), blocks.len());
+        for ((block, entry), masks) in blocks.iter().zip(&entries).zip(masks) {
+            let growing = entry.sets.sub_block_mask(&need);
+            ruled_out += usize::from(!masks.is_somewhere());
             let mut matching = block.iter().enumerate().filter(|(_, p)| matches(&filter, p)).peekable();
             found += usize::from(matching.peek().is_some());
             for (i, packet) in matching {
                 let part = part_of_packet(i, block.len());
-                assert!(growing.has(part), "{note}: {text} is denied by the growing index: {packet:02x?}");
-                assert!(spots.has(part), "{note}: {text} is denied by the sealed index: {packet:02x?}");
+                assert!(growing.has(part), "{note}: {text} is skipped by the growing index: {packet:02x?}");
+                assert!(masks.has(part), "{note}: {text} is skipped by the sealed index: {packet:02x?}");
             }
         }
     }
@@ -52,8 +53,8 @@ fn check(blocks: &[Vec<Packet>], filters: &[String], bytes: u32, note: &str) -> 
 }
 
 #[test]
-fn no_block_with_a_matching_packet_is_ever_denied() {
-    let seed = testkit::seed("no_block_with_a_matching_packet_is_ever_denied");
+fn no_block_with_a_matching_packet_is_skipped() {
+    let seed = testkit::seed("no_block_with_a_matching_packet_is_skipped");
     let mut prng = Prng::new(seed);
     let (mut found, mut ruled_out) = (0, 0);
     for round in 0..40 {
@@ -72,12 +73,12 @@ fn no_block_with_a_matching_packet_is_ever_denied() {
         let (f, r) = check(&blocks, &filters, 1 << 20, &format!("seed {seed} round {round}"));
         (found, ruled_out) = (found + f, ruled_out + r);
     }
-    // An index that admits everything would pass as well.
+    // Without this check, an index that admits everything would pass.
     assert!(found > 10_000 && ruled_out > 10_000, "{found} found, {ruled_out} ruled out");
 }
 
-/// A tag within the tag of the packet before is a key, whatever else the two have in common: also where labels make the
-/// headers as long, or the capture cut both before their network header.
+/// A tag within the same outer tag as in the previous packet is a key, whatever else the two packets have in common;
+/// also if MPLS labels make the headers as long, or the capture truncated both packets before their network header.
 #[test]
 fn a_tag_within_the_tag_of_the_packet_before_is_found() {
     let tagged = |ids: &[u16], label: bool| {
@@ -106,8 +107,8 @@ fn a_tag_within_the_tag_of_the_packet_before_is_found() {
 }
 
 #[test]
-fn bytes_without_any_sense_are_no_exception() {
-    let seed = testkit::seed("bytes_without_any_sense_are_no_exception");
+fn no_block_with_matching_random_bytes_is_skipped() {
+    let seed = testkit::seed("no_block_with_matching_random_bytes_is_skipped");
     let mut prng = Prng::new(seed);
     let mut keys = BlockKeys::default();
     let filters: Vec<Filter> =
@@ -117,7 +118,7 @@ fn bytes_without_any_sense_are_no_exception() {
         prng.fill(&mut frame);
         let link_type = LINKS[prng.below(LINKS.len() as u64) as usize];
         if frame.len() > 20 && prng.below(2) == 0 {
-            // As far as a tag and a network header, at least.
+            // Enough bytes for a tag and a network header.
             let types = [[0x81, 0], [0x88, 0xa8], [8, 0], [8, 6], [0x86, 0xdd], [0x88, 0x47]];
             for at in [12, 16] {
                 frame[at..at + 2].copy_from_slice(&types[prng.below(6) as usize]);
@@ -128,17 +129,17 @@ fn bytes_without_any_sense_are_no_exception() {
         keys.add(&packet.0, packet.1, link_type);
         let sets = keys.sets();
         for filter in filters.iter().filter(|f| matches(f, &packet)) {
-            assert!(sets.admit(&filter.need()), "seed {seed} round {round}: {filter} denied: {packet:02x?}");
+            assert!(sets.admit(&filter.need()), "seed {seed} round {round}: {filter} is skipped: {packet:02x?}");
         }
     }
 }
 
-/// Every expression that the filter is held against tcpdump with, plain and below `anylink`, of frames that are whole,
-/// cut, or wrong in a byte.
+/// All expressions of the corpus that is compared with tcpdump, plain and below `anylink`, on frames that are complete,
+/// truncated, or have a wrong byte.
 #[test]
-fn whatever_an_expression_matches_has_the_keys_that_it_needs() {
+fn packets_that_an_expression_matches_have_its_keys() {
     const CORPUS: &str = include_str!("../../../filter/tests/corpus.txt");
-    let test = "whatever_an_expression_matches_has_the_keys_that_it_needs";
+    let test = "packets_that_an_expression_matches_have_its_keys";
     let seed = testkit::seed(test);
     let mut prng = Prng::new(seed);
     let any = CORPUS.lines().map(|text| format!("anylink ({text})"));
@@ -176,8 +177,8 @@ fn whatever_an_expression_matches_has_the_keys_that_it_needs() {
 }
 
 #[test]
-fn real_captures_are_found_again_in_blocks_of_any_size() {
-    let test = "real_captures_are_found_again_in_blocks_of_any_size";
+fn packets_of_real_captures_are_found_in_blocks_of_any_size() {
+    let test = "packets_of_real_captures_are_found_in_blocks_of_any_size";
     let Some(traces) = testkit::traces(test) else { return };
     let seed = testkit::seed(test);
     let mut prng = Prng::new(seed);
@@ -194,9 +195,9 @@ fn real_captures_are_found_again_in_blocks_of_any_size() {
             }
             let packet: Packet = (packet.data.to_vec(), packet.wire_len, packet.link_type);
             if filters.len() < 40 {
-                filters.extend(about(&packet));
+                filters.extend(matching_filters(&packet));
             }
-            blocks.last_mut().expect("one at least").push(packet);
+            blocks.last_mut().expect("at least one block").push(packet);
             left -= 1;
             if left == 0 {
                 left = 1 + prng.below(200);
@@ -210,8 +211,8 @@ fn real_captures_are_found_again_in_blocks_of_any_size() {
     assert!(found > 1000 && ruled_out > 1000, "{found} found, {ruled_out} ruled out");
 }
 
-/// Filters that this packet passes: its ends, their networks, and its conversation.
-fn about(packet: &Packet) -> Vec<String> {
+/// Filters that match this packet: by its addresses, networks, ports and flow.
+fn matching_filters(packet: &Packet) -> Vec<String> {
     let headers = Headers::of(&packet.0, packet.1, packet.2);
     let mut out: Vec<String> = headers.vlan().map(|id| format!("vlan {id}")).into_iter().collect();
     let Some(flow) = wire::FlowKey::of(&packet.0, &headers) else { return out };
@@ -239,7 +240,7 @@ fn captures(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
     let mut out = Vec::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
-        for path in std::fs::read_dir(&folder).expect("a folder").map(|e| e.expect("an entry").path()) {
+        for path in std::fs::read_dir(&folder).expect("a directory").map(|e| e.expect("an entry").path()) {
             match path.extension().and_then(|e| e.to_str()) {
                 _ if path.is_dir() => folders.push(path),
                 Some("pcap" | "pcapng" | "trace") => out.push(path),

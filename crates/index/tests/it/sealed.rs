@@ -1,4 +1,4 @@
-//! The layouts as files: what is written is read, little is read, and no bytes harm.
+//! Both layouts as files: they are read as written, a query reads few bytes, and damaged bytes cause no panic.
 
 use crate::common;
 
@@ -8,7 +8,7 @@ use filter::KeyCondition;
 use netgrain_index::{Builder, Content, Entry, Format, Growing, Header, Index, IndexError, Reader, Tail};
 use std::ops::Range;
 
-/// Blocks of a few packets of their own host each, and of some of all.
+/// Blocks with a few packets of a host of their own each, and packets of a few common hosts.
 fn blocks(count: u32, prng: &mut Prng) -> Vec<Entry> {
     (0..count)
         .map(|block| {
@@ -32,7 +32,7 @@ fn seal(header: &Header, entries: &[Entry], context: &[Range<u64>]) -> Vec<u8> {
     entries.iter().for_each(|e| builder.push(e.clone()));
     let mut out = Vec::new();
     let bytes = entries.iter().map(|e| u64::from(e.bytes)).sum();
-    builder.finish(bytes, Timestamp::from_nanos(9), context, &mut out).expect("memory refuses nothing");
+    builder.finish(bytes, Timestamp::from_nanos(9), context, &mut out).expect("memory has no errors");
     out
 }
 
@@ -40,15 +40,15 @@ fn grow(header: &Header, entries: &[Entry]) -> Vec<u8> {
     let mut out = header.encode();
     let mut growing = Growing::behind(&out);
     for e in entries {
-        let words = growing.write_entry(e, &e.rows, true);
-        out.resize(words.at as usize, 0);
-        out.extend(&words.bytes);
-        growing.entry_written(words);
+        let write = growing.write_entry(e, &e.rows, true);
+        out.resize(write.at as usize, 0);
+        out.extend(&write.bytes);
+        growing.entry_written(write);
     }
     out
 }
 
-/// Where the entries of full blocks begin.
+/// Offset of the entries of full blocks.
 fn chain(header: &Header, entries: &[Entry]) -> usize {
     Growing::behind(&header.encode()).write_entry(&entries[0], &entries[0].rows, true).at as usize
 }
@@ -61,8 +61,8 @@ fn u64_at(bytes: &[u8], at: usize) -> usize {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes")) as usize
 }
 
-/// Asks everything there is to ask; only panics matter.
-fn ask_all(bytes: &[u8]) -> Option<Vec<bool>> {
+/// Runs all operations of a reader; the test is that they do not panic.
+fn read_all(bytes: &[u8]) -> Option<Vec<bool>> {
     drop(Index::parse(bytes));
     let mut reader = Reader::open(&bytes).ok()?;
     for need in [
@@ -71,15 +71,15 @@ fn ask_all(bytes: &[u8]) -> Option<Vec<bool>> {
         KeyCondition::Vlan(None),
         KeyCondition::Protocol(6),
     ] {
-        reader.candidates(&bytes, &need).expect("memory refuses nothing");
+        reader.candidates(&bytes, &need).expect("memory has no errors");
     }
     (0..reader.blocks().len()).for_each(|b| drop(reader.rows(&bytes, b)));
-    drop(reader.parts(&bytes, 0..reader.blocks().len() + 1));
+    drop(reader.sub_blocks(&bytes, 0..reader.blocks().len() + 1));
     reader.candidates(&bytes, &KeyCondition::Host("172.16.0.1".parse().unwrap())).ok()
 }
 
 #[test]
-fn what_is_no_index_of_ours_is_refused_with_the_reason() {
+fn files_that_are_no_index_are_rejected_with_the_reason() {
     let entries = blocks(3, &mut Prng::new(1));
     let whole = seal(&header(), &entries, &[]);
     assert_eq!(Index::parse(b"PK\x03\x04"), Err(IndexError::NotAnIndex));
@@ -88,18 +88,18 @@ fn what_is_no_index_of_ours_is_refused_with_the_reason() {
     let error = Index::parse(&old).expect_err("version 5");
     assert!(error.to_string().starts_with("index version 5, this program reads 7"), "{error}");
     for end in 0..whole.len() {
-        let error = Index::parse(&whole[..end]).expect_err("a sealed index that is cut off");
+        let error = Index::parse(&whole[..end]).expect_err("a truncated sealed index");
         let part = if let IndexError::Damaged { part } = error { part } else { "header" };
         assert!(Reader::begin(&&whole[..end]).is_err(), "cut at {end}: {part}");
     }
-    // What stands behind the end was not written by us.
+    // Bytes after the end are an error.
     let more = [&whole[..], &[0]].concat();
     assert_eq!(Index::parse(&more), Err(IndexError::Damaged { part: "end" }));
 }
 
 #[test]
-fn where_each_packet_has_two_other_hosts_a_question_for_one_reads_few_sixteenths_in_vain() {
-    let test = "where_each_packet_has_two_other_hosts_a_question_for_one_reads_few_sixteenths_in_vain";
+fn queries_for_absent_hosts_find_few_sub_blocks_in_dense_traffic() {
+    let test = "queries_for_absent_hosts_find_few_sub_blocks_in_dense_traffic";
     let seed = testkit::seed(test);
     let mut prng = Prng::new(seed);
     let frame = |prng: &mut Prng| {
@@ -113,59 +113,59 @@ fn where_each_packet_has_two_other_hosts_a_question_for_one_reads_few_sixteenths
         (0..64).map(|block| entry(block, 1 << 20, &(0..1184).map(|_| frame(&mut prng)).collect::<Vec<_>>())).collect();
     let bytes = seal(&header(), &entries, &[]);
     assert!(bytes.len() * 100 <= 64 << 20, "seed {seed}: {} bytes of index for 64 MiB", bytes.len());
-    let (mut in_vain, questions) = (0, 500);
-    for i in 0..questions {
+    let (mut false_positives, queries) = (0, 500);
+    for i in 0..queries {
         let host = KeyCondition::Host(std::net::Ipv4Addr::from(0xc612_0000 + i).into());
-        let mut reader = Reader::begin(&&bytes[..]).expect("what was sealed");
-        let spots = reader.sub_block_mask(&&bytes[..], &host).expect("memory refuses nothing");
-        in_vain += spots.iter().map(|spots| spots.0.count_ones()).sum::<u32>();
+        let mut reader = Reader::begin(&&bytes[..]).expect("a sealed index");
+        let masks = reader.sub_block_mask(&&bytes[..], &host).expect("memory has no errors");
+        false_positives += masks.iter().map(|masks| masks.0.count_ones()).sum::<u32>();
     }
-    // Of 10 000 blocks 30; were hosts given as much room as flows are, it would be 580.
-    let share = f64::from(in_vain) / f64::from(64 * questions);
-    assert!(share < 0.008, "seed {seed}: {share} sixteenths of each block that does not have the host");
+    // 30 of 10 000 blocks; it would be 580 if hosts had as few bytes as flows.
+    let share = f64::from(false_positives) / f64::from(64 * queries);
+    assert!(share < 0.008, "seed {seed}: a share of {share} of the sub-blocks was found for hosts that no block has");
 }
 
 #[test]
-fn a_summary_that_contradicts_the_blocks_is_refused() {
+fn a_summary_that_contradicts_the_blocks_is_rejected() {
     let mut entries = blocks(3, &mut Prng::new(1));
     let header = header();
     let mut bytes = seal(&header, &entries, &[]);
-    // The length of the packet file stands behind tag, length, and size of the index.
+    // The length of the packet file follows the tag, the length, and the size of the index.
     let summary = u32_at(&bytes, 12);
     bytes[summary + 16] ^= 1;
     let end = summary + u32_at(&bytes, summary + 4);
     let crc = crc32c::crc32c(&bytes[summary..end - 4]);
     bytes[end - 4..end].copy_from_slice(&crc.to_le_bytes());
-    let error = Index::parse(&bytes).expect_err("a byte too many");
+    let error = Index::parse(&bytes).expect_err("a wrong length of the packet file");
     assert!(error.to_string().starts_with("bytes: 3145729 in the summary, 3145728 in the blocks"), "{error}");
     entries[1].block = 5;
     assert_eq!(Index::parse(&seal(&header, &entries, &[])), Err(IndexError::Damaged { part: "table" }));
 }
 
 #[test]
-fn a_growing_index_is_read_up_to_where_it_is_cut_off() {
+fn a_truncated_growing_index_is_read_up_to_its_end() {
     let entries = blocks(5, &mut Prng::new(2));
     let bytes = grow(&header(), &entries);
     let head = header().encode().len();
-    // Between header and chain lie slots, all of them empty here.
+    // The slots between header and chain are empty here.
     for len in (0..=head).chain(chain(&header(), &entries)..=bytes.len()) {
         match Index::parse(&bytes[..len]) {
             Ok(index) => {
                 assert!(len >= head && index.entries == entries[..index.entries.len()], "cut at {len}");
                 let Tail::Open { at, broken, .. } = index.tail else { panic!("cut at {len}: sealed") };
                 assert_eq!(broken, (len > at).then_some(at as u64), "cut at {len}");
-                let reader = Reader::open(&&bytes[..len]).expect("the same");
+                let reader = Reader::open(&&bytes[..len]).expect("the same index");
                 assert_eq!(reader.end(), Some(at.min(len) as u64), "cut at {len}");
                 assert_eq!((reader.blocks().len(), reader.is_sealed()), (index.entries.len(), false));
             }
             Err(e) => assert!(len < head, "cut at {len}: {e}"),
         }
     }
-    assert_eq!(Index::parse(&bytes).expect("all of it").entries, entries);
+    assert_eq!(Index::parse(&bytes).expect("the whole index").entries, entries);
 }
 
 #[test]
-fn a_sealed_index_says_what_the_growing_one_said() {
+fn a_sealed_index_has_the_content_of_the_growing_index() {
     let mut prng = Prng::new(3);
     for count in [0, 1, 2, 7, 300] {
         let entries = blocks(count, &mut prng);
@@ -178,21 +178,21 @@ fn a_sealed_index_says_what_the_growing_one_said() {
         let Tail::Complete(footer) = &index.tail else { panic!("not sealed") };
         assert_eq!((footer.bytes, footer.end.nanos()), (u64::from(count) << 20, 9));
         assert_eq!(footer.context, [0..30, 100..200]);
-        let mut reader = Reader::open(&&bytes[..]).expect("the same");
-        let growing = Reader::open(&&grow(&header, &entries)[..]).expect("as it grew");
+        let mut reader = Reader::open(&&bytes[..]).expect("the same index");
+        let growing = Reader::open(&&grow(&header, &entries)[..]).expect("the growing index");
         assert_eq!(reader.blocks(), growing.blocks());
         let (summary, before) = (reader.summary().clone(), growing.summary().clone());
         assert_eq!((summary.tally, summary.stamps, summary.blocks), (before.tally, before.stamps, before.blocks));
         for (i, (a, b)) in index.entries.iter().zip(&entries).enumerate() {
             assert_eq!((a.block, a.bytes, a.crc, &a.rows), (b.block, b.bytes, b.crc, &b.rows));
-            assert_eq!(reader.rows(&&bytes[..], i).expect("its rows"), b.rows);
+            assert_eq!(reader.rows(&&bytes[..], i).expect("the rows of the block"), b.rows);
             assert_eq!(a.sub_blocks, b.sub_blocks);
         }
         let parts: Vec<_> = entries.iter().map(|e| e.sub_blocks).collect();
-        assert_eq!(reader.parts(&&bytes[..], 0..entries.len() + 1).expect("memory refuses nothing"), parts);
+        assert_eq!(reader.sub_blocks(&&bytes[..], 0..entries.len() + 1).expect("memory has no errors"), parts);
         for block in 0..count {
             let host = KeyCondition::Host([172, 16, (block >> 8) as u8, block as u8].into());
-            let candidates = reader.candidates(&&bytes[..], &host).expect("memory refuses nothing");
+            let candidates = reader.candidates(&&bytes[..], &host).expect("memory has no errors");
             assert_eq!(candidates[block as usize], entries[block as usize].sets.admit(&host), "{block}");
             assert!(candidates.iter().filter(|c| **c).count() <= 3, "{block}: {candidates:?}");
         }
@@ -200,28 +200,28 @@ fn a_sealed_index_says_what_the_growing_one_said() {
 }
 
 #[test]
-fn a_question_reads_one_stripe_and_a_file_of_another_time_only_its_summary() {
+fn a_query_reads_one_stripe_or_only_the_summary() {
     let mut prng = Prng::new(4);
     let entries = blocks(1000, &mut prng);
     let bytes = seal(&header(), &entries, &[]);
     let mut reader = Reader::begin(&&bytes[..]).expect("a sealed index");
     assert_eq!(reader.bytes_read(), 8192);
     assert_eq!(reader.summary().stamps.expect("packets").1, entries.iter().map(|e| e.last).max().expect("blocks"));
-    reader.candidates(&&bytes[..], &KeyCondition::Host("172.16.0.1".parse().unwrap())).expect("an answer");
+    reader.candidates(&&bytes[..], &KeyCondition::Host("172.16.0.1".parse().unwrap())).expect("candidates");
     assert_eq!(reader.bytes_read(), 8192 + 2 * 32_004);
     assert!(reader.blocks().is_empty());
     reader.load(&&bytes[..]).expect("the table");
     assert_eq!((reader.blocks().len(), reader.bytes_read()), (1000, 8192 + 2 * 32_004 + 52 * 1000 + 4));
-    // Of a small index the first read is all of it.
+    // The first read covers a small index completely.
     let small = seal(&header(), &entries[..3], &[]);
     let mut reader = Reader::open(&&small[..]).expect("a sealed index");
-    reader.candidates(&&small[..], &KeyCondition::Vlan(Some(5))).expect("an answer");
+    reader.candidates(&&small[..], &KeyCondition::Vlan(Some(5))).expect("candidates");
     assert_eq!(reader.bytes_read(), small.len() as u64);
 }
 
 #[test]
-fn the_index_stays_below_one_percent_whatever_passes() {
-    let seed = testkit::seed("the_index_stays_below_one_percent_whatever_passes");
+fn the_index_stays_below_one_percent_for_any_traffic() {
+    let seed = testkit::seed("the_index_stays_below_one_percent_for_any_traffic");
     let mut prng = Prng::new(seed);
     for (packets, len) in [(1032, 1000), (13_800, 60), (200, 5000)] {
         let full: Vec<_> = (0..packets)
@@ -235,8 +235,8 @@ fn the_index_stays_below_one_percent_whatever_passes() {
             .collect();
         let entries: Vec<Entry> = (0..8).map(|block| entry(block, 1 << 20, &full)).collect();
         for e in &entries {
-            let words = Growing::behind(&[]).write_entry(e, &e.rows, true);
-            assert!(words.bytes.len() * 100 <= 1 << 20, "growing: {} bytes", words.bytes.len());
+            let write = Growing::behind(&[]).write_entry(e, &e.rows, true);
+            assert!(write.bytes.len() * 100 <= 1 << 20, "growing: {} bytes", write.bytes.len());
         }
         let sealed = seal(&header(), &entries, &[]);
         assert!(sealed.len() * 100 <= 8 << 20, "sealed: {} bytes of {}", sealed.len(), 8 << 20);
@@ -245,20 +245,20 @@ fn the_index_stays_below_one_percent_whatever_passes() {
             entries[0].sets.admit(&host)
         });
         let wrong = hosts.count();
-        // 27 600 hosts in a MiB are more than 1 % of it can tell apart; two thousand are not.
-        assert!(packets > 2000 || wrong < 10, "{packets} packets: {wrong} wrong answers of 200");
+        // The 27 600 hosts of a MiB are too many to tell apart with 1 % of its bytes; two thousand are not.
+        assert!(packets > 2000 || wrong < 10, "{packets} packets: {wrong} false positives of 200");
     }
 }
 
 #[test]
-fn damage_is_noticed_or_hides_nothing() {
+fn damage_is_detected_or_excludes_no_block() {
     // `NETGRAIN_FUZZ_ITERS` multiplies the rounds.
     let rounds = std::env::var("NETGRAIN_FUZZ_ITERS").ok().and_then(|r| r.parse().ok()).unwrap_or(1) * 3_000;
-    let seed = testkit::seed("damage_is_noticed_or_hides_nothing");
+    let seed = testkit::seed("damage_is_detected_or_excludes_no_block");
     let mut prng = Prng::new(seed);
     let entries = blocks(12, &mut prng);
     for bytes in [seal(&header(), &entries, &[]), grow(&header(), &entries)] {
-        let right = ask_all(&bytes).expect("undamaged");
+        let right = read_all(&bytes).expect("the undamaged index");
         let mut read = 0;
         for round in 0..rounds {
             let mut damaged = bytes.clone();
@@ -271,13 +271,16 @@ fn damage_is_noticed_or_hides_nothing() {
                     _ => drop(damaged.splice(at..at, (0..prng.below(9) * prng.below(2)).map(|i| i as u8))),
                 }
             }
-            if let Some(candidates) = ask_all(&damaged) {
+            if let Some(candidates) = read_all(&damaged) {
                 read += 1;
                 for (block, candidate) in candidates.iter().enumerate() {
-                    assert!(*candidate || !right[block], "seed {seed} round {round}: block {block} is hidden");
+                    assert!(
+                        *candidate || !right[block],
+                        "seed {seed} round {round}: block {block} is wrongly excluded"
+                    );
                 }
-                let mut reader = Reader::open(&&damaged[..]).expect("it was read");
-                let parts = reader.parts(&&damaged[..], 0..12).expect("memory refuses nothing");
+                let mut reader = Reader::open(&&damaged[..]).expect("an index that was read before");
+                let parts = reader.sub_blocks(&&damaged[..], 0..12).expect("memory has no errors");
                 for (parts, entry) in parts.iter().zip(&entries).filter(|(parts, _)| !parts.is_unknown()) {
                     assert_eq!(*parts, entry.sub_blocks, "seed {seed} round {round}");
                 }
@@ -288,14 +291,14 @@ fn damage_is_noticed_or_hides_nothing() {
                 }
             }
         }
-        assert!(read > 10, "hardly any damaged index was looked at: {read}");
+        assert!(read > 10, "only {read} damaged indexes were readable");
     }
 }
 
 #[test]
-fn wrong_numbers_behind_right_checksums_do_no_harm() {
+fn wrong_numbers_with_correct_checksums_cause_no_panic() {
     let rounds = std::env::var("NETGRAIN_FUZZ_ITERS").ok().and_then(|r| r.parse().ok()).unwrap_or(1) * 4_000;
-    let seed = testkit::seed("wrong_numbers_behind_right_checksums_do_no_harm");
+    let seed = testkit::seed("wrong_numbers_with_correct_checksums_cause_no_panic");
     let mut prng = Prng::new(seed);
     let entries = blocks(4, &mut prng);
     let whole = seal(&header(), &entries, &[0..24, 40..48]);
@@ -328,7 +331,7 @@ fn wrong_numbers_behind_right_checksums_do_no_harm() {
             }
             let crc = crc32c::crc32c(&changed[content.clone()]);
             changed[content.end..part.end].copy_from_slice(&crc.to_le_bytes());
-            ask_all(&changed);
+            read_all(&changed);
         }
     }
 }
@@ -342,16 +345,16 @@ fn random_bytes_are_not_an_index() {
         if prng.below(2) == 0 && bytes.len() > 16 {
             bytes[..12].copy_from_slice(b"\x89NGI\r\n\x1a\n\x04\0\x01\0");
         }
-        assert!(ask_all(&bytes).is_none());
+        assert!(read_all(&bytes).is_none());
     }
 }
 
 #[test]
-fn more_context_than_is_believed_becomes_one_stretch() {
+fn too_many_context_ranges_are_joined_into_one() {
     let context: Vec<Range<u64>> = (0..5000).map(|i| 100 * i..100 * i + 10).collect();
     let bytes = seal(&header(), &blocks(1, &mut Prng::new(5)), &context);
     let reader = Reader::open(&&bytes[..]).expect("a sealed index");
     let read = &reader.summary().context;
-    assert!(read.len() <= 4096 && read.last().expect("some").end == 499_910);
+    assert!(read.len() <= 4096 && read.last().expect("at least one range").end == 499_910);
     assert!(context.iter().all(|c| read.iter().any(|r| r.start <= c.start && c.end <= r.end)));
 }

@@ -7,10 +7,10 @@ use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// Bytes read at a time beyond the end of a part, for the rest of its last record.
+/// Bytes read at once after the end of a part, for the rest of its last record.
 const BEYOND: u64 = 16 << 10;
 
-/// A capture as it is at this moment; data appended later are not read.
+/// A capture with its length at this moment; data appended later are not read.
 #[derive(Clone, Debug)]
 pub struct Capture {
     pub path: PathBuf,
@@ -30,12 +30,12 @@ impl Capture {
         let failed = |error| QueryError::Io { path: path.to_owned(), error };
         let refused = |why: String| failed(io::Error::new(io::ErrorKind::InvalidData, why));
         if path.is_dir() {
-            return Err(refused("a folder; name its files, or ask a store with --store".into()));
+            return Err(refused("a directory; name its files, or query a store with --store".into()));
         }
         let file = File::open(path).map_err(failed)?;
         let about = file.metadata().map_err(failed)?;
         if !about.is_file() {
-            return Err(refused("a pipe or device cannot be searched; save it to a file first".into()));
+            return Err(refused("a pipe or device cannot be queried; save its packets to a file first".into()));
         }
         let mut capture = Self {
             path: path.to_owned(),
@@ -55,8 +55,8 @@ impl Capture {
         };
         if let Some((name, command)) = packed.filter(|_| have == head.len()) {
             return Err(refused(format!(
-                "compressed with {name}, which cannot be searched from the middle: unpack it first ({command}), or put it \
-                 into a store (netgrain record -r)"
+                "compressed with {name}, so it cannot be read at any offset: decompress it first ({command}), or \
+                 record it into a store (netgrain record -r)"
             )));
         }
         let span = Span { file: &file, head: &[], at: 0, end: capture.bytes, least: capture.bytes, read: 0 };
@@ -74,13 +74,13 @@ impl Capture {
     pub fn reopen(&self) -> io::Result<File> {
         let file = File::open(&self.path)?;
         if file.metadata()?.len() < self.bytes {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "it has become shorter while it was asked"));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the file was truncated during the query"));
         }
         Ok(file)
     }
 
-    /// A reader of the records that begin at or after `from`, where a record must begin, and before `until`. `head`
-    /// holds the bytes that must be read before them.
+    /// A reader of the records that begin at or after `from` and before `until`; a record must begin at `from`. `head`
+    /// contains the bytes that must be read before them.
     ///
     /// # Errors
     /// An error in the headers.
@@ -105,7 +105,7 @@ impl Capture {
     }
 }
 
-/// Reads records of a part of a file, with offsets as they are in the file.
+/// Reads the records of a part of a file; their offsets are those in the file.
 pub struct Part<'a> {
     reader: Reader<Span<'a>>,
     from: u64,
@@ -122,7 +122,7 @@ impl Part<'_> {
         match self.reader.advance() {
             Ok(true) => {}
             Ok(false) => return Ok(None),
-            Err(e) => return Err((self.place(e.offset()), e.reason())),
+            Err(e) => return Err((self.file_offset(e.offset()), e.reason())),
         }
         let Some(packet) = self.reader.current() else { return Ok(None) };
         let at = packet.offset.saturating_sub(self.head) + self.from;
@@ -134,7 +134,7 @@ impl Part<'_> {
         self.reader.source_mut().read
     }
 
-    fn place(&self, offset: u64) -> u64 {
+    fn file_offset(&self, offset: u64) -> u64 {
         offset.saturating_sub(self.head) + self.from
     }
 }
@@ -146,7 +146,7 @@ struct Span<'a> {
     at: u64,
     /// The end of the file.
     end: u64,
-    /// The end of the part; beyond it, only the rest of a record is read.
+    /// The end of the part; after it, only the rest of a record is read.
     least: u64,
     read: u64,
 }

@@ -71,7 +71,7 @@ impl CaptureContext {
             None => (ETHERNET, 0),
             Some(h) => {
                 let magic = u32::from_le_bytes([h[0], h[1], h[2], h[3]]);
-                // The reader has recognised the file; each byte order has its own magic numbers.
+                // The reader has recognised the file, so the magic number is valid; it differs between the byte orders.
                 let big = ![0xa1b2_c3d4, 0xa1b2_3c4d, 0xa1b2_cd34].contains(&magic);
                 (u32_at(h, 20, big) as u16, u32_at(h, 16, big))
             }
@@ -111,18 +111,18 @@ impl CaptureContext {
                 if range.end > size {
                     return Err(io::Error::new(
                         io::ErrorKind::InvalidData,
-                        "the index names a place behind the end of the capture",
+                        "the index contains an offset after the end of the capture",
                     ));
                 }
                 // Adjacent ranges were joined, and packets may lie between the descriptions.
-                let mut walk = BlockScan::new(file, range.end);
-                walk.at = range.start;
-                walk.big = context.sections.last().is_some_and(|s| s.big);
-                walk.pass(range.end, &mut context)?;
-                if walk.at != range.end {
+                let mut scan = BlockScan::new(file, range.end);
+                scan.at = range.start;
+                scan.big = context.sections.last().is_some_and(|s| s.big);
+                scan.pass(range.end, &mut context)?;
+                if scan.at != range.end {
                     return Err(io::Error::new(
                         io::ErrorKind::InvalidData,
-                        "the index names a place that is no header",
+                        "the index contains an offset at which there is no header",
                     ));
                 }
             }
@@ -147,19 +147,19 @@ impl CaptureContext {
         &section.head[..len.min(section.head.len())]
     }
 
-    /// The origin of a packet at this offset with this interface number; `None` if the interface is not described or
-    /// not in the query. `name` is the default name of an interface.
-    pub fn origin(&mut self, at: u64, number: u32, name: &str, book: &mut QueryContext) -> Option<usize> {
+    /// The origin of a packet at this offset with this interface number. `None` if the interface is not described, or
+    /// not selected by the query. `name` is the default name of an interface.
+    pub fn origin(&mut self, at: u64, number: u32, name: &str, query_context: &mut QueryContext) -> Option<usize> {
         let i = self.sections.partition_point(|s| s.at <= at).checked_sub(1)?;
         let interface = self.sections[i].interfaces.get_mut(number as usize)?;
         if let Some(origin) = interface.origin {
             return (origin != usize::MAX).then_some(origin);
         }
         let shown = if interface.name.is_empty() { name } else { &interface.name };
-        let asked = &book.query.interfaces;
+        let asked = &query_context.query.interfaces;
         let wanted = asked.is_empty() || asked.iter().any(|a| a == shown);
         let origin = wanted.then(|| {
-            book.origin(Origin {
+            query_context.origin(Origin {
                 interface: shown.to_owned(),
                 queue: 0,
                 link_type: interface.link_type,
@@ -187,7 +187,10 @@ impl CaptureContext {
         if self.bytes <= MAX {
             return Ok(());
         }
-        Err(io::Error::new(io::ErrorKind::InvalidData, "it describes more interfaces than can be kept"))
+        Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("the capture has more than {} MiB of interface descriptions", MAX >> 20),
+        ))
     }
 }
 

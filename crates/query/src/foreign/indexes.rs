@@ -3,9 +3,9 @@
 //!
 //! The index of `x.pcap` is `x.pcap.ngi`, so that its name differs from the index of `x.pcapng` and from a store index,
 //! which would be `x.ngi`. The index contains the length and modification time of the capture; if these differ, the
-//! index is not used. In a separate directory, where captures with equal names may meet, the name of the index also
-//! contains a hash of the capture's path; the index contains that path, so a user may name the index in place of the
-//! capture.
+//! index is not used. A separate directory may contain indexes of captures with equal names, so the name of the index
+//! also contains a hash of the capture's path there. The index contains that path, so a user may name the index instead
+//! of the capture.
 
 use super::capture::Capture;
 use super::context::{BlockScan, CaptureContext};
@@ -44,7 +44,7 @@ pub struct IndexBuild {
     /// Damage of the capture and its offset.
     pub damage: Option<String>,
     /// Number of packets of each unknown link type; the index has only their times.
-    pub strange: BTreeMap<u16, u64>,
+    pub unknown_link_types: BTreeMap<u16, u64>,
 }
 
 /// The state of an index.
@@ -82,7 +82,7 @@ pub fn make(capture: &Path, into: Option<&Path>, stop: &AtomicBool) -> Result<Op
     let failed = |error| QueryError::Io { path: capture.to_owned(), error };
     if described.bytes > MAX_CAPTURE {
         let why = format!(
-            "longer than {}, and making its index takes 1 % of its length in memory; put it into a store instead \
+            "longer than {}: building its index would take 1 % of its length in memory; record it into a store instead \
              (netgrain record -r)",
             base::units::show_bytes(MAX_CAPTURE)
         );
@@ -93,20 +93,20 @@ pub fn make(capture: &Path, into: Option<&Path>, stop: &AtomicBool) -> Result<Op
         None => capture.file_name().unwrap_or_default().to_owned(),
     };
     let name = named.into_string().map_err(|_| {
-        let why = "its name is not UTF-8, and an index could not name it; give it another name";
+        let why = "its name is not UTF-8, so an index cannot contain the name; rename the file";
         failed(io::Error::new(io::ErrorKind::InvalidInput, why))
     })?;
     let Some(mut scan) = Scan::of(&described, &file, name, stop).map_err(failed)? else { return Ok(None) };
     let (now, _) = Capture::open(capture)?;
     if (now.bytes, now.modified) != (described.bytes, described.modified) {
-        let why = "it was changed while it was read; wait until whoever writes it is done";
+        let why = "the file was changed while it was read; wait until its writer has ended";
         return Err(failed(io::Error::new(io::ErrorKind::InvalidData, why)));
     }
     let path = path(capture, into);
     let bytes = scan.write(&path).map_err(|error| {
         let hint =
             if error.kind() == io::ErrorKind::PermissionDenied || error.kind() == io::ErrorKind::ReadOnlyFilesystem {
-                "; name a folder that can be written (--into)"
+                "; name a writable directory (--into)"
             } else {
                 ""
             };
@@ -114,7 +114,7 @@ pub fn make(capture: &Path, into: Option<&Path>, stop: &AtomicBool) -> Result<Op
     })?;
     let summary = match state(&described, &path) {
         IndexState::Current(summary) => *summary,
-        IndexState::Missing => return Err(failed(io::Error::other("its index has gone again"))),
+        IndexState::Missing => return Err(failed(io::Error::other("another process removed the new index"))),
         IndexState::Stale(why) | IndexState::Unreadable(why) => return Err(failed(io::Error::other(why))),
     };
     Ok(Some(IndexBuild {
@@ -123,7 +123,7 @@ pub fn make(capture: &Path, into: Option<&Path>, stop: &AtomicBool) -> Result<Op
         capture_bytes: described.bytes,
         summary,
         damage: scan.damage,
-        strange: scan.strange,
+        unknown_link_types: scan.unknown_link_types,
     }))
 }
 
@@ -145,7 +145,7 @@ pub fn verify(capture: &Path, into: Option<&Path>, stop: &AtomicBool) -> Result<
     let mut path = path(capture, into);
     let mut state = state(&described, &path);
     if let IndexState::Missing = state {
-        // A store index serves as well.
+        // A store index is valid too.
         path = capture.with_extension(index::SUFFIX);
         state = self::state(&described, &path);
     }
@@ -163,10 +163,7 @@ pub fn verify(capture: &Path, into: Option<&Path>, stop: &AtomicBool) -> Result<
         let at = u64::from(block.number) * BLOCK;
         file.read_exact_at(bytes, at).map_err(|error| QueryError::Io { path: capture.to_owned(), error })?;
         if crc32c::crc32c(bytes) != block.crc {
-            return Ok(IndexState::Stale(format!(
-                "bytes {at} to {} of the capture are others than they were",
-                at + BLOCK
-            )));
+            return Ok(IndexState::Stale(format!("bytes {at} to {} of the capture were changed", at + BLOCK)));
         }
     }
     Ok(state)
@@ -188,14 +185,19 @@ pub fn remove_index(path: &Path) -> Result<bool, QueryError> {
     let failed = |error| QueryError::Io { path: path.to_owned(), error };
     match File::open(path).and_then(|file| Reader::begin(&file)) {
         Ok(index) if matches!(index.header().content, Content::Foreign { .. }) => {}
-        Ok(_) => return Err(failed(io::Error::other("it belongs to a store, whose retention removes it"))),
+        Ok(_) => return Err(failed(io::Error::other("the index belongs to a store, and retention removes it"))),
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
-        Err(e) => return Err(failed(io::Error::new(e.kind(), format!("{e}; remove it by hand if it is not wanted")))),
+        Err(e) => {
+            return Err(failed(io::Error::new(
+                e.kind(),
+                format!("{e}; if you do not need the file, remove it with rm"),
+            )));
+        }
     }
     std::fs::remove_file(path).map(|()| true).map_err(failed)
 }
 
-/// True if the file has a store index, which serves as well.
+/// True if the file has a store index, which is used instead.
 pub fn is_of_store(capture: &Path) -> bool {
     let Ok((described, _)) = Capture::open(capture) else { return false };
     matches!(open(&described, &capture.with_extension(index::SUFFIX)), Ok(Some(_)))
@@ -212,20 +214,20 @@ pub fn named(path: &Path) -> Result<Option<PathBuf>, QueryError> {
     let failed = |error| QueryError::Io { path: path.to_owned(), error };
     let header = File::open(path).and_then(|file| Ok(Reader::begin(&file)?.header().clone())).map_err(failed)?;
     let Content::Foreign { .. } = header.content else {
-        let why = "it belongs to a store; ask that with --store, or name the packet file";
+        let why = "the index belongs to a store; query the store with --store, or name the packet file";
         return Err(failed(io::Error::new(io::ErrorKind::InvalidData, why)));
     };
     // An index beside its capture contains only the file name, so that both can be moved together.
     Ok(Some(path.with_file_name("").join(header.interface)))
 }
 
-/// Opens the index of a capture. A store index serves as well if its packet file is unchanged.
+/// Opens the index of a capture. A store index is used if its packet file is unchanged.
 ///
 /// # Errors
 /// The reason, as text, why the existing index is not used.
-pub(super) fn find(capture: &Capture, asked: &Path) -> Result<Option<(Reader, File)>, String> {
+pub(super) fn find(capture: &Capture, named_path: &Path) -> Result<Option<(Reader, File)>, String> {
     let own = path(&capture.path, None);
-    let path = if asked.extension().is_some_and(|e| e == index::SUFFIX) { asked } else { &own };
+    let path = if named_path.extension().is_some_and(|e| e == index::SUFFIX) { named_path } else { &own };
     match open(capture, path) {
         Ok(Some(found)) => Ok(Some(found)),
         Ok(None) => match open(capture, &capture.path.with_extension(index::SUFFIX)) {
@@ -237,7 +239,10 @@ pub(super) fn find(capture: &Capture, asked: &Path) -> Result<Option<(Reader, Fi
                 IndexState::Stale(why) | IndexState::Unreadable(why) => why,
                 IndexState::Current(_) | IndexState::Missing => return Ok(None),
             };
-            Err(format!("{}: {why}; all of the capture is read instead (netgrain index makes it anew)", path.display()))
+            Err(format!(
+                "{}: {why}; the whole capture is read instead (netgrain index rebuilds the index)",
+                path.display()
+            ))
         }
     }
 }
@@ -258,17 +263,17 @@ fn open(capture: &Capture, path: &Path) -> Result<Option<(Reader, File)>, IndexS
     };
     let index = Reader::begin(&file).map_err(|e| IndexState::Unreadable(e.to_string()))?;
     let why = match index.header().content {
-        _ if !index.is_sealed() => "the index was not finished",
+        _ if !index.is_sealed() => "the index is incomplete",
         Content::Recorded if capture.format == Format::PcapNg => "the index belongs to another file",
         Content::Recorded if index.summary().bytes != capture.bytes => {
-            "the file is not as long as it was when it was sealed"
+            "the length of the file has changed since it was sealed"
         }
         Content::Recorded => return Ok(Some((index, file))),
         reported if reported == content(capture) => return Ok(Some((index, file))),
         Content::Foreign { bytes, .. } if bytes != capture.bytes => {
-            "the capture is not as long as it was when it was indexed"
+            "the length of the capture has changed since it was indexed"
         }
-        Content::Foreign { .. } => "the capture was changed after it was indexed, or another took its place",
+        Content::Foreign { .. } => "the capture was changed or replaced after it was indexed",
     };
     Err(IndexState::Stale(why.to_owned()))
 }
@@ -283,7 +288,7 @@ fn content(capture: &Capture) -> Content {
     Content::Foreign { format, bytes: capture.bytes, modified: capture.modified }
 }
 
-/// The contents of the future index.
+/// The contents of the index being built.
 struct Scan {
     builder: Builder,
     context: CaptureContext,
@@ -291,7 +296,7 @@ struct Scan {
     end: u64,
     last: Timestamp,
     damage: Option<String>,
-    strange: BTreeMap<u16, u64>,
+    unknown_link_types: BTreeMap<u16, u64>,
 }
 
 impl Scan {
@@ -311,9 +316,9 @@ impl Scan {
             content: content(capture),
         };
         let builder = Builder::new(header.clone());
-        let (damage, strange) = (None, BTreeMap::new());
-        let mut scan = Self { builder, context, end: capture.bytes, last: Timestamp::ZERO, damage, strange };
-        let mut walk = (capture.format == Format::PcapNg).then(|| BlockScan::new(file, capture.bytes));
+        let (damage, unknown_link_types) = (None, BTreeMap::new());
+        let mut scan = Self { builder, context, end: capture.bytes, last: Timestamp::ZERO, damage, unknown_link_types };
+        let mut block_scan = (capture.format == Format::PcapNg).then(|| BlockScan::new(file, capture.bytes));
         let mut part = capture.whole(file).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e.to_string()))?;
         let mut keys = BlockKeys::default();
         let mut now = entry(0);
@@ -328,8 +333,8 @@ impl Scan {
                     break;
                 }
             };
-            if let Some(walk) = &mut walk {
-                walk.pass(at, &mut scan.context)?;
+            if let Some(block_scan) = &mut block_scan {
+                block_scan.pass(at, &mut scan.context)?;
             }
             let ts = stamp(&packet);
             if seen == 0 {
@@ -349,7 +354,7 @@ impl Scan {
             scan.last = scan.last.max(ts);
             keys.add(packet.data, packet.wire_len, packet.link_type);
             if !wire::link::is_understood(packet.link_type) {
-                *scan.strange.entry(packet.link_type).or_default() += 1;
+                *scan.unknown_link_types.entry(packet.link_type).or_default() += 1;
             }
             let mut tally = Tally { offered: 1, stored: 1, stored_bytes: packet.wire_len.into(), ..Tally::default() };
             tally.notes[Note::WireRaised as usize] = packet.wire_raised.into();

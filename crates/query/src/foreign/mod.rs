@@ -1,5 +1,5 @@
 //! Foreign captures with or without an index: pcap, pcapng and RAW. The result is in order of time even if the packets
-//! of a file are not.
+//! of a file are out of order.
 
 mod capture;
 mod context;
@@ -20,50 +20,50 @@ use std::path::{Path, PathBuf};
 const SPARE_BYTES: usize = 64 << 20;
 
 /// Makes a cursor source of these files, in the order of their first timestamps. Files without an index are read here,
-/// because only reading finds their first packet.
+/// because their first packet is known only after reading them.
 ///
 /// # Errors
-/// If one of the files cannot be read, or all of them are empty. An empty file beside others is a damage.
-pub fn supply(files: &[PathBuf], book: &mut QueryContext) -> Result<Box<dyn CursorSource>, QueryError> {
-    // First check all names: the query reports an unreadable file before it spends time on the others.
+/// If one of the files cannot be read, or all of them are empty. An empty file among others is damage.
+pub fn cursor_source(files: &[PathBuf], query_context: &mut QueryContext) -> Result<Box<dyn CursorSource>, QueryError> {
+    // All names are checked first: the query reports an unreadable file before it spends time on the others.
     let (mut captures, mut empty) = (Vec::new(), Vec::new());
     for path in files {
         let named = indexes::named(path)?;
         match Capture::open(named.as_deref().unwrap_or(path)) {
             Ok(_) => captures.push((named.unwrap_or_else(|| path.clone()), path)),
-            // A capture program that was killed before its first write leaves an empty file beside good ones.
+            // A capture program that was killed before its first write leaves an empty file beside valid ones.
             Err(e) if is_empty(path) => empty.push(e),
             Err(e) => return Err(e),
         }
     }
     match (captures.is_empty(), empty.is_empty()) {
         (true, false) => return Err(empty.remove(0)),
-        _ => empty.iter().for_each(|e| book.damage(e.to_string())),
+        _ => empty.iter().for_each(|e| query_context.damage(e.to_string())),
     }
     let mut room = SPARE_BYTES;
     let mut plans = Vec::new();
     for (number, (path, asked)) in captures.iter().enumerate() {
-        if book.is_stopped() {
+        if query_context.is_stopped() {
             break;
         }
         let (capture, file) = Capture::open(path)?;
-        book.cost.files += 1;
-        book.cost.bytes += capture.bytes;
+        query_context.cost.files += 1;
+        query_context.cost.bytes += capture.bytes;
         let by_index = match indexes::find(&capture, asked) {
             Ok(found) => {
-                found.and_then(|(index, index_file)| Plan::by_index(&capture, &file, index, &index_file, book))
+                found.and_then(|(index, index_file)| Plan::by_index(&capture, &file, index, &index_file, query_context))
             }
             Err(why) => {
-                book.warning(why);
+                query_context.warning(why);
                 None
             }
         };
         let plan = match by_index {
             Some(plan) => plan,
-            None => Plan::by_reading(capture, &file, &mut room, book)?,
+            None => Plan::by_reading(capture, &file, &mut room, query_context)?,
         };
         if plan.blocks.is_empty() {
-            book.cost.files_skipped += 1;
+            query_context.cost.files_skipped += 1;
         } else {
             plans.push((number as u32, plan));
         }
@@ -77,15 +77,15 @@ fn is_empty(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|about| about.is_file() && about.len() == 0)
 }
 
-/// Plans, the latest first, so that `pop` gives the earliest.
+/// The plans in descending order of time, so that `pop` returns the earliest.
 struct Files(Vec<(u32, Plan)>);
 
 impl CursorSource for Files {
-    fn begins(&mut self, _book: &mut QueryContext) -> Result<Option<Timestamp>, QueryError> {
+    fn begins(&mut self, _context: &mut QueryContext) -> Result<Option<Timestamp>, QueryError> {
         Ok(self.0.last().and_then(|(_, plan)| plan.first()))
     }
 
-    fn open(&mut self, _book: &mut QueryContext) -> Result<Option<(Rank, Box<dyn Cursor>)>, QueryError> {
+    fn open(&mut self, _context: &mut QueryContext) -> Result<Option<(Rank, Box<dyn Cursor>)>, QueryError> {
         let Some((number, plan)) = self.0.pop() else { return Ok(None) };
         Ok(Some(((number, 0), Box::new(BlockMerge::new(Blocks { plan, file: None })))))
     }
@@ -102,9 +102,9 @@ impl BlockSource for Blocks {
         self.plan.first()
     }
 
-    fn load(&mut self, spare: Box<Block>, book: &mut QueryContext) -> Result<Box<Block>, QueryError> {
+    fn load(&mut self, spare: Box<Block>, query_context: &mut QueryContext) -> Result<Box<Block>, QueryError> {
         Ok(match self.plan.blocks.pop() {
-            Some(planned) => self.plan.load(planned, &mut self.file, spare, book),
+            Some(planned) => self.plan.load(planned, &mut self.file, spare, query_context),
             None => spare,
         })
     }

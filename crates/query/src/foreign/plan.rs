@@ -73,32 +73,32 @@ impl Plan {
         file: &File,
         mut index: Reader,
         index_file: &File,
-        book: &mut QueryContext,
+        query_context: &mut QueryContext,
     ) -> Option<Self> {
-        match Self::chosen(capture, file, &mut index, index_file, book) {
+        match Self::plan_blocks(capture, file, &mut index, index_file, query_context) {
             Ok((context, blocks)) => {
-                book.cost.index_bytes_read += index.bytes_read();
+                query_context.cost.index_bytes_read += index.bytes_read();
                 let link_type = u16::try_from(index.header().link_type).unwrap_or(u16::MAX);
                 if !wire::link::is_understood(link_type) {
-                    book.warn_unknown_link_type(&capture.path, link_type, index.summary().tally.stored);
+                    query_context.warn_unknown_link_type(&capture.path, link_type, index.summary().tally.stored);
                 }
                 if matches!(index.header().content, index::Content::Foreign { .. }) {
-                    book.wire_raised(&capture.path, index.summary().tally.notes[Note::WireRaised as usize]);
+                    query_context.wire_raised(&capture.path, index.summary().tally.notes[Note::WireRaised as usize]);
                 }
                 let whole = index.summary().bytes;
                 if whole < capture.bytes {
-                    book.damage(damaged(
+                    query_context.damage(damaged(
                         capture,
                         whole,
-                        "it was cut short or is damaged here, as it was when it was indexed",
+                        "the capture is truncated or damaged from here on, as it was when it was indexed",
                     ));
                 }
                 let end = (whole < capture.bytes).then_some(whole);
                 Some(Self { end, ..Self::new(capture.clone(), context, blocks) })
             }
             Err(e) => {
-                book.warning(format!(
-                    "{}: its index cannot be used ({e}); all of it is read instead",
+                query_context.warning(format!(
+                    "{}: its index cannot be used ({e}); the whole capture is read instead",
                     capture.path.display()
                 ));
                 None
@@ -106,29 +106,32 @@ impl Plan {
         }
     }
 
-    fn chosen(
+    fn plan_blocks(
         capture: &Capture,
         file: &File,
         index: &mut Reader,
         index_file: &File,
-        book: &mut QueryContext,
+        query_context: &mut QueryContext,
     ) -> io::Result<(CaptureContext, Vec<PlannedBlock>)> {
         let context = CaptureContext::restore(capture.format, file, &index.summary().context)?;
-        let (from, to) = (book.query.from, book.query.to);
+        let (from, to) = (query_context.query.from, query_context.query.to);
         let blocks = u64::from(index.summary().blocks);
         if index.summary().stamps.is_none_or(|(first, last)| last < from || first > to) {
             return Ok((context, Vec::new()));
         }
         // Losses that capture programs recorded count for each block, also for blocks without candidates.
-        let candidates = index.candidates(index_file, &book.query.filter.need())?;
+        let candidates = index.candidates(index_file, &query_context.query.filter.need())?;
         index.load(index_file)?;
         let recorded = matches!(index.header().content, index::Content::Recorded);
         if let Some(block) = index.blocks().first().filter(|_| recorded)
             && differs(file, block.number, (block.bytes, block.crc))?
         {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "the file is not the one that its recorder stored"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the file differs from the file that its recorder stored",
+            ));
         }
-        let mut chosen = Vec::new();
+        let mut planned = Vec::new();
         let (mut by_time, mut by_keys) = (0, 0);
         for (block, candidate) in index.blocks().iter().zip(candidates) {
             let Some(first_record) = block.first_record.filter(|_| block.packets > 0) else {
@@ -144,40 +147,40 @@ impl Plan {
                 if at >= capture.bytes || u64::from(first_record) >= BLOCK {
                     return Err(io::Error::new(
                         io::ErrorKind::InvalidData,
-                        "it names bytes that the capture does not have",
+                        "the index contains an offset after the end of the capture",
                     ));
                 }
                 let first = block.first.max(from);
                 let stored = recorded.then_some((block.bytes, block.crc));
-                chosen.push(PlannedBlock { first, number: block.number, from: at, stored, loaded: None });
+                planned.push(PlannedBlock { first, number: block.number, from: at, stored, loaded: None });
             }
         }
-        book.cost.blocks += blocks;
-        book.cost.blocks_skipped_time += by_time;
-        book.cost.blocks_skipped_keys += by_keys;
-        Ok((context, chosen))
+        query_context.cost.blocks += blocks;
+        query_context.cost.blocks_skipped_time += by_time;
+        query_context.cost.blocks_skipped_keys += by_keys;
+        Ok((context, planned))
     }
 
-    /// Plans from a complete read. `room` is the number of bytes of packets that may be kept; the function subtracts
-    /// the bytes that it keeps.
+    /// Plans from a complete read. `bytes_left` is the number of bytes of packets that may be kept; the function
+    /// subtracts the bytes that it keeps.
     ///
     /// # Errors
-    /// The error of the system call. Damage is a warning, and the packets before it count.
+    /// The error of the system call. Damage causes a warning, and the packets before it count.
     pub fn by_reading(
         capture: Capture,
         file: &File,
-        room: &mut usize,
-        book: &mut QueryContext,
+        bytes_left: &mut usize,
+        query_context: &mut QueryContext,
     ) -> Result<Self, QueryError> {
         let failed = |error| QueryError::Io { path: capture.path.clone(), error };
         let mut context = CaptureContext::begin(capture.format, file).map_err(failed)?;
-        let mut walk = (capture.format == Format::PcapNg).then(|| BlockScan::new(file, capture.bytes));
+        let mut block_scan = (capture.format == Format::PcapNg).then(|| BlockScan::new(file, capture.bytes));
         let name = capture.name();
         let mut blocks = Vec::new();
         let mut now =
             PlannedBlock { first: Timestamp::ZERO, number: 0, from: 0, stored: None, loaded: Some(Box::default()) };
-        let mut looked = 0u32;
-        let mut strange = BTreeMap::<u16, u64>::new();
+        let mut examined = 0u32;
+        let mut unknown_link_types = BTreeMap::<u16, u64>::new();
         let mut wire_raised = 0;
         let mut part = match capture.whole(file) {
             Ok(part) => part,
@@ -188,43 +191,43 @@ impl Plan {
                 Ok(Some(next)) => next,
                 Ok(None) => break,
                 Err((at, why)) => {
-                    book.damage(damaged(&capture, at, &why));
+                    query_context.damage(damaged(&capture, at, &why));
                     break;
                 }
             };
-            if let Some(walk) = &mut walk {
-                walk.pass(at, &mut context).map_err(failed)?;
+            if let Some(block_scan) = &mut block_scan {
+                block_scan.pass(at, &mut context).map_err(failed)?;
             }
             if !wire::link::is_understood(packet.link_type) {
-                *strange.entry(packet.link_type).or_default() += 1;
+                *unknown_link_types.entry(packet.link_type).or_default() += 1;
             }
             wire_raised += u64::from(packet.wire_raised);
             let number = (at / BLOCK) as u32;
-            if number != now.number || looked == 0 {
+            if number != now.number || examined == 0 {
                 let after = PlannedBlock { first: Timestamp::ZERO, number, from: at, stored: None, loaded: None };
-                close(std::mem::replace(&mut now, after), &mut blocks, room, book);
+                close(std::mem::replace(&mut now, after), &mut blocks, bytes_left, query_context);
                 let mut block = Box::<Block>::default();
                 block.begin(number);
                 now.loaded = Some(block);
             }
-            looked = looked.wrapping_add(1).max(1);
-            if looked.is_multiple_of(CHECK_INTERVAL) && book.is_stopped() {
+            examined = examined.wrapping_add(1).max(1);
+            if examined.is_multiple_of(CHECK_INTERVAL) && query_context.is_stopped() {
                 break;
             }
-            book.cost.packets += 1;
+            query_context.cost.packets += 1;
             if let Some(block) = &mut now.loaded {
-                take(block, at, &packet, &name, &mut context, book);
+                take(block, at, &packet, &name, &mut context, query_context);
             }
         }
-        book.wire_raised(&capture.path, wire_raised);
-        strange
+        query_context.wire_raised(&capture.path, wire_raised);
+        unknown_link_types
             .iter()
-            .for_each(|(link_type, packets)| book.warn_unknown_link_type(&capture.path, *link_type, *packets));
-        book.cost.bytes_read += part.bytes_read();
+            .for_each(|(link_type, packets)| query_context.warn_unknown_link_type(&capture.path, *link_type, *packets));
+        query_context.cost.bytes_read += part.bytes_read();
         let all = capture.bytes.div_ceil(BLOCK);
-        book.cost.blocks += all;
-        book.cost.blocks_read += all;
-        close(now, &mut blocks, room, book);
+        query_context.cost.blocks += all;
+        query_context.cost.blocks_read += all;
+        close(now, &mut blocks, bytes_left, query_context);
         Ok(Self::new(capture, context, blocks))
     }
 
@@ -234,7 +237,7 @@ impl Plan {
         planned: PlannedBlock,
         file: &mut Option<File>,
         mut block: Box<Block>,
-        book: &mut QueryContext,
+        query_context: &mut QueryContext,
     ) -> Box<Block> {
         if let Some(loaded) = planned.loaded {
             return loaded;
@@ -244,7 +247,10 @@ impl Plan {
         let opened = match file.take().map_or_else(|| self.capture.reopen(), Ok) {
             Ok(opened) => opened,
             Err(e) => {
-                book.damage(format!("{}: {e}; what is left of it is not in the answer", self.capture.path.display()));
+                query_context.damage(format!(
+                    "{}: {e}; its remaining packets are missing in the result",
+                    self.capture.path.display()
+                ));
                 return block;
             }
         };
@@ -252,33 +258,37 @@ impl Plan {
             && differs(&opened, planned.number, stored).unwrap_or(true)
         {
             let at = u64::from(planned.number) * BLOCK;
-            book.damage(damaged(&self.capture, at, "the MiB from here on is not as its recorder stored it"));
+            query_context.damage(damaged(
+                &self.capture,
+                at,
+                "this block of 1 MiB differs from what its recorder stored",
+            ));
         }
-        // Copies the head, because the context adds origins while the reader borrows the bytes.
+        // The head is copied, because the context adds origins while the reader borrows the bytes.
         let head = self.context.head(planned.from).to_vec();
         match self.capture.reader(&opened, &head, planned.from, planned.until()) {
             Ok(mut part) => {
                 loop {
                     match part.next() {
                         Ok(Some((at, packet))) => {
-                            book.cost.packets += 1;
-                            take(&mut block, at, &packet, &name, &mut self.context, book);
+                            query_context.cost.packets += 1;
+                            take(&mut block, at, &packet, &name, &mut self.context, query_context);
                         }
                         Ok(None) => break,
                         Err((at, _)) if self.end == Some(at) => break,
                         Err((at, why)) => {
-                            book.damage(damaged(&self.capture, at, &why));
+                            query_context.damage(damaged(&self.capture, at, &why));
                             break;
                         }
                     }
                 }
-                book.cost.bytes_read += part.bytes_read();
+                query_context.cost.bytes_read += part.bytes_read();
             }
-            Err(e) => book.damage(damaged(&self.capture, planned.from, &e.reason())),
+            Err(e) => query_context.damage(damaged(&self.capture, planned.from, &e.reason())),
         }
-        book.cost.blocks_read += 1;
+        query_context.cost.blocks_read += 1;
         *file = Some(opened);
-        finish(&mut block, book);
+        finish(&mut block, query_context);
         block
     }
 }
@@ -297,17 +307,17 @@ fn take(
     packet: &pcap::Packet<'_>,
     name: &str,
     context: &mut CaptureContext,
-    book: &mut QueryContext,
+    query_context: &mut QueryContext,
 ) {
     let ts = stamp(packet);
-    if !book.is_inside(ts) {
+    if !query_context.is_inside(ts) {
         return;
     }
-    let wanted = book.wants(ts, packet.wire_len, packet.data, packet.link_type);
+    let wanted = query_context.wants(ts, packet.wire_len, packet.data, packet.link_type);
     if !wanted && packet.drops == 0 {
         return;
     }
-    let Some(origin) = context.origin(at, packet.interface, name, book) else { return };
+    let Some(origin) = context.origin(at, packet.interface, name, query_context) else { return };
     if packet.drops > 0 {
         block.lose(origin, packet.drops);
     }
@@ -316,20 +326,25 @@ fn take(
     }
 }
 
-fn finish(block: &mut Block, book: &mut QueryContext) {
+fn finish(block: &mut Block, query_context: &mut QueryContext) {
     let left = block.finish().to_vec();
-    left.into_iter().for_each(|(origin, packets)| book.add_lost(origin, packets));
+    left.into_iter().for_each(|(origin, packets)| query_context.add_lost(origin, packets));
 }
 
 /// Completes a block that was read: keeps its packets, or only its first timestamp, or drops the block if it has no
 /// matches.
-fn close(mut planned: PlannedBlock, blocks: &mut Vec<PlannedBlock>, room: &mut usize, book: &mut QueryContext) {
+fn close(
+    mut planned: PlannedBlock,
+    blocks: &mut Vec<PlannedBlock>,
+    bytes_left: &mut usize,
+    query_context: &mut QueryContext,
+) {
     let Some(mut block) = planned.loaded.take() else { return };
-    finish(&mut block, book);
+    finish(&mut block, query_context);
     let Some(first) = block.stamp() else { return };
     planned.first = first;
-    if block.memory() <= *room {
-        *room -= block.memory();
+    if block.memory() <= *bytes_left {
+        *bytes_left -= block.memory();
         planned.loaded = Some(block);
     }
     blocks.push(planned);

@@ -17,7 +17,7 @@ use store::out_of_order::{OutOfOrderMarkers, Span};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// The files of a queue from this one on, itself included, from names only.
+/// The files of a queue from this file on, including it, from names only.
 ///
 /// # Errors
 /// If a directory cannot be listed.
@@ -36,7 +36,7 @@ pub fn from(folder: &Path, queue: u16, first: base::Timestamp) -> io::Result<Vec
     Ok(out)
 }
 
-/// The latest file of a queue by name, among the files that are in order or growing: the names of other files do not
+/// The latest file of a queue by name, among the files that are in order or growing. The names of other files do not
 /// give their time.
 ///
 /// # Errors
@@ -105,29 +105,36 @@ pub fn behind(
     queue: u16,
     file: &Growing,
     need: &KeyCondition,
-    book: &mut QueryContext,
+    context: &mut QueryContext,
 ) -> io::Result<Next> {
     let expected = end_of(file);
     let after = |e: &Entry| (e.start, e.copy) > (file.entry.start, file.entry.copy);
     for entry in from(folder, queue, file.entry.start)?.into_iter().filter(after) {
-        let Some(next) = Growing::open(&entry, need, book)? else { continue };
+        let Some(next) = Growing::open(&entry, need, context)? else { continue };
         // Each recording starts again at position 0.
         return Ok(match next.first_pos() {
             pos if pos == expected || (file.is_raw() && pos > file.first_pos()) => Next::Follows(Box::new(next)),
             pos if pos > expected => Next::Later(Box::new(next)),
-            _ => back(folder, queue, file, need, book)?,
+            _ => back(folder, queue, file, need, context)?,
         });
     }
-    back(folder, queue, file, need, book)
+    back(folder, queue, file, need, context)
 }
 
-/// The same after the clock was set back: the next file has an older name than the file before it. The recorder must
-/// hold the file, or a file after it, because positions alone could belong to any recording.
-fn back(folder: &Path, queue: u16, file: &Growing, need: &KeyCondition, book: &mut QueryContext) -> io::Result<Next> {
+/// Like [`behind`] after the clock was set back: the next file has an older name than the file before it. The recorder
+/// must hold the file, or a file after it, because positions alone could belong to any recording.
+fn back(
+    folder: &Path,
+    queue: u16,
+    file: &Growing,
+    need: &KeyCondition,
+    context: &mut QueryContext,
+) -> io::Result<Next> {
     let expected = end_of(file);
     let mut held = None;
     for entry in unfinished(folder)?.into_iter().filter(|e| e.queue == queue && e.start < file.entry.start) {
-        held = Growing::open(&entry, need, book)?.filter(|f| !f.is_raw() && f.is_held() && f.first_pos() >= expected);
+        held =
+            Growing::open(&entry, need, context)?.filter(|f| !f.is_raw() && f.is_held() && f.first_pos() >= expected);
         if held.is_some() {
             break;
         }
@@ -140,7 +147,7 @@ fn back(folder: &Path, queue: u16, file: &Growing, need: &KeyCondition, book: &m
     let hour = held.entry.start.floor_to(HOUR).before(HOUR);
     let before = from(folder, queue, hour)?.into_iter().rev().skip_while(|e| e.start >= held.entry.start);
     for entry in before {
-        let Some(one) = Growing::open(&entry, need, book)?.filter(|one| end_of(one) == first) else { break };
+        let Some(one) = Growing::open(&entry, need, context)?.filter(|one| end_of(one) == first) else { break };
         first = one.first_pos();
         if first == expected {
             return Ok(Next::Follows(Box::new(one)));
@@ -151,7 +158,7 @@ fn back(folder: &Path, queue: u16, file: &Growing, need: &KeyCondition, book: &m
 
 /// The stream position of the segment after a complete file.
 pub fn end_of(file: &Growing) -> u64 {
-    file.first_pos().saturating_add(file.vouched()).next_multiple_of(BLOCK)
+    file.first_pos().saturating_add(file.covered_bytes()).next_multiple_of(BLOCK)
 }
 
 /// The file of a recording that contains a stream position, if the recording has a file that begins at `start`.
@@ -164,11 +171,11 @@ pub fn covering(
     start: base::Timestamp,
     pos: u64,
     need: &KeyCondition,
-    book: &mut QueryContext,
+    context: &mut QueryContext,
 ) -> io::Result<Option<Growing>> {
     let mut best: Option<Growing> = None;
     for entry in from(folder, queue, start)? {
-        let Some(file) = Growing::open(&entry, need, book)? else { continue };
+        let Some(file) = Growing::open(&entry, need, context)? else { continue };
         let least = best.as_ref().map_or(0, Growing::first_pos);
         if file.first_pos() > pos || file.first_pos() < least {
             break;

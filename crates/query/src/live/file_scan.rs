@@ -1,10 +1,10 @@
-//! Scans a file that may still be written record by record, and skips blocks without candidates.
+//! Scans a file that may still be growing, record by record, and skips blocks without candidates.
 //!
-//! The scan reads one block at a time, up to the end of the index's coverage. It reads a block from the recorder's ring
-//! if the ring still has the block, because the disk is busy with writes (the checksum confirms that the bytes are the
-//! same); otherwise from the file. A record that crosses the end of a block is read once the index covers all of it.
-//! The content is not trusted: an impossible length, a block with a wrong checksum, and an unreadable block are damage,
-//! for which the query warns; the scan continues after that block.
+//! The scan reads one block at a time, up to the end of the bytes that the index covers. If the recorder's ring still
+//! has the block, the scan reads it from the ring, because the disk is busy with writes; the checksum confirms that the
+//! bytes are the same. Otherwise it reads the block from the file. A record that crosses the end of a block is read
+//! once the index covers all of it. The content is not trusted: an impossible length, a block with a wrong checksum,
+//! and an unreadable block are damage. The query warns about damage, and the scan continues after that block.
 
 use super::growing::Growing;
 use super::ring_reader::RingReader;
@@ -40,13 +40,13 @@ pub struct FileScan {
     pub file: Growing,
     /// Index of the origin in the context.
     pub origin: usize,
-    begin_of_answer: TailBegin,
+    tail_begin: TailBegin,
     /// Offset of the next record if `exact`; otherwise the scan continues with the first record of the block at this
     /// offset.
     at: u64,
     exact: bool,
-    /// True if `at` is the end of a record; false if it is the end of a skipped block, which may lie within a record.
-    behind_a_record: bool,
+    /// True if `at` is the end of a record; false if it is the end of a skipped block, which may be within a record.
+    is_after_record: bool,
     buffer: Vec<u8>,
     /// Offset of the buffer in the file.
     begin: u64,
@@ -61,17 +61,17 @@ pub struct FileScan {
 
 impl FileScan {
     /// A scan from the first record on.
-    pub fn new(file: Growing, origin: usize, begin_of_answer: TailBegin, book: &mut QueryContext) -> Self {
-        book.cost.files += 1;
-        book.cost.bytes += file.vouched();
-        let (exact, behind_a_record, buffer) = (false, false, Vec::new());
+    pub fn new(file: Growing, origin: usize, tail_begin: TailBegin, context: &mut QueryContext) -> Self {
+        context.cost.files += 1;
+        context.cost.bytes += file.covered_bytes();
+        let (exact, is_after_record, buffer) = (false, false, Vec::new());
         Self {
             file,
             origin,
-            begin_of_answer,
+            tail_begin,
             at: 0,
             exact,
-            behind_a_record,
+            is_after_record,
             buffer,
             begin: 0,
             stop: 0,
@@ -84,7 +84,7 @@ impl FileScan {
     /// Moves to a record. The blocks before it were already counted; `counted` has the counts of its own block.
     pub fn seek(&mut self, offset: u64, counted: Option<Tally>) {
         (self.at, self.exact, self.begin, self.stop) = (offset, offset > 0, 0, 0);
-        self.behind_a_record = offset > 0;
+        self.is_after_record = offset > 0;
         self.block = None;
         self.counted = counted.map(|tally| ((offset / BLOCK) as u32, tally));
     }
@@ -104,36 +104,37 @@ impl FileScan {
 
     /// Maximum distance from [`FileScan::pos`] to the next record.
     pub fn slack(&self) -> u64 {
-        if self.behind_a_record { 0 } else { RECORD_MAX }
+        if self.is_after_record { 0 } else { RECORD_MAX }
     }
 
     /// As [`Growing::refresh`]; an index that has become unreadable is damage.
-    pub fn refresh(&mut self, book: &mut QueryContext) -> bool {
-        let (before, index) = (self.file.vouched(), self.file.index_bytes());
+    pub fn refresh(&mut self, context: &mut QueryContext) -> bool {
+        let (before, index) = (self.file.covered_bytes(), self.file.index_bytes());
         let more = self.file.refresh().unwrap_or_else(|e| {
-            book.damage(format!("{}: its index cannot be read on ({e})", self.file.entry.path.display()));
+            context.damage(format!("{}: the rest of its index cannot be read ({e})", self.file.entry.path.display()));
             false
         });
-        book.cost.bytes += self.file.vouched() - before;
-        book.cost.index_bytes_read += self.file.index_bytes().saturating_sub(index);
+        context.cost.bytes += self.file.covered_bytes() - before;
+        context.cost.index_bytes_read += self.file.index_bytes().saturating_sub(index);
         more
     }
 
-    /// The next record; `None` at the end of the index's coverage. `ears` listens to the recorder of this file.
-    pub fn next(&mut self, ears: Option<&RingReader>, book: &mut QueryContext) -> Option<Record> {
+    /// The next record; `None` at the end of the bytes that the index covers. `ring` reads the ring of the file's
+    /// recorder.
+    pub fn next(&mut self, ring: Option<&RingReader>, context: &mut QueryContext) -> Option<Record> {
         loop {
             if self.begin <= self.at && self.at < self.stop {
-                match self.parse(ears, book) {
+                match self.parse(ring, context) {
                     Parsed::Record(record) => {
-                        book.cost.from_ring += u64::from(self.of_ring);
-                        (self.at, self.exact, self.behind_a_record) = (record.end, true, true);
+                        context.cost.from_ring += u64::from(self.of_ring);
+                        (self.at, self.exact, self.is_after_record) = (record.end, true, true);
                         return Some(record);
                     }
                     Parsed::Moved => continue,
                     Parsed::NotYet => return None,
                 }
             }
-            if self.at >= self.file.vouched() || !self.load(ears, book) {
+            if self.at >= self.file.covered_bytes() || !self.load(ring, context) {
                 return None;
             }
         }
@@ -145,21 +146,21 @@ impl FileScan {
         self.buffer.get(from..(record.end - self.begin) as usize).unwrap_or_default()
     }
 
-    fn parse(&mut self, ears: Option<&RingReader>, book: &mut QueryContext) -> Parsed {
+    fn parse(&mut self, ring: Option<&RingReader>, context: &mut QueryContext) -> Parsed {
         let header = if self.file.is_raw() { pcap::raw::RECORD_HEADER } else { ring::RECORD_HEADER };
         let from = (self.at - self.begin) as usize;
-        let Some(head) = self.buffer.get(from..from + header) else { return self.reach(header, ears, book) };
+        let Some(head) = self.buffer.get(from..from + header) else { return self.read_more(header, ring, context) };
         let word = |i: usize| u32::from_le_bytes([head[i], head[i + 1], head[i + 2], head[i + 3]]);
         let half = |i: usize| u32::from(u16::from_le_bytes([head[i], head[i + 1]]));
         let (secs, nanos) = (word(0), word(4));
         let (caplen, wire_len) = if self.file.is_raw() { (half(8), half(10)) } else { (word(8), word(12)) };
         if caplen as usize > ring::CAPLEN_MAX || u64::from(nanos) >= 1_000_000_000 {
-            self.damaged("has a record that cannot be", book);
+            self.damaged("has a record with an impossible length or time", context);
             return Parsed::Moved;
         }
         let whole = header + caplen as usize;
         if self.buffer.len() < from + whole {
-            return self.reach(whole, ears, book);
+            return self.read_more(whole, ring, context);
         }
         let end = self.at + whole as u64;
         if self.file.is_raw() && secs == 0 && nanos == 0 {
@@ -170,43 +171,49 @@ impl FileScan {
         Parsed::Record(Record { offset: self.at, end, ts, wire_len, header })
     }
 
-    /// Reads on after the block for the record of `whole` bytes that begins in it.
-    fn reach(&mut self, whole: usize, ears: Option<&RingReader>, book: &mut QueryContext) -> Parsed {
+    /// Reads more bytes after the block, for the record of `whole` bytes that begins in it.
+    fn read_more(&mut self, whole: usize, ring: Option<&RingReader>, context: &mut QueryContext) -> Parsed {
         let have = self.begin + self.buffer.len() as u64;
-        if self.at + whole as u64 > self.file.vouched() {
+        if self.at + whole as u64 > self.file.covered_bytes() {
             if self.file.is_complete() {
-                self.damaged("has a record that is cut off", book);
+                self.damaged("has a truncated record", context);
                 return Parsed::Moved;
             }
             return Parsed::NotYet;
         }
-        let to = self.file.vouched().min(self.at + RECORD_MAX);
+        let to = self.file.covered_bytes().min(self.at + RECORD_MAX);
         let len = self.buffer.len();
         self.buffer.resize(len + (to - have) as usize, 0);
-        if let Err(e) = self.read(len, have, ears, book) {
-            self.damaged(&format!("cannot be read ({e})"), book);
+        if let Err(e) = self.read(len, have, ring, context) {
+            self.damaged(&format!("cannot be read ({e})"), context);
         } else if self.buffer.len() as u64 + self.begin < self.at + whole as u64 {
-            self.damaged("has less than its index tells of", book);
+            self.damaged("has fewer bytes than its index describes", context);
         }
         Parsed::Moved
     }
 
     /// Fills the buffer from its byte `from` on with the file content at `offset`, as far as available. The
-    /// continuation of a block from the ring comes from the ring, too.
-    fn read(&mut self, from: usize, offset: u64, ears: Option<&RingReader>, book: &mut QueryContext) -> io::Result<()> {
+    /// continuation of a block from the ring is read from the ring, too.
+    fn read(
+        &mut self,
+        from: usize,
+        offset: u64,
+        ring: Option<&RingReader>,
+        context: &mut QueryContext,
+    ) -> io::Result<()> {
         let pos = self.file.first_pos().saturating_add(offset);
-        if self.of_ring && ears.is_some_and(|ears| ears.stretch(pos, &mut self.buffer[from..])) {
+        if self.of_ring && ring.is_some_and(|ring| ring.copy_range(pos, &mut self.buffer[from..])) {
             return Ok(());
         }
         self.of_ring = false;
         let n = ReadAt::read_at(&self.file.packets, &mut self.buffer[from..], offset)?;
         self.buffer.truncate(from + n);
-        book.cost.bytes_read += n as u64;
+        context.cost.bytes_read += n as u64;
         Ok(())
     }
 
-    /// Reads or skips the current block; false at the end of the index's coverage.
-    fn load(&mut self, ears: Option<&RingReader>, book: &mut QueryContext) -> bool {
+    /// Reads or skips the current block; false at the end of the bytes that the index covers.
+    fn load(&mut self, ring: Option<&RingReader>, context: &mut QueryContext) -> bool {
         let Some((block, candidate)) = self.file.block(self.at) else { return false };
         let start = u64::from(block.number) * BLOCK;
         let end = start + u64::from(block.bytes);
@@ -215,14 +222,14 @@ impl FileScan {
             return false;
         }
         let entered = self.block.replace(block.number) != Some(block.number);
-        book.cost.blocks += u64::from(entered);
+        context.cost.blocks += u64::from(entered);
         // Lost packets may be inside the interval even if no packet of the block is.
-        if self.is_about(&block, book) {
-            self.count(&block, book);
+        if self.may_have_rows(&block, context) {
+            self.count(&block, context);
         }
-        let outside = block.last < self.from(end.saturating_sub(1)) || book.query.to < block.first;
+        let outside = block.last < self.from(end.saturating_sub(1)) || context.query.to < block.first;
         if let (true, Some(_)) = (outside, block.first_record) {
-            book.cost.blocks_skipped_time += u64::from(entered);
+            context.cost.blocks_skipped_time += u64::from(entered);
             self.pass(&block);
             return true;
         }
@@ -231,54 +238,54 @@ impl FileScan {
             return true;
         };
         if !candidate {
-            book.cost.blocks_skipped_keys += u64::from(entered);
+            context.cost.blocks_skipped_keys += u64::from(entered);
             self.pass(&block);
             return true;
         }
-        // The checksum needs the whole block; but a growing block is not read completely again each time.
+        // The checksum needs the whole block. A growing block is not read completely again each time.
         let from = if entered || !self.exact { start } else { self.at };
         self.buffer.clear();
         self.buffer.resize((end - from) as usize, 0);
         (self.begin, self.stop) = (from, end);
         if from == start {
-            self.of_ring = !self.file.is_raw() && ears.is_some_and(|ears| self.hear(ears, &block));
+            self.of_ring = !self.file.is_raw() && ring.is_some_and(|ring| self.load_from_ring(ring, &block));
         }
-        let read = if from == start && self.of_ring { Ok(()) } else { self.read(0, from, ears, book) };
-        book.cost.blocks_read += u64::from(entered);
+        let read = if from == start && self.of_ring { Ok(()) } else { self.read(0, from, ring, context) };
+        context.cost.blocks_read += u64::from(entered);
         if !self.exact {
             self.at = start + u64::from(first_record);
         }
         if let Err(e) = read {
-            self.damaged(&format!("cannot be read ({e})"), book);
+            self.damaged(&format!("cannot be read ({e})"), context);
         } else if (self.buffer.len() as u64) < end - from {
-            self.damaged("has less than its index tells of", book);
+            self.damaged("has fewer bytes than its index describes", context);
         } else if from == start && !self.of_ring && crc32c::crc32c(&self.buffer) != block.crc {
-            self.damaged("has other bytes than its index tells of", book);
+            self.damaged("does not match its checksum", context);
         } else if self.at >= end {
-            self.damaged("has no record where its index tells of one", book);
+            self.damaged("has no record at the offset in its index", context);
         }
         true
     }
 
-    /// The begin of the interval that applies at an offset of the file.
+    /// The begin of the interval that applies to an offset of the file.
     fn from(&self, offset: u64) -> Timestamp {
         let first = self.file.first_pos();
-        self.begin_of_answer.at(first, first.saturating_add(offset))
+        self.tail_begin.at(first, first.saturating_add(offset))
     }
 
     /// True if ledger rows of the block may overlap the interval.
-    fn is_about(&self, block: &Block, book: &QueryContext) -> bool {
+    fn may_have_rows(&self, block: &Block, context: &QueryContext) -> bool {
         let at = u64::from(block.number) * BLOCK;
         let before = at.checked_sub(BLOCK).and_then(|at| self.file.block(at));
         let since = before.map_or(self.file.header().start, |(before, _)| before.last);
         let is_last = self.file.block(at + BLOCK).is_none();
         let (first, last) = ledger_of(block, since, if is_last { Timestamp::MAX } else { block.last });
-        first.secs() <= book.query.to.secs() && self.from(at).secs() <= last.secs()
+        first.secs() <= context.query.to.secs() && self.from(at).secs() <= last.secs()
     }
 
     /// Fills the buffer with a whole block from the ring; false if the ring no longer has the same bytes.
-    fn hear(&mut self, ears: &RingReader, block: &Block) -> bool {
-        ears.stretch(self.file.first_pos().saturating_add(self.begin), &mut self.buffer)
+    fn load_from_ring(&mut self, ring: &RingReader, block: &Block) -> bool {
+        ring.copy_range(self.file.first_pos().saturating_add(self.begin), &mut self.buffer)
             && crc32c::crc32c(&self.buffer) == block.crc
     }
 
@@ -286,36 +293,39 @@ impl FileScan {
     fn pass(&mut self, block: &Block) {
         self.at = u64::from(block.number) * BLOCK + u64::from(block.bytes);
         self.exact = u64::from(block.bytes) < BLOCK;
-        self.behind_a_record = false;
+        self.is_after_record = false;
         (self.begin, self.stop) = (0, 0);
     }
 
-    fn damaged(&mut self, what: &str, book: &mut QueryContext) {
+    fn damaged(&mut self, what: &str, context: &mut QueryContext) {
         let number = self.at / BLOCK;
-        book.damage(format!("{}: block {number} {what}: netgrain verify tells more", self.file.entry.path.display()));
+        context.damage(format!(
+            "{}: block {number} {what}; netgrain verify reports details",
+            self.file.entry.path.display()
+        ));
         match self.file.block(self.at) {
             Some((block, _)) => self.pass(&block),
-            None => self.at = self.file.vouched(),
+            None => self.at = self.file.covered_bytes(),
         }
     }
 
     /// Adds the ledger rows of a block that were not counted before.
-    fn count(&mut self, block: &Block, book: &mut QueryContext) {
+    fn count(&mut self, block: &Block, context: &mut QueryContext) {
         let rows = match self.file.rows(block.number) {
             Ok(rows) => rows,
             Err(e) => {
                 let path = self.file.entry.path.display();
-                return book.warning(format!("{path}: {e}; what was lost is not known"));
+                return context.warning(format!("{path}: {e}; the number of lost packets is unknown"));
             }
         };
         let from = self.from(u64::from(block.number) * BLOCK);
-        let tally = tally_within(&rows, (from, book.query.to));
+        let tally = tally_within(&rows, (from, context.query.to));
         let news = match &self.counted {
             Some((number, before)) if *number == block.number => new_rows(&tally, before),
             _ => tally,
         };
-        book.add_lost(self.origin, news.lost_total());
-        book.count(self.origin, &news);
+        context.add_lost(self.origin, news.lost_total());
+        context.count(self.origin, &news);
         self.counted = Some((block.number, tally));
     }
 }

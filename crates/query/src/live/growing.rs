@@ -1,10 +1,10 @@
-//! A packet file that a recorder may still be writing, with its index: it is read as far as the index covers it, and
-//! stays open while it grows, is sealed and is published.
+//! A packet file that a recorder may still be writing, with its index. The file is read as far as the index covers it,
+//! and stays open while it grows, is sealed and is published.
 //!
 //! The recorder writes bytes first and their index entry afterwards, so the bytes of an entry exist. The entry of the
 //! growing block alternates between slots; a partly written entry fails its checksum and is read again a moment later.
-//! Both files stay open, so that neither a rename nor a removal interrupts the query. The kernel knows the current name
-//! of an open file (proc_pid_fd(5)), and that name shows whether the file is sealed.
+//! Both files stay open, so that neither a rename nor a removal interrupts the query. The kernel reports the current
+//! name of an open file (proc_pid_fd(5)), and that name shows whether the file is sealed.
 
 use crate::QueryContext;
 use filter::KeyCondition;
@@ -51,9 +51,9 @@ impl Growing {
     ///
     /// # Errors
     /// The error of the system call.
-    pub fn open(entry: &Entry, need: &KeyCondition, book: &mut QueryContext) -> io::Result<Option<Self>> {
+    pub fn open(entry: &Entry, need: &KeyCondition, context: &mut QueryContext) -> io::Result<Option<Self>> {
         let Some(packets) = open_either(&entry.path)? else { return Ok(None) };
-        let mut why = "has no index that tells how far it goes".to_owned();
+        let mut why = "has no index, so its end is unknown".to_owned();
         for _ in 0..ATTEMPTS {
             let path = path_now(&packets).unwrap_or_else(|| entry.path.clone());
             let Some(index) = open_index(&path)? else {
@@ -62,27 +62,27 @@ impl Growing {
             };
             let (reader, at_end) = match read_stable(&index) {
                 Err(e) if e.kind() == io::ErrorKind::InvalidData => {
-                    why = format!("has a useless index ({e})");
+                    why = format!("has an unusable index ({e})");
                     break;
                 }
                 other => other?,
             };
             if !at_end {
                 let path = path.display();
-                book.warning(format!("{path}: its index ends in an entry that is not whole; it is read up to there"));
+                context.warning(format!("{path}: its index ends in an incomplete entry; the file is read up to there"));
             }
             let entry = Entry { path, ..entry.clone() };
             let (need, candidates) = (need.clone(), Vec::new());
             let raw = shown(&entry.path).unwrap_or_else(|| entry.path.clone()).extension().is_some_and(|e| e == "raw");
-            let (complete, vouched, seen) = (false, 0, None);
+            let (complete, covered_bytes, seen) = (false, 0, None);
             let mut file =
-                Self { packets, index, reader, need, candidates, entry, raw, complete, verified: vouched, seen };
-            file.take_stock()?;
+                Self { packets, index, reader, need, candidates, entry, raw, complete, verified: covered_bytes, seen };
+            file.update_state()?;
             return Ok(Some(file));
         }
         // A removed file needs no index; the tail reports a gap in the stream.
         if packets.metadata()?.nlink() > 0 {
-            book.damage(format!("{}: {why}, so nothing of it is read; netgrain repair", entry.path.display()));
+            context.damage(format!("{}: {why}; the file is not read; run netgrain repair", entry.path.display()));
         }
         Ok(None)
     }
@@ -109,13 +109,13 @@ impl Growing {
         self.raw
     }
 
-    /// True if the file will not grow any more.
+    /// True if the file will not grow any longer.
     pub fn is_complete(&self) -> bool {
         self.complete
     }
 
     /// Number of bytes that the index covers.
-    pub fn vouched(&self) -> u64 {
+    pub fn covered_bytes(&self) -> u64 {
         self.verified
     }
 
@@ -143,7 +143,7 @@ impl Growing {
         is_hidden(&name)
     }
 
-    /// The block that contains this byte, if the index covers it, and whether the block may contain matches.
+    /// The block that contains this byte, if the index covers it, and true if the block may contain matches.
     pub fn block(&self, offset: u64) -> Option<(Block, bool)> {
         let number = usize::try_from(offset / ring::BLOCK).ok()?;
         let block = self.reader.blocks().get(number).copied()?;
@@ -202,11 +202,11 @@ impl Growing {
                 }
             }
         }
-        self.take_stock()?;
+        self.update_state()?;
         Ok(self.verified > before)
     }
 
-    fn take_stock(&mut self) -> io::Result<()> {
+    fn update_state(&mut self) -> io::Result<()> {
         self.complete |= self.reader.is_sealed();
         self.verified = self.verified.max(bytes_of(&self.reader));
         if self.need != KeyCondition::Anything {
@@ -216,19 +216,19 @@ impl Growing {
     }
 }
 
-/// Reads an index, repeatedly while invalid bytes follow its last entry, because the recorder is writing them. The
-/// result is true if there are no such bytes in the end.
+/// Reads an index, repeatedly while invalid bytes follow its last entry, because the recorder is writing them. Returns
+/// true if the last read found no such bytes.
 fn read_stable(index: &File) -> io::Result<(Reader, bool)> {
-    let mut looks = 1;
+    let mut attempts = 1;
     loop {
-        // Compares with the length before the read: bytes appended during the read are not invalid.
+        // The length is taken before the read: bytes appended during the read are not invalid.
         let len = index.metadata()?.len();
         let reader = Reader::open(index)?;
         let at_end = reader.end().is_none_or(|end| len <= end);
-        if at_end || looks == TORN_ATTEMPTS {
+        if at_end || attempts == TORN_ATTEMPTS {
             return Ok((reader, at_end));
         }
-        looks += 1;
+        attempts += 1;
         std::thread::sleep(PAUSE);
     }
 }

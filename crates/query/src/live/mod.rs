@@ -2,7 +2,7 @@
 //!
 //! A query finds a packet as soon as its recorder has published it in the ring, if the recorder admits listeners
 //! (`ring_reader`); otherwise when the packet is on disk, at most one second later ([`growing`], [`file_scan`]).
-//! [`tail`] joins the two, and [`chain`] knows the order of the files.
+//! [`tail`] joins the two, and [`chain`] finds the order of the files.
 //!
 //! A query that follows continues over rotations and ends with the recorder; a restarted recorder makes a new
 //! recording, which needs a new query. With several queues, packets come in the order of their timestamps as long as
@@ -28,19 +28,19 @@ use store::catalogue::Entry;
 use store::{Claimant, names};
 use tail::{FollowedRecorder, Tail, TailBegin, TailEnd, TailLimit, TailSource};
 
-/// How long a query waits for the next file, and for the first file of a recording; and how often it looks for the
+/// How long a query waits for the next file, and for the first file of a recording; and how often it checks for the
 /// file.
 const NEW_FILE: Duration = Duration::from_millis(500);
 const FIRST_FILE: Duration = Duration::from_millis(2000);
 const PAUSE: Duration = Duration::from_millis(5);
-/// A query that follows and begins at most this long ago takes all packets that arrive from now on.
+/// A query that follows and begins at most this long ago returns all packets that arrive from now on.
 const NOW: Duration = Duration::from_secs(60);
 
 /// Cursors over the unsealed files of an interface, for each queue, and over the packets in the ring of its recorder
 /// after them; with [`Query::follow`](crate::Query::follow) also over all later packets.
 ///
-/// `open` are all files that recorders held when the query began; `is_listed` says which sealed files the same listing
-/// found. Other cursors read those. A file that was sealed after the listing belongs here, and so do all files after
+/// `open` are all files that recorders held when the query began. `is_listed` tests for sealed files of the same
+/// listing, which other cursors read. A file that was sealed after the listing is read here, and so are all files after
 /// it. `rank` is that of the interface. The function also returns the files that it reads, which other cursors must
 /// skip: a recorder may have started since the listing.
 ///
@@ -51,35 +51,36 @@ pub fn cursors(
     rank: u32,
     open: Vec<Entry>,
     is_listed: impl Fn(&Entry) -> bool,
-    book: &mut QueryContext,
+    context: &mut QueryContext,
 ) -> Result<(Vec<Ranked>, Vec<Entry>), QueryError> {
     let io = |error| QueryError::Io { path: folder.to_owned(), error };
-    let need = book.query.filter.need();
-    let (holder, seen) = ring_reader::steady(folder, |holder| snapshot(folder, holder, &open, &need, book));
+    let need = context.query.filter.need();
+    let (holder, seen) =
+        ring_reader::with_stable_holder(folder, |holder| snapshot(folder, holder, &open, &need, context));
     let mut seen = seen.map_err(io)?;
-    if book.query.follow && holder.is_none() {
+    if context.query.follow && holder.is_none() {
         let name = folder.file_name().unwrap_or_default().to_string_lossy();
-        book.warning(format!("{name}: nobody records here now, so there is nothing to follow"));
+        context.warning(format!("{name}: no recorder is running, so there is nothing to follow"));
     }
     if let Some(holder) = &holder {
-        await_files(folder, holder, &mut seen, &need, &is_listed, book).map_err(io)?;
+        await_files(folder, holder, &mut seen, &need, &is_listed, context).map_err(io)?;
     }
     let read_here = |seen: &&UnfinishedFile| !seen.read_by_others;
     let taken = seen.files.values().flatten().filter(read_here).map(|seen| seen.file.entry.clone()).collect();
     let mut out: Vec<Ranked> = Vec::new();
-    let queues: BTreeSet<u16> = seen.files.keys().chain(seen.ears.keys()).copied().collect();
+    let queues: BTreeSet<u16> = seen.files.keys().chain(seen.ring_readers.keys()).copied().collect();
     for queue in queues {
         let files = seen.files.remove(&queue).unwrap_or_default();
         let (written, left): (Vec<UnfinishedFile>, Vec<UnfinishedFile>) =
             files.into_iter().partition(|f| f.is_of_a_recorder);
         for UnfinishedFile { file, .. } in left {
-            let end = TailEnd { file: file.first_pos(), pos: file.first_pos().saturating_add(file.vouched()) };
+            let end = TailEnd { file: file.first_pos(), pos: file.first_pos().saturating_add(file.covered_bytes()) };
             let source = TailSource { folder: folder.to_owned(), queue, need: need.clone(), ring_reader: None };
-            let (begin, limit) = (TailBegin::of(book.query.from), TailLimit::Position(end));
-            out.push(((rank, queue), Box::new(Tail::of_file(source, begin, limit, (file, false), book))));
+            let (begin, limit) = (TailBegin::of(context.query.from), TailLimit::Position(end));
+            out.push(((rank, queue), Box::new(Tail::of_file(source, begin, limit, (file, false), context))));
         }
         if let Some(holder) = &holder {
-            let tail = tail(folder, queue, holder, written, seen.ears.remove(&queue), book);
+            let tail = tail(folder, queue, holder, written, seen.ring_readers.remove(&queue), context);
             out.push(((rank, queue), Box::new(tail)));
         }
     }
@@ -95,18 +96,18 @@ fn await_files(
     seen: &mut LiveSnapshot,
     need: &KeyCondition,
     is_listed: impl Fn(&Entry) -> bool,
-    book: &mut QueryContext,
+    context: &mut QueryContext,
 ) -> io::Result<()> {
     let is_recorded = |files: &[UnfinishedFile]| files.iter().any(|f| f.is_of_a_recorder);
-    for queue in seen.ears.keys().copied().collect::<Vec<_>>() {
+    for queue in seen.ring_readers.keys().copied().collect::<Vec<_>>() {
         let files = seen.files.entry(queue).or_default();
         if !is_recorded(files) {
-            files.extend(overlooked(folder, queue, holder, need, &is_listed, book)?);
+            files.extend(find_renamed(folder, queue, holder, need, &is_listed, context)?);
         }
     }
     // Without traffic, the recorder makes its first file after the first full second; only a query that follows needs
     // that file.
-    let patience = match (seen.ears.is_empty(), book.query.follow) {
+    let timeout = match (seen.ring_readers.is_empty(), context.query.follow) {
         (false, _) => NEW_FILE,
         (true, true) => FIRST_FILE,
         (true, false) => Duration::ZERO,
@@ -115,18 +116,20 @@ fn await_files(
     loop {
         let files = &seen.files;
         let missing = |queue: &u16| !files.get(queue).is_some_and(|f| is_recorded(f));
-        let waits = match seen.ears.is_empty() {
+        let waits = match seen.ring_readers.is_empty() {
             true => !files.values().any(|f| is_recorded(f)),
-            false => seen.ears.iter().any(|(queue, ears)| missing(queue) && ears.published().is_some()),
+            false => {
+                seen.ring_readers.iter().any(|(queue, ring_reader)| missing(queue) && ring_reader.published().is_some())
+            }
         };
-        if !waits || begun.elapsed() > patience {
+        if !waits || begun.elapsed() > timeout {
             return Ok(());
         }
         std::thread::sleep(PAUSE);
         for entry in chain::unfinished(folder)? {
             let files = seen.files.entry(entry.queue).or_default();
             if !is_recorded(files)
-                && let Some(file) = Growing::open(&entry, need, book)?
+                && let Some(file) = Growing::open(&entry, need, context)?
                 && (!file.is_hidden() || file.is_held())
             {
                 files.push(UnfinishedFile { file, is_of_a_recorder: true, read_by_others: false });
@@ -147,7 +150,7 @@ struct UnfinishedFile {
 #[derive(Default)]
 struct LiveSnapshot {
     files: BTreeMap<u16, Vec<UnfinishedFile>>,
-    ears: BTreeMap<u16, RingReader>,
+    ring_readers: BTreeMap<u16, RingReader>,
 }
 
 /// The unfinished files and the ring readers at one moment, by queue.
@@ -156,11 +159,11 @@ fn snapshot(
     holder: Option<&Claimant>,
     open: &[Entry],
     need: &KeyCondition,
-    book: &mut QueryContext,
+    context: &mut QueryContext,
 ) -> io::Result<LiveSnapshot> {
     let mut look = LiveSnapshot::default();
     for entry in open {
-        let Some(file) = Growing::open(entry, need, book)? else { continue };
+        let Some(file) = Growing::open(entry, need, context)? else { continue };
         let is_of_a_recorder = holder.is_some() && (!file.is_hidden() || file.is_held());
         look.files.entry(entry.queue).or_default().push(UnfinishedFile {
             file,
@@ -168,20 +171,20 @@ fn snapshot(
             read_by_others: false,
         });
     }
-    let Some(holder) = holder.filter(|_| book.query.live) else { return Ok(look) };
-    look.ears = ring_reader::attach(folder, holder, book);
-    if let Some(unknown_client) = look.ears.values().find(|ears| !is_of(ears.name(), folder)) {
-        book.warning(format!(
-            "{}: the engine that answers at its recorder's socket captures {}; it is not listened to",
+    let Some(holder) = holder.filter(|_| context.query.live) else { return Ok(look) };
+    look.ring_readers = ring_reader::attach(folder, holder, context);
+    if let Some(other_ring) = look.ring_readers.values().find(|ring_reader| !is_of(ring_reader.name(), folder)) {
+        context.warning(format!(
+            "{}: the engine at the socket of its recorder captures {}; its ring is not read",
             folder.display(),
-            unknown_client.name()
+            other_ring.name()
         ));
-        look.ears.clear();
+        look.ring_readers.clear();
     }
     Ok(look)
 }
 
-/// True if the recorder of this ring writes into this folder. A ring stores only the beginning of a long name.
+/// True if the recorder of this ring writes into this directory. A ring stores only the beginning of a long name.
 fn is_of(name: &str, folder: &Path) -> bool {
     let folder = folder.file_name().unwrap_or_default().as_encoded_bytes();
     let expected = names::interface_folder(Path::new(""), name).into_os_string().into_encoded_bytes();
@@ -190,18 +193,18 @@ fn is_of(name: &str, folder: &Path) -> bool {
 }
 
 /// The latest file of a queue without a known file: the listing may have missed it during a rename.
-fn overlooked(
+fn find_renamed(
     folder: &Path,
     queue: u16,
     holder: &Claimant,
     need: &KeyCondition,
     is_listed: impl Fn(&Entry) -> bool,
-    book: &mut QueryContext,
+    context: &mut QueryContext,
 ) -> io::Result<Option<UnfinishedFile>> {
     let Some(entry) = chain::latest(folder, queue)? else { return Ok(None) };
     let written = sys::nofollow::stat(&entry.path).and_then(|m| m.modified()).ok();
     let written = written.and_then(|t| t.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
-    let Some(file) = Growing::open(&entry, need, book)? else { return Ok(None) };
+    let Some(file) = Growing::open(&entry, need, context)? else { return Ok(None) };
     let hidden = file.is_hidden();
     let is_of_this = if hidden { file.is_held() } else { Timestamp::ZERO.after(written) >= holder.since };
     let read_by_others = !hidden && is_listed(&entry);
@@ -214,37 +217,40 @@ fn tail(
     queue: u16,
     holder: &Claimant,
     mut written: Vec<UnfinishedFile>,
-    mut ears: Option<RingReader>,
-    book: &mut QueryContext,
+    mut ring_reader: Option<RingReader>,
+    context: &mut QueryContext,
 ) -> Tail {
     written.sort_by_key(|seen| seen.file.first_pos());
-    if written.iter().any(|seen| seen.file.is_raw()) && ears.take().is_some() {
+    if written.iter().any(|seen| seen.file.is_raw()) && ring_reader.take().is_some() {
         let name = folder.file_name().unwrap_or_default().to_string_lossy();
-        book.warning(format!(
-            "{name}: RAW files do not say where in the ring their packets were; packets are found when they are on disk, a \
-             second after they came at the latest"
+        context.warning(format!(
+            "{name}: RAW files have no stream positions, so the ring is not read; packets are found when they are on \
+             disk, at most one second after their arrival"
         ));
     }
-    let end = |seen: &UnfinishedFile| seen.file.first_pos().saturating_add(seen.file.vouched());
-    let until = match ears.as_ref().and_then(RingReader::published) {
+    let end = |seen: &UnfinishedFile| seen.file.first_pos().saturating_add(seen.file.covered_bytes());
+    let until = match ring_reader.as_ref().and_then(RingReader::published) {
         Some(pos) => TailEnd { file: 0, pos },
         None => written
             .last()
             .map_or(TailEnd { file: 0, pos: 0 }, |seen| TailEnd { file: seen.file.first_pos(), pos: end(seen) }),
     };
-    let (begin, limit) = match book.query.follow {
-        true => (begin_of_follow(book.query.from, until), TailLimit::Recorder(FollowedRecorder::new(holder.clone()))),
-        false => (TailBegin::of(book.query.from), TailLimit::Position(until)),
+    let (begin, limit) = match context.query.follow {
+        true => {
+            (begin_of_follow(context.query.from, until), TailLimit::Recorder(FollowedRecorder::new(holder.clone())))
+        }
+        false => (TailBegin::of(context.query.from), TailLimit::Position(until)),
     };
-    let source = TailSource { folder: folder.to_owned(), queue, need: book.query.filter.need(), ring_reader: ears };
+    let source = TailSource { folder: folder.to_owned(), queue, need: context.query.filter.need(), ring_reader };
     match written.into_iter().next() {
-        Some(first) => Tail::of_file(source, begin, limit, (first.file, first.read_by_others), book),
-        None => Tail::of_ring(source, begin, limit, book),
+        Some(first) => Tail::of_file(source, begin, limit, (first.file, first.read_by_others), context),
+        None => Tail::of_ring(source, begin, limit, context),
     }
 }
 
 /// The begin of a query that follows. A query from now on gets all packets that arrive, whatever their timestamps; a
-/// query from an earlier time goes by timestamps. `published` is the end of the packets published before the query.
+/// query from an earlier time selects packets by timestamps. `published` is the end of the packets published before the
+/// query.
 fn begin_of_follow(from: Timestamp, published: TailEnd) -> TailBegin {
     let now = sys::clock::realtime();
     let is_now = (now.before(NOW)..=now).contains(&from);

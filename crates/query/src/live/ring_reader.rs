@@ -1,6 +1,6 @@
 //! Reads the ring of the recorder that writes a store: finds the recorder, and returns one descriptor after the other.
 //!
-//! The recorder is a lossless reader of the ring: overwritten packets are on disk and in the index. So a query that was
+//! The recorder is a lossless reader of the ring, so overwritten packets are on disk and in the index. A query that was
 //! overtaken continues with the file, and a query at the end of the file continues with the ring.
 
 use crate::QueryContext;
@@ -45,34 +45,35 @@ pub struct RingReader {
     connected: bool,
 }
 
-/// Attaches to the engine of the recorder: returns its rings by queue. A failure is a warning, since the files suffice.
-pub fn attach(folder: &Path, holder: &Claimant, book: &mut QueryContext) -> BTreeMap<u16, RingReader> {
+/// Attaches to the engine of the recorder; returns its rings by queue. A failure causes a warning, since the files
+/// suffice.
+pub fn attach(folder: &Path, holder: &Claimant, context: &mut QueryContext) -> BTreeMap<u16, RingReader> {
     let name = folder.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
     let Some(socket) = &holder.socket else {
-        book.warning(format!(
-            "{name}: its recorder (process {}) lets nobody listen (--socket none); packets are found when they are on \
-             disk, a second after they came at the latest",
+        context.warning(format!(
+            "{name}: its recorder (process {}) admits no listeners (--socket none); packets are found when they are on \
+             disk, at most one second after their arrival",
             holder.pid
         ));
         return BTreeMap::new();
     };
-    let listeners = match patiently(socket) {
+    let listeners = match attach_with_retries(socket) {
         Ok(listeners) => listeners,
         Err(e) => {
-            book.warning(format!(
-                "{name}: {}: {e}; packets are found when they are on disk, a second after they came at the latest",
+            context.warning(format!(
+                "{name}: {}: {e}; packets are found when they are on disk, at most one second after their arrival",
                 socket.display()
             ));
             return BTreeMap::new();
         }
     };
-    let ears = listeners.into_iter().map(|listener| (listener.shape().queue, RingReader::new(listener)));
-    ears.collect()
+    let ring_readers = listeners.into_iter().map(|listener| (listener.shape().queue, RingReader::new(listener)));
+    ring_readers.collect()
 }
 
-/// Retries an interrupted call: on a thread with io_uring, the completion of a read interrupts other system calls
-/// (io_uring(7)).
-fn patiently(socket: &Path) -> Result<Vec<Listener>, AttachError> {
+/// Attaches, and retries an interrupted call: on a thread with io_uring, the completion of a read interrupts other
+/// system calls (io_uring(7)).
+fn attach_with_retries(socket: &Path) -> Result<Vec<Listener>, AttachError> {
     const TRIES: u32 = 10;
     let mut tries = 0;
     loop {
@@ -84,8 +85,9 @@ fn patiently(socket: &Path) -> Result<Vec<Listener>, AttachError> {
     }
 }
 
-/// Calls `look` until the holder of the claim is the same before and after; returns that holder with the result.
-pub fn steady<T>(folder: &Path, mut look: impl FnMut(Option<&Claimant>) -> T) -> (Option<Claimant>, T) {
+/// Calls `look` until the holder of the claim is the same before and after the call; returns that holder with the
+/// result.
+pub fn with_stable_holder<T>(folder: &Path, mut look: impl FnMut(Option<&Claimant>) -> T) -> (Option<Claimant>, T) {
     const ATTEMPTS: u32 = 10;
     let mut before = Claim::holder(folder);
     for _ in 0..ATTEMPTS {
@@ -140,7 +142,7 @@ impl RingReader {
                     None => continue,
                 }
             }
-            // The order matters: after the end, the engine publishes nothing more.
+            // This test precedes the last read of the ring: after the end, the engine publishes nothing more.
             let over = self.listener.ended() || !self.is_connected();
             let at = self.listener.position();
             self.listener.next(BATCH, &mut self.batch);
@@ -161,7 +163,7 @@ impl RingReader {
     }
 
     /// Copies a range of the stream; false if part of it was overwritten.
-    pub fn stretch(&self, pos: u64, out: &mut [u8]) -> bool {
+    pub fn copy_range(&self, pos: u64, out: &mut [u8]) -> bool {
         self.listener.stretch(pos, out)
     }
 

@@ -3,10 +3,10 @@
 //!
 //! Stream positions join file and ring: the index of a file gives its first position, and a packet has the same
 //! position in the ring. Invariant: every packet before the tail's position was lent or did not match, and every packet
-//! after it is still to come. The tail looks for the next packet in the file, as far as its index covers the file, then
-//! in the ring, in turn until it finds the packet. If the ring has overwritten the packet meanwhile, the packet is on
-//! disk and in the index, so the file has it now. So the tail neither skips nor repeats a packet, and it holds no more
-//! than a block of the file and a batch of descriptors.
+//! after it is still to come. The tail searches for the next packet in the file, as far as its index covers the file,
+//! then in the ring, in turn until it finds the packet. If the ring has overwritten the packet meanwhile, the packet is
+//! on disk and in the index, so the file has it now. So the tail neither skips nor repeats a packet, and it has no more
+//! than a block of the file and a batch of descriptors in memory.
 //!
 //! Each step takes the state ([`TailState`]) and returns the next:
 //!
@@ -14,7 +14,7 @@
 //! |---|---|---|
 //! | `Opened` | the cursor has reported the begin of the file | `File` |
 //! | `File` | the index covers more records, or the next file is known | `File` |
-//! | `File`, `Missing` | the ring has the packet behind the file, or is the last source left | `Ring` |
+//! | `File`, `Missing` | the ring has the packet after the file, or is the last source left | `Ring` |
 //! | `Ring` | the ring has overwritten the next packet, and a file has it | `File` |
 //! | `Ring` | the same, and no file is known that has it | `Missing` |
 //!
@@ -44,7 +44,7 @@ use std::time::Duration;
 use store::Hold;
 
 /// Packets skipped between two checks of the stop flag.
-const TIMEOUT: u32 = 4096;
+const CHECK_INTERVAL: u32 = 4096;
 
 /// The tail of one queue.
 pub struct Tail {
@@ -98,7 +98,7 @@ enum TailState {
     File(Box<OpenFile>),
     /// The ring.
     Ring(Box<RingRun>),
-    /// Neither: the ring does not have the packet at this position, and no file is known that has it.
+    /// The ring does not have the packet at this position, and no known file has it.
     Missing { pos: u64 },
 }
 
@@ -116,7 +116,7 @@ struct RingRun {
     next: u64,
     /// The file of the segment that contains `next`, for packets that the ring overwrites; `None` after a rotation.
     file: Option<Box<OpenFile>>,
-    /// The begin of the run, if the ring could not confirm that it continues there; until the first packet.
+    /// The begin of the run, until the first packet, if the ring could not confirm that it continues there.
     unsure: Option<UnsureBegin>,
     /// The counts of the current block.
     counted: Tally,
@@ -163,11 +163,11 @@ impl Tail {
         begin: TailBegin,
         limit: TailLimit,
         (file, read_by_others): (Growing, bool),
-        book: &mut QueryContext,
+        context: &mut QueryContext,
     ) -> Self {
         let mut this = Self::new(source, begin, limit);
-        let (begins, end) = (file.header().start, file.vouched());
-        let mut file = this.enter(file, book);
+        let (begins, end) = (file.header().start, file.covered_bytes());
+        let mut file = this.enter(file, context);
         if read_by_others {
             file.scan.seek(end, None);
         }
@@ -176,14 +176,14 @@ impl Tail {
     }
 
     /// A tail that begins with the oldest packet in the ring, because there is no file yet.
-    pub fn of_ring(source: TailSource, begin: TailBegin, limit: TailLimit, book: &mut QueryContext) -> Self {
+    pub fn of_ring(source: TailSource, begin: TailBegin, limit: TailLimit, context: &mut QueryContext) -> Self {
         let mut this = Self::new(source, begin, limit);
         let Some(ring_reader) = &mut this.source.ring_reader else { return this };
         let (link_type, snaplen) = ring_reader.kind();
         let link_type = link_type as u16;
         let (interface, queue) = (ring_reader.name().to_owned(), this.source.queue);
         let (filter, timestamp_source) = (String::new(), String::new());
-        let number = book.origin(Origin { interface, queue, link_type, snaplen, filter, timestamp_source });
+        let number = context.origin(Origin { interface, queue, link_type, snaplen, filter, timestamp_source });
         this.origin = TailOrigin { number, link_type, is_of_ring: true };
         ring_reader.rewind(0);
         this.state = TailState::Ring(Box::default());
@@ -191,13 +191,13 @@ impl Tail {
     }
 
     /// Opens the scan of a file, which begins a segment.
-    fn enter(&mut self, file: Growing, book: &mut QueryContext) -> Box<OpenFile> {
+    fn enter(&mut self, file: Growing, context: &mut QueryContext) -> Box<OpenFile> {
         let header = file.header();
         let link_type = header.link_type as u16;
-        // A tail that began without a file keeps its origin, although the file's header gives more details.
+        // A tail that began without a file keeps its origin, although the file's header contains more details.
         if !self.origin.is_of_ring || link_type != self.origin.link_type {
             self.origin.link_type = link_type;
-            self.origin.number = book.origin(Origin {
+            self.origin.number = context.origin(Origin {
                 interface: header.interface.clone(),
                 queue: header.queue,
                 link_type,
@@ -207,28 +207,28 @@ impl Tail {
             });
         }
         self.segment = Segment { pos: file.first_pos(), start: file.entry.start };
-        // A directory that has vanished contains nothing that retention could remove.
+        // A directory that was removed contains nothing that retention could remove.
         let hold = file.entry.path.parent().and_then(|hour| Hold::reader(hour).ok());
-        Box::new(OpenFile { scan: FileScan::new(file, self.origin.number, self.begin, book), _hold: hold })
+        Box::new(OpenFile { scan: FileScan::new(file, self.origin.number, self.begin, context), _hold: hold })
     }
 
     /// Reads one record or descriptor, or changes the source. An error ends the query.
-    fn step(&mut self, book: &mut QueryContext) -> Result<Option<CursorState>, QueryError> {
+    fn step(&mut self, context: &mut QueryContext) -> Result<Option<CursorState>, QueryError> {
         let (state, result) = match std::mem::replace(&mut self.state, TailState::Missing { pos: 0 }) {
-            // Read nothing before it is needed: sealed files come first.
+            // Nothing is read before it is needed: sealed files come first.
             TailState::Opened { begins, file } => (TailState::File(file), Some(CursorState::Waiting(begins))),
-            TailState::File(file) => self.read_file(file, book)?,
-            TailState::Ring(run) => self.read_ring(run, book)?,
-            TailState::Missing { pos } => self.search(pos, book)?,
+            TailState::File(file) => self.read_file(file, context)?,
+            TailState::Ring(run) => self.read_ring(run, context)?,
+            TailState::Missing { pos } => self.search(pos, context)?,
         };
         self.state = state;
         Ok(result)
     }
 
     /// Adds the counts of the ring so far to the context.
-    fn report_counts(&mut self, book: &mut QueryContext) {
+    fn report_counts(&mut self, context: &mut QueryContext) {
         if let TailState::Ring(run) = &mut self.state {
-            book.count(self.origin.number, &std::mem::take(&mut run.unreported));
+            context.count(self.origin.number, &std::mem::take(&mut run.unreported));
         }
     }
 
@@ -236,36 +236,36 @@ impl Tail {
         QueryError::Io { path: self.source.folder.clone(), error }
     }
 
-    /// No packet now; later packets are not much older than the latest packet.
-    fn wait_here(&self) -> CursorState {
+    /// The state without a packet now: later packets are not much older than the latest packet.
+    fn waiting(&self) -> CursorState {
         CursorState::Waiting(self.latest.max(self.segment.start))
     }
 
-    /// No packet now, and packets come with this delay; the end, if the query does not follow.
-    fn wait(&mut self, delay: Duration, book: &QueryContext) -> CursorState {
+    /// The state without a packet now, if packets come with this delay; the end, if the query does not follow.
+    fn wait(&mut self, delay: Duration, context: &QueryContext) -> CursorState {
         let latest = self.latest;
-        self.limit.followed().map_or(CursorState::End, |recorder| recorder.wait(delay, latest, book.query.to))
+        self.limit.followed().map_or(CursorState::End, |recorder| recorder.wait(delay, latest, context.query.to))
     }
 }
 
 impl Cursor for Tail {
-    fn advance(&mut self, book: &mut QueryContext) -> Result<CursorState, QueryError> {
+    fn advance(&mut self, context: &mut QueryContext) -> Result<CursorState, QueryError> {
         self.current = CurrentPacket::None;
-        let mut patience = TIMEOUT;
+        let mut patience = CHECK_INTERVAL;
         let result = loop {
-            if let Some(result) = self.step(book)? {
+            if let Some(result) = self.step(context)? {
                 break result;
             }
             patience -= 1;
             if patience == 0 {
-                if book.is_stopped() {
+                if context.is_stopped() {
                     break CursorState::End;
                 }
-                patience = TIMEOUT;
+                patience = CHECK_INTERVAL;
             }
         };
         if result == CursorState::End {
-            self.report_counts(book);
+            self.report_counts(context);
         }
         Ok(result)
     }

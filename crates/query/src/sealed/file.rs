@@ -1,8 +1,8 @@
 //! A packet file with an index: the selected blocks are read ahead, verified, and scanned record by record.
 //!
-//! A record belongs to the block in which it begins. If it ends in the next block, its beginning is copied in front of
-//! that block's bytes; every other record is lent from the read buffer. A block is scanned only if its CRC32C is
-//! correct, and even then each record length is checked against the bytes read.
+//! A record belongs to the block in which it begins. If it ends in the next block, its beginning is copied before that
+//! block's bytes; every other record is lent from the read buffer. A block is scanned only if its CRC32C is correct,
+//! and even then each record length is checked against the bytes read.
 
 use super::index_ledger::IndexLedger;
 use super::read_plan::BlockRead;
@@ -33,10 +33,10 @@ pub enum Layout {
 pub struct Blocks {
     file: Arc<File>,
     reads: Vec<BlockRead>,
-    /// Number of reads started; the last of these are in flight.
-    queried: usize,
+    /// Number of reads started; the last of these are in progress.
+    started: usize,
     flying: VecDeque<Ticket>,
-    /// Bytes of the reads in flight.
+    /// Bytes of the reads in progress.
     ahead: u64,
     /// The block of the latest read.
     number: Option<u32>,
@@ -45,57 +45,57 @@ pub struct Blocks {
 impl Blocks {
     /// No read is started yet.
     pub fn new(file: Arc<File>, wanted: Vec<BlockRead>) -> Self {
-        Self { file, reads: wanted, queried: 0, flying: VecDeque::new(), ahead: 0, number: None }
+        Self { file, reads: wanted, started: 0, flying: VecDeque::new(), ahead: 0, number: None }
     }
 
     /// True if all reads were started.
-    pub fn is_queried(&self) -> bool {
-        self.queried == self.reads.len()
+    pub fn are_all_started(&self) -> bool {
+        self.started == self.reads.len()
     }
 
-    /// Starts reads as far as there is capacity; at least one if `needed` and no read is in flight.
-    pub fn query(&mut self, needed: bool, book: &mut QueryContext) -> io::Result<()> {
-        let before = self.queried;
-        while let Some(wanted) = self.reads.get(self.queried)
-            && (self.ahead < MAX_AHEAD && book.disk.has_capacity() || needed && self.flying.is_empty())
+    /// Starts reads as far as there is capacity; at least one if `needed` is set and no read is in progress.
+    pub fn query(&mut self, needed: bool, context: &mut QueryContext) -> io::Result<()> {
+        let before = self.started;
+        while let Some(wanted) = self.reads.get(self.started)
+            && (self.ahead < MAX_AHEAD && context.disk.has_capacity() || needed && self.flying.is_empty())
         {
             let bytes = wanted.bytes();
             let len = bytes.end - bytes.start;
-            let ticket = book.disk.start(&self.file, bytes.start, len as usize)?;
-            book.cost.blocks_read += u64::from(self.number.replace(wanted.number) != Some(wanted.number));
-            book.cost.bytes_read += len;
+            let ticket = context.disk.start(&self.file, bytes.start, len as usize)?;
+            context.cost.blocks_read += u64::from(self.number.replace(wanted.number) != Some(wanted.number));
+            context.cost.bytes_read += len;
             self.ahead += len;
             self.flying.push_back(ticket);
-            self.queried += 1;
+            self.started += 1;
         }
-        if before < self.queried { book.disk.hand_over() } else { Ok(()) }
+        if before < self.started { context.disk.submit() } else { Ok(()) }
     }
 
     /// The next block; `None` after the last.
-    pub fn next(&mut self, book: &mut QueryContext) -> Option<(BlockRead, io::Result<Chunk>)> {
-        let asked = self.query(true, book);
-        let block = self.reads.get(self.queried - self.flying.len())?.clone();
+    pub fn next(&mut self, context: &mut QueryContext) -> Option<(BlockRead, io::Result<Chunk>)> {
+        let asked = self.query(true, context);
+        let block = self.reads.get(self.started - self.flying.len())?.clone();
         let ticket = match (self.flying.pop_front(), asked) {
             (Some(ticket), _) => ticket,
             (None, Err(e)) => {
-                self.queried += 1;
+                self.started += 1;
                 return Some((block, Err(e)));
             }
             (None, Ok(())) => return None,
         };
         let bytes = block.bytes();
         self.ahead = self.ahead.saturating_sub(bytes.end - bytes.start);
-        // The following reads are in flight during the wait. An error of their start is returned when their block is
+        // The following reads are in progress during the wait. An error at their start is returned when their block is
         // needed.
-        book.disk.deepen();
-        let _ = self.query(false, book);
-        Some((block, book.disk.wait(ticket)))
+        context.disk.deepen();
+        let _ = self.query(false, context);
+        Some((block, context.disk.wait(ticket)))
     }
 
-    /// Abandons the reads in flight.
-    pub fn give_up(&mut self, book: &mut QueryContext) {
-        self.flying.drain(..).for_each(|ticket| book.disk.abandon(ticket));
-        self.queried = self.reads.len();
+    /// Abandons the reads in progress.
+    pub fn give_up(&mut self, context: &mut QueryContext) {
+        self.flying.drain(..).for_each(|ticket| context.disk.abandon(ticket));
+        self.started = self.reads.len();
     }
 }
 
@@ -118,11 +118,11 @@ pub struct SealedFile {
     index_ledger: Option<IndexLedger>,
     chunk: Option<Chunk>,
     number: u32,
-    /// Add to an offset in the chunk's memory to get the offset in the file; wrapping, since a record may begin in the
-    /// previous block.
+    /// Added to an offset in the chunk's memory, this gives the offset in the file; wrapping, since a record may begin
+    /// in the previous block.
     base: u64,
-    /// Offsets in the chunk's memory: of the next record, of the end of the block, and of the end of the bytes read for
-    /// the block and the end of its last record.
+    /// Offsets in the chunk's memory: of the next record, of the end of the block, of the end of the bytes read for the
+    /// block and of the end of its last record.
     at: usize,
     end: usize,
     read: usize,
@@ -150,7 +150,7 @@ enum Next {
     /// A record that ends after the bytes read.
     Cut,
     /// A record with an impossible length.
-    Absurd,
+    Impossible,
 }
 
 impl Layout {
@@ -180,7 +180,7 @@ impl Layout {
             }
         };
         if caplen > ring::CAPLEN_MAX as u32 {
-            return Next::Absurd;
+            return Next::Impossible;
         }
         let data = at + self.header()..at + self.header() + caplen as usize;
         if data.end - at > bytes.len() {
@@ -215,9 +215,9 @@ impl SealedFile {
     }
 
     /// Starts to read, so that the first block is in memory when the merge reaches the file.
-    pub fn prepare(&mut self, book: &mut QueryContext) {
+    pub fn prepare(&mut self, context: &mut QueryContext) {
         // An error is returned when the block is needed.
-        let _ = self.blocks.query(false, book);
+        let _ = self.blocks.query(false, context);
     }
 
     fn memory(&self) -> &[u8] {
@@ -225,7 +225,7 @@ impl SealedFile {
     }
 
     /// The next matching record of the block; `None` at the end of the block.
-    fn walk(&mut self, book: &mut QueryContext) -> Option<Timestamp> {
+    fn next_match(&mut self, context: &mut QueryContext) -> Option<Timestamp> {
         let memory: &[u8] = &self.chunk.as_ref()?.memory;
         let mut looked = 0;
         let mut found = None;
@@ -242,15 +242,15 @@ impl SealedFile {
                     }
                     looked += 1;
                     self.at = record.data.end;
-                    if book.wants(record.ts, record.wire_len, &memory[record.data.clone()], self.meta.link_type) {
+                    if context.wants(record.ts, record.wire_len, &memory[record.data.clone()], self.meta.link_type) {
                         found = Some(record);
                         break;
                     }
                 }
                 Next::Padding(end) => self.at = end,
                 Next::Cut => break,
-                Next::Absurd => {
-                    damage = Some("a record has a length that none has");
+                Next::Impossible => {
+                    damage = Some("a record has an impossible length");
                     match self.straddle_end.take() {
                         Some(to) => self.at = to,
                         None => self.at = self.end,
@@ -258,48 +258,48 @@ impl SealedFile {
                 }
             }
         }
-        book.cost.packets += looked;
+        context.cost.packets += looked;
         if let Some(what) = damage {
-            self.damaged(self.number, what, book);
+            self.damaged(self.number, what, context);
         }
         let mut record = found?;
-        record.lost = book.take_lost(self.meta.origin);
+        record.lost = context.take_lost(self.meta.origin);
         self.record = record;
         Some(self.record.ts)
     }
 
     /// Moves to the next selected block; false after the last.
-    fn next_block(&mut self, book: &mut QueryContext) -> bool {
+    fn next_block(&mut self, context: &mut QueryContext) -> bool {
         loop {
             let before = self.chunk.take();
             let carried = self.at.min(self.read)..self.read;
             let is_cut = before.is_some() && self.at < self.end;
-            if book.is_stopped() {
-                self.blocks.give_up(book);
+            if context.is_stopped() {
+                self.blocks.give_up(context);
             }
-            let Some((block, chunk)) = self.blocks.next(book) else {
+            let Some((block, chunk)) = self.blocks.next(context) else {
                 if is_cut {
-                    self.damaged(self.number, "its last record is not whole", book);
+                    self.damaged(self.number, "its last record is incomplete", context);
                 }
-                before.into_iter().for_each(|chunk| book.disk.recycle(chunk.memory));
+                before.into_iter().for_each(|chunk| context.disk.recycle(chunk.memory));
                 return false;
             };
-            book.add_lost(self.meta.origin, block.lost);
+            context.add_lost(self.meta.origin, block.lost);
             if is_cut && !block.follows {
-                self.damaged(self.number, "its last record is not whole", book);
+                self.damaged(self.number, "its last record is incomplete", context);
             }
             let had = self.number;
             // Offsets in the chunk's memory; each read begins at a page boundary.
             let page = block.bytes().start - u64::from(block.number) * BLOCK as u64;
             let place = |offset: u32| SPARE_BYTES + (u64::from(offset) - page) as usize;
             let bytes = place(block.range.bytes.start)..place(block.range.bytes.end);
-            let (mut chunk, read) = match self.check(&block, bytes.clone(), chunk, book) {
+            let (mut chunk, read) = match self.check(&block, bytes.clone(), chunk, context) {
                 Some(checked) => checked,
                 None => {
                     if is_cut && block.follows {
-                        self.damaged(had, "its last record ends in a block that is damaged", book);
+                        self.damaged(had, "its last record ends in a damaged block", context);
                     }
-                    before.into_iter().for_each(|chunk| book.disk.recycle(chunk.memory));
+                    before.into_iter().for_each(|chunk| context.disk.recycle(chunk.memory));
                     (self.at, self.end, self.read) = (0, 0, 0);
                     continue;
                 }
@@ -313,7 +313,7 @@ impl SealedFile {
                     self.straddle_end = Some(first);
                     chunk.memory[self.at..SPARE_BYTES].copy_from_slice(&before.memory[carried]);
                 }
-                book.disk.recycle(before.memory);
+                context.disk.recycle(before.memory);
             }
             self.number = block.number;
             self.base = block.bytes().start.wrapping_sub(SPARE_BYTES as u64);
@@ -330,7 +330,7 @@ impl SealedFile {
         block: &BlockRead,
         bytes: Range<usize>,
         chunk: io::Result<Chunk>,
-        book: &mut QueryContext,
+        context: &mut QueryContext,
     ) -> Option<(Chunk, usize)> {
         let what = match chunk {
             Err(e) => format!("cannot be read ({e})"),
@@ -341,40 +341,40 @@ impl SealedFile {
                     let from = block.range.bytes.start;
                     format!("has {have} of its {} bytes from byte {from} on", bytes.len())
                 } else if !block.range.is(&chunk.memory[bytes.clone()]) {
-                    "is not what was written (CRC32C)".to_owned()
+                    "does not match its checksum (CRC32C)".to_owned()
                 } else {
                     let tail = &chunk.memory[bytes.end..read];
                     let is_tail = block.tail_crc.is_none_or(|crc| crc32c::crc32c(tail) == crc);
                     return Some((chunk, if is_tail { read } else { bytes.end }));
                 };
-                book.disk.recycle(chunk.memory);
+                context.disk.recycle(chunk.memory);
                 what
             }
         };
-        let what = format!("{what}; its packets are missing here");
-        self.damaged(block.number, &what, book);
+        let what = format!("{what}; its packets are missing in the result");
+        self.damaged(block.number, &what, context);
         None
     }
 
-    fn damaged(&self, block: u32, what: &str, book: &mut QueryContext) {
+    fn damaged(&self, block: u32, what: &str, context: &mut QueryContext) {
         let advice = match self.meta.name.ends_with(store::names::PARTIAL) {
-            true => "it was left unfinished: netgrain repair mends it, or the next recorder",
-            false => "see netgrain verify",
+            true => "netgrain repair or the next recorder recovers this unfinished file",
+            false => "run netgrain verify",
         };
-        book.damage(format!("{}: block {block}: {what}; {advice}", self.meta.name));
+        context.damage(format!("{}: block {block}: {what}; {advice}", self.meta.name));
     }
 }
 
 impl Cursor for SealedFile {
     #[inline]
-    fn advance(&mut self, book: &mut QueryContext) -> Result<CursorState, QueryError> {
+    fn advance(&mut self, context: &mut QueryContext) -> Result<CursorState, QueryError> {
         loop {
-            if let Some(ts) = self.walk(book) {
+            if let Some(ts) = self.next_match(context) {
                 return Ok(CursorState::Packet(ts));
             }
-            if !self.next_block(book) {
+            if !self.next_block(context) {
                 if let Some(reported) = self.index_ledger.take() {
-                    reported.enter(book);
+                    reported.enter(context);
                 }
                 return Ok(CursorState::End);
             }
@@ -398,7 +398,7 @@ impl Cursor for SealedFile {
         }
     }
 
-    fn extend(&mut self, until: Timestamp, book: &mut QueryContext) -> Result<Option<Extent>, QueryError> {
+    fn extend(&mut self, until: Timestamp, context: &mut QueryContext) -> Result<Option<Extent>, QueryError> {
         if self.meta.layout != Layout::Pcap {
             return Ok(None);
         }
@@ -409,7 +409,7 @@ impl Cursor for SealedFile {
         while self.at < self.end {
             let Next::Record(record) = self.meta.layout.parse(&memory[self.at..self.read], self.at) else { break };
             let fits = record.ts <= until
-                && book.wants(record.ts, record.wire_len, &memory[record.data.clone()], self.meta.link_type);
+                && context.wants(record.ts, record.wire_len, &memory[record.data.clone()], self.meta.link_type);
             if !fits {
                 break;
             }
@@ -418,7 +418,7 @@ impl Cursor for SealedFile {
             extent.latest = extent.latest.max(record.ts);
             self.record = record;
         }
-        book.cost.packets += extent.packets - 1;
+        context.cost.packets += extent.packets - 1;
         self.batch = first..self.record.data.end;
         Ok(Some(extent))
     }
@@ -428,6 +428,6 @@ impl Cursor for SealedFile {
     }
 
     fn is_ending(&self) -> bool {
-        self.blocks.is_queried()
+        self.blocks.are_all_started()
     }
 }

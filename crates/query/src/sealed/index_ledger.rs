@@ -21,11 +21,11 @@ impl IndexLedger {
 
     /// Adds the ledger to the context: the totals if the interval contains the whole file; otherwise the rows of the
     /// overlapping blocks, for the seconds inside the interval.
-    pub fn enter(mut self, book: &mut QueryContext) {
-        let (from, to) = (book.query.from, book.query.to);
-        book.add_lost(self.origin, self.lost_after);
+    pub fn enter(mut self, context: &mut QueryContext) {
+        let (from, to) = (context.query.from, context.query.to);
+        context.add_lost(self.origin, self.lost_after);
         if self.indexed.is_inside(from, to) {
-            return book.count(self.origin, &self.indexed.reader.summary().tally);
+            return context.count(self.origin, &self.indexed.reader.summary().tally);
         }
         let Indexed { reader, file } = &mut self.indexed;
         let before = reader.bytes_read();
@@ -39,12 +39,12 @@ impl IndexLedger {
             if first.secs() <= to.secs() && from.secs() <= last.secs() {
                 match reader.rows(file, i) {
                     Ok(rows) => add_inside(&mut tally, &rows, from, to),
-                    Err(e) => book.warning(format!("a part of an index cannot be read ({e}); netgrain verify")),
+                    Err(e) => context.warning(format!("a part of an index cannot be read ({e}); run netgrain verify")),
                 }
             }
         }
-        book.count(self.origin, &tally);
-        book.cost.index_bytes_read += reader.bytes_read() - before;
+        context.count(self.origin, &tally);
+        context.cost.index_bytes_read += reader.bytes_read() - before;
     }
 }
 

@@ -1,5 +1,5 @@
-//! The files of an interface with out-of-order markers, in the order of their earliest packets ([`store::disorder`]).
-//! The source skips files whose marker lies outside of the interval.
+//! The files of an interface with out-of-order markers, in the order of their earliest packets
+//! ([`store::out_of_order`]). The source skips files whose marker is outside of the interval.
 
 use super::index_prefetch::IndexPrefetcher;
 use super::named_files::{Snapshot, is};
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use store::catalogue::Entry;
 use store::{Hold, names};
 
-/// Number of files held ahead, so that the prefetcher may read their indexes.
+/// Number of files kept ahead, so that the prefetcher can read their indexes.
 const AHEAD: usize = 64;
 
 /// A source of cursors over files with out-of-order markers.
@@ -23,7 +23,7 @@ pub struct MarkedFiles {
     interface: String,
     rank: u32,
     /// Markers whose file is not found yet, latest begin first.
-    notes: Vec<MarkedFile>,
+    markers: Vec<MarkedFile>,
     due: VecDeque<Due>,
     prefetcher: IndexPrefetcher,
     /// The hour in which the latest file was found, with its hold.
@@ -46,25 +46,25 @@ struct Due {
 
 impl MarkedFiles {
     /// A source of the files that overlap the interval and that no other cursor reads; `None` if there are none.
-    pub fn new(folder: &Path, interface: &str, rank: u32, snapshot: &Snapshot, book: &QueryContext) -> Option<Self> {
-        let (from, to) = (book.query.from, book.query.to);
-        let mut notes = Vec::new();
+    pub fn new(folder: &Path, interface: &str, rank: u32, snapshot: &Snapshot, context: &QueryContext) -> Option<Self> {
+        let (from, to) = (context.query.from, context.query.to);
+        let mut markers = Vec::new();
         for ((start, queue, copy), span, stem) in snapshot.marked.iter().filter(|(_, span, _)| span.overlaps(from, to))
         {
             let this = Entry { start, queue, copy, path: PathBuf::new(), index: None };
             if !snapshot.taken.iter().any(|taken| is(taken, &this)) {
                 let order = if span.is_out_of_order { FileOrder::OutOfOrder } else { FileOrder::InOrder };
-                notes.push(MarkedFile { first: span.first, start, stem: stem.to_owned(), order });
+                markers.push(MarkedFile { first: span.first, start, stem: stem.to_owned(), order });
             }
         }
-        notes.sort_by(|a, b| (b.first, b.start, &b.stem).cmp(&(a.first, a.start, &a.stem)));
-        (!notes.is_empty()).then(|| Self {
+        markers.sort_by(|a, b| (b.first, b.start, &b.stem).cmp(&(a.first, a.start, &a.stem)));
+        (!markers.is_empty()).then(|| Self {
             folder: folder.to_owned(),
             interface: interface.to_owned(),
             rank,
-            notes,
+            markers,
             due: VecDeque::new(),
-            prefetcher: IndexPrefetcher::new(&book.query),
+            prefetcher: IndexPrefetcher::new(&context.query),
             hold: None,
         })
     }
@@ -72,7 +72,7 @@ impl MarkedFiles {
     /// Finds more files. A marker whose file was removed is ignored.
     fn fill(&mut self) -> Result<(), QueryError> {
         while self.due.len() < AHEAD
-            && let Some(MarkedFile { first, start, stem, order }) = self.notes.pop()
+            && let Some(MarkedFile { first, start, stem, order }) = self.markers.pop()
         {
             let hour = names::hour_folder(&self.folder, start);
             let Some(hold) = self.hold(&hour).map_err(|error| QueryError::Io { path: hour.clone(), error })? else {
@@ -103,7 +103,7 @@ impl MarkedFiles {
 }
 
 impl CursorSource for MarkedFiles {
-    fn begins(&mut self, _book: &mut QueryContext) -> Result<Option<Timestamp>, QueryError> {
+    fn begins(&mut self, _context: &mut QueryContext) -> Result<Option<Timestamp>, QueryError> {
         self.fill()?;
         Ok(self.due.front().map(|due| due.first))
     }
@@ -112,11 +112,11 @@ impl CursorSource for MarkedFiles {
         self.due.front().is_some_and(|due| self.prefetcher.has(&due.entry))
     }
 
-    fn open(&mut self, book: &mut QueryContext) -> Result<Option<Ranked>, QueryError> {
+    fn open(&mut self, context: &mut QueryContext) -> Result<Option<Ranked>, QueryError> {
         self.fill()?;
         let Some(Due { entry, order, hold, .. }) = self.due.pop_front() else { return Ok(None) };
-        let scouted = self.prefetcher.scout(&entry, order, self.due.iter().map(|due| (&due.entry, due.order)));
-        let cursor = plan::open(&entry, scouted, &self.interface, &hold, book)?;
+        let probed = self.prefetcher.probe(&entry, order, self.due.iter().map(|due| (&due.entry, due.order)));
+        let cursor = plan::open(&entry, probed, &self.interface, &hold, context)?;
         Ok(cursor.map(|cursor| ((self.rank, entry.queue), cursor)))
     }
 }

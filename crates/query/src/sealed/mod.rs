@@ -30,7 +30,7 @@ use store::{Claim, Hold, names};
 /// its file long ago.
 const HOURS_BACK: usize = 24;
 
-/// The same if no recorder holds the claim of the interface: then a recorder runs without a lock, or none runs.
+/// The same if no recorder has the claim of the interface: then a recorder runs without a lock, or none runs.
 const HOURS_UNCLAIMED: usize = 2;
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -43,30 +43,30 @@ const TRIES: usize = 20;
 ///
 /// # Errors
 /// If the store cannot be listed, or has no such interface.
-pub fn begin(store: &Path, merge: &mut Merge, book: &mut QueryContext) -> Result<(), QueryError> {
+pub fn begin(store: &Path, merge: &mut Merge, context: &mut QueryContext) -> Result<(), QueryError> {
     let known = catalogue::interfaces(store).map_err(|error| QueryError::Io { path: store.to_owned(), error })?;
-    for name in &book.query.interfaces {
+    for name in &context.query.interfaces {
         if !known.iter().any(|folder| is_of(store, folder, name)) {
             return Err(QueryError::NoInterface { store: store.to_owned(), name: name.clone(), known });
         }
     }
     for (rank, name) in (0..).zip(&known) {
-        let asked = &book.query.interfaces;
+        let asked = &context.query.interfaces;
         if !asked.is_empty() && !asked.iter().any(|a| is_of(store, name, a)) {
             continue;
         }
         let folder = store.join(name);
         let io = |error| QueryError::Io { path: folder.clone(), error };
         let (open, mut snapshot) = list(&folder).map_err(io)?;
-        let (cursors, taken) = live::cursors(&folder, rank, open, |entry| snapshot.has(entry), book)?;
+        let (cursors, taken) = live::cursors(&folder, rank, open, |entry| snapshot.has(entry), context)?;
         snapshot.taken.extend(taken);
         for (rank, cursor) in cursors {
             merge.add(rank, cursor);
         }
-        if let Some(noted) = MarkedFiles::new(&folder, name, rank, &snapshot, book) {
-            merge.supply(Box::new(noted));
+        if let Some(markers) = MarkedFiles::new(&folder, name, rank, &snapshot, context) {
+            merge.add_source(Box::new(markers));
         }
-        merge.supply(Box::new(NamedFiles::new(&folder, name, rank, snapshot, book)));
+        merge.add_source(Box::new(NamedFiles::new(&folder, name, rank, snapshot, context)));
     }
     Ok(())
 }
@@ -76,31 +76,31 @@ fn is_of(store: &Path, folder: &str, interface: &str) -> bool {
 }
 
 /// The growing files, and a snapshot of the files that were sealed at the same moment. If a file were sealed between
-/// two listings, the query would read it twice or not at all, so the listing is repeated until nothing changes.
+/// two listings, the query would read it twice or not at all, so the listing is repeated until it does not change.
 fn list(folder: &Path) -> io::Result<(Vec<Entry>, Snapshot)> {
     let mut top = Top::default();
-    let mut noted = OutOfOrderMarkers::read(folder)?;
+    let mut markers = OutOfOrderMarkers::read(folder)?;
     for _ in 0..=TRIES {
-        let settled = top.relist(folder, &noted)?;
+        let settled = top.relist(folder, &markers)?;
         // A file that was sealed before the listing has its out-of-order marker by now.
-        let before = std::mem::replace(&mut noted, OutOfOrderMarkers::read(folder)?);
-        if settled && before == noted {
+        let before = std::mem::replace(&mut markers, OutOfOrderMarkers::read(folder)?);
+        if settled && before == markers {
             break;
         }
     }
-    let (open, mut snapshot) = top.settle();
-    snapshot.marked = Arc::new(noted);
+    let (open, mut snapshot) = top.finish();
+    snapshot.marked = Arc::new(markers);
     Ok((open, snapshot))
 }
 
-/// The newest hours of an interface, as far back as the growing file of any queue can lie.
-// PERF: seven listings of an hour with 3600 files before the first packet have become three, of which one is only
-// compared.
+/// The newest hours of an interface, as far back as the growing file of any queue can be.
+// PERF: before the first packet of an hour with 3600 files, the query made seven listings of the hour; now it makes
+// three, and only compares one of them.
 #[derive(Default)]
 struct Top {
     hours: Vec<HourSnapshot>,
     /// Hours that contain only files with out-of-order markers, with the names in them.
-    passed: BTreeMap<Timestamp, Names>,
+    only_marked: BTreeMap<Timestamp, Names>,
     /// The start of the newest hour with a file that has no out-of-order marker.
     newest: Option<Timestamp>,
     /// The files that running recorders hold: for each queue the growing file, and before it the files that are being
@@ -108,7 +108,7 @@ struct Top {
     /// a file that is sealed or that no recorder holds.
     open: Vec<Entry>,
     /// Growing files in other hours, found by their out-of-order markers.
-    elsewhere: Vec<Entry>,
+    marked_open: Vec<Entry>,
 }
 
 /// An hour directory, with the names in it.
@@ -122,12 +122,12 @@ struct HourSnapshot {
 impl Top {
     /// Lists the hours again; true if nothing has changed since the last listing. A listing during a rename may show
     /// the file twice or not at all (readdir(3)); two equal listings in succession do not.
-    fn relist(&mut self, folder: &Path, noted: &OutOfOrderMarkers) -> io::Result<bool> {
+    fn relist(&mut self, folder: &Path, markers: &OutOfOrderMarkers) -> io::Result<bool> {
         let before = std::mem::take(self);
         let mut known: BTreeMap<Timestamp, HourSnapshot> =
             before.hours.into_iter().map(|seen| (seen.hour.start, seen)).collect();
-        let (mut passed, mut settled) = (before.passed, true);
-        // Files that were prepared in advance lie in the interface directory; their names show how many queues exist.
+        let (mut only_marked, mut settled) = (before.only_marked, true);
+        // Files that were prepared in advance are in the interface directory; their names show how many queues exist.
         let mut queues: BTreeSet<u16> = sys::nofollow::list(folder)?
             .into_iter()
             .filter_map(|(name, _)| name.into_string().ok())
@@ -137,7 +137,7 @@ impl Top {
         let mut hours = Hours::back(folder, Timestamp::MAX);
         let most = if Claim::holder(folder).is_some() { HOURS_BACK } else { HOURS_UNCLAIMED };
         let mut listed = 0;
-        let is_noted = |entry: &Entry| noted.get((entry.start, entry.queue, entry.copy)).is_some();
+        let is_marked = |entry: &Entry| markers.get((entry.start, entry.queue, entry.copy)).is_some();
         while listed < most
             && let Some(hour) = hours.next()?
         {
@@ -149,25 +149,25 @@ impl Top {
                 Some(seen) if seen.names == names => seen,
                 _ => {
                     let listing = hour.read(&names);
-                    settled &= passed.remove(&hour.start).as_ref() == Some(&names);
+                    settled &= only_marked.remove(&hour.start).as_ref() == Some(&names);
                     HourSnapshot { hour, names, listing, hold: Arc::new(hold) }
                 }
             };
-            let_go.extend(seen.listing.sealed.iter().filter(|entry| !is_noted(entry)).map(|entry| entry.queue));
+            let_go.extend(seen.listing.sealed.iter().filter(|entry| !is_marked(entry)).map(|entry| entry.queue));
             for entry in &seen.listing.unfinished {
                 queues.insert(entry.queue);
                 match is_held(entry) {
                     true => self.open.push(entry.clone()),
-                    false if is_noted(entry) => {}
+                    false if is_marked(entry) => {}
                     false => drop(let_go.insert(entry.queue)),
                 }
             }
             let mut all = seen.listing.sealed.iter().chain(&seen.listing.unfinished).peekable();
             // After a period with the clock far ahead, some hours contain only files with out-of-order markers. Their
-            // names say nothing about the growing files, and queries find these files by the markers.
-            if all.peek().is_some() && all.all(is_noted) {
+            // names do not show where the growing files are, and queries find these files by the markers.
+            if all.peek().is_some() && all.all(is_marked) {
                 drop(all);
-                self.passed.insert(seen.hour.start, seen.names);
+                self.only_marked.insert(seen.hour.start, seen.names);
                 continue;
             }
             drop(all);
@@ -179,26 +179,26 @@ impl Top {
             }
         }
         self.open.sort();
-        // After a backward step of the clock, the growing file lies in an older hour than the newest.
-        let unfinished = noted.iter().filter(|(_, span, _)| *span == Span::UNKNOWN);
+        // After a backward step of the clock, the growing file is in an older hour than the newest.
+        let unfinished = markers.iter().filter(|(_, span, _)| *span == Span::UNKNOWN);
         let found = unfinished
             .filter_map(|((start, ..), _, stem)| Entry::find(&names::hour_folder(folder, start), stem))
             .filter(|entry| !self.open.iter().any(|open| is(open, entry)) && is_hidden(entry) && is_held(entry));
-        self.elsewhere = found.collect();
-        let same = self.open == before.open && self.elsewhere == before.elsewhere && self.newest == before.newest;
-        Ok(settled && known.is_empty() && passed.is_empty() && same)
+        self.marked_open = found.collect();
+        let same = self.open == before.open && self.marked_open == before.marked_open && self.newest == before.newest;
+        Ok(settled && known.is_empty() && only_marked.is_empty() && same)
     }
 
-    /// The growing files, and the hours that the query must not list again because a recorder changes them, or a
-    /// recorder that starts now will: from the hour in which the newest growing file begins, or else from the newest
-    /// hour.
-    fn settle(self) -> (Vec<Entry>, Snapshot) {
+    /// The growing files, and the hours that the query must not list again because a running recorder changes them, or
+    /// a recorder that starts now will. These are the hours from the one in which the newest growing file begins;
+    /// without a growing file, from the newest hour.
+    fn finish(self) -> (Vec<Entry>, Snapshot) {
         let newest = self.open.iter().map(|entry| entry.start).max().or(self.newest).unwrap_or(Timestamp::ZERO);
         let from = newest.floor_to(HOUR);
         let kept = self.hours.into_iter().filter(|seen| from <= seen.hour.start);
         let hours = kept.map(|seen| (seen.hour.start, (seen.listing, seen.hold))).collect();
         let mut open = self.open;
-        open.extend(self.elsewhere);
+        open.extend(self.marked_open);
         let snapshot = Snapshot { from: Some(from), hours, taken: open.clone(), marked: Arc::default() };
         (open, snapshot)
     }
@@ -216,7 +216,7 @@ mod tests {
     use testkit::TempDir;
 
     #[test]
-    fn every_file_that_a_recorder_holds_is_found_also_in_hours_before_and_none_that_a_dead_one_left() {
+    fn files_that_recorders_hold_are_found_also_in_earlier_hours() {
         let dir = TempDir::new("being-written");
         let folder = dir.join("eth1");
         let now = Timestamp::from_secs_nanos(1_795_290_000, 0);
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_being_written_is_found_behind_any_number_of_hours_that_a_wrong_clock_has_left() {
+    fn a_growing_file_is_found_before_many_hours_of_a_wrong_clock() {
         let dir = TempDir::new("being-written-far");
         let folder = dir.join("eth1");
         let now = Timestamp::from_secs_nanos(1_795_290_000, 0);
@@ -252,7 +252,7 @@ mod tests {
             let name = if hidden { names::hidden(&stem, "pcap") } else { format!("{stem}.pcap") };
             std::fs::create_dir_all(&hour).expect("an hour");
             span.map_or(Ok(()), |span| store::out_of_order::write_marker(&mut device, &folder, &stem, Some(span)))
-                .expect("a note");
+                .expect("a marker");
             File::create(hour.join(&name)).expect("a file")
         };
         // One hour more than the search for growing files covers.

@@ -1,11 +1,11 @@
 //! The files of an interface in the order of their names, listed hour by hour as the merge reaches them.
 //!
-//! The name of a file has its begin, and its index has its last timestamp; files out of order have a marker, and
-//! [`super::marked_files`] finds them. To find files that begin before the interval and reach into it, the source walks
-//! back: for each queue until [`ATTEMPTS`] successive files end before the interval begins. One file would suffice if
-//! clocks never went back; after a backward step, a long file may precede shorter files that began later and ended
-//! earlier. After the end of the interval, the source reads indexes as long as files contain packets older than their
-//! names: stores from before the introduction of out-of-order markers have such files.
+//! The name of a file contains its start time, and its index contains its last timestamp. Out-of-order files have a
+//! marker, and [`super::marked_files`] finds them. To find files that begin before the interval and extend into it, the
+//! source searches backwards: for each queue until [`ATTEMPTS`] successive files end before the interval begins. One
+//! file would suffice if clocks never went back; after a backward step, a long file may precede shorter files that
+//! began later and ended earlier. After the end of the interval, the source reads indexes as long as files contain
+//! packets older than their names: stores from before the introduction of out-of-order markers have such files.
 
 use super::index_prefetch::IndexPrefetcher;
 use super::plan::{self, FileOrder};
@@ -21,19 +21,19 @@ use store::Hold;
 use store::catalogue::{Entry, Hour, Hours, Listing};
 use store::out_of_order::OutOfOrderMarkers;
 
-/// Number of successive files of a queue that end before the interval, after which the walk back ends.
+/// Number of successive files of a queue that end before the interval, after which the backward search ends.
 const ATTEMPTS: u32 = 8;
 
-/// Number of non-empty hours that the walk back lists if file names show several queues, since a queue may have been
-/// without traffic for long. With one queue the walk may end earlier.
+/// Number of non-empty hours that the backward search lists if file names show several queues, since a queue may have
+/// been without traffic for long. With one queue the search may end earlier.
 const HOURS_BACK: u32 = 24;
 
-/// Maximum number of non-empty hours that the walk back lists.
+/// Maximum number of non-empty hours that the backward search lists.
 const MAX_HOURS_BACK: u32 = 7 * 24;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// The newest hours at the start of the query, since a running recorder changes them during the walk.
+/// The newest hours at the start of the query, since a running recorder changes them during the query.
 #[derive(Default)]
 pub struct Snapshot {
     /// Start of the first of these hours.
@@ -42,7 +42,7 @@ pub struct Snapshot {
     pub hours: BTreeMap<Timestamp, (Listing, Arc<Hold>)>,
     /// Files that other cursors read.
     pub taken: Vec<Entry>,
-    /// Files that out-of-order markers name.
+    /// Files with out-of-order markers.
     pub marked: Arc<OutOfOrderMarkers>,
 }
 
@@ -87,8 +87,8 @@ enum Stage {
 
 impl NamedFiles {
     /// A source that has listed only the snapshot.
-    pub fn new(folder: &Path, interface: &str, rank: u32, snapshot: Snapshot, book: &QueryContext) -> Self {
-        let (from, to) = (book.query.from, book.query.to);
+    pub fn new(folder: &Path, interface: &str, rank: u32, snapshot: Snapshot, context: &QueryContext) -> Self {
+        let (from, to) = (context.query.from, context.query.to);
         Self {
             folder: folder.to_owned(),
             interface: interface.to_owned(),
@@ -96,13 +96,13 @@ impl NamedFiles {
             snapshot,
             hours: Hours::forward(folder, from, to),
             due: VecDeque::new(),
-            prefetcher: IndexPrefetcher::new(&book.query),
+            prefetcher: IndexPrefetcher::new(&context.query),
             stage: Stage::Before,
         }
     }
 
     /// Lists the files of an hour, with a hold; `None` if the hour was removed.
-    fn list(&self, hour: &Hour, book: &mut QueryContext) -> Result<Option<HourFiles>, QueryError> {
+    fn list(&self, hour: &Hour, context: &mut QueryContext) -> Result<Option<HourFiles>, QueryError> {
         let io = |error| QueryError::Io { path: hour.folder.clone(), error };
         let gone = |e: &io::Error| e.kind() == io::ErrorKind::NotFound;
         let (listing, hold) = if self.snapshot.from.is_some_and(|from| from <= hour.start) {
@@ -117,7 +117,7 @@ impl NamedFiles {
                 other => Arc::new(other.map_err(io)?),
             };
             if let Some(why) = hold.obstacle() {
-                book.warning(why.to_owned());
+                context.warning(why.to_owned());
             }
             match hour.list() {
                 Err(e) if gone(&e) => return Ok(None),
@@ -138,9 +138,9 @@ impl NamedFiles {
         hours.next().map_err(|error| QueryError::Io { path: self.folder.clone(), error })
     }
 
-    /// Finds files that begin before the interval and reach into it.
-    fn reach_back(&mut self, book: &mut QueryContext) -> Result<(), QueryError> {
-        let from = book.query.from;
+    /// Finds files that begin before the interval and extend into it.
+    fn reach_back(&mut self, context: &mut QueryContext) -> Result<(), QueryError> {
+        let from = context.query.from;
         if from == Timestamp::ZERO {
             return Ok(());
         }
@@ -151,7 +151,7 @@ impl NamedFiles {
         while listed < MAX_HOURS_BACK
             && let Some(hour) = self.next_hour(&mut hours)?
         {
-            let Some((files, hold)) = self.list(&hour, book)? else { continue };
+            let Some((files, hold)) = self.list(&hour, context)? else { continue };
             listed += 1;
             for entry in files.into_iter().rev().filter(|entry| entry.start < from) {
                 several |= entry.path.to_string_lossy().contains("Z-q");
@@ -159,13 +159,13 @@ impl NamedFiles {
                 if *misses >= ATTEMPTS {
                     continue;
                 }
-                if self.reaches(&entry, book) {
+                if self.reaches(&entry, context) {
                     *misses = 0;
                     self.due.push_front((entry, Arc::clone(&hold)));
                 } else {
                     *misses += 1;
-                    book.cost.files += 1;
-                    book.cost.files_skipped += 1;
+                    context.cost.files += 1;
+                    context.cost.files_skipped += 1;
                 }
             }
             let settled = !misses.is_empty() && misses.values().all(|n| *n >= ATTEMPTS);
@@ -178,39 +178,39 @@ impl NamedFiles {
     }
 
     /// True if a file that begins before the interval may have packets in it.
-    fn reaches(&self, entry: &Entry, book: &mut QueryContext) -> bool {
+    fn reaches(&self, entry: &Entry, context: &mut QueryContext) -> bool {
         if plan::is_hidden(entry) {
             return true;
         }
         let Ok(indexed) = plan::begin_index(entry) else { return true };
-        book.cost.index_bytes_read += indexed.reader.bytes_read();
-        !indexed.reader.is_sealed() || indexed.overlaps(book.query.from, Timestamp::MAX)
+        context.cost.index_bytes_read += indexed.reader.bytes_read();
+        !indexed.reader.is_sealed() || indexed.overlaps(context.query.from, Timestamp::MAX)
     }
 
     /// Finds files that begin after the interval but contain older packets.
-    fn reach_ahead(&mut self, book: &mut QueryContext) -> Result<(), QueryError> {
-        let to = book.query.to;
+    fn reach_ahead(&mut self, context: &mut QueryContext) -> Result<(), QueryError> {
+        let to = context.query.to;
         if to.nanos() > u64::MAX - 2 * HOUR.as_nanos() as u64 {
             return Ok(());
         }
         let mut settled: BTreeMap<u16, bool> = BTreeMap::new();
         let mut hours = Hours::forward(&self.folder, to, Timestamp::MAX);
         while let Some(hour) = self.next_hour(&mut hours)? {
-            let Some((files, hold)) = self.list(&hour, book)? else { continue };
+            let Some((files, hold)) = self.list(&hour, context)? else { continue };
             for entry in files.into_iter().filter(|entry| entry.start > to && !plan::is_hidden(entry)) {
                 let settled = settled.entry(entry.queue).or_default();
                 if *settled {
                     continue;
                 }
                 let Ok(indexed) = plan::begin_index(&entry) else {
-                    // Without an index only a complete read would find such packets; for a store without indexes that
-                    // would read all later files.
+                    // Without an index only a complete read would find such packets; in a store without indexes, all
+                    // later files would be read.
                     *settled = true;
                     continue;
                 };
-                book.cost.index_bytes_read += indexed.reader.bytes_read();
+                context.cost.index_bytes_read += indexed.reader.bytes_read();
                 *settled = indexed.reader.summary().stamps.is_none_or(|(first, _)| first >= entry.start);
-                if indexed.overlaps(book.query.from, to) {
+                if indexed.overlaps(context.query.from, to) {
                     self.due.push_back((entry, Arc::clone(&hold)));
                 }
             }
@@ -222,11 +222,11 @@ impl NamedFiles {
     }
 
     /// Lists hours until there are files to open.
-    fn fill(&mut self, book: &mut QueryContext) -> Result<(), QueryError> {
+    fn fill(&mut self, context: &mut QueryContext) -> Result<(), QueryError> {
         while self.due.is_empty() {
             match self.stage {
                 Stage::Before => {
-                    self.reach_back(book)?;
+                    self.reach_back(context)?;
                     self.stage = Stage::Inside;
                 }
                 Stage::Inside => {
@@ -235,8 +235,8 @@ impl NamedFiles {
                     self.hours = hours;
                     match hour? {
                         Some(hour) => {
-                            let (from, to) = (book.query.from, book.query.to);
-                            if let Some((files, hold)) = self.list(&hour, book)? {
+                            let (from, to) = (context.query.from, context.query.to);
+                            if let Some((files, hold)) = self.list(&hour, context)? {
                                 let inside = files.into_iter().filter(|e| from <= e.start && e.start <= to);
                                 self.due.extend(inside.map(|entry| (entry, Arc::clone(&hold))));
                             }
@@ -246,7 +246,7 @@ impl NamedFiles {
                     }
                 }
                 Stage::Behind => {
-                    self.reach_ahead(book)?;
+                    self.reach_ahead(context)?;
                     self.stage = Stage::Over;
                 }
                 Stage::Over => return Ok(()),
@@ -257,8 +257,8 @@ impl NamedFiles {
 }
 
 impl CursorSource for NamedFiles {
-    fn begins(&mut self, book: &mut QueryContext) -> Result<Option<Timestamp>, QueryError> {
-        self.fill(book)?;
+    fn begins(&mut self, context: &mut QueryContext) -> Result<Option<Timestamp>, QueryError> {
+        self.fill(context)?;
         Ok(self.due.front().map(|(entry, _)| entry.start))
     }
 
@@ -266,12 +266,12 @@ impl CursorSource for NamedFiles {
         self.due.front().is_some_and(|(entry, _)| self.prefetcher.has(entry))
     }
 
-    fn open(&mut self, book: &mut QueryContext) -> Result<Option<Ranked>, QueryError> {
-        self.fill(book)?;
+    fn open(&mut self, context: &mut QueryContext) -> Result<Option<Ranked>, QueryError> {
+        self.fill(context)?;
         let Some((entry, hold)) = self.due.pop_front() else { return Ok(None) };
         let behind = self.due.iter().map(|(entry, _)| (entry, FileOrder::InOrder));
-        let scouted = self.prefetcher.scout(&entry, FileOrder::InOrder, behind);
-        let cursor = plan::open(&entry, scouted, &self.interface, &hold, book)?;
+        let probed = self.prefetcher.probe(&entry, FileOrder::InOrder, behind);
+        let cursor = plan::open(&entry, probed, &self.interface, &hold, context)?;
         Ok(cursor.map(|cursor| ((self.rank, entry.queue), cursor)))
     }
 }

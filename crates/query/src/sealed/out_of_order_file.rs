@@ -1,4 +1,4 @@
-//! A packet file whose packets are not in order: the cursor reads the blocks one by one in the order of their earliest
+//! A packet file whose packets are out of order: the cursor reads the blocks one by one in the order of their earliest
 //! timestamps, and [`BlockMerge`] returns the packets in order of time. The memory is that of the matching packets in
 //! blocks that overlap in time.
 
@@ -18,13 +18,13 @@ use store::Hold;
 /// Blocks read ahead.
 const AHEAD: usize = 8;
 
-/// A cursor over a packet file out of order.
+/// A cursor over an out-of-order packet file.
 pub struct OutOfOrderFile {
     about: FileMeta,
     file: Arc<File>,
     /// The blocks to read, each with the earliest timestamp and the rank among equal timestamps, in descending order.
     wanted: Vec<(Timestamp, u32, BlockRead)>,
-    /// The next blocks, whose reads are in flight.
+    /// The next blocks, whose reads are in progress.
     ahead: VecDeque<(Timestamp, u32, SealedFile)>,
     /// The ledger of the index, until it is added to the context.
     index_ledger: Option<IndexLedger>,
@@ -39,24 +39,24 @@ impl OutOfOrderFile {
         wanted: impl Iterator<Item = (Timestamp, BlockRead)>,
         reported: IndexLedger,
         hold: &Arc<Hold>,
-        book: &mut QueryContext,
+        context: &mut QueryContext,
     ) -> Box<dyn Cursor> {
         let mut wanted: Vec<_> = (0..).zip(wanted).map(|(number, (first, wanted))| (first, number, wanted)).collect();
         wanted.sort_by_key(|(first, number, _)| std::cmp::Reverse((*first, *number)));
         let reported = Some(reported);
         let mut mixed =
             Self { about, file, wanted, ahead: VecDeque::new(), index_ledger: reported, hold: Arc::clone(hold) };
-        mixed.prepare(book);
+        mixed.prepare(context);
         Box::new(BlockMerge::new(mixed))
     }
 
-    fn prepare(&mut self, book: &mut QueryContext) {
+    fn prepare(&mut self, context: &mut QueryContext) {
         while self.ahead.len() < AHEAD
             && let Some((first, number, wanted)) = self.wanted.pop()
         {
             let blocks = Blocks::new(Arc::clone(&self.file), vec![wanted]);
             let mut file = SealedFile::new(self.about.clone(), blocks, None, &self.hold);
-            file.prepare(book);
+            file.prepare(context);
             self.ahead.push_back((first, number, file));
         }
     }
@@ -67,20 +67,20 @@ impl BlockSource for OutOfOrderFile {
         self.ahead.front().map(|(first, ..)| *first)
     }
 
-    fn load(&mut self, mut block: Box<Block>, book: &mut QueryContext) -> Result<Box<Block>, QueryError> {
+    fn load(&mut self, mut block: Box<Block>, context: &mut QueryContext) -> Result<Box<Block>, QueryError> {
         let Some((_, number, mut file)) = self.ahead.pop_front() else { return Ok(block) };
-        self.prepare(book);
+        self.prepare(context);
         block.begin(number);
-        while let CursorState::Packet(_) = file.advance(book)? {
+        while let CursorState::Packet(_) = file.advance(context)? {
             block.push_found(&file.packet());
         }
         block.finish();
         Ok(block)
     }
 
-    fn end(&mut self, book: &mut QueryContext) {
+    fn end(&mut self, context: &mut QueryContext) {
         if let Some(reported) = self.index_ledger.take() {
-            reported.enter(book);
+            reported.enter(context);
         }
     }
 }

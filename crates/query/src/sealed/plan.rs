@@ -41,12 +41,12 @@ pub fn begin_index(entry: &Entry) -> Result<Indexed, IndexProblem> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(IndexProblem::Gone),
         Err(e) => return Err(IndexProblem::Index(format!("has an index that cannot be opened ({e})"))),
     };
-    let reader = Reader::begin(&file).map_err(useless)?;
+    let reader = Reader::begin(&file).map_err(unusable)?;
     Ok(Indexed { reader, file })
 }
 
-fn useless(error: io::Error) -> IndexProblem {
-    IndexProblem::Index(format!("has a useless index ({error})"))
+fn unusable(error: io::Error) -> IndexProblem {
+    IndexProblem::Index(format!("has an unusable index ({error})"))
 }
 
 impl Indexed {
@@ -56,7 +56,7 @@ impl Indexed {
         let (sealed, bytes) = (self.reader.is_sealed(), self.reader.summary().bytes);
         match size {
             Some(size) if !sealed || bytes > size || bytes < size && self.reader.header().start != start => {
-                Err(IndexProblem::Index(format!("has {size} bytes, and an index for {bytes}")))
+                Err(IndexProblem::Index(format!("has {size} bytes, but its index describes {bytes}")))
             }
             _ => Ok(()),
         }
@@ -64,7 +64,7 @@ impl Indexed {
 
     /// Reads and validates the block table.
     fn load(&mut self) -> Result<(), IndexProblem> {
-        self.reader.load(&self.file).map_err(useless)?;
+        self.reader.load(&self.file).map_err(unusable)?;
         let blocks = self.reader.blocks();
         let in_order = (0u32..).zip(blocks).all(|(number, b)| b.number == number && b.bytes as usize <= BLOCK);
         let last = blocks.len().saturating_sub(1);
@@ -73,7 +73,7 @@ impl Indexed {
         let bytes: u64 = blocks.iter().map(|b| u64::from(b.bytes)).sum();
         match in_order && whole && inside && bytes == self.reader.summary().bytes {
             true => Ok(()),
-            false => Err(IndexProblem::Index("has an index that contradicts itself".to_owned())),
+            false => Err(IndexProblem::Index("has an inconsistent index".to_owned())),
         }
     }
 
@@ -139,7 +139,8 @@ pub enum FileOrder {
     OutOfOrder,
 }
 
-/// The result of a query on an index, computed without the query context, so that another thread can compute it ahead.
+/// The result of a query on an index. It is computed without the query context, so that another thread can compute it
+/// ahead.
 pub struct IndexProbe {
     path: PathBuf,
     size: u64,
@@ -154,13 +155,13 @@ pub struct IndexProbe {
 ///
 /// # Errors
 /// The error of the system call.
-pub fn probe_index(entry: &Entry, order: FileOrder, asked: &FileQuery) -> io::Result<IndexProbe> {
+pub fn probe_index(entry: &Entry, order: FileOrder, query: &FileQuery) -> io::Result<IndexProbe> {
     let (path, size) = find(entry)?;
     let fitting = (!is_hidden(entry)).then_some(size);
     let mut remarks = Vec::new();
     let outcome = begin_index(entry).and_then(|mut indexed| {
         indexed.fits(entry.start, fitting)?;
-        let plan = plan(&mut indexed, &entry.path, order, asked, &mut remarks)?;
+        let plan = plan(&mut indexed, &entry.path, order, query, &mut remarks)?;
         Ok((indexed, plan))
     });
     let packets = outcome.as_ref().is_ok_and(|(_, plan)| !plan.wanted.is_empty()).then(|| {
@@ -180,43 +181,42 @@ pub fn probe_index(entry: &Entry, order: FileOrder, asked: &FileQuery) -> io::Re
 /// If an existing file cannot be opened.
 pub fn open(
     entry: &Entry,
-    scouted: io::Result<IndexProbe>,
+    probed: io::Result<IndexProbe>,
     interface: &str,
     hold: &Arc<Hold>,
-    book: &mut QueryContext,
+    context: &mut QueryContext,
 ) -> Result<Option<Box<dyn Cursor>>, QueryError> {
     let io = |error| QueryError::Io { path: entry.path.clone(), error };
     let name = entry.path.display().to_string();
-    book.cost.files += 1;
-    let IndexProbe { path, size, order, outcome, packets, remarks } = match scouted {
+    context.cost.files += 1;
+    let IndexProbe { path, size, order, outcome, packets, remarks } = match probed {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
-            book.damage(format!("{name}: removed while the question was being answered"));
+            context.damage(format!("{name}: removed during the query"));
             return Ok(None);
         }
         other => other.map_err(io)?,
     };
-    book.cost.bytes += size;
+    context.cost.bytes += size;
     let (indexed, plan) = match outcome {
         Ok(useful) => useful,
-        Err(why) => return open_without(entry, &path, interface, &why, hold, book),
+        Err(why) => return open_without(entry, &path, interface, &why, hold, context),
     };
     let behind = if is_hidden(entry) { 0 } else { size.saturating_sub(indexed.reader.summary().bytes) };
     if behind > 0 {
-        book.warning(format!(
-            "{name}: {behind} bytes lie behind those that were recorded, and are no part of the answer; netgrain repair cuts \
-             them off"
+        context.warning(format!(
+            "{name}: {behind} bytes after the recorded bytes are ignored; netgrain repair truncates the file there"
         ));
     }
-    remarks.into_iter().for_each(|remark| book.warning(remark));
-    book.cost.blocks += u64::from(indexed.reader.summary().blocks);
-    book.cost.blocks_skipped_time += plan.skipped_time;
-    book.cost.blocks_skipped_keys += plan.skipped_keys;
-    book.cost.blocks_skipped_sub_block += plan.skipped_sub_block;
-    book.cost.index_bytes_read += indexed.reader.bytes_read();
-    book.cost.files_skipped += u64::from(plan.wanted.is_empty());
+    remarks.into_iter().for_each(|remark| context.warning(remark));
+    context.cost.blocks += u64::from(indexed.reader.summary().blocks);
+    context.cost.blocks_skipped_time += plan.skipped_time;
+    context.cost.blocks_skipped_keys += plan.skipped_keys;
+    context.cost.blocks_skipped_sub_block += plan.skipped_sub_block;
+    context.cost.index_bytes_read += indexed.reader.bytes_read();
+    context.cost.files_skipped += u64::from(plan.wanted.is_empty());
     let header = indexed.reader.header();
     let link_type = u16::try_from(header.link_type).unwrap_or(u16::MAX);
-    let origin = book.origin(Origin {
+    let origin = context.origin(Origin {
         interface: header.interface.clone(),
         queue: header.queue,
         link_type,
@@ -226,12 +226,12 @@ pub fn open(
     });
     let file = match packets {
         None => {
-            // No packet is read, but the ledger counts losses all the same.
-            IndexLedger::new(origin, plan.lost_after, indexed).enter(book);
+            // No packet is read, but the ledger counts losses in any case.
+            IndexLedger::new(origin, plan.lost_after, indexed).enter(context);
             return Ok(None);
         }
         Some(Err(e)) if e.kind() == io::ErrorKind::NotFound => {
-            book.damage(format!("{name}: removed while the question was being answered"));
+            context.damage(format!("{name}: removed during the query"));
             return Ok(None);
         }
         Some(opened) => opened.map_err(io)?,
@@ -248,11 +248,11 @@ pub fn open(
         let first = |number: u32| indexed.reader.blocks().get(number as usize).map_or(Timestamp::ZERO, |b| b.first);
         let wanted: Vec<_> = plan.wanted.into_iter().map(|wanted| (first(wanted.number), wanted)).collect();
         let (wanted, reported) = (wanted.into_iter(), IndexLedger::new(origin, plan.lost_after, indexed));
-        return Ok(Some(OutOfOrderFile::cursor(about, file, wanted, reported, hold, book)));
+        return Ok(Some(OutOfOrderFile::cursor(about, file, wanted, reported, hold, context)));
     }
     let reported = IndexLedger::new(origin, plan.lost_after, indexed);
     let mut file = SealedFile::new(about, Blocks::new(file, plan.wanted), Some(reported), hold);
-    file.prepare(book);
+    file.prepare(context);
     Ok(Some(Box::new(file)))
 }
 
@@ -273,22 +273,23 @@ fn plan(
     indexed: &mut Indexed,
     name: &Path,
     order: FileOrder,
-    asked: &FileQuery,
+    query: &FileQuery,
     remarks: &mut Vec<String>,
 ) -> Result<ReadPlan, IndexProblem> {
-    let (from, to) = asked.interval;
+    let (from, to) = query.interval;
     let blocks = indexed.reader.summary().blocks;
     if !indexed.overlaps(from, to) {
         return Ok(ReadPlan { skipped_time: u64::from(blocks), ..ReadPlan::default() });
     }
-    let sought = asked.seek.as_ref().and_then(|seek| sought(seek, indexed, name));
-    if sought.as_ref().is_some_and(SeekOffsets::is_empty) && indexed.is_inside(from, to) {
+    let seek_offsets = query.seek.as_ref().and_then(|seek| seek_offsets(seek, indexed, name));
+    if seek_offsets.as_ref().is_some_and(SeekOffsets::is_empty) && indexed.is_inside(from, to) {
         let lost_after = indexed.reader.summary().tally.lost_total();
         return Ok(ReadPlan { lost_after, skipped_sub_block: u64::from(blocks), ..ReadPlan::default() });
     }
-    let unreadable = |e: io::Error| format!("{}: its index cannot be read on ({e}); netgrain verify", name.display());
+    let unreadable =
+        |e: io::Error| format!("{}: the rest of its index cannot be read ({e}); run netgrain verify", name.display());
     let mut spots = None;
-    if let Some(need) = &asked.need {
+    if let Some(need) = &query.need {
         match indexed.reader.sub_block_mask(&indexed.file, need) {
             Ok(found) => spots = Some(found),
             Err(e) => remarks.push(unreadable(e)),
@@ -301,7 +302,7 @@ fn plan(
     indexed.load()?;
     let spot = |i: usize| {
         let keys = spots.as_ref().and_then(|s| s.get(i).copied()).unwrap_or(SubBlockMask::ANYWHERE);
-        (keys, sought.as_ref().map_or(SubBlockMask::ANYWHERE, |sought| sought.sub_blocks(i)))
+        (keys, seek_offsets.as_ref().map_or(SubBlockMask::ANYWHERE, |seek_offsets| seek_offsets.sub_blocks(i)))
     };
     let mut plan = ReadPlan::of(indexed.reader.blocks(), indexed.reader.header().start, (from, to), spot);
     let mut parts = Vec::new();
@@ -309,7 +310,7 @@ fn plan(
     let all = (order == FileOrder::OutOfOrder).then_some(0..blocks as usize);
     let pieces = all.or_else(|| plan.in_pieces()).unwrap_or(0..0);
     if !pieces.is_empty() {
-        match indexed.reader.parts(&indexed.file, pieces.clone()) {
+        match indexed.reader.sub_blocks(&indexed.file, pieces.clone()) {
             Ok(found) => parts = found,
             Err(e) => remarks.push(unreadable(e)),
         }
@@ -319,7 +320,7 @@ fn plan(
 }
 
 /// The requested offsets in the file; `None` if unknown for this file.
-fn sought(seek: &SeekHint, indexed: &Indexed, path: &Path) -> Option<SeekOffsets> {
+fn seek_offsets(seek: &SeekHint, indexed: &Indexed, path: &Path) -> Option<SeekOffsets> {
     let (header, bytes) = (indexed.reader.header(), indexed.reader.summary().bytes);
     let is_there = (&header.interface, header.queue) == (&seek.interface, seek.queue);
     (is_of_stream(indexed, path) && is_there).then(|| SeekOffsets::of(&seek.positions, header.first_pos, bytes))
@@ -340,19 +341,21 @@ fn open_without(
     interface: &str,
     why: &IndexProblem,
     hold: &Arc<Hold>,
-    book: &mut QueryContext,
+    context: &mut QueryContext,
 ) -> Result<Option<Box<dyn Cursor>>, QueryError> {
     let name = entry.path.display();
     if is_hidden(entry) {
-        // Preallocated space follows the written bytes, and only the index has the boundary between them.
-        book.damage(format!("{name}: was not finished and has no index that tells how far it goes; netgrain repair"));
+        // Preallocated space follows the written bytes, and only the index contains the boundary between them.
+        context.damage(format!(
+            "{name}: the file is unfinished and has no index, so its end is unknown; run netgrain repair"
+        ));
         return Ok(None);
     }
     let why = match why {
         IndexProblem::Index(why) => why,
         IndexProblem::Gone => "has lost its index",
     };
-    book.warning(format!("{name}: {why}; all of it is read"));
-    let plain = UnindexedFile::open(path, interface, entry.queue, hold, book)?;
+    context.warning(format!("{name}: {why}; the whole file is read"));
+    let plain = UnindexedFile::open(path, interface, entry.queue, hold, context)?;
     Ok(plain.map(|p| Box::new(p) as Box<dyn Cursor>))
 }

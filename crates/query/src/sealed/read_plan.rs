@@ -44,7 +44,7 @@ impl BlockRead {
     }
 }
 
-/// The ranges of a file to scan, and the packets lost after the last range.
+/// The ranges of a file to scan, and the number of packets lost after the last range.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct ReadPlan {
     pub wanted: Vec<BlockRead>,
@@ -55,16 +55,16 @@ pub struct ReadPlan {
 }
 
 impl ReadPlan {
-    /// The blocks that may contain matches, of a file that begins at `start`. `spots` is called only for blocks that
-    /// overlap the interval, and returns the sub-blocks selected by keys and by stream position.
+    /// The blocks that may contain matches, of a file that begins at `start`. `sub_blocks` is called only for blocks
+    /// that overlap the interval; it returns the sub-blocks selected by keys and by stream position.
     pub fn of(
         blocks: &[Block],
         start: Timestamp,
         (from, to): (Timestamp, Timestamp),
-        spots: impl Fn(usize) -> (SubBlockMask, SubBlockMask),
+        sub_blocks: impl Fn(usize) -> (SubBlockMask, SubBlockMask),
     ) -> Self {
         let mut plan = Self::default();
-        // True while the blocks lie in the interval. A block without packets counts as at the time of the previous
+        // True while the blocks are in the interval. A block without packets counts with the time of the previous
         // block, or of the begin of the file.
         let mut inside = from <= start && start <= to;
         let mut lost = 0u64;
@@ -80,13 +80,13 @@ impl ReadPlan {
                 plan.skipped_time += 1;
                 continue;
             }
-            let (keys, place) = spots(i);
-            if !place.is_somewhere() {
+            let (keys, positions) = sub_blocks(i);
+            if !positions.is_somewhere() {
                 plan.skipped_sub_block += 1;
                 continue;
             }
-            let spots = SubBlockMask(keys.0 & place.0);
-            if !spots.is_somewhere() {
+            let mask = SubBlockMask(keys.0 & positions.0);
+            if !mask.is_somewhere() {
                 plan.skipped_keys += 1;
                 continue;
             }
@@ -96,7 +96,7 @@ impl ReadPlan {
                 number,
                 range: stretch,
                 first_record,
-                sub_blocks: spots,
+                sub_blocks: mask,
                 tail,
                 tail_crc,
                 follows,
@@ -124,7 +124,7 @@ impl ReadPlan {
         let mut lost = 0u64;
         for block in self.wanted.drain(..) {
             lost = lost.saturating_add(block.lost);
-            match stretches(&block, of(block.number as usize)) {
+            match ranges_of(&block, of(block.number as usize)) {
                 Some(pieces) => {
                     self.skipped_keys += u64::from(pieces.is_empty());
                     for stretch in pieces {
@@ -164,7 +164,7 @@ impl ReadPlan {
 
 /// The ranges of a block that may contain matches; `None` if sub-block offsets are unknown or the ranges cover nearly
 /// all of the block.
-fn stretches(block: &BlockRead, parts: &SubBlocks) -> Option<Vec<SubBlockRange>> {
+fn ranges_of(block: &BlockRead, parts: &SubBlocks) -> Option<Vec<SubBlockRange>> {
     let Range { end: bytes, .. } = block.range.bytes;
     if block.sub_blocks == SubBlockMask::ANYWHERE || parts.is_unknown() || !parts.fit(bytes, Some(block.first_record)) {
         return None;
@@ -172,12 +172,12 @@ fn stretches(block: &BlockRead, parts: &SubBlocks) -> Option<Vec<SubBlockRange>>
     let mut out: Vec<SubBlockRange> = Vec::new();
     for part in (0..SUB_BLOCKS).filter(|part| block.sub_blocks.has(*part)) {
         // A sub-block within a long record contains no record start.
-        let Some(stretch) = parts.stretch(part..part + 1, bytes, block.range.after) else { continue };
+        let Some(range) = parts.range_of(part..part + 1, bytes, block.range.after) else { continue };
         match out.last_mut() {
-            Some(last) if last.bytes.end == stretch.bytes.start => {
-                (last.bytes.end, last.after) = (stretch.bytes.end, stretch.after);
+            Some(last) if last.bytes.end == range.bytes.start => {
+                (last.bytes.end, last.after) = (range.bytes.end, range.after);
             }
-            _ => out.push(stretch),
+            _ => out.push(range),
         }
     }
     let sum: u64 = out.iter().map(|s| u64::from(s.bytes.end - s.bytes.start)).sum();
@@ -200,7 +200,7 @@ impl SeekOffsets {
         Self(ranges.filter(|range| !range.is_empty()).collect())
     }
 
-    /// True if no position lies in the file.
+    /// True if no position is in the file.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -210,10 +210,10 @@ impl SeekOffsets {
         let start = block as u64 * BLOCK as u64;
         let end = start + BLOCK as u64;
         let here = self.0.iter().filter(|range| range.start < end && start < range.end);
-        here.fold(SubBlockMask::NOWHERE, |spots, range| {
+        here.fold(SubBlockMask::NOWHERE, |mask, range| {
             let part = |offset: u64| sub_block_of((offset.clamp(start, end - 1) - start) as u32);
             let (first, last) = (part(range.start), part(range.end - 1));
-            SubBlockMask(spots.0 | SubBlockMask::ANYWHERE.0 >> (SUB_BLOCKS - 1 - (last - first)) << first)
+            SubBlockMask(mask.0 | SubBlockMask::ANYWHERE.0 >> (SUB_BLOCKS - 1 - (last - first)) << first)
         })
     }
 }

@@ -40,7 +40,7 @@ impl UnindexedFile {
         interface: &str,
         queue: u16,
         hold: &Arc<Hold>,
-        book: &mut QueryContext,
+        context: &mut QueryContext,
     ) -> Result<Option<Self>, QueryError> {
         let file = sys::nofollow::open(path).map_err(|error| QueryError::Io { path: path.to_owned(), error })?;
         let name = path.display().to_string();
@@ -49,12 +49,12 @@ impl UnindexedFile {
         let reader = match pcap::Reader::open_as(CountingReader(file, 0), format) {
             Ok(reader) => reader,
             Err(e) => {
-                book.damage(format!("{name}: {e}"));
+                context.damage(format!("{name}: {e}"));
                 return Ok(None);
             }
         };
         let link_type = reader.link_type();
-        let origin = book.origin(Origin {
+        let origin = context.origin(Origin {
             interface: interface.to_owned(),
             queue,
             link_type,
@@ -67,30 +67,30 @@ impl UnindexedFile {
 }
 
 impl Cursor for UnindexedFile {
-    fn advance(&mut self, book: &mut QueryContext) -> Result<CursorState, QueryError> {
+    fn advance(&mut self, context: &mut QueryContext) -> Result<CursorState, QueryError> {
         loop {
             let more = self.reader.advance();
-            book.cost.bytes_read += std::mem::take(&mut self.reader.source_mut().1);
+            context.cost.bytes_read += std::mem::take(&mut self.reader.source_mut().1);
             match more {
                 Ok(true) => {}
                 Ok(false) => return Ok(CursorState::End),
                 Err(e) => {
-                    book.damage(format!("{}: {e}", self.name));
+                    context.damage(format!("{}: {e}", self.name));
                     return Ok(CursorState::End);
                 }
             }
             let Some(packet) = self.reader.current() else { return Ok(CursorState::End) };
-            book.cost.packets += 1;
+            context.cost.packets += 1;
             let ts = packet.ts.unwrap_or_default();
-            if book.is_inside(ts) {
+            if context.is_inside(ts) {
                 let stored_bytes = u64::from(packet.wire_len);
-                book.count(self.origin, &Tally { offered: 1, stored: 1, stored_bytes, ..Tally::default() });
+                context.count(self.origin, &Tally { offered: 1, stored: 1, stored_bytes, ..Tally::default() });
             }
-            if book.wants(ts, packet.wire_len, packet.data, self.link_type) {
+            if context.wants(ts, packet.wire_len, packet.data, self.link_type) {
                 self.ts = ts;
                 return Ok(CursorState::Packet(ts));
             }
-            if book.cost.packets.is_multiple_of(4096) && book.is_stopped() {
+            if context.cost.packets.is_multiple_of(4096) && context.is_stopped() {
                 return Ok(CursorState::End);
             }
         }

@@ -1,4 +1,4 @@
-//! Stores whose packets were not recorded in the order of time, asked for intervals, beside a plain scan.
+//! Queries for intervals on stores whose packets were recorded out of order, compared with a plain scan.
 
 use crate::common;
 
@@ -11,19 +11,19 @@ use std::time::Duration;
 use store::out_of_order::OutOfOrderMarkers;
 use testkit::TempDir;
 
-fn question(from: Timestamp, to: Timestamp) -> Query {
+fn new_query(from: Timestamp, to: Timestamp) -> Query {
     Query { from, to, ..Query::default() }
 }
 
-fn begin(store: &Path, question: &Query) -> Results {
-    run(&QuerySource::Store(store.to_owned()), question.clone()).expect("a store")
+fn begin(store: &Path, query: &Query) -> Results {
+    run(&QuerySource::Store(store.to_owned()), query.clone()).expect("a store")
 }
 
 fn secs(n: u64) -> Timestamp {
     START.after(Duration::from_secs(n))
 }
 
-/// Three captures of ten seconds, of which the last comes first, in files of so many packets.
+/// Three captures of ten seconds, of which the last is recorded first, in files of `of_file` packets.
 fn three_parts(store: &Path, of_file: u64) {
     let mut prng = Prng::new(3);
     let mut stream = Stream::new("eth1", 0, 1);
@@ -42,27 +42,27 @@ fn three_parts(store: &Path, of_file: u64) {
 }
 
 #[test]
-fn captures_given_in_the_wrong_order_answer_every_interval_from_one_file_and_from_many() {
+fn captures_recorded_in_the_wrong_order_are_found_in_all_intervals() {
     for of_file in [10_000, 700, 90] {
         let dir = TempDir::new("query-parts");
         three_parts(dir.path(), of_file);
         let scan = Scan::of(dir.path());
         for (from, to, packets) in [(0, 5, 501), (0, 29, 2901), (12, 15, 301), (9, 10, 101), (25, 40, 500), (31, 40, 0)]
         {
-            let question = question(secs(from), secs(to));
-            let mut answer = begin(dir.path(), &question);
-            let found = collect(&mut answer);
+            let query = new_query(secs(from), secs(to));
+            let mut results = begin(dir.path(), &query);
+            let found = collect(&mut results);
             let what = format!("files of {of_file}: {from} to {to}");
-            assert_eq!((found.len(), answer.warnings()), (packets, vec![]), "{what}");
-            same(&found, &scan.answer(&question), &what);
+            assert_eq!((found.len(), results.warnings()), (packets, vec![]), "{what}");
+            same(&found, &scan.results(&query), &what);
         }
     }
 }
 
 #[test]
-fn a_clock_that_is_set_back_by_an_hour_and_passes_it_again_leaves_no_second_out() {
+fn all_seconds_are_found_after_the_clock_was_set_back_by_an_hour() {
     let minutes = |n: u64| secs(60 * n);
-    // With one recorder, which begins a file for it, and with two, the second of which knows only the store.
+    // With one recorder, which begins a new file, and with two, the second of which only reads the store.
     for restarted in [false, true] {
         let dir = TempDir::new("query-hour-again");
         let mut prng = Prng::new(4);
@@ -84,22 +84,25 @@ fn a_clock_that_is_set_back_by_an_hour_and_passes_it_again_leaves_no_second_out(
         stream.record(dir.path());
         let scan = Scan::of(dir.path());
         for (from, to, packets) in [(0, 150, 4200), (70, 71, 42), (40, 90, 2001), (25, 35, 302), (89, 95, 141)] {
-            let question = question(minutes(from), minutes(to));
-            let found = collect(&mut begin(dir.path(), &question));
+            let query = new_query(minutes(from), minutes(to));
+            let found = collect(&mut begin(dir.path(), &query));
             let what = format!("restarted {restarted}: minutes {from} to {to}");
             assert_eq!(found.len(), packets, "{what}");
-            same(&found, &scan.answer(&question), &what);
+            same(&found, &scan.results(&query), &what);
         }
-        let noted = OutOfOrderMarkers::read(&dir.join("eth1")).expect("notes");
-        assert!(noted.iter().all(|(_, span, _)| !span.is_out_of_order), "each file is in order by itself");
-        assert!((30..40).contains(&noted.iter().count()), "those of the hour that came again, and no others");
+        let marked_files = OutOfOrderMarkers::read(&dir.join("eth1")).expect("markers");
+        assert!(
+            marked_files.iter().all(|(_, span, _)| !span.is_out_of_order),
+            "the packets within each file are in order"
+        );
+        assert!((30..40).contains(&marked_files.iter().count()), "only the files of the repeated hour have markers");
     }
 }
 
 /// 2099-01-01T00:00:00Z.
 const FAR: Timestamp = Timestamp::from_secs_nanos(4_070_908_800, 0);
 
-/// What a recorder with this clock makes of files that begin at these moments, with a packet in each of ten seconds.
+/// Records files that begin at these times, with a packet in each of ten seconds, with this clock.
 fn record(store: &Path, wall: Option<fn() -> WallClock>, begins: &[Timestamp]) {
     let mut prng = Prng::new(8);
     let mut stream = Stream::new("eth1", 0, 1);
@@ -111,27 +114,28 @@ fn record(store: &Path, wall: Option<fn() -> WallClock>, begins: &[Timestamp]) {
     stream.record(store);
 }
 
-/// The files with a note, by their beginnings; each is in order by itself, and the note says what it has.
-fn noted(store: &Path) -> Vec<Timestamp> {
-    let noted = OutOfOrderMarkers::read(&store.join("eth1")).expect("notes");
+/// The start times of the files with a marker; checks that each file is in order and that its marker has the right
+/// range.
+fn marked_files(store: &Path) -> Vec<Timestamp> {
+    let marked_files = OutOfOrderMarkers::read(&store.join("eth1")).expect("markers");
     let begin = |((begin, ..), span, _): (store::out_of_order::FileIdentity, store::out_of_order::Span, &str)| {
         let ends = begin.after(Duration::from_secs(9))..=begin.after(Duration::from_secs(10));
         assert!(span.first == begin && ends.contains(&span.last) && !span.is_out_of_order, "{begin}: {span:?}");
         begin
     };
-    noted.iter().map(begin).collect()
+    marked_files.iter().map(begin).collect()
 }
 
-/// Intervals before, in, between and behind the files, beside a plain scan.
+/// Compares queries for intervals before, in, between and after the files with a plain scan.
 fn check(store: &Path, what: &str) {
     let scan = Scan::of(store);
     let moments = [secs(0), secs(25), secs(3600), secs(3625), FAR, FAR.after(Duration::from_secs(25)), Timestamp::MAX];
     for (i, from) in moments.iter().enumerate() {
         for to in &moments[i..] {
-            let question = question(*from, *to);
-            let mut answer = begin(store, &question);
-            same(&collect(&mut answer), &scan.answer(&question), &format!("{what}: {from} to {to}"));
-            assert_eq!(answer.warnings(), [""; 0], "{what}");
+            let query = new_query(*from, *to);
+            let mut results = begin(store, &query);
+            same(&collect(&mut results), &scan.results(&query), &format!("{what}: {from} to {to}"));
+            assert_eq!(results.warnings(), [""; 0], "{what}");
         }
     }
 }
@@ -140,29 +144,29 @@ fn an_hour_later() -> WallClock {
     WallClock { now: secs(3600), synchronised: false }
 }
 
-/// Files of a run that begins there, ten seconds after each other.
+/// The start times of `number` files, ten seconds apart.
 fn files(begin: Timestamp, number: u64) -> Vec<Timestamp> {
     (0..number).map(|i| begin.after(Duration::from_secs(10 * i))).collect()
 }
 
 #[test]
-fn what_a_clock_recorded_far_ahead_has_notes_and_what_comes_once_it_is_right_has_none() {
+fn only_files_recorded_with_a_clock_far_ahead_get_markers() {
     let dir = TempDir::new("query-far-ahead");
     record(dir.path(), Some(an_hour_later), &files(secs(0), 3));
     record(dir.path(), Some(|| WallClock { now: FAR, synchronised: false }), &files(FAR, 3));
-    assert_eq!(noted(dir.path()), [], "they are in order");
+    assert_eq!(marked_files(dir.path()), [], "the files are in order");
     for round in 1..3 {
         record(dir.path(), Some(an_hour_later), &files(secs(3600 * round), 3));
-        assert_eq!(noted(dir.path()), files(FAR, 3), "round {round}");
+        assert_eq!(marked_files(dir.path()), files(FAR, 3), "round {round}");
     }
     check(dir.path(), "three clocks");
 }
 
-/// What the wall's clock shows.
+/// The clock of the recorder's machine.
 type Clock = fn() -> WallClock;
 
 #[test]
-fn without_a_clock_and_with_one_that_may_be_wrong_it_is_what_comes_that_gets_the_notes() {
+fn without_a_trusted_clock_the_new_files_get_markers() {
     let walls: [(&str, Option<Clock>); 3] = [
         ("a replay", None),
         ("1970", Some(|| WallClock { now: Timestamp::from_secs_nanos(100, 0), synchronised: true })),
@@ -177,13 +181,13 @@ fn without_a_clock_and_with_one_that_may_be_wrong_it_is_what_comes_that_gets_the
         record(dir.path(), None, &old);
         let come = files(wall.map_or(secs(100), |wall| wall().now), 3);
         record(dir.path(), wall, &come);
-        assert_eq!(noted(dir.path()), come, "{what}");
+        assert_eq!(marked_files(dir.path()), come, "{what}");
         check(dir.path(), what);
     }
 }
 
 #[test]
-fn a_clock_that_is_set_right_in_the_middle_of_a_run_needs_no_other_run() {
+fn a_clock_corrected_during_a_run_marks_files_in_the_same_run() {
     for synchronised in [false, true] {
         let dir = TempDir::new("query-set-right");
         let wall: fn() -> WallClock = match synchronised {
@@ -192,26 +196,26 @@ fn a_clock_that_is_set_right_in_the_middle_of_a_run_needs_no_other_run() {
         };
         let begins = [files(FAR, 3), files(secs(0), 4)].concat();
         record(dir.path(), Some(wall), &begins);
-        // Nobody says that the clock is right: the first file of that hour makes it as many hours as there are ahead.
+        // The clock is not synchronised: only with the first file of that hour are there as many hours as ahead.
         let first = if synchronised { vec![] } else { files(secs(0), 1) };
-        assert_eq!(noted(dir.path()), [first, files(FAR, 3)].concat(), "synchronised: {synchronised}");
+        assert_eq!(marked_files(dir.path()), [first, files(FAR, 3)].concat(), "synchronised: {synchronised}");
         check(dir.path(), "set right");
     }
 }
 
 #[test]
-fn more_files_than_get_their_notes_at_once_get_them_one_after_the_other() {
+fn many_future_files_get_their_markers_in_several_steps() {
     let dir = TempDir::new("query-many-ahead");
     record(dir.path(), None, &files(FAR, 150));
     let wall: fn() -> WallClock = || WallClock { now: secs(0), synchronised: true };
     record(dir.path(), Some(wall), &files(secs(0), 4));
     let expected = [files(secs(0), 2), files(FAR, 150)].concat();
-    assert_eq!(noted(dir.path()), expected, "64 of them at each file, the first two of which came too early");
+    assert_eq!(marked_files(dir.path()), expected, "each file adds markers to at most 64 files");
     check(dir.path(), "many");
 }
 
 #[test]
-fn what_is_behind_a_file_whose_time_steps_back_is_in_order() {
+fn files_after_a_file_with_a_backward_step_are_in_order() {
     let dir = TempDir::new("query-back-within");
     let mut prng = Prng::new(9);
     let mut stream = Stream::new("eth1", 0, 1);
@@ -223,14 +227,14 @@ fn what_is_behind_a_file_whose_time_steps_back_is_in_order() {
         }
     }
     stream.record(dir.path());
-    let noted: Vec<Timestamp> =
-        OutOfOrderMarkers::read(&dir.join("eth1")).expect("notes").iter().map(|(n, ..)| n.0).collect();
-    assert_eq!(noted, [FAR]);
+    let marked_files: Vec<Timestamp> =
+        OutOfOrderMarkers::read(&dir.join("eth1")).expect("markers").iter().map(|(n, ..)| n.0).collect();
+    assert_eq!(marked_files, [FAR]);
     check(dir.path(), "within a file");
 }
 
 #[test]
-fn what_is_recorded_in_order_has_no_notes() {
+fn files_recorded_in_order_have_no_markers() {
     let dir = TempDir::new("query-in-order");
     let mut prng = Prng::new(5);
     let mut stream = Stream::new("eth1", 0, 1);
@@ -249,8 +253,7 @@ fn what_is_recorded_in_order_has_no_notes() {
     assert!(!dir.join("eth1").join(store::names::OUT_OF_ORDER).exists());
 }
 
-/// Runs of packets whose time goes on, and now and then leaps anywhere within a few hours; files and queues as chance
-/// wants it.
+/// Runs of packets in order of time; some runs begin at a random time within a few hours. Files and queues are random.
 fn mixed_store(store: &Path, prng: &mut Prng) {
     for (interface, queues) in [("eth1", 1 + prng.below(2) as u16), ("eth2", 1)] {
         for queue in 0..queues {
@@ -283,7 +286,7 @@ fn mixed_store(store: &Path, prng: &mut Prng) {
     }
 }
 
-/// As an answer is ordered; what has all of this in common may come either way.
+/// Sorts packets as results are sorted; packets that are equal in all of these values may come in either order.
 fn sorted(packets: &[Packet]) -> Vec<Packet> {
     let mut all = packets.to_vec();
     all.sort_by(|a, b| (a.ts, &a.interface, a.queue, &a.data).cmp(&(b.ts, &b.interface, b.queue, &b.data)));
@@ -291,8 +294,8 @@ fn sorted(packets: &[Packet]) -> Vec<Packet> {
 }
 
 #[test]
-fn any_interval_of_any_disorder_gives_what_a_plain_scan_gives_in_the_order_of_time() {
-    let test = "any_interval_of_any_disorder_gives_what_a_plain_scan_gives_in_the_order_of_time";
+fn queries_on_out_of_order_stores_match_a_plain_scan() {
+    let test = "queries_on_out_of_order_stores_match_a_plain_scan";
     let seed = testkit::seed(test);
     let mut prng = Prng::new(seed);
     let rounds = std::env::var("NETGRAIN_FUZZ_ITERS").ok().and_then(|r| r.parse().ok()).unwrap_or(1) * 8;
@@ -301,15 +304,15 @@ fn any_interval_of_any_disorder_gives_what_a_plain_scan_gives_in_the_order_of_ti
         mixed_store(dir.path(), &mut prng);
         let scan = Scan::of(dir.path());
         for number in 0..20 {
-            let question = random_question(&scan, &mut prng);
-            let what = format!("seed {seed} round {round} question {number}: {question:?}");
-            let expected = sorted(&scan.answer(&question));
-            let mut answer = begin(dir.path(), &question);
-            let found = collect(&mut answer);
+            let query = random_query(&scan, &mut prng);
+            let what = format!("seed {seed} round {round} query {number}: {query:?}");
+            let expected = sorted(&scan.results(&query));
+            let mut results = begin(dir.path(), &query);
+            let found = collect(&mut results);
             assert!(found.is_sorted_by_key(|p| (p.ts, p.interface.clone(), p.queue)), "{what}");
             same(&sorted(&found), &expected, &what);
-            assert_eq!(answer.warnings(), Vec::<String>::new(), "{what}");
-            let found = collect_batches(&mut begin(dir.path(), &question), &mut prng);
+            assert_eq!(results.warnings(), Vec::<String>::new(), "{what}");
+            let found = collect_batches(&mut begin(dir.path(), &query), &mut prng);
             assert!(found.is_sorted_by_key(|p| (p.ts, p.interface.clone(), p.queue)), "{what}");
             same(&sorted(&found), &expected, &what);
         }
@@ -317,7 +320,7 @@ fn any_interval_of_any_disorder_gives_what_a_plain_scan_gives_in_the_order_of_ti
 }
 
 #[test]
-fn what_was_lost_in_disorder_is_told_once() {
+fn losses_in_out_of_order_files_are_reported_once() {
     let dir = TempDir::new("query-disorder-lost");
     let mut prng = Prng::new(6);
     let mut stream = Stream::new("eth1", 0, 1);
@@ -330,11 +333,11 @@ fn what_was_lost_in_disorder_is_told_once() {
         }
     }
     stream.record(dir.path());
-    let mut answer = everything(dir.path());
+    let mut results = everything(dir.path());
     let (mut lost, mut packets) = (0, 0);
-    while let Some(found) = answer.next().expect("an answer") {
+    while let Some(found) = results.next().expect("a result") {
         (lost, packets) = (lost + found.lost, packets + 1);
     }
-    let tally = tally_of(&answer);
+    let tally = tally_of(&results);
     assert_eq!((packets, lost, tally.stored, tally.lost_total()), (4000, 28, 4000, 28));
 }

@@ -1,4 +1,4 @@
-//! Captures of anyone: the answer is that of tcpdump, in the order of time, whatever the format and the order of the
+//! Foreign captures: the results equal those of tcpdump, in order of time, whatever the format and the order of the
 //! file.
 
 use crate::captures;
@@ -12,16 +12,16 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use testkit::TempDir;
 
-/// All packets of an answer, one by one or in batches.
-fn all(answer: &mut Results, batches: bool) -> Vec<Packet> {
+/// All packets of a result, read one by one or in batches.
+fn all(results: &mut Results, batches: bool) -> Vec<Packet> {
     let mut out = Vec::new();
     if !batches {
-        while let Some(f) = answer.next().expect("an answer") {
+        while let Some(f) = results.next().expect("a result") {
             out.push(Packet { ts: f.ts, wire_len: f.wire_len, data: f.data.to_vec() });
         }
         return out;
     }
-    while let Some(batch) = answer.next_batch().expect("an answer") {
+    while let Some(batch) = results.next_batch().expect("a result") {
         let file = [&pcap::FILE_HEADER_NS, batch.records].concat();
         let mut reader = pcap::Reader::open(&file[..]).expect("records of pcap");
         let before = out.len();
@@ -34,15 +34,15 @@ fn all(answer: &mut Results, batches: bool) -> Vec<Packet> {
     out
 }
 
-fn question(filter: &str, from: Timestamp, to: Timestamp) -> Query {
+fn new_query(filter: &str, from: Timestamp, to: Timestamp) -> Query {
     Query { filter: Filter::parse(filter).expect("a filter"), from, to, ..Query::default() }
 }
 
-fn ask_file(path: &Path, question: Query) -> Results {
-    run(&QuerySource::Files(vec![path.to_owned()]), question).expect("a capture")
+fn query_file(path: &Path, query: Query) -> Results {
+    run(&QuerySource::Files(vec![path.to_owned()]), query).expect("a capture")
 }
 
-/// A few thousand packets without real captures.
+/// A few thousand generated packets.
 fn made(count: u64, prng: &mut Prng) -> Vec<Packet> {
     let packet = |i: u64| {
         let mut data = vec![0; 14 + prng.below(1400) as usize];
@@ -59,7 +59,7 @@ fn index(path: &Path) -> indexes::IndexBuild {
 }
 
 #[test]
-fn what_cannot_be_searched_is_refused_by_name_with_what_to_do() {
+fn files_that_cannot_be_queried_are_refused_with_advice() {
     let dir = TempDir::new("foreign-refused");
     let refused = |path: PathBuf| match run(&QuerySource::Files(vec![path.clone()]), Query::default()) {
         Err(e) => {
@@ -67,7 +67,7 @@ fn what_cannot_be_searched_is_refused_by_name_with_what_to_do() {
             assert!(text.starts_with(path.to_str().expect("text")), "{text}");
             text
         }
-        Ok(_) => panic!("{} was taken", path.display()),
+        Ok(_) => panic!("{} was accepted", path.display()),
     };
     for (name, bytes, advice) in [
         ("x.pcap.gz", &[0x1f, 0x8b, 8, 0][..], "gzip -dk"),
@@ -84,7 +84,7 @@ fn what_cannot_be_searched_is_refused_by_name_with_what_to_do() {
 }
 
 #[test]
-fn a_capture_that_is_cut_or_damaged_gives_what_is_whole_and_says_where_it_ends() {
+fn a_truncated_capture_gives_its_complete_records_and_a_warning() {
     let dir = TempDir::new("foreign-cut");
     let mut prng = Prng::new(testkit::seed("foreign-cut"));
     let packets = made(4000, &mut prng);
@@ -92,17 +92,17 @@ fn a_capture_that_is_cut_or_damaged_gives_what_is_whole_and_says_where_it_ends()
         let (path, bytes) = (dir.join("cut"), kind.bytes(&packets));
         let cut = bytes.len() / 2 + prng.below(bytes.len() as u64 / 3) as usize;
         std::fs::write(&path, &bytes[..cut]).expect("a file");
-        let mut answer = ask_file(&path, Query::default());
-        let found = all(&mut answer, false);
-        // Whoever reads the cut file plainly comes as far.
+        let mut results = query_file(&path, Query::default());
+        let found = all(&mut results, false);
+        // A plain reader of the truncated file reads the same packets.
         let mut reader = pcap::Reader::open(&bytes[..cut]).expect("a capture");
         let mut whole = 0;
         while let Ok(Some(_)) = reader.next() {
             whole += 1;
         }
         assert_eq!(found[..], packets[..whole].iter().map(|p| stamped(p, kind)).collect::<Vec<_>>()[..], "{kind:?}");
-        let remarks = answer.warnings();
-        assert!(!answer.is_complete() && remarks[0].contains("it was cut short"), "{kind:?} {cut}: {remarks:?}");
+        let warnings = results.warnings();
+        assert!(!results.is_complete() && warnings[0].contains("it was cut short"), "{kind:?} {cut}: {warnings:?}");
     }
 }
 
@@ -111,13 +111,13 @@ fn stamped(p: &Packet, kind: Kind) -> Packet {
 }
 
 #[test]
-fn several_captures_are_one_in_the_order_of_time_and_interfaces_can_be_chosen() {
+fn several_captures_are_merged_by_time_and_filtered_by_interface() {
     let dir = TempDir::new("foreign-several");
     let mut prng = Prng::new(testkit::seed("foreign-several"));
     let mut packets = made(6000, &mut prng);
     let mut parts = vec![Vec::new(); KINDS.len()];
     for p in &mut packets {
-        // Whole microseconds, so that every format has the same stamp.
+        // Whole microseconds, so that the timestamp is the same in every format.
         p.ts = Kind::Micros.stamp(p.ts);
         parts[prng.below(KINDS.len() as u64) as usize].push(p.clone());
     }
@@ -125,9 +125,9 @@ fn several_captures_are_one_in_the_order_of_time_and_interfaces_can_be_chosen() 
     for ((kind, part), path) in KINDS.iter().zip(&parts).zip(&paths) {
         kind.write(path, part);
     }
-    let mut answer = run(&QuerySource::Files(paths.clone()), Query::default()).expect("captures");
-    assert_eq!(all(&mut answer, true), packets);
-    let names: Vec<&str> = answer.origins().iter().map(|o| &o.interface[..]).collect();
+    let mut results = run(&QuerySource::Files(paths.clone()), Query::default()).expect("captures");
+    assert_eq!(all(&mut results, true), packets);
+    let names: Vec<&str> = results.origins().iter().map(|o| &o.interface[..]).collect();
     for name in ["0.cap", "5.cap", "eth0", "eth1", "eth2"] {
         assert!(names.contains(&name), "{name} is not among {names:?}");
     }
@@ -137,7 +137,7 @@ fn several_captures_are_one_in_the_order_of_time_and_interfaces_can_be_chosen() 
 }
 
 #[test]
-fn what_a_capture_says_was_lost_is_told_before_the_next_packet_that_is_found() {
+fn losses_recorded_in_a_capture_are_reported_with_the_next_packet() {
     let dir = TempDir::new("foreign-lost");
     let mut prng = Prng::new(testkit::seed("foreign-lost"));
     let packets = made(3000, &mut prng);
@@ -150,15 +150,15 @@ fn what_a_capture_says_was_lost_is_told_before_the_next_packet_that_is_found() {
         let options = pcap::ng::PacketOptions { drops, ..Default::default() };
         out.packet(0, p.ts, p.wire_len, &p.data, options).expect("memory");
     }
-    // The last packet is found by every question, so that nothing is left untold.
+    // Every query finds the last packet, so that all losses are reported.
     let last = &packets[2999];
     let path = dir.join("lost.pcapng");
     std::fs::write(&path, out.finish().expect("memory")).expect("a file");
     for filter in ["", "less 700", "less 50"] {
         let filter = if filter.is_empty() { String::new() } else { format!("{filter} or len = {}", last.wire_len) };
-        let mut answer = ask_file(&path, question(&filter, Timestamp::ZERO, Timestamp::MAX));
+        let mut results = query_file(&path, new_query(&filter, Timestamp::ZERO, Timestamp::MAX));
         let mut reported = 0;
-        while let Some(found) = answer.next().expect("an answer") {
+        while let Some(found) = results.next().expect("a result") {
             reported += found.lost;
         }
         assert_eq!(reported, lost, "{filter}");
@@ -166,8 +166,8 @@ fn what_a_capture_says_was_lost_is_told_before_the_next_packet_that_is_found() {
 }
 
 #[test]
-fn the_answer_is_that_of_tcpdump_for_any_filter_interval_format_and_order() {
-    let test = "the_answer_is_that_of_tcpdump_for_any_filter_interval_format_and_order";
+fn results_match_tcpdump_for_any_filter_interval_format_and_order() {
+    let test = "results_match_tcpdump_for_any_filter_interval_format_and_order";
     let Some(traces) = testkit::traces(test) else { return };
     if testkit::tool(test, "tcpdump").is_none() {
         return;
@@ -179,7 +179,7 @@ fn the_answer_is_that_of_tcpdump_for_any_filter_interval_format_and_order() {
     captures::collect(&traces, &mut packets);
     assert!(packets.len() > 10_000, "only {} packets", packets.len());
     captures::disorder(&mut packets, &mut prng);
-    let mut chosen_in_all = 0;
+    let mut selected_in_all = 0;
     let paths: Vec<PathBuf> = KINDS.iter().map(|kind| dir.join(format!("{kind:?}.cap"))).collect();
     for (kind, path) in KINDS.iter().zip(&paths) {
         kind.write(path, &packets);
@@ -187,7 +187,7 @@ fn the_answer_is_that_of_tcpdump_for_any_filter_interval_format_and_order() {
     let mut skipped = 0;
     for round in 0..30 {
         if round == 15 {
-            // From here on with indexes, every second time asked by the name of the index.
+            // From here on the captures have indexes, and every second query names the index.
             paths.iter().for_each(|path| drop(index(path)));
         }
         let filter = if round == 0 { String::new() } else { captures::filter(&packets, &mut prng) };
@@ -201,25 +201,25 @@ fn the_answer_is_that_of_tcpdump_for_any_filter_interval_format_and_order() {
             expected.sort_by_key(|p| p.ts);
             let index_path = indexes::path(path, None);
             let asked = if round >= 15 && round % 2 == 0 { &index_path } else { path };
-            let mut answer = ask_file(asked, question(&filter, from, to));
-            let found = all(&mut answer, round % 2 == 1);
-            skipped += answer.cost().blocks_skipped_keys + answer.cost().blocks_skipped_time;
+            let mut results = query_file(asked, new_query(&filter, from, to));
+            let found = all(&mut results, round % 2 == 1);
+            skipped += results.cost().blocks_skipped_keys + results.cost().blocks_skipped_time;
             let differs = found.iter().zip(&expected).position(|(a, b)| a != b);
             assert_eq!(
                 (found.len(), differs),
                 (expected.len(), None),
                 "seed {seed} round {round} {kind:?} `{filter}` {from} {to}"
             );
-            assert!(answer.is_complete(), "{:?}", answer.warnings());
-            chosen_in_all += found.len();
+            assert!(results.is_complete(), "{:?}", results.warnings());
+            selected_in_all += found.len();
         }
     }
-    assert!(skipped > 100, "the indexes let skip only {skipped} blocks");
-    assert!(chosen_in_all > 10_000, "the filters chose only {chosen_in_all}");
+    assert!(skipped > 100, "only {skipped} blocks were skipped");
+    assert!(selected_in_all > 10_000, "the filters selected only {selected_in_all} packets");
 }
 
 #[test]
-fn an_index_that_does_not_fit_its_capture_is_not_used_and_said() {
+fn an_index_that_does_not_match_its_capture_is_not_used() {
     let dir = TempDir::new("foreign-stale");
     let mut prng = Prng::new(testkit::seed("foreign-stale"));
     let packets = made(5000, &mut prng);
@@ -229,13 +229,13 @@ fn an_index_that_does_not_fit_its_capture_is_not_used_and_said() {
     assert_eq!((made.path.clone(), made.damage), (dir.join("x.pcap.ngi"), None));
     assert_eq!((made.summary.tally.stored, made.capture_bytes), (5000, made.summary.bytes));
     let everything = |note: &str| {
-        let mut answer = ask_file(&path, Query::default());
-        let found = all(&mut answer, true);
-        assert!(answer.is_complete(), "{:?}", answer.warnings());
-        let remarks = answer.warnings();
+        let mut results = query_file(&path, Query::default());
+        let found = all(&mut results, true);
+        assert!(results.is_complete(), "{:?}", results.warnings());
+        let warnings = results.warnings();
         match note {
-            "" => assert!(remarks.is_empty(), "{remarks:?}"),
-            _ => assert!(remarks.len() == 1 && remarks[0].contains(note), "{note}: {remarks:?}"),
+            "" => assert!(warnings.is_empty(), "{warnings:?}"),
+            _ => assert!(warnings.len() == 1 && warnings[0].contains(note), "{note}: {warnings:?}"),
         }
         found
     };
@@ -245,32 +245,32 @@ fn an_index_that_does_not_fit_its_capture_is_not_used_and_said() {
     let verify = || indexes::verify(&path, None, &AtomicBool::new(false)).expect("a capture");
     assert!(fits(verify()));
 
-    // Newer: the same length, other content, another time.
+    // A newer capture: the same length, other content, another modification time.
     let mut other = packets.clone();
     other.iter_mut().for_each(|p| p.ts = p.ts.after(std::time::Duration::from_secs(7)));
     let modified = std::fs::metadata(&path).expect("there").modified().expect("a time");
     Kind::Nanos.write(&path, &other);
-    assert_eq!(everything("was changed after it was indexed"), other);
-    // Even where somebody turned the time back, the checksums tell.
+    assert_eq!(everything("was changed or replaced after it was indexed"), other);
+    // If the modification time was set back, the checksums reveal the change.
     let file = std::fs::File::options().write(true).open(&path).expect("the capture");
-    file.set_modified(modified).expect("turned back");
+    file.set_modified(modified).expect("the modification time");
     assert!(fits(indexes::index_state(&path, None).expect("a capture")));
-    assert!(matches!(verify(), IndexState::Stale(why) if why.contains("are others than they were")));
-    // Longer.
+    assert!(matches!(verify(), IndexState::Stale(why) if why.contains("of the capture were changed")));
+    // A longer capture.
     let longer = made_longer(&path, &other);
-    assert_eq!(everything("not as long as it was"), longer);
-    // Damaged, in its header.
+    assert_eq!(everything("the length of the capture has changed"), longer);
+    // An index with a damaged header.
     let mut bytes = std::fs::read(&made.path).expect("the index");
     bytes[20] ^= 1;
     std::fs::write(&made.path, &bytes).expect("damaged");
     assert_eq!(everything("x.pcap.ngi"), longer);
-    assert!(indexes::remove(&path, None).is_err(), "what cannot be recognised is not removed");
+    assert!(indexes::remove(&path, None).is_err(), "a file that is not recognised as an index is not removed");
     index(&path);
     assert_eq!(everything(""), longer);
     assert!(indexes::remove(&path, None).expect("removed") && !made.path.exists());
     assert!(!indexes::remove(&path, None).expect("nothing to remove"));
     let left: Vec<_> = std::fs::read_dir(dir.path()).expect("a folder").collect();
-    assert_eq!(left.len(), 1, "hidden files are left behind: {left:?}");
+    assert_eq!(left.len(), 1, "unexpected files: {left:?}");
 }
 
 fn made_longer(path: &Path, packets: &[Packet]) -> Vec<Packet> {
@@ -281,7 +281,7 @@ fn made_longer(path: &Path, packets: &[Packet]) -> Vec<Packet> {
 }
 
 #[test]
-fn an_index_in_a_folder_of_its_own_is_asked_in_the_place_of_its_capture() {
+fn an_index_in_a_separate_directory_can_stand_for_its_capture() {
     let dir = TempDir::new("foreign-into");
     let mut prng = Prng::new(testkit::seed("foreign-into"));
     let into = dir.join("indexes");
@@ -299,15 +299,15 @@ fn an_index_in_a_folder_of_its_own_is_asked_in_the_place_of_its_capture() {
     }
     assert_ne!(asked[0], asked[1]);
     expected.sort_by_key(|p| p.ts);
-    let mut answer = run(&QuerySource::Files(asked), Query::default()).expect("captures");
-    let found = all(&mut answer, false);
+    let mut results = run(&QuerySource::Files(asked), Query::default()).expect("captures");
+    let found = all(&mut results, false);
     assert_eq!(found.len(), expected.len());
     assert!(found.iter().map(|p| p.ts).eq(expected.iter().map(|p| p.ts)), "not in order");
-    assert!(answer.cost().index_bytes_read > 0, "{:?}", answer.cost());
+    assert!(results.cost().index_bytes_read > 0, "{:?}", results.cost());
 }
 
 #[test]
-fn a_cut_capture_that_was_indexed_says_so_each_time() {
+fn a_truncated_indexed_capture_causes_a_warning_in_each_query() {
     let dir = TempDir::new("foreign-cut-indexed");
     let mut prng = Prng::new(testkit::seed("foreign-cut-indexed"));
     let packets = made(4000, &mut prng);
@@ -315,20 +315,20 @@ fn a_cut_capture_that_was_indexed_says_so_each_time() {
         let (path, bytes) = (dir.join("cut"), kind.bytes(&packets));
         std::fs::write(&path, &bytes[..bytes.len() - 5]).expect("a file");
         let made = index(&path);
-        assert!(made.damage.expect("it is cut").contains("it was cut short"));
-        let mut answer = ask_file(&path, Query::default());
+        assert!(made.damage.expect("damage").contains("it was cut short"));
+        let mut results = query_file(&path, Query::default());
         let expected: Vec<Packet> = packets[..packets.len() - 1].iter().map(|p| stamped(p, kind)).collect();
-        assert_eq!(all(&mut answer, true), expected, "{kind:?}");
+        assert_eq!(all(&mut results, true), expected, "{kind:?}");
         assert!(
-            !answer.is_complete()
-                && answer.warnings()[0].contains("was cut short or is damaged here, as it was when it was indexed"),
+            !results.is_complete()
+                && results.warnings()[0].contains("truncated or damaged from here on, as it was when it was indexed"),
             "{:?}",
-            answer.warnings()
+            results.warnings()
         );
     }
 }
 
-/// Captures and indexes with changed bytes: any answer is one, the memory is bounded, and it ends.
+/// Captures and indexes with changed bytes: a query returns any result, uses bounded memory, and ends.
 #[test]
 fn mutated_captures_and_indexes_do_no_harm() {
     let test = "mutated_captures_and_indexes_do_no_harm";
@@ -345,7 +345,7 @@ fn mutated_captures_and_indexes_do_no_harm() {
         let with_index = prng.below(2) == 0;
         let mut mutate = |bytes: &mut Vec<u8>| {
             for _ in 0..=prng.below(6) {
-                // Headers are near the beginning, records everywhere.
+                // Headers are near the beginning, records in the whole file.
                 let most = if prng.below(3) == 0 { 200 } else { bytes.len() as u64 };
                 let at = prng.below(most.min(bytes.len() as u64)) as usize;
                 match prng.below(5) {
@@ -368,9 +368,9 @@ fn mutated_captures_and_indexes_do_no_harm() {
             std::fs::write(&made.path, &bytes).expect("a file");
         }
         let place = QuerySource::Files(vec![path.clone()]);
-        if let Ok(mut answer) = run(&place, question("less 700", Timestamp::ZERO, Timestamp::MAX)) {
+        if let Ok(mut results) = run(&place, new_query("less 700", Timestamp::ZERO, Timestamp::MAX)) {
             let mut before = Timestamp::ZERO;
-            while let Some(found) = answer.next().expect("damage is a remark") {
+            while let Some(found) = results.next().expect("damage causes a warning only") {
                 assert!(found.ts >= before && found.wire_len <= 700, "seed {seed} round {round}");
                 before = found.ts;
                 answered += 1;

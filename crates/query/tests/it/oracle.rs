@@ -1,4 +1,4 @@
-//! Real captures in a store, asked beside tcpdump, packet by packet.
+//! Queries on a store with real captures, compared with tcpdump packet by packet.
 
 use crate::common;
 
@@ -9,7 +9,8 @@ use netgrain_query::{Query, QuerySource};
 use std::path::{Path, PathBuf};
 use testkit::TempDir;
 
-/// Captures of Ethernet without tags, where our filter and tcpdump's mean the same (docs/reference/filters.md).
+/// Ethernet captures without tags, for which netgrain's filter and tcpdump's filter have the same meaning
+/// (docs/reference/filters.md).
 fn captures(folder: &Path, out: &mut Vec<PathBuf>) {
     let Ok(entries) = std::fs::read_dir(folder) else { return };
     let mut paths: Vec<PathBuf> = entries.filter_map(|e| Some(e.ok()?.path())).collect();
@@ -23,7 +24,8 @@ fn captures(folder: &Path, out: &mut Vec<PathBuf>) {
     }
 }
 
-/// The packets, if all of them can be recorded: Ethernet, stamped, in the range of a [`Timestamp`], no tags or labels.
+/// The packets of a capture, if all of them can be recorded: Ethernet with timestamps in the range of [`Timestamp`],
+/// without tags or labels.
 fn usable(path: &Path) -> Option<Vec<Record>> {
     let mut reader = pcap::Reader::open(std::fs::File::open(path).ok()?).ok()?;
     let mut out = Vec::new();
@@ -38,7 +40,7 @@ fn usable(path: &Path) -> Option<Vec<Record>> {
     (out.len() > 10).then_some(out)
 }
 
-/// Words that occur in the capture, joined as chance wants it. No extension headers of IPv6: tcpdump does not walk
+/// A random expression with values of the capture. It tests no IPv6 extension headers, because tcpdump does not parse
 /// them.
 fn filter(packets: &[Record], prng: &mut Prng) -> String {
     let word = |prng: &mut Prng| {
@@ -67,8 +69,8 @@ fn filter(packets: &[Record], prng: &mut Prng) -> String {
 }
 
 #[test]
-fn real_captures_give_what_tcpdump_gives_for_any_filter() {
-    let test = "real_captures_give_what_tcpdump_gives_for_any_filter";
+fn results_on_real_captures_match_tcpdump_for_any_filter() {
+    let test = "results_on_real_captures_match_tcpdump_for_any_filter";
     let Some(traces) = testkit::traces(test) else { return };
     if testkit::tool(test, "tcpdump").is_none() {
         return;
@@ -102,18 +104,18 @@ fn real_captures_give_what_tcpdump_gives_for_any_filter() {
                 file.extend(data);
             }
             std::fs::write(&input, file).expect("a capture");
-            let mut tcpdump = testkit::tool(test, "tcpdump").expect("it was there");
+            let mut tcpdump = testkit::tool(test, "tcpdump").expect("tcpdump");
             tcpdump.args(["--nano", "-r"]).arg(&input).arg("-w").arg(&output).arg(&text);
             let run = tcpdump.output().expect("tcpdump");
             let said = String::from_utf8_lossy(&run.stderr);
-            // Where it sees that nothing can match, it says so and writes nothing.
+            // If no packet can match, tcpdump prints a message and writes no file.
             let nothing = said.contains("expression rejects all packets");
             assert!(run.status.success() || nothing, "{text}: {said}");
             let mut expected = if nothing { Vec::new() } else { read(&output) };
-            let question = Query { filter: Filter::parse(&text).expect("a filter"), ..Query::default() };
-            let mut answer = netgrain_query::run(&QuerySource::Store(dir.join("store")), question).expect("a store");
-            let mut found: Vec<_> = collect(&mut answer).into_iter().map(|p| (p.ts, p.wire_len, p.data)).collect();
-            // tcpdump gives them as they lie in the capture, whose stamps need not be in order.
+            let query = Query { filter: Filter::parse(&text).expect("a filter"), ..Query::default() };
+            let mut results = netgrain_query::run(&QuerySource::Store(dir.join("store")), query).expect("a store");
+            let mut found: Vec<_> = collect(&mut results).into_iter().map(|p| (p.ts, p.wire_len, p.data)).collect();
+            // tcpdump returns packets in the order of the capture, whose timestamps may be out of order.
             expected.sort();
             found.sort();
             let what = format!("seed {seed}, {}: {text}", path.display());

@@ -1,5 +1,4 @@
-//! Reading sixteenths of blocks: what is read is little, what is found is everything, and damage is noticed where it is
-//! read.
+//! Reads of sub-blocks: queries read few bytes, find all packets, and detect damage in the bytes that they read.
 
 use crate::common;
 
@@ -14,8 +13,8 @@ use std::time::Duration;
 use testkit::TempDir;
 use wire::build::Frame;
 
-/// A packet between two hosts, which are numbers below 10.1.0.0.
-fn talk(prng: &mut Prng, a: u32, b: u32, len: usize) -> Vec<u8> {
+/// A packet between two hosts; the hosts are numbers that are added to 10.1.0.0.
+fn packet_between(prng: &mut Prng, a: u32, b: u32, len: usize) -> Vec<u8> {
     let mut data = vec![0; len.max(60)];
     prng.fill(&mut data);
     let host = |n: u32| (0x0a01_0000 + n).to_be_bytes();
@@ -29,16 +28,16 @@ fn name(host: u32) -> String {
     format!("host {}", std::net::Ipv4Addr::from(0x0a01_0000 + host))
 }
 
-fn asking(filter: &str) -> Query {
+fn query_for(filter: &str) -> Query {
     Query { filter: Filter::parse(filter).expect("a filter"), ..Query::default() }
 }
 
-fn ask_of(dir: &Path, question: &Query) -> (Vec<Packet>, Results) {
-    let mut answer = run(&QuerySource::Store(dir.to_owned()), question.clone()).expect("a store");
-    (collect(&mut answer), answer)
+fn query_store(dir: &Path, query: &Query) -> (Vec<Packet>, Results) {
+    let mut results = run(&QuerySource::Store(dir.to_owned()), query.clone()).expect("a store");
+    (collect(&mut results), results)
 }
 
-/// Files of `packets` each, of `hosts` hosts of which few have many packets, as long as `len` says.
+/// Files of `packets` packets each, of `hosts` hosts of which few have many packets; `len` gives the packet lengths.
 fn store(
     dir: &Path,
     (files, packets, hosts): (u64, u64, u64),
@@ -55,7 +54,7 @@ fn store(
         }
         let (a, b) = (prng.below(hosts) >> prng.below(8), prng.below(hosts));
         let len = len(prng);
-        let data = talk(prng, a as u32, b as u32, len);
+        let data = packet_between(prng, a as u32, b as u32, len);
         stream.packet(ts, data.len() as u32, &data);
         if prng.below(3000) == 0 {
             stream.tick(ts);
@@ -66,33 +65,33 @@ fn store(
 }
 
 fn mixed(prng: &mut Prng) -> usize {
-    // Some records are longer than a sixteenth, and with them some sixteenths have none that begins in them.
+    // Some records are longer than a sub-block, so that no record begins in some sub-blocks.
     if prng.below(40) == 0 { 30_000 + prng.below(35_536) as usize } else { 60 + prng.below(1400) as usize }
 }
 
 #[test]
-fn a_host_of_a_few_packets_costs_their_sixteenths() {
-    let mut prng = Prng::new(testkit::seed("a_host_of_a_few_packets_costs_their_sixteenths"));
+fn a_host_with_few_packets_costs_reads_of_single_sub_blocks() {
+    let mut prng = Prng::new(testkit::seed("a_host_with_few_packets_costs_reads_of_single_sub_blocks"));
     let dir = TempDir::new("query-parts-few");
     store(dir.path(), (3, 8000, 4000), recorder::Format::Pcap, &mut prng, |_| 1000);
     let scan = Scan::of(dir.path());
     let (mut bytes, mut packets) = (0, 0);
     for host in (1000..4000).step_by(97) {
-        let question = asking(&name(host));
-        let expected = scan.answer(&question);
-        let (found, answer) = ask_of(dir.path(), &question);
+        let query = query_for(&name(host));
+        let expected = scan.results(&query);
+        let (found, results) = query_store(dir.path(), &query);
         same(&found, &expected, &name(host));
-        assert_eq!(answer.warnings(), Vec::<String>::new());
-        (bytes, packets) = (bytes + answer.cost().bytes_read, packets + expected.len() as u64);
+        assert_eq!(results.warnings(), Vec::<String>::new());
+        (bytes, packets) = (bytes + results.cost().bytes_read, packets + expected.len() as u64);
     }
-    // A sixteenth, a record that runs on behind it, the pages around; and as much again where the hint is wrong.
+    // A sub-block, a record that crosses its end, and page alignment; twice this for false positives.
     let most = packets * (2 * u64::from(SUB_BLOCK) + 16_384);
     assert!(packets > 100 && bytes < most, "{bytes} bytes were read for {packets} packets, at most {most} expected");
 }
 
 #[test]
-fn any_hosts_in_records_of_any_length_are_found_as_by_a_plain_scan_in_both_formats() {
-    let test = "any_hosts_in_records_of_any_length_are_found_as_by_a_plain_scan_in_both_formats";
+fn sub_block_reads_match_a_plain_scan_in_both_formats() {
+    let test = "sub_block_reads_match_a_plain_scan_in_both_formats";
     let seed = testkit::seed(test);
     let mut prng = Prng::new(seed);
     let raw = recorder::Format::Raw { file_bytes: 5 << 20 };
@@ -111,28 +110,28 @@ fn any_hosts_in_records_of_any_length_are_found_as_by_a_plain_scan_in_both_forma
                 3 => format!("{a} and greater 2000"),
                 _ => a,
             };
-            let mut question = asking(&filter);
+            let mut query = query_for(&filter);
             if prng.below(3) == 0 {
-                question.from = START.after(Duration::from_micros(prng.below(6000)));
-                question.to = question.from.after(Duration::from_micros(prng.below(6000)));
+                query.from = START.after(Duration::from_micros(prng.below(6000)));
+                query.to = query.from.after(Duration::from_micros(prng.below(6000)));
             }
             let what = format!("seed {seed} round {round}: {filter}");
-            let expected = scan.answer(&question);
-            let (found, answer) = ask_of(dir.path(), &question);
+            let expected = scan.results(&query);
+            let (found, results) = query_store(dir.path(), &query);
             same(&found, &expected, &what);
-            let Cost { bytes, bytes_read, blocks, blocks_read, .. } = answer.cost();
-            assert!(blocks_read <= blocks && answer.warnings().is_empty(), "{what}: {:?}", answer.warnings());
+            let Cost { bytes, bytes_read, blocks, blocks_read, .. } = results.cost();
+            assert!(blocks_read <= blocks && results.warnings().is_empty(), "{what}: {:?}", results.warnings());
             (read, all) = (read + bytes_read, all + bytes);
-            let mut answer = run(&QuerySource::Store(dir.path().to_owned()), question).expect("a store");
-            same(&collect_batches(&mut answer, &mut prng), &expected, &what);
+            let mut results = run(&QuerySource::Store(dir.path().to_owned()), query).expect("a store");
+            same(&collect_batches(&mut results, &mut prng), &expected, &what);
         }
         assert!(read < all / 2, "round {round}: {read} of {all} bytes were read");
     }
 }
 
 #[test]
-fn a_flipped_bit_costs_what_was_read_with_it_and_is_named_and_elsewhere_costs_nothing() {
-    let test = "a_flipped_bit_costs_what_was_read_with_it_and_is_named_and_elsewhere_costs_nothing";
+fn a_flipped_bit_affects_only_queries_that_read_its_sub_block() {
+    let test = "a_flipped_bit_affects_only_queries_that_read_its_sub_block";
     let seed = testkit::seed(test);
     let mut prng = Prng::new(seed);
     let dir = TempDir::new("query-parts-damage");
@@ -146,28 +145,28 @@ fn a_flipped_bit_costs_what_was_read_with_it_and_is_named_and_elsewhere_costs_no
         let at = prng.below(original.len() as u64) as usize;
         damaged[at] ^= 1 << prng.below(8);
         fs::write(path, &damaged).expect("a file");
-        let question = asking(&name((prng.below(3000) >> prng.below(6)) as u32));
-        let expected = scan.answer(&question);
-        let (found, answer) = ask_of(dir.path(), &question);
+        let query = query_for(&name((prng.below(3000) >> prng.below(6)) as u32));
+        let expected = scan.results(&query);
+        let (found, results) = query_store(dir.path(), &query);
         let what = format!("seed {seed} round {round}: byte {at}");
-        if answer.is_complete() {
+        if results.is_complete() {
             same(&found, &expected, &what);
             spared += 1;
         } else {
             let missing: Vec<&Packet> = expected.iter().filter(|p| !found.contains(p)).collect();
-            assert!(found.iter().all(|p| expected.contains(p)), "{what}: what was not recorded was found");
+            assert!(found.iter().all(|p| expected.contains(p)), "{what}: a packet that was not recorded");
             assert!(found.len() + missing.len() == expected.len(), "{what}");
-            assert!(answer.warnings().iter().any(|r| r.contains(path.to_str().expect("a name"))), "{what}");
+            assert!(results.warnings().iter().any(|r| r.contains(path.to_str().expect("a name"))), "{what}");
             hurt += 1;
         }
         fs::write(path, &original).expect("a file");
     }
-    assert!(hurt > 5 && spared > 50, "{hurt} hurt, {spared} spared");
+    assert!(hurt > 5 && spared > 50, "{hurt} rounds with loss, {spared} without");
 }
 
 #[test]
-fn whatever_bit_of_an_index_is_flipped_the_answer_is_the_same() {
-    let seed = testkit::seed("whatever_bit_of_an_index_is_flipped_the_answer_is_the_same");
+fn a_flipped_bit_in_an_index_does_not_change_the_result() {
+    let seed = testkit::seed("a_flipped_bit_in_an_index_does_not_change_the_result");
     let mut prng = Prng::new(seed);
     let dir = TempDir::new("query-parts-index");
     let paths = store(dir.path(), (2, 4000, 3000), recorder::Format::Pcap, &mut prng, mixed);
@@ -176,7 +175,7 @@ fn whatever_bit_of_an_index_is_flipped_the_answer_is_the_same() {
     for round in 0..120 {
         let index = paths[prng.below(2) as usize].with_extension("ngi");
         let original = fs::read(&index).expect("an index");
-        // The parts of the blocks have their place in the summary, behind the header.
+        // The summary, which follows the header, contains the offset of the sub-block data.
         let parts = u(&original, u(&original, 12) + 56);
         let blocks = Reader::open(&&original[..]).expect("an index").blocks().len();
         let at = match prng.below(3) {
@@ -189,16 +188,16 @@ fn whatever_bit_of_an_index_is_flipped_the_answer_is_the_same() {
             damaged.truncate(at);
         }
         fs::write(&index, &damaged).expect("an index");
-        let question = asking(&name((prng.below(3000) >> prng.below(6)) as u32));
-        let (found, answer) = ask_of(dir.path(), &question);
+        let query = query_for(&name((prng.below(3000) >> prng.below(6)) as u32));
+        let (found, results) = query_store(dir.path(), &query);
         let what = format!("seed {seed} round {round}: byte {at} of {}", original.len());
-        same(&found, &scan.answer(&question), &what);
-        assert!(answer.is_complete(), "{what}: {:?}", answer.warnings());
+        same(&found, &scan.results(&query), &what);
+        assert!(results.is_complete(), "{what}: {:?}", results.warnings());
         fs::write(&index, &original).expect("an index");
     }
 }
 
-/// Of each packet of a file: its position in the stream.
+/// The stream position of each packet of a file.
 fn positions(path: &Path) -> Vec<(u64, Timestamp)> {
     let index = File::open(path.with_extension("ngi")).expect("an index");
     let first = Reader::open(&index).expect("an index").header().first_pos;
@@ -211,16 +210,16 @@ fn positions(path: &Path) -> Vec<(u64, Timestamp)> {
 }
 
 #[test]
-fn what_is_sought_by_its_place_is_found_there_and_little_else_is_read() {
-    let seed = testkit::seed("what_is_sought_by_its_place_is_found_there_and_little_else_is_read");
+fn packets_are_found_by_stream_position_with_few_reads() {
+    let seed = testkit::seed("packets_are_found_by_stream_position_with_few_reads");
     let mut prng = Prng::new(seed);
     let dir = TempDir::new("query-seek");
     let paths = store(dir.path(), (3, 4000, 50), recorder::Format::Pcap, &mut prng, mixed);
-    // The same seconds on another queue, which no place is known of.
+    // The same seconds on another queue, for which no positions are known.
     let mut other = Stream::new("eth2", 0, 1);
     other.rotate(START);
     for i in 0..200 {
-        let data = talk(&mut prng, i % 50, 7, 300);
+        let data = packet_between(&mut prng, i % 50, 7, 300);
         other.packet(START.after(Duration::from_micros(50 * u64::from(i))), 300, &data);
     }
     other.record(dir.path());
@@ -231,19 +230,19 @@ fn what_is_sought_by_its_place_is_found_there_and_little_else_is_read() {
         let from = prng.below(known.len() as u64) as usize;
         let to = (from + prng.below(200) as usize).min(known.len() - 1);
         let span = known[from].0..=known[to].0;
-        let mut question = asking(&name(prng.below(50) as u32));
-        let expected = scan.answer(&question);
-        without += ask_of(dir.path(), &question).1.cost().bytes_read;
+        let mut query = query_for(&name(prng.below(50) as u32));
+        let expected = scan.results(&query);
+        without += query_store(dir.path(), &query).1.cost().bytes_read;
         let positions = vec![span.clone()];
-        question.seek = Some(SeekHint { interface: "eth1".to_owned(), queue: 0, positions });
-        let (found, answer) = ask_of(dir.path(), &question);
+        query.seek = Some(SeekHint { interface: "eth1".to_owned(), queue: 0, positions });
+        let (found, results) = query_store(dir.path(), &query);
         let what = format!("seed {seed} round {round}: packets {from} to {to}");
-        assert!(found.iter().all(|p| expected.contains(p)), "{what}: what was not asked for was found");
+        assert!(found.iter().all(|p| expected.contains(p)), "{what}: a packet outside of the query");
         let inside = |p: &Packet| p.interface == "eth2" || known[from].1 <= p.ts && p.ts <= known[to].1;
         for packet in expected.iter().filter(|p| inside(p)) {
             assert!(found.contains(packet), "{what}: {:?} is missing", packet.ts);
         }
-        let cost = answer.cost();
+        let cost = results.cost();
         (skipped, read) = (skipped + cost.blocks_skipped_sub_block, read + cost.bytes_read);
         let skips = cost.blocks_skipped_time + cost.blocks_skipped_keys + cost.blocks_skipped_sub_block;
         assert!(skips + cost.blocks_read <= cost.blocks, "{what}: {cost:?}");

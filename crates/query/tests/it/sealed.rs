@@ -1,4 +1,4 @@
-//! Answers from sealed files, compared with a plain scan of the same store.
+//! Queries on sealed files, compared with a plain scan of the same store.
 
 use crate::common;
 
@@ -13,29 +13,29 @@ use store::Hold;
 use testkit::TempDir;
 
 #[test]
-fn an_interface_that_was_never_recorded_and_an_interval_that_ends_first_are_refused_by_name() {
+fn an_unknown_interface_and_a_reversed_interval_are_errors() {
     let dir = TempDir::new("query-refused");
     let mut stream = Stream::new("eth1", 0, 1);
     stream.rotate(START);
     stream.record(dir.path());
     let place = QuerySource::Store(dir.path().to_owned());
-    let question = Query { interfaces: vec!["eth9".into()], ..Query::default() };
-    match run(&place, question).err() {
+    let query = Query { interfaces: vec!["eth9".into()], ..Query::default() };
+    match run(&place, query).err() {
         Some(QueryError::NoInterface { name, known, .. }) => {
             assert_eq!((&name[..], &known[..]), ("eth9", &["eth1".to_owned()][..]))
         }
         other => panic!("{other:?}"),
     }
-    let question = Query { from: START, to: START.before(Duration::from_nanos(1)), ..Query::default() };
-    assert!(matches!(run(&place, question).err(), Some(QueryError::Backwards { .. })));
+    let query = Query { from: START, to: START.before(Duration::from_nanos(1)), ..Query::default() };
+    assert!(matches!(run(&place, query).err(), Some(QueryError::Backwards { .. })));
     let nowhere = QuerySource::Store(dir.join("nowhere"));
     let error = run(&nowhere, Query::default()).err().expect("no store");
     assert!(error.to_string().contains("nowhere"), "{error}");
 }
 
 #[test]
-fn any_question_of_any_store_gives_what_a_plain_scan_gives() {
-    let test = "any_question_of_any_store_gives_what_a_plain_scan_gives";
+fn random_queries_on_random_stores_match_a_plain_scan() {
+    let test = "random_queries_on_random_stores_match_a_plain_scan";
     let seed = testkit::seed(test);
     let mut prng = Prng::new(seed);
     let rounds = std::env::var("NETGRAIN_FUZZ_ITERS").ok().and_then(|r| r.parse().ok()).unwrap_or(1) * 6;
@@ -44,24 +44,24 @@ fn any_question_of_any_store_gives_what_a_plain_scan_gives() {
         random_store(dir.path(), &mut prng);
         let scan = Scan::of(dir.path());
         for number in 0..20 {
-            let question = random_question(&scan, &mut prng);
-            let what = format!("seed {seed} round {round} question {number}: {question:?}");
-            let expected = scan.answer(&question);
+            let query = random_query(&scan, &mut prng);
+            let what = format!("seed {seed} round {round} query {number}: {query:?}");
+            let expected = scan.results(&query);
             let place = QuerySource::Store(dir.path().to_owned());
-            let mut answer = run(&place, question.clone()).expect("a store");
-            same(&collect(&mut answer), &expected, &what);
-            let cost = answer.cost();
-            assert_eq!((cost.matched, answer.warnings()), (expected.len() as u64, vec![]), "{what}");
+            let mut results = run(&place, query.clone()).expect("a store");
+            same(&collect(&mut results), &expected, &what);
+            let cost = results.cost();
+            assert_eq!((cost.matched, results.warnings()), (expected.len() as u64, vec![]), "{what}");
             assert!(cost.packets >= cost.matched && cost.blocks_read <= cost.blocks, "{cost:?}");
             assert!(cost.blocks_skipped_time + cost.blocks_skipped_keys + cost.blocks_read <= cost.blocks, "{cost:?}");
-            let mut answer = run(&place, question).expect("a store");
-            same(&collect_batches(&mut answer, &mut prng), &expected, &what);
+            let mut results = run(&place, query).expect("a store");
+            same(&collect_batches(&mut results, &mut prng), &expected, &what);
         }
     }
 }
 
 #[test]
-fn what_was_lost_is_told_once_in_the_packets_and_in_the_tally() {
+fn losses_are_reported_once_in_packets_and_in_the_tally() {
     let dir = TempDir::new("query-lost");
     let mut prng = Prng::new(7);
     let mut stream = Stream::new("eth1", 0, 1);
@@ -79,29 +79,29 @@ fn what_was_lost_is_told_once_in_the_packets_and_in_the_tally() {
         }
     }
     stream.record(dir.path());
-    let mut answer = everything(dir.path());
+    let mut results = everything(dir.path());
     let mut reported = 0;
-    while let Some(found) = answer.next().expect("an answer") {
+    while let Some(found) = results.next().expect("a result") {
         reported += found.lost;
     }
-    let tally = answer.tally(0);
+    let tally = results.tally(0);
     assert_eq!((reported, tally.lost_total(), tally.stored, tally.residue()), (lost, lost, 3000, 0));
-    // Of a part, only the losses of its blocks; of a filter, also those of the blocks that it skips.
+    // For a part of the file, only the losses of its blocks; with a filter, also those of the blocks that it skips.
     let filter = Filter::parse("host 10.0.0.200").expect("a filter");
-    let mut answer =
+    let mut results =
         run(&QuerySource::Store(dir.path().to_owned()), Query { filter, ..Query::default() }).expect("a store");
-    assert!(answer.next().expect("an answer").is_none());
-    assert_eq!(answer.tally(0).lost_total(), lost);
+    assert!(results.next().expect("a result").is_none());
+    assert_eq!(results.tally(0).lost_total(), lost);
     let to = START.after(Duration::from_millis(300));
-    let mut answer =
+    let mut results =
         run(&QuerySource::Store(dir.path().to_owned()), Query { to, ..Query::default() }).expect("a store");
-    let found = collect(&mut answer);
+    let found = collect(&mut results);
     assert_eq!(found.len(), 300);
-    assert!(answer.tally(0).lost_total() < lost, "{:?}", answer.tally(0));
+    assert!(results.tally(0).lost_total() < lost, "{:?}", results.tally(0));
 }
 
 #[test]
-fn what_was_lost_in_a_file_without_packets_is_told_with_the_next_packet_and_by_its_seconds() {
+fn losses_in_a_file_without_packets_are_reported() {
     let dir = TempDir::new("query-lost-only");
     let mut prng = Prng::new(11);
     let mut stream = Stream::new("eth1", 0, 1);
@@ -112,25 +112,25 @@ fn what_was_lost_in_a_file_without_packets_is_told_with_the_next_packet_and_by_i
     stream.rotate(at(10));
     stream.packet(at(10), 60, &frame(&mut prng, 60));
     stream.record(dir.path());
-    let ask = |question| run(&QuerySource::Store(dir.path().to_owned()), question).expect("a store");
-    let mut answer = ask(Query::default());
-    assert_eq!(answer.next().expect("an answer").map(|found| found.lost), Some(1000));
-    assert!(answer.next().expect("an answer").is_none());
-    assert_eq!(answer.tally(0).lost_total(), 1000);
-    // Of a part of the file, the seconds of the interval.
-    let mut answer = ask(Query { from: at(2), to: at(4), ..Query::default() });
-    assert!(answer.next().expect("an answer").is_none());
-    assert_eq!(answer.tally(0).lost_total(), 300);
+    let run_query = |query| run(&QuerySource::Store(dir.path().to_owned()), query).expect("a store");
+    let mut results = run_query(Query::default());
+    assert_eq!(results.next().expect("a result").map(|found| found.lost), Some(1000));
+    assert!(results.next().expect("a result").is_none());
+    assert_eq!(results.tally(0).lost_total(), 1000);
+    // For a part of the file, the seconds of the interval.
+    let mut results = run_query(Query { from: at(2), to: at(4), ..Query::default() });
+    assert!(results.next().expect("a result").is_none());
+    assert_eq!(results.tally(0).lost_total(), 300);
 }
 
 #[test]
-fn what_happened_while_nothing_was_stored_is_in_the_ledger_of_those_seconds_and_of_no_others() {
+fn losses_between_packets_count_in_their_own_seconds() {
     let dir = TempDir::new("query-lost-between");
     let mut prng = Prng::new(13);
     let mut stream = Stream::new("eth1", 0, 1);
     let at = |secs| START.after(Duration::from_secs(secs));
     stream.rotate(START);
-    // A block's worth, then half a minute of losses, twice; and losses behind the last packet.
+    // A block of packets, then half a minute of losses, twice; and losses after the last packet.
     for begin in [0, 40] {
         (0..800).for_each(|i| stream.packet(at(begin).after(Duration::from_millis(i)), 1500, &frame(&mut prng, 1500)));
         (begin + 1..begin + 40).for_each(|second| stream.lose(at(second), 10));
@@ -142,15 +142,15 @@ fn what_happened_while_nothing_was_stored_is_in_the_ledger_of_those_seconds_and_
         let (from, to) = (a.min(b), a.max(b));
         let lost: u64 = (from..=to).map(|s| if s % 40 != 0 && s < 80 { 10 } else { 0 }).sum();
         let filter = if round % 2 == 0 { Filter::default() } else { Filter::parse("host 10.9.9.9").expect("a filter") };
-        let question = Query { from: at(from), to: at(to), filter, ..Query::default() };
-        let mut answer = run(&QuerySource::Store(dir.path().to_owned()), question).expect("a store");
-        while answer.next().expect("an answer").is_some() {}
-        assert_eq!(tally_of(&answer).lost_total(), lost, "seconds {from} to {to}");
+        let query = Query { from: at(from), to: at(to), filter, ..Query::default() };
+        let mut results = run(&QuerySource::Store(dir.path().to_owned()), query).expect("a store");
+        while results.next().expect("a result").is_some() {}
+        assert_eq!(tally_of(&results).lost_total(), lost, "seconds {from} to {to}");
     }
 }
 
 #[test]
-fn a_file_that_a_listing_shows_under_both_of_its_names_is_read_once() {
+fn a_file_listed_under_both_names_is_read_once() {
     let dir = TempDir::new("query-both-names");
     let mut prng = Prng::new(12);
     let mut stream = Stream::new("eth1", 0, 1);
@@ -161,11 +161,11 @@ fn a_file_that_a_listing_shows_under_both_of_its_names_is_read_once() {
     let (_, entry) = files(dir.path()).remove(0);
     let stem = entry.path.file_stem().and_then(|s| s.to_str()).expect("a name");
     std::fs::copy(&entry.path, entry.path.with_file_name(store::names::hidden(stem, "pcap"))).expect("a copy");
-    same(&collect(&mut everything(dir.path())), &scan.answer(&Query::default()), "both names");
+    same(&collect(&mut everything(dir.path())), &scan.results(&Query::default()), "both names");
 }
 
 #[test]
-fn a_long_file_behind_shorter_ones_of_a_clock_that_was_set_back_is_found() {
+fn a_long_file_before_shorter_ones_of_a_clock_set_back_is_found() {
     let dir = TempDir::new("query-set-back");
     let mut prng = Prng::new(8);
     let minute = Duration::from_secs(60);
@@ -180,11 +180,11 @@ fn a_long_file_behind_shorter_ones_of_a_clock_that_was_set_back_is_found() {
     }
     second.record(dir.path());
     let scan = Scan::of(dir.path());
-    let question = Query { from: START.after(40 * minute), ..Query::default() };
-    let mut answer = run(&QuerySource::Store(dir.path().to_owned()), question.clone()).expect("a store");
-    let found = collect(&mut answer);
+    let query = Query { from: START.after(40 * minute), ..Query::default() };
+    let mut results = run(&QuerySource::Store(dir.path().to_owned()), query.clone()).expect("a store");
+    let found = collect(&mut results);
     assert_eq!(found.len(), 20);
-    same(&found, &scan.answer(&question), "after the clock was set back");
+    same(&found, &scan.results(&query), "after the clock was set back");
 }
 
 #[test]
@@ -203,14 +203,14 @@ fn packets_older_than_the_name_of_their_file_are_found() {
     let scan = Scan::of(dir.path());
     for (from, to) in [(0, 900), (500, 1500), (4_900, 5_000), (100, 101)] {
         let at = |secs| START.after(Duration::from_secs(secs));
-        let question = Query { from: at(from), to: at(to), ..Query::default() };
-        let mut answer = run(&QuerySource::Store(dir.path().to_owned()), question.clone()).expect("a store");
-        same(&collect(&mut answer), &scan.answer(&question), &format!("{from} to {to}"));
+        let query = Query { from: at(from), to: at(to), ..Query::default() };
+        let mut results = run(&QuerySource::Store(dir.path().to_owned()), query.clone()).expect("a store");
+        same(&collect(&mut results), &scan.results(&query), &format!("{from} to {to}"));
     }
 }
 
 #[test]
-fn the_first_packet_of_many_files_costs_what_that_of_few_costs() {
+fn the_cost_of_the_first_packet_does_not_depend_on_the_files() {
     let make = |files: u64, dir: &TempDir| {
         let mut prng = Prng::new(10);
         let mut stream = Stream::new("eth1", 0, 1);
@@ -222,10 +222,10 @@ fn the_first_packet_of_many_files_costs_what_that_of_few_costs() {
         stream.record(dir.path());
     };
     let first = |from: Timestamp, dir: &TempDir| {
-        let question = Query { from, ..Query::default() };
-        let mut answer = run(&QuerySource::Store(dir.path().to_owned()), question).expect("a store");
-        assert!(answer.next().expect("an answer").is_some());
-        answer.cost()
+        let query = Query { from, ..Query::default() };
+        let mut results = run(&QuerySource::Store(dir.path().to_owned()), query).expect("a store");
+        assert!(results.next().expect("a result").is_some());
+        results.cost()
     };
     let (few, many) = (TempDir::new("query-few"), TempDir::new("query-many"));
     make(20, &few);
@@ -237,7 +237,7 @@ fn the_first_packet_of_many_files_costs_what_that_of_few_costs() {
 }
 
 #[test]
-fn a_short_answer_reads_little_and_one_that_is_stopped_ends() {
+fn a_short_result_reads_little_and_a_stopped_query_ends() {
     let dir = TempDir::new("query-short");
     let mut prng = Prng::new(11);
     let mut stream = Stream::new("eth1", 0, 1);
@@ -247,17 +247,17 @@ fn a_short_answer_reads_little_and_one_that_is_stopped_ends() {
     }
     stream.record(dir.path());
     let stop = Arc::new(AtomicBool::new(false));
-    let question = Query { stop: Some(Arc::clone(&stop)), ..Query::default() };
-    let mut answer = run(&QuerySource::Store(dir.path().to_owned()), question).expect("a store");
-    assert!(answer.next().expect("an answer").is_some());
-    let cost = answer.cost();
+    let query = Query { stop: Some(Arc::clone(&stop)), ..Query::default() };
+    let mut results = run(&QuerySource::Store(dir.path().to_owned()), query).expect("a store");
+    assert!(results.next().expect("a result").is_some());
+    let cost = results.cost();
     assert!(cost.blocks_read <= 3 && cost.blocks >= 28, "{cost:?}");
     stop.store(true, Ordering::Relaxed);
-    assert!(answer.next().expect("an answer").is_none());
+    assert!(results.next().expect("a result").is_none());
 }
 
 #[test]
-fn an_hour_is_held_while_its_files_are_read_and_no_longer() {
+fn an_hour_is_held_only_while_its_files_are_read() {
     let dir = TempDir::new("query-held");
     let mut prng = Prng::new(12);
     let mut stream = Stream::new("eth1", 0, 1);
@@ -268,15 +268,12 @@ fn an_hour_is_held_while_its_files_are_read_and_no_longer() {
     }
     stream.record(dir.path());
     let free = |i: usize| Hold::remover(&hour_of(dir.path(), "eth1", hours[i])).expect("an hour").is_some();
-    let mut answer = everything(dir.path());
+    let mut results = everything(dir.path());
     for _ in 0..15 {
-        answer.next().expect("an answer").expect("a packet");
+        results.next().expect("a result").expect("a packet");
     }
-    assert!(free(0) && !free(1), "in the middle of the second hour");
-    assert!(
-        !free(3),
-        "the newest is held from the beginning: a recorder may begin, and what is read is what there was"
-    );
-    drop(answer);
-    assert!((0..4).all(free), "at the end");
+    assert!(free(0) && !free(1), "while the second hour is read");
+    assert!(!free(3), "the newest hour is held from the start, because a recorder may change it");
+    drop(results);
+    assert!((0..4).all(free), "after the end");
 }

@@ -1,4 +1,4 @@
-//! The state of one block while it fills.
+//! The state of one block while it is being filled.
 
 use super::job::{Cut, Part, Release};
 use super::order::OrderTracker;
@@ -13,14 +13,14 @@ use store::bytes::{Bytes, PAGE, Slice};
 /// cache.
 const CHECKSUM_STEP: u64 = 32 << 10;
 
-/// The block that is filling. Positions are stream positions.
+/// The block that is being filled. Positions are stream positions.
 #[derive(Default)]
 pub(super) struct Block {
     start: u64,
     number: u32,
-    /// The bytes before this position were sent to the writing machine.
+    /// End of the bytes that were sent to the writing machine.
     sent: u64,
-    /// The checksum covers the block up to here.
+    /// End of the bytes that the checksum covers.
     summed: u64,
     crc: u32,
     first_record: Option<u32>,
@@ -53,7 +53,7 @@ impl Block {
         self.keys.clear();
     }
 
-    /// First position behind the block.
+    /// The first position after the block.
     pub fn limit(&self) -> u64 {
         self.start + BLOCK
     }
@@ -73,9 +73,9 @@ impl Block {
         end > self.sent || self.seconds.has_unreported()
     }
 
-    /// True if the block has bytes, or ledger rows that no part has carried.
-    pub fn has_anything(&mut self, end: u64) -> bool {
-        end > self.start || self.seconds.has_anything()
+    /// True if the block has bytes, or ledger rows that were not sent yet.
+    pub fn has_content(&mut self, end: u64) -> bool {
+        end > self.start || self.seconds.has_content()
     }
 
     /// Adds one packet; returns true when it reaches the end of the block.
@@ -89,7 +89,7 @@ impl Block {
         self.keys.add(&record[RECORD_HEADER..], wire_len, self.link_type);
         self.seconds.packet(d, wire_len);
         if d.end() > self.limit() {
-            self.go_beyond(d, wire_len, memory);
+            self.save_cut(d, wire_len, memory);
         }
         let ts = d.timestamp();
         let (stamps, before) = (self.stamps, self.latest);
@@ -116,7 +116,7 @@ impl Block {
     }
 
     /// Returns the full block as a part and begins the next block.
-    pub fn whole(&mut self, memory: &Arc<dyn Bytes>, release: Release) -> Box<Part> {
+    pub fn full_block(&mut self, memory: &Arc<dyn Bytes>, release: Release) -> Box<Part> {
         self.sum_to(self.limit(), &**memory);
         let part = self.part(self.limit(), true, memory, release);
         self.latest = self.last();
@@ -125,7 +125,7 @@ impl Block {
     }
 
     /// Returns the bytes up to `end` as a part, before the block is full or as the last part of the file.
-    pub fn so_far(&mut self, end: u64, last: bool, memory: &Arc<dyn Bytes>, seen: u64) -> Box<Part> {
+    pub fn partial_block(&mut self, end: u64, last: bool, memory: &Arc<dyn Bytes>, seen: u64) -> Box<Part> {
         self.sum_to(end, &**memory);
         self.part(end, last, memory, Release { pos: end & !(PAGE - 1), descriptors: seen })
     }
@@ -161,9 +161,9 @@ impl Block {
         })
     }
 
-    /// Saves the state of the block without a packet that crosses the block's end, before the packet's timestamp is
-    /// added.
-    fn go_beyond(&mut self, d: &Desc, wire_len: u32, memory: &dyn Bytes) {
+    /// Saves the state of the block at the begin of a packet that crosses the block's end, before the packet's
+    /// timestamp is added.
+    fn save_cut(&mut self, d: &Desc, wire_len: u32, memory: &dyn Bytes) {
         self.sum_to(d.pos, memory);
         let straddler = Some(row_of(d, wire_len));
         let stamps = self.stamps.unwrap_or_default();
@@ -193,7 +193,7 @@ pub(super) fn link_type(segment: u64, memory: &dyn Bytes) -> u16 {
     u16::from_le_bytes([header[20], header[21]])
 }
 
-/// The length on the wire, from the record header if it does not fit the descriptor.
+/// The length on the wire; from the record header if the length does not fit into the descriptor.
 #[inline]
 pub(super) fn wire_len(d: &Desc, record: &[u8]) -> u32 {
     match d.wire_len {

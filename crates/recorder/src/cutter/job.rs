@@ -5,7 +5,7 @@ use base::{Row, Timestamp};
 use index::{Entry, Rows};
 use store::bytes::Slice;
 
-/// The part of the ring that may be overwritten once a job is done.
+/// The part of the ring that may be overwritten after a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Release {
     /// The stream before this position may be overwritten.

@@ -1,5 +1,5 @@
-//! Counts packets whose timestamps are not in stream order, and how much too early they are. Causes are the replay of
-//! captures in another order than that of time, and a clock that was set back.
+//! Counts packets whose timestamps are not in stream order, and the largest time by which they are too early. Causes
+//! are the replay of captures in another order than that of time, and a clock that was set back.
 
 use base::Timestamp;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub(super) struct OrderTracker {
 }
 
 impl OrderTracker {
-    /// Takes the timestamp of a packet. Only an out-of-order packet calls `in_file`, which returns the latest timestamp
+    /// Adds the timestamp of a packet. Only an out-of-order packet calls `in_file`, which returns the latest timestamp
     /// before it in its file.
     // PERF: a comparison and a store per packet; out-of-order packets are counted out of line.
     #[inline]

@@ -1,11 +1,11 @@
-//! The index machine for files in HPCAP's RAW format ([`pcap::raw`]): packets are copied, because their records differ
-//! from those of the ring, into blocks of their own.
+//! The index machine for files in HPCAP's RAW format ([`pcap::raw`]). It copies the packets into its own blocks,
+//! because RAW records differ from the records of the ring.
 //!
 //! Files end at a fixed size, as the format requires, and at clock boundaries where the producer rotates by time. A
-//! full file has exactly this size; a file that the clock ended, and the last file, end after their last packet.
-//! Segments that the producer began because of their size are ignored: a RAW record is shorter than a ring record, so
-//! such a segment would end a file early. Each tick sends the bytes of an incomplete block. A rotation period without
-//! packets has no file; the next file carries its ledger rows.
+//! full file has exactly the fixed size; a file that the clock ended, and the last file, end after their last packet.
+//! The machine ignores segments that the producer began because of their size: a RAW record is shorter than a ring
+//! record, so such a segment would end a file early. Each tick sends the bytes of an incomplete block. A rotation
+//! period without packets has no file; the next file carries its ledger rows.
 
 use super::BrokenStream;
 use super::block::{link_type, wire_len};
@@ -26,7 +26,7 @@ type Stamps = Option<(Timestamp, Timestamp)>;
 pub struct RawCutter {
     memory: Arc<dyn Bytes>,
     file_bytes: u64,
-    /// Bytes in the open file, if there is one.
+    /// Bytes in the open file; `None` if no file is open.
     written: Option<u64>,
     buffer: Vec<u8>,
     number: u32,
@@ -34,7 +34,7 @@ pub struct RawCutter {
     sent: usize,
     first_record: Option<u32>,
     parts: SubBlocks,
-    /// The checksum covers the block up to here.
+    /// End of the bytes that the checksum covers.
     summed: usize,
     crc: u32,
     stamps: Stamps,
@@ -142,7 +142,7 @@ impl RawCutter {
 
     /// Like [`super::Cutter::finish`].
     pub fn finish(&mut self, jobs: &mut Vec<Job>) {
-        if self.written.is_none() && self.seconds.has_anything() {
+        if self.written.is_none() && self.seconds.has_content() {
             self.open(self.next.unwrap_or_default(), self.last, jobs);
         }
         self.close(jobs);
@@ -280,7 +280,7 @@ impl RawCutter {
 
     fn close(&mut self, jobs: &mut Vec<Job>) {
         let Some(len) = self.written.take() else { return };
-        if !self.buffer.is_empty() || self.seconds.has_anything() {
+        if !self.buffer.is_empty() || self.seconds.has_content() {
             let part = self.part(self.buffer.len(), true, None);
             jobs.push(Job::Write(part));
         }

@@ -1,6 +1,6 @@
-//! The ledger rows of one block while it fills. A part carries only the rows since the previous part, and the writing
-//! machine adds them up: if each part repeated the rows of earlier parts, memory would grow with the square of the
-//! seconds in a block of a slow interface.
+//! The ledger rows of one block while it is being filled. A part carries only the rows since the previous part, and the
+//! writing machine adds them up. If each part repeated the rows of earlier parts, memory would grow with the square of
+//! the seconds in a block of a slow interface.
 
 use base::{Row, Tally};
 use index::Rows;
@@ -8,10 +8,10 @@ use ring::{Desc, flag};
 
 const NANOS: u64 = 1_000_000_000;
 
-/// The ledger rows of the block that were not yet sent.
+/// The ledger rows of the block that were not sent yet.
 #[derive(Default)]
 pub(super) struct Seconds {
-    /// Rows of this block went to the writing machine.
+    /// True if rows of this block were sent to the writing machine.
     reported: bool,
     new_rows: Rows,
     /// The row being filled, and the first nanosecond of its second: one compare per packet instead of a division.
@@ -21,7 +21,7 @@ pub(super) struct Seconds {
 }
 
 impl Seconds {
-    /// One packet stored.
+    /// Adds a stored packet.
     #[inline]
     pub fn packet(&mut self, d: &Desc, wire_len: u32) {
         if d.ts.wrapping_sub(self.second_at) >= NANOS || !self.counting {
@@ -31,7 +31,7 @@ impl Seconds {
         self.tally.stored += 1;
         self.tally.stored_bytes += u64::from(wire_len);
         if d.flags != 0 {
-            remark(&mut self.tally, d.flags);
+            add_notes(&mut self.tally, d.flags);
         }
     }
 
@@ -50,7 +50,7 @@ impl Seconds {
     }
 
     /// True if the block has any row, sent or not.
-    pub fn has_anything(&mut self) -> bool {
+    pub fn has_content(&mut self) -> bool {
         self.end();
         !self.new_rows.is_empty() || self.reported
     }
@@ -86,12 +86,12 @@ impl Seconds {
 /// The row of one stored packet.
 pub(super) fn row_of(d: &Desc, wire_len: u32) -> Row {
     let mut tally = Tally { offered: 1, stored: 1, stored_bytes: u64::from(wire_len), ..Tally::default() };
-    remark(&mut tally, d.flags);
+    add_notes(&mut tally, d.flags);
     Row { second: d.timestamp().secs(), tally }
 }
 
 #[cold]
-fn remark(tally: &mut Tally, flags: u8) {
+fn add_notes(tally: &mut Tally, flags: u8) {
     for (bit, note) in flag::NOTE_FLAGS {
         tally.notes[note as usize] += u64::from(flags & bit != 0);
     }

@@ -2,10 +2,10 @@
 //! first, then the index that verifies them, and for the first checkpoint of a file also its directory entries.
 //! Checksums show which later writes survived.
 //!
-//! Surviving index entries must verify surviving packets, so the entry of the filling block is not updated between the
-//! begin of the packets' sync and the end of the index's sync. An interface with much traffic does not wait for this,
-//! because its checkpoints begin at the end of a block. A synced entry is not overwritten before a newer entry is
-//! written ([`index::Growing`]), and if an entry survives without its packets, recovery uses the entry before it.
+//! Surviving index entries must verify surviving packets, so the entry of the block being filled is not updated between
+//! the begin of the packets' sync and the end of the index's sync. An interface with much traffic does not wait for
+//! this, because its checkpoints begin at the end of a block. A synced entry is not overwritten before a newer entry is
+//! written ([`index::Growing`]), and if an entry survives without its packets, recovery uses the previous entry.
 //!
 //! A failed sync is not repeated: the kernel may have dropped the pages that it could not write and would then report
 //! success. The file is not published, as with a failed sync at its end.
@@ -16,7 +16,7 @@ use std::io;
 use std::time::Duration;
 use store::device::{Device, FileId, Op};
 
-/// Least time between the begins of two checkpoints; twice this time if no block becomes full meanwhile. Packets may
+/// Shortest time between the begins of two checkpoints; twice this time if no block becomes full meanwhile. Packets may
 /// also wait in the ring for one second at a low packet rate, and a sync takes time, so a power failure costs the last
 /// second or a little more.
 const PERIOD: Duration = Duration::from_millis(500);
@@ -24,12 +24,12 @@ const PERIOD: Duration = Duration::from_millis(500);
 /// The state of a file's checkpoints.
 #[derive(Debug, Default)]
 pub(super) struct Checkpoint {
-    /// Data was written since the last checkpoint began.
+    /// True if data was written since the last checkpoint began.
     dirty: bool,
     /// Begin of the last checkpoint.
     begun: Duration,
     step: Step,
-    /// The directory was synced with the names of the packet file and its index.
+    /// True if the directory was synced with the names of the packet file and its index.
     named: bool,
     /// The block whose entry is not final, from the begin of the packets' sync.
     filling: Option<u32>,
@@ -41,7 +41,7 @@ pub(super) struct Checkpoint {
 enum Step {
     #[default]
     Rest,
-    /// The sync of the packets is under way, with this token.
+    /// The sync of the packets is in progress, with this token.
     Data(u64),
     /// The sync of the index is to be started.
     IndexDue,
@@ -74,8 +74,8 @@ impl Checkpoint {
         self.filling == Some(block) && matches!(self.step, Step::Data(_) | Step::IndexDue | Step::Index(_))
     }
 
-    /// True if a sync is under way.
-    pub fn is_under_way(&self) -> bool {
+    /// True if a sync is in progress.
+    pub fn is_in_progress(&self) -> bool {
         self.token().is_some()
     }
 

@@ -20,7 +20,7 @@ pub struct Config {
     pub queues: u16,
     /// Bytes preallocated for each file: the size at which the producer rotates; 0 for none.
     pub allocate: u64,
-    /// Most writes under way at once.
+    /// Most writes in progress at once.
     pub depth: usize,
     /// Time for which a refusing volume is retried after the recorder is stopped.
     pub grace: Duration,

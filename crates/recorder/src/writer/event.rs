@@ -72,15 +72,16 @@ impl fmt::Display for Event {
             Self::Trouble { what, path, error, advice } => {
                 write!(
                     f,
-                    "cannot {what} {}: {error}; trying again, the ring holds the packets; {advice}",
+                    "cannot {what} {}: {error}; the recorder retries, and the ring keeps the packets meanwhile; \
+                     {advice}",
                     path.display()
                 )
             }
             Self::Recovered { after } => write!(f, "the volume takes writes again, after {:.1} s", after.as_secs_f64()),
             Self::LeftHidden { path, what, error } => write!(
                 f,
-                "{}: cannot {what}: {error}; left under this hidden name; the next recorder of this interface publishes \
-                 what is whole in it, and so does netgrain repair",
+                "{}: cannot {what} this file: {error}; the file keeps this hidden name; the next recorder of this \
+                 interface or netgrain repair publishes its complete packets",
                 path.display()
             ),
             Self::GaveUp { packets } => {
@@ -88,14 +89,15 @@ impl fmt::Display for Event {
             }
             Self::TimeOverlap { path, start } => write!(
                 f,
-                "{} has packets of {start} already, and those that come now are stored beside them: if it is the same capture \
-                 again, each packet is there twice from now on; stop, remove what is new, or name another --store",
+                "{} already has packets of {start}, and this recording is stored in addition: if it is the same \
+                 capture, the store will have each packet twice; stop and remove the new files, or name another \
+                 --store",
                 path.display()
             ),
             Self::OutOfOrder(OutOfOrderCounts { packets, most }) => write!(
                 f,
-                "{packets} packets were earlier than one before them, by up to {} s: they came out of the order of time (captures \
-                 given in another order, a clock that was set back); questions find them by their own stamps",
+                "{packets} packets were out of order, up to {} s earlier than a packet before them (captures replayed \
+                 in another order, or a clock that was set back); queries find them by their timestamps",
                 most.as_secs_f64()
             ),
             Self::Warning(text) => f.write_str(text),

@@ -1,4 +1,4 @@
-//! A packet file and its index while they are written.
+//! A packet file and its index while both are written.
 //!
 //! The growing index on disk is always up to date for queries and recovery. The data for the sealed index stays in
 //! memory: at most 1 % of the size of the packet file, and the encoded ledger rows, about 5 bytes for each second with
@@ -32,21 +32,21 @@ pub(super) struct OpenFile {
     pub suffix: &'static str,
     /// Copy number in the name, if other files have the same start.
     pub copy: u32,
-    /// The latest timestamp in the file, parts under way included; the begin of the file before there are packets.
+    /// The latest timestamp in the file, including parts in progress; the file's start while it has no packets.
     pub latest: Timestamp,
-    /// A part under way has an out-of-order packet.
-    is_straying: bool,
+    /// True if a part in progress has an out-of-order packet.
+    will_be_out_of_order: bool,
     /// Earliest and latest timestamp of the written packets.
     stamps: Option<(Timestamp, Timestamp)>,
     /// The name under which the file has an out-of-order marker.
     pub has_marker: Option<String>,
-    /// True if a packet is earlier than a packet before it in the file, or than the file's begin.
+    /// True if a packet is earlier than a packet before it in the file, or than the file's start.
     pub is_out_of_order: bool,
     /// Write position in the growing index.
     pub growing: Growing,
     /// End of the bytes written so far; the growing index verifies the bytes up to here.
     written: u64,
-    /// The file was cut to its final length, which only the sealed index has.
+    /// True if the file was truncated to its final length, which only the sealed index has.
     pub is_shortened: bool,
     /// Final length; `end` and `ledger` are the other numbers of the footer.
     pub len: u64,
@@ -65,15 +65,15 @@ pub(super) struct OpenFile {
 
 struct Accepted {
     entry: Entry,
-    /// The last part of its block.
+    /// True if this is the last part of its block.
     last: bool,
     cut: Cut,
 }
 
 impl OpenFile {
-    /// Moves a prepared file to its hour directory under a hidden name and creates its growing index. If `note` names
-    /// the interface directory, also writes an out-of-order marker there: the file begins before the end of an earlier
-    /// file.
+    /// Moves a prepared file to its hour directory under a hidden name and creates its growing index. If the file
+    /// begins before the end of an earlier file, `marker_root` is the directory of the interface, which then gets an
+    /// out-of-order marker.
     pub fn place<D: Device>(
         device: &mut D,
         (data, prepared): (FileId, &Path),
@@ -81,7 +81,7 @@ impl OpenFile {
         header: &Header,
         queue: Option<u16>,
         suffix: &'static str,
-        note: Option<&Path>,
+        marker_root: Option<&Path>,
     ) -> io::Result<Self> {
         device.create_folder(folder)?;
         for copy in 0.. {
@@ -97,9 +97,9 @@ impl OpenFile {
             };
             let mut bytes = header.encode();
             let growing = Growing::behind(&bytes);
-            // Reserves space for the last entry (`say_lost`), which must be writable on a full volume.
+            // Reserves space for the last entry (`write_losses`), which must be writable on a full volume.
             bytes.resize(growing.begins() as usize, 0);
-            let noted = note.map_or(Ok(()), |root| out_of_order::write_marker(device, root, &stem, None));
+            let noted = marker_root.map_or(Ok(()), |root| out_of_order::write_marker(device, root, &stem, None));
             let placed = noted.and_then(|()| device.put(file, 0, &bytes));
             let placed = placed.and_then(|()| device.rename(prepared, &hidden_data));
             if let Err(error) = placed {
@@ -123,9 +123,9 @@ impl OpenFile {
                 suffix,
                 copy,
                 latest: header.start,
-                is_straying: false,
+                will_be_out_of_order: false,
                 stamps: None,
-                has_marker: note.is_some().then_some(stem),
+                has_marker: marker_root.is_some().then_some(stem),
                 is_out_of_order: false,
                 growing,
                 written: 0,
@@ -144,17 +144,17 @@ impl OpenFile {
         Err(io::ErrorKind::AlreadyExists.into())
     }
 
-    /// Registers a part whose write begins.
+    /// Registers a part whose write has begun.
     pub fn expect(&mut self, part: &Part) {
-        self.is_straying |= part.is_out_of_order(self.start);
+        self.will_be_out_of_order |= part.is_out_of_order(self.start);
         if part.entry.first_record.is_some() {
             self.latest = self.latest.max(part.entry.last);
         }
     }
 
-    /// True if the file has no marker and no part under way will require a marker.
+    /// True if the file has no marker and no part in progress will require a marker.
     pub fn is_in_order(&self) -> bool {
-        self.has_marker.is_none() && !self.is_straying
+        self.has_marker.is_none() && !self.will_be_out_of_order
     }
 
     /// True if the packet file has its final name.
@@ -172,8 +172,8 @@ impl OpenFile {
         Ok(())
     }
 
-    /// Writes the marker and records that the packets within the file are out of order.
-    pub fn mix<D: Device>(&mut self, device: &mut D, root: &Path) -> io::Result<()> {
+    /// Writes the marker and registers that packets within the file are out of order.
+    pub fn mark_out_of_order<D: Device>(&mut self, device: &mut D, root: &Path) -> io::Result<()> {
         self.is_out_of_order = true;
         self.write_marker(device, root)
     }
@@ -193,7 +193,7 @@ impl OpenFile {
         matches!(self.step, Step::Seal) && self.trouble.is_none()
     }
 
-    /// The token of the operation under way for this file, if there is any.
+    /// The token of the operation in progress for this file, if there is any.
     pub fn token(&self) -> Option<u64> {
         self.step.token()
     }
@@ -206,8 +206,8 @@ impl OpenFile {
     }
 
     /// Registers that a part and its index entry are written.
-    pub fn accept(&mut self, part: Part, words: IndexWrite) {
-        self.growing.entry_written(words);
+    pub fn accept(&mut self, part: Part, write: IndexWrite) {
+        self.growing.entry_written(write);
         self.ledger.merge(&part.new_rows);
         let Entry { first, last, first_record, .. } = part.entry;
         if first_record.is_some() {
@@ -234,11 +234,11 @@ impl OpenFile {
     }
 
     /// Writes the losses after the last part to the growing index, so that the ledger has them even if no sealed index
-    /// can be written. The entry uses the space reserved at creation; if the volume refuses this write too, there is no
+    /// can be written. The entry uses the space reserved at creation. If the volume refuses this write too, there is no
     /// retry.
-    pub fn say_lost<D: Device>(&mut self, device: &mut D, lost: &Rows) {
+    pub fn write_losses<D: Device>(&mut self, device: &mut D, lost: &Rows) {
         let Some(Accepted { entry, last, .. }) = &self.last else { return };
-        let words = if *last {
+        let write = if *last {
             let block = entry.block + 1;
             let (first, last) = (Timestamp::ZERO, Timestamp::ZERO);
             let (parts, rows, sets) = (SubBlocks::NONE, Rows::new(), Sets::NONE);
@@ -248,8 +248,8 @@ impl OpenFile {
         } else {
             self.growing.write_entry(entry, lost, false)
         };
-        if device.put(self.index, words.at, &words.bytes).is_ok() {
-            self.growing.entry_written(words);
+        if device.put(self.index, write.at, &write.bytes).is_ok() {
+            self.growing.entry_written(write);
         }
     }
 
@@ -259,12 +259,12 @@ impl OpenFile {
         self.len.max(self.written)
     }
 
-    /// True if the file is longer than the sealed index says.
+    /// True if the file is longer than its length in the sealed index.
     pub fn is_long(&self) -> bool {
         self.len < self.written && !self.is_shortened
     }
 
-    /// Called when nothing more can be written: ends the file after its last complete packet and adds the losses to its
+    /// Ends the file after its last complete packet, because nothing more can be written, and adds the losses to its
     /// last index entry. Returns the ledger row of the incomplete packet, if there is any; `Err` if no part was written
     /// to the file.
     pub fn cut_short(&mut self, lost: &Rows) -> Result<Option<Row>, EmptyFile> {
@@ -272,7 +272,7 @@ impl OpenFile {
         let straddler = cut.straddler;
         let mut rows = lost.clone();
         if let Some(row) = straddler {
-            // The block in which this packet begins counted it as stored; the cut removes its bytes.
+            // The block in which this packet begins counted it as stored; the truncation removes its bytes.
             entry.rows.subtract(row.second, &row.tally);
             self.ledger.subtract(row.second, &row.tally);
             rows.add(row.second, &as_lost(&row.tally));
@@ -280,8 +280,8 @@ impl OpenFile {
         entry.rows.merge(&rows);
         (entry.bytes, entry.crc) = (cut.bytes, cut.crc);
         entry.sub_blocks.cut(cut.bytes);
-        // Verification compares these timestamps with the file and queries use them, so they must not include the
-        // packet that was cut off.
+        // Verification compares these timestamps with the file, and queries use them, so they must not include the
+        // removed packet.
         (entry.first, entry.last) = cut.stamps;
         let len = u64::from(entry.block) * ring::BLOCK + u64::from(entry.bytes);
         let end = self.end.max(entry.last);
@@ -319,22 +319,22 @@ impl OpenFile {
         Ok(self.sealing.is_none())
     }
 
-    /// Writes the time range of an out-of-order file to its marker, under the name that the file is about to get.
-    pub fn note<D: Device>(&mut self, device: &mut D, root: &Path) -> io::Result<()> {
+    /// Writes the time range of an out-of-order file to its marker, under the name that the file gets next.
+    pub fn write_final_marker<D: Device>(&mut self, device: &mut D, root: &Path) -> io::Result<()> {
         let Some(before) = &self.has_marker else { return Ok(()) };
         let stem = names::stem(self.start, self.queue, self.copy);
         out_of_order::write_marker(device, root, &stem, self.span())?;
         if *before != stem {
-            out_of_order::take_back(device, root, before, None)?;
+            out_of_order::remove_marker(device, root, before, None)?;
         }
         self.has_marker = Some(stem);
         Ok(())
     }
 
-    /// Undoes [`Self::note`] because another file has the name.
-    pub fn take_back<D: Device>(&mut self, device: &mut D, root: &Path) -> io::Result<()> {
+    /// Undoes [`Self::write_final_marker`] because another file has the name.
+    pub fn remove_final_marker<D: Device>(&mut self, device: &mut D, root: &Path) -> io::Result<()> {
         match &self.has_marker {
-            Some(stem) => out_of_order::take_back(device, root, stem, self.span()),
+            Some(stem) => out_of_order::remove_marker(device, root, stem, self.span()),
             None => Ok(()),
         }
     }
@@ -355,7 +355,7 @@ impl OpenFile {
 #[derive(Debug)]
 pub(super) struct EmptyFile;
 
-/// A sealed index that is being written.
+/// A sealed index that is being written in chunks.
 struct IndexChunks {
     rest: Sealing,
     /// The next chunk; `at` is its offset.

@@ -1,4 +1,4 @@
-//! A job that the device is processing, and its writes.
+//! A job in progress at the device, and its writes.
 
 use crate::cutter::{Part, Release};
 use base::Timestamp;
@@ -11,7 +11,7 @@ use store::device::{Device, FileId, Op};
 pub(super) enum State {
     /// Not started, or to be started again.
     Waiting,
-    /// Under way at the device, with this token.
+    /// In progress at the device, with this token.
     Flying(u64),
     /// Written.
     Done,
@@ -23,8 +23,8 @@ pub(super) struct WriteOp {
     pub offset: u64,
     pub slice: Slice,
     pub state: State,
-    /// The write failed before.
-    pub tried: bool,
+    /// True if the write failed before.
+    pub has_failed: bool,
 }
 
 impl WriteOp {
@@ -36,7 +36,7 @@ impl WriteOp {
         }
     }
 
-    /// Takes the device's result. A short write continues after the last whole page.
+    /// Processes the device's result. A short write continues after the last complete page.
     pub fn complete(&mut self, result: io::Result<usize>) -> io::Result<()> {
         self.state = State::Waiting;
         let written = match result {
@@ -46,12 +46,12 @@ impl WriteOp {
             }
             Ok(n) => n - n % PAGE as usize,
             Err(e) => {
-                self.tried = true;
+                self.has_failed = true;
                 return Err(e);
             }
         };
         if written == 0 {
-            self.tried = true;
+            self.has_failed = true;
             return Err(io::Error::new(io::ErrorKind::WriteZero, "the volume wrote less than a page"));
         }
         self.offset += written as u64;
@@ -76,7 +76,7 @@ impl Flight {
         let whole = len - len % page;
         let mut pieces = Vec::with_capacity(2);
         let mut piece =
-            |offset, slice| pieces.push(WriteOp { file, offset, slice, state: State::Waiting, tried: false });
+            |offset, slice| pieces.push(WriteOp { file, offset, slice, state: State::Waiting, has_failed: false });
         if whole > 0 {
             piece(part.offset, part.bytes.until(whole));
         }

@@ -15,15 +15,15 @@ use store::out_of_order;
 impl<D: Device> Writer<D> {
     pub(super) fn consider_giving_up(&mut self, now: Duration) {
         let (Some(stopped), Some(failure)) = (self.run.grace_begin(), &self.volume.failure) else { return };
-        let patience = stopped.max(failure.since) + self.config.grace;
-        // Writes at the device read the ring's memory, so they must complete before that memory is released. A device
+        let deadline = stopped.max(failure.since) + self.config.grace;
+        // Writes in progress read the ring's memory, so they must complete before that memory is released. A device
         // that fails to report completions is the exception, because waiting would never end: the kernel keeps the
         // pages that it still reads, and the producer was stopped before and writes nothing more into them.
-        if now < patience || !self.volume.is_mute() && self.flights.iter().any(Flight::is_flying) {
+        if now < deadline || !self.volume.is_unresponsive() && self.flights.iter().any(Flight::is_flying) {
             return;
         }
         self.run = std::mem::take(&mut self.run).give_up();
-        if self.volume.is_mute() {
+        if self.volume.is_unresponsive() {
             self.leave_all_hidden();
         }
         // This failure ends in `Event::GaveUp`, not in `Event::Recovered`.
@@ -56,12 +56,12 @@ impl<D: Device> Writer<D> {
             (flight.file, flight.close) = (None, None);
         }
         while !self.files.is_empty() {
-            let error = io::Error::new(io::ErrorKind::TimedOut, "the volume does not say what it has written");
+            let error = io::Error::new(io::ErrorKind::TimedOut, "the volume reports no completed writes");
             self.leave_hidden(0, "finish", error);
         }
     }
 
-    /// Counts a job that comes after giving up as lost.
+    /// Counts a job as lost that comes after giving up.
     pub(super) fn discard(&mut self, job: Job, now: Duration) {
         match job {
             Job::Write(part) => {
@@ -92,7 +92,7 @@ impl<D: Device> Writer<D> {
                 continue;
             }
             if !lost.is_empty() {
-                self.files[i].say_lost(&mut self.device, &lost);
+                self.files[i].write_losses(&mut self.device, &lost);
             }
             let Ok(straddler) = self.files[i].cut_short(&lost) else {
                 self.remove_empty(i);
@@ -119,7 +119,7 @@ impl<D: Device> Writer<D> {
         let _ = self.device.remove(&file.hidden_index);
         if let Some(stem) = &file.has_marker {
             let root = self.config.folder();
-            let _ = out_of_order::take_back(&mut self.device, &root, stem, None);
+            let _ = out_of_order::remove_marker(&mut self.device, &root, stem, None);
         }
     }
 }

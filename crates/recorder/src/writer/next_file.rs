@@ -23,12 +23,12 @@ pub(super) struct NextFile {
 /// The state of the next file.
 #[derive(Default)]
 enum NextState {
-    /// It does not exist.
+    /// The file does not exist.
     #[default]
     None,
-    /// The device preallocates it, with this token.
+    /// The device preallocates the file, with this token.
     Allocating { file: FileId, path: PathBuf, token: u64 },
-    /// It can be moved to its hour directory.
+    /// The file can be moved to its hour directory.
     Ready { file: FileId, path: PathBuf },
 }
 
@@ -91,7 +91,7 @@ impl<D: Device> Writer<D> {
         let root = self.config.folder();
         match self.prepare() {
             Ok(()) => {}
-            // A killed recorder left a file of this name: the next copy number is tried at once.
+            // A killed recorder left a file of this name: the next copy number is tried immediately.
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return self.open(pos, start, now),
             Err(e) => {
                 self.fail("create a file in", root, e, now);
@@ -102,16 +102,16 @@ impl<D: Device> Writer<D> {
             self.prepare_next();
         }
         let NextState::Ready { file, path } = &self.next.state else {
-            // The failure ends only when the file is in its hour directory.
+            // The failure lasts until the file is in its hour directory.
             self.volume.is_blocked = true;
             return false;
         };
         let header = Header { first_pos: pos, start, ..self.config.header.clone() };
         let queue = (self.config.queues > 1).then_some(header.queue);
         let folder = names::hour_folder(&root, start);
-        let note = (start < self.begun.latest).then_some(&*root);
+        let marker_root = (start < self.begun.latest).then_some(&*root);
         let suffix = self.config.format.suffix();
-        match OpenFile::place(&mut self.device, (*file, path), &folder, &header, queue, suffix, note) {
+        match OpenFile::place(&mut self.device, (*file, path), &folder, &header, queue, suffix, marker_root) {
             Ok(open) => {
                 if !std::mem::replace(&mut self.begun.has_file, true)
                     && let Some(path) = chain::covering(&self.config, start)
@@ -120,8 +120,8 @@ impl<D: Device> Writer<D> {
                 }
                 self.files.push(open);
                 self.next.state = NextState::None;
-                if let Some(heartbeat) = &self.config.offered_page {
-                    heartbeat.file(start, pos, self.begun.offered);
+                if let Some(page) = &self.config.offered_page {
+                    page.file(start, pos, self.begun.offered);
                 }
                 true
             }
@@ -137,22 +137,23 @@ impl<D: Device> Writer<D> {
     }
 
     /// Runs when the next file begins before the end of an in-order file. If the clock was ahead when those files were
-    /// recorded, they get markers instead, so that later files need none. What fails now is retried at the next file.
+    /// recorded, they get markers instead, so that later files need none. A failure here is retried at the next file.
     fn prepare_next(&mut self) {
-        let Some(wall) = self.config.wall.map(|ask| ask()) else { return };
+        let Some(wall) = self.config.wall.map(|read_clock| read_clock()) else { return };
         let root = self.config.folder();
-        if self.begun.latest <= wall.is_trusted() || !future_files::is_right(&root, &wall) {
+        if self.begun.latest <= wall.latest_plausible() || !future_files::is_right(&root, &wall) {
             return;
         }
-        let is_ahead = |file: &&mut OpenFile| file.is_in_order() && file.latest > wall.is_trusted() && !file.is_named();
+        let is_ahead =
+            |file: &&mut OpenFile| file.is_in_order() && file.latest > wall.latest_plausible() && !file.is_named();
         let mut unnamed = self.files.iter_mut().filter(is_ahead);
         let (device, config) = (&mut self.device, &self.config);
         let noted = unnamed
             .try_for_each(|file| file.write_marker(device, &root))
-            .and_then(|()| future_files::note(device, config, &wall));
+            .and_then(|()| future_files::write_markers(device, config, &wall));
         let Ok(found) = noted else { return };
-        // The store has the state of published files; for files not yet published it may miss packets under way, so
-        // this run's own state counts.
+        // For published files, the store is up to date. For the other files, the store may lack parts in progress, so
+        // the state of this run counts.
         let ours = self.files.iter().filter(|file| file.is_in_order() && !file.is_named()).map(|file| file.latest);
         self.begun.latest = ours.fold(found.reached, Timestamp::max);
         self.events.extend(found.warning(&root, &wall).map(Event::Warning));
@@ -180,6 +181,6 @@ mod tests {
         assert!(file.is_none() && matches!(state, NextState::Allocating { .. }));
         let (state, file) = state.allocated(7);
         assert!(file == Some(FileId(3)) && matches!(state, NextState::Ready { .. }));
-        assert!(state.allocated(7).1.is_none(), "once");
+        assert!(state.allocated(7).1.is_none(), "the completion was processed before");
     }
 }

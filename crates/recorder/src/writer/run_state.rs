@@ -1,4 +1,4 @@
-//! The course of a run of the writing machine: from the first job to the end of the stream, with or without the volume.
+//! The states of a run of the writing machine: from the first job to the end of the stream, with or without the volume.
 
 use crate::cutter::Part;
 use crate::writer::file::as_lost;
@@ -130,9 +130,9 @@ mod tests {
         state = state.give_up();
         assert_eq!((state.has_given_up(), state.has_ended(), state.grace_begin()), (true, false, None));
         state.losses().expect("losses").packets = 3;
-        assert!(state.take_final_losses().is_none(), "more jobs may come");
+        assert!(state.take_final_losses().is_none(), "losses are not final before the end of the stream");
         state = state.end(2 * NOW).give_up();
         assert_eq!(state.take_final_losses().map(|losses| losses.packets), Some(3));
-        assert_eq!(state.take_final_losses().map(|losses| losses.packets), Some(0), "taken once");
+        assert_eq!(state.take_final_losses().map(|losses| losses.packets), Some(0), "losses are taken once only");
     }
 }

@@ -1,7 +1,7 @@
 //! Publishes a file in steps: truncation to its length, sealed index, sync of both files, rename of the index, rename
 //! of the packet file, sync of the directory. Each step begins when the previous step has succeeded; blocks of the next
-//! file are written meanwhile. A file that is cut short because the volume refused the rest keeps all bytes that the
-//! growing index describes until the sealed index is safe, and is shortened then: if there is no space for a sealed
+//! file are written meanwhile. A file that ends early because the volume refused the rest keeps all bytes that the
+//! growing index describes until the sealed index is safe, and is truncated then. If there is no space for a sealed
 //! index, recovery finds all packets that were counted as stored. The growing index stays until the packet file is
 //! renamed, so recovery can complete an interrupted publication from it.
 
@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use store::device::{Device, FileId, Op, is_full};
 
-/// The step that a file is at.
+/// The current step of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// Takes packets.
@@ -25,7 +25,7 @@ pub(super) enum Step {
     Truncate,
     /// Writing of the sealed index.
     Seal,
-    /// Sync of packets and index; the token is present while the sync is under way.
+    /// Sync of packets and index; the token is present while the sync is in progress.
     SyncData(Option<u64>),
     SyncIndex(Option<u64>),
     /// Truncation to its final length, where the growing index describes more bytes.
@@ -92,16 +92,16 @@ impl<D: Device> Writer<D> {
     fn refused(&mut self, i: usize, error: io::Error, now: Duration) -> bool {
         let file = &mut self.files[i];
         let named = matches!(file.step, Step::SyncFolder(_));
-        let what = if named { "sync the folder of" } else { "publish" };
+        let what = if named { "sync the directory of" } else { "publish" };
         let since = file.trouble.as_ref().map_or(now, |t| t.since);
-        // A published file does not wait for the stop: each such file would hold descriptors.
+        // A published file does not wait for the stop: otherwise each such file would keep its descriptors open.
         let from = if named { Some(since) } else { self.run.grace_begin().map(|stopped| stopped.max(since)) };
         let hopeless = error.kind() == io::ErrorKind::NotFound
             || self.run.has_given_up()
             || from.is_some_and(|from| now >= from + self.config.grace)
             || named && self.volume.is_unsynced_reported;
         match (hopeless, named) {
-            (true, true) => self.go_on_unsynced(i, &error),
+            (true, true) => self.finish_unsynced(i, &error),
             (true, false) => {
                 self.leave_hidden(i, what, error);
                 return false;
@@ -122,17 +122,17 @@ impl<D: Device> Writer<D> {
     }
 
     /// Ends publication of a file that has its name although its directory cannot be synced; warns once.
-    fn go_on_unsynced(&mut self, i: usize, error: &io::Error) {
+    fn finish_unsynced(&mut self, i: usize, error: &io::Error) {
         self.files[i].step = Step::Done;
         self.files[i].trouble = None;
         if !std::mem::replace(&mut self.volume.is_unsynced_reported, true) {
             let folder = self.files[i].folder.display();
-            let remark = format!(
-                "{folder}: cannot sync this folder: {error}; its files have their names and content, but a power failure \
-                 soon after may take a name back; {}",
+            let warning = format!(
+                "{folder}: cannot sync this directory: {error}; its files are published, but a power failure shortly \
+                 afterwards may undo the renaming of a file; {}",
                 sys::advice::to_write(error)
             );
-            self.events.push(Event::Warning(remark));
+            self.events.push(Event::Warning(warning));
         }
     }
 
@@ -171,7 +171,7 @@ impl<D: Device> Writer<D> {
             Step::PublishIndex => publish_index(file, device)?,
             Step::PublishData => {
                 let name = file.published(file.suffix);
-                file.note(device, &root)?;
+                file.write_final_marker(device, &root)?;
                 match device.rename(&file.hidden_data, &name) {
                     Ok(()) => {
                         file.hidden_data = name;
@@ -180,7 +180,7 @@ impl<D: Device> Writer<D> {
                         Step::SyncFolder(None)
                     }
                     Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
-                        file.take_back(device, &root)?;
+                        file.remove_final_marker(device, &root)?;
                         file.copy += 1;
                         Step::PublishIndex
                     }
@@ -221,13 +221,13 @@ impl<D: Device> Writer<D> {
                         (file.step, file.trouble) = (Step::Done, None);
                         self.volume.is_unsynced_reported = false;
                     }
-                    // A file system without sync of directories (some network and FUSE file systems) keeps names safe
+                    // A file system without sync of directories (some network and FUSE file systems) makes names safe
                     // itself.
                     Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
                         (file.step, file.trouble) = (Step::Done, None);
                     }
-                    // A failed directory sync loses nothing, because the names are in the file system's journal: it is
-                    // retried.
+                    // A failed directory sync loses nothing, because the names are in the file system's journal, so the
+                    // sync is retried.
                     Err(error) => {
                         file.step = Step::SyncFolder(None);
                         self.refused(i, error, now);
@@ -253,8 +253,8 @@ impl<D: Device> Writer<D> {
         } else {
             let (path, packets) = (file.hidden_data.display(), file.ledger.total().stored);
             Event::Warning(format!(
-                "{path}: cannot {what}: {error}; somebody removed it while it was being written, and with it {packets} \
-                 packets that are counted as stored: let the recorder keep its hidden names"
+                "{path}: cannot {what} this file: {error}; another process removed it while it was being written, with \
+                 {packets} packets that are counted as stored; do not remove or rename the hidden files of a recorder"
             ))
         });
     }

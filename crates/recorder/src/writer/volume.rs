@@ -40,13 +40,13 @@ impl VolumeFailure {
         }
     }
 
-    /// True if the failed operation must not be retried yet.
+    /// True while the failed operation must not be retried.
     pub fn pauses(&self, now: Duration) -> bool {
         now < self.retry_at
     }
 }
 
-/// The state of the volume, as seen by writing and opening.
+/// The state of the volume for writing and opening.
 #[derive(Default)]
 pub(super) struct VolumeState {
     /// The failure of writing or opening, if the volume refuses.
@@ -54,13 +54,13 @@ pub(super) struct VolumeState {
     /// Begin of the first unresolved failure, for the event that reports its end.
     pub troubled_since: Option<Duration>,
     pub completions: Completions,
-    /// An operation failed in this step.
+    /// True if an operation failed in this step.
     pub is_blocked: bool,
-    /// The warning that directories cannot be synced was reported.
+    /// True if the warning that directories cannot be synced was reported.
     pub is_unsynced_reported: bool,
 }
 
-/// The reports of the device about its operations.
+/// Whether the device reports the completions of its operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Completions {
     /// The device reports completions.
@@ -77,7 +77,7 @@ impl VolumeState {
     }
 
     /// True if the device fails to report completions.
-    pub fn is_mute(&self) -> bool {
+    pub fn is_unresponsive(&self) -> bool {
         self.completions == Completions::Failing
     }
 }
@@ -111,10 +111,11 @@ impl<D: Device> Writer<D> {
         }
     }
 
-    /// Ends the failure of writing if no operation failed in this step and none waits for its retry.
+    /// Ends the failure of writing if no operation failed in this step and no failed write is pending.
     pub(super) fn consider_recovered(&mut self) {
-        let retried = self.flights.iter().flat_map(|f| &f.pieces).any(|p| p.tried && p.state != State::Done);
-        if !self.volume.is_blocked && !retried {
+        let has_pending_retry =
+            self.flights.iter().flat_map(|f| &f.pieces).any(|p| p.has_failed && p.state != State::Done);
+        if !self.volume.is_blocked && !has_pending_retry {
             self.volume.failure = None;
         }
     }
@@ -134,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_double_up_to_the_longest_and_errors_within_a_pause_do_not_lengthen_it() {
+    fn pauses_double_up_to_the_maximum_and_errors_do_not_extend_them() {
         let mut failure = VolumeFailure::new(io::ErrorKind::Other, Duration::ZERO);
         failure.again(FIRST_PAUSE / 2);
         assert!(failure.pauses(FIRST_PAUSE / 2) && !failure.pauses(FIRST_PAUSE));

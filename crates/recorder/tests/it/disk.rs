@@ -1,4 +1,4 @@
-//! The whole recorder with its threads on real file systems, judged by other people's programs.
+//! The whole recorder with its threads on real file systems; other programs check the files.
 
 use crate::common;
 
@@ -29,7 +29,7 @@ fn check(stream: &Stream, store: &Path, summary: &Summary) {
     let files = read_all(store);
     let found = check_published(stream, &files, "on disk");
     assert_eq!(found, (0..stream.segments.len()).collect::<Vec<_>>());
-    assert_eq!(files.len(), 2 * found.len(), "something was left over: {:?}", files.keys());
+    assert_eq!(files.len(), 2 * found.len(), "unexpected files: {:?}", files.keys());
     assert_eq!(summary.ledger, stream.ledger());
     assert_eq!((summary.published, summary.hidden), (found.len() as u64, 0));
 }
@@ -91,7 +91,7 @@ fn capinfos_and_tcpdump_read_what_was_recorded() {
     }
 }
 
-/// What tcpdump counts in these bytes.
+/// The number of packets of this file that tcpdump counts with a filter.
 fn count(tcpdump: &mut std::process::Command, pcap: &Path, filter: &str) -> u64 {
     let out = tcpdump.args(["-nn", "--count", "-r"]).arg(pcap).arg(filter).output().expect("tcpdump");
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
@@ -99,8 +99,8 @@ fn count(tcpdump: &mut std::process::Command, pcap: &Path, filter: &str) -> u64 
 }
 
 #[test]
-fn blocks_that_the_index_rules_out_hold_nothing_that_tcpdump_would_find() {
-    let test = "blocks_that_the_index_rules_out_hold_nothing_that_tcpdump_would_find";
+fn blocks_that_the_index_rules_out_have_no_match_for_tcpdump() {
+    let test = "blocks_that_the_index_rules_out_have_no_match_for_tcpdump";
     let Some(traces) = testkit::traces(test) else { return };
     let mut stream = Stream::new(0);
     let mut seen = std::collections::BTreeMap::<IpAddr, u64>::new();
@@ -130,7 +130,7 @@ fn blocks_that_the_index_rules_out_hold_nothing_that_tcpdump_would_find() {
     let ports = [53u16, 80, 443, 5060, 9].map(|p| (format!("port {p}"), KeyCondition::Ports(p, p)));
     let mut ruled_out = 0;
     for (filter, key) in hosts.chain(ports) {
-        // The records that start in the blocks that may have the key, as a file of their own.
+        // A file with the records that start in the candidate blocks of this key.
         let mut part = bytes[..24].to_vec();
         let candidates: Vec<u32> = index.candidates(&key).collect();
         ruled_out += index.entries.len() - candidates.len();
@@ -146,11 +146,11 @@ fn blocks_that_the_index_rules_out_hold_nothing_that_tcpdump_would_find() {
         };
         assert_eq!(count(&mut a, &narrowed, &filter), count(&mut b, path, &filter), "{filter}: {candidates:?}");
     }
-    assert!(ruled_out > 0, "an index that never rules anything out is of no use");
+    assert!(ruled_out > 0, "the index ruled out no block");
 }
 
 #[test]
-fn a_running_recorder_says_that_the_volume_refuses_and_goes_on_when_it_is_freed() {
+fn a_refusing_volume_is_reported_and_recording_resumes_when_freed() {
     let stream = Stream::random(0, 1000, &mut Prng::new(5));
     let device = MemoryDevice::new(5);
     device.set_fault(Fault { capacity: Some(3 << 20), slow: true, short: 100, ..Fault::default() });
@@ -166,7 +166,7 @@ fn a_running_recorder_says_that_the_volume_refuses_and_goes_on_when_it_is_freed(
         handle
     });
     let summary = recorder.run(&mut feed, |e| eprintln!("{e}")).expect("a thread");
-    let handle = freeing.join().expect("the volume was refused");
+    let handle = freeing.join().expect("the test thread ended");
     let found = check_published(&stream, &device.files(), "freed");
     assert_eq!(found.len(), stream.segments.len());
     assert_eq!((handle.is_refused(), handle.published(), handle.bytes()), (false, summary.published, summary.bytes));
@@ -174,9 +174,9 @@ fn a_running_recorder_says_that_the_volume_refuses_and_goes_on_when_it_is_freed(
 }
 
 #[test]
-fn a_store_that_cannot_be_written_gives_up_when_told_and_counts_every_packet() {
+fn a_stop_with_an_unwritable_store_counts_every_packet_as_lost() {
     let dir = testkit::TempDir::new("unwritable");
-    let store = dir.join("a file, not a folder");
+    let store = dir.join("a file, not a directory");
     std::fs::write(&store, "x").expect("a file");
     let stream = Stream::random(0, 200, &mut Prng::new(4));
     let mut feed = FakeFeed::new(&stream);
@@ -186,7 +186,7 @@ fn a_store_that_cannot_be_written_gives_up_when_told_and_counts_every_packet() {
     let mut reported = Vec::new();
     let summary = {
         let reported = std::sync::Mutex::new(&mut reported);
-        recorder.run(&mut feed, |event| reported.lock().expect("one thread").push(event.to_string())).expect("a thread")
+        recorder.run(&mut feed, |event| reported.lock().expect("the lock").push(event.to_string())).expect("a thread")
     };
     let (got, model) = (summary.ledger.total(), stream.ledger().total());
     assert_eq!((got.stored, got.residue(), got.offered), (0, 0, model.offered));
@@ -195,7 +195,7 @@ fn a_store_that_cannot_be_written_gives_up_when_told_and_counts_every_packet() {
 }
 
 #[test]
-fn the_handle_knows_of_files_left_hidden_while_the_recorder_runs() {
+fn the_handle_counts_hidden_files_while_the_recorder_runs() {
     let stream = Stream::random(0, 100, &mut Prng::new(6));
     let device = MemoryDevice::new(6);
     device.set_fault(Fault { sync_error: 1000, ..Fault::default() });
@@ -206,7 +206,7 @@ fn the_handle_knows_of_files_left_hidden_while_the_recorder_runs() {
     assert_eq!((handle.hidden(), handle.published()), (summary.hidden, 0));
 }
 
-/// A stream whose bytes the writing thread gets only once the disk is ready for them: a disk that stalls within a call.
+/// A stream whose bytes the writing thread gets only after the disk is ready: a disk that blocks within a call.
 struct Stalled<'a> {
     feed: FakeFeed<'a>,
     ready: Arc<AtomicBool>,
@@ -249,7 +249,7 @@ impl Feed for Stalled<'_> {
 }
 
 #[test]
-fn while_the_disk_stalls_both_threads_say_that_they_wait_for_it_and_afterwards_that_they_do_not() {
+fn both_threads_report_that_they_wait_while_the_disk_stalls() {
     let stream = Stream::random(0, 2000, &mut Prng::new(7));
     let device = MemoryDevice::new(7);
     let recorder = Recorder::new(config(), device.clone());
@@ -257,7 +257,7 @@ fn while_the_disk_stalls_both_threads_say_that_they_wait_for_it_and_afterwards_t
     let mut feed = Stalled { feed: FakeFeed::new(&stream), ready: Arc::clone(&ready) };
     assert_eq!(handle.waiting(), ThreadWaits::default());
     let watching = std::thread::spawn(move || {
-        // Standing still is: no processor time between two looks.
+        // The recorder is blocked if no thread uses processor time between two looks.
         let mut used = handle.processor_time();
         loop {
             std::thread::sleep(Duration::from_millis(20));
@@ -270,7 +270,7 @@ fn while_the_disk_stalls_both_threads_say_that_they_wait_for_it_and_afterwards_t
         handle
     });
     let summary = recorder.run(&mut feed, |e| eprintln!("{e}")).expect("a thread");
-    let handle = watching.join().expect("both waited");
+    let handle = watching.join().expect("the test thread ended");
     assert_eq!(handle.waiting(), ThreadWaits::default());
     assert_eq!(check_published(&stream, &device.files(), "stalled").len(), stream.segments.len());
     assert_eq!(summary.ledger, stream.ledger());

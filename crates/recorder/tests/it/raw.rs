@@ -60,22 +60,22 @@ fn raw_files_have_their_size_and_hold_every_packet_in_order() {
 }
 
 #[test]
-fn the_clock_ends_a_raw_file_and_size_alone_does_not() {
-    let test = "the_clock_ends_a_raw_file_and_size_alone_does_not";
+fn the_clock_ends_a_raw_file_but_the_size_of_a_segment_does_not() {
+    let test = "the_clock_ends_a_raw_file_but_the_size_of_a_segment_does_not";
     let mut prng = Prng::new(7);
     let mut stream = Stream::new(0);
     let mut spans = Vec::new();
     for span in 0..4 {
         stream.now = stream.now.next_multiple_of(60 * SECOND);
         if span > 0 {
-            // As the producer names it: after the boundary, whatever the stamp of the packet that met it.
+            // The producer names the segment after the clock boundary, not after the timestamp of its first packet.
             stream.segment();
         }
         let packets = 20 + 3 * span;
         for i in 0..packets {
             stream.now += SECOND / 3 + 1;
             if i == 10 {
-                // By size.
+                // A segment that begins because of its size.
                 stream.segment();
             }
             stream.packet(&mut prng, 60_000, 0);
@@ -92,7 +92,7 @@ fn the_clock_ends_a_raw_file_and_size_alone_does_not() {
     assert_eq!(feed.released.1, stream.descs.len() as u64);
     let mut found = Vec::new();
     for (path, bytes) in read_all(dir.path()).iter().filter(|(p, _)| p.extension().is_some_and(|e| e == "raw")) {
-        let index = Index::parse(&std::fs::read(path.with_extension("ngi")).expect("an index")).expect("a valid one");
+        let index = Index::parse(&std::fs::read(path.with_extension("ngi")).expect("an index")).expect("a valid index");
         let mut reader = pcap::Reader::open_as(&bytes[..], pcap::Format::Raw).expect("RAW");
         let mut packets = 0;
         while reader.next().expect("whole records").is_some() {
@@ -101,5 +101,5 @@ fn the_clock_ends_a_raw_file_and_size_alone_does_not() {
         assert_eq!(index.entries.iter().map(|e| e.tally().stored).sum::<u64>(), packets, "{}", path.display());
         found.push(packets);
     }
-    assert_eq!(found, spans, "files lie in the order of time");
+    assert_eq!(found, spans, "the files are in order of time");
 }

@@ -1,4 +1,4 @@
-//! Both machines against an obvious model, on a volume that fails in every way it can.
+//! Both machines compared with a simple model, on a volume with injected failures of all kinds.
 
 use crate::common;
 
@@ -11,17 +11,17 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::device::{Content, Device, Fault, MemoryDevice, Surviving};
 
-/// A run without interference, which must come to its end.
-fn whole(stream: &Stream, device: &MemoryDevice, prng: &mut Prng) -> Outcome {
+/// A run without interference, which must end by itself.
+fn run_to_end(stream: &Stream, device: &MemoryDevice, prng: &mut Prng) -> Outcome {
     let outcome = run(stream, device.clone(), config(), prng, |_, _, _| true);
-    assert!(outcome.done, "the writer never ended: {:?}", outcome.events);
+    assert!(outcome.done, "the writer has not ended: {:?}", outcome.events);
     outcome
 }
 
 fn check_all(stream: &Stream, device: &MemoryDevice, outcome: &Outcome, note: &str) {
     let found = check_published(stream, &device.files(), note);
     assert_eq!(found, (0..stream.segments.len()).collect::<Vec<_>>(), "{note}: files");
-    assert_eq!(device.files().len(), 2 * found.len(), "{note}: something was left over");
+    assert_eq!(device.files().len(), 2 * found.len(), "{note}: unexpected files");
     assert_eq!(outcome.totals.ledger.to_ledger(), stream.ledger(), "{note}: ledger");
     assert_eq!(outcome.released, stream.segments.last().map_or(0, |s| s.end), "{note}: released");
     assert_eq!(outcome.descriptors, stream.descs.len() as u64, "{note}: descriptors released");
@@ -39,7 +39,7 @@ fn a_full_volume_loses_nothing_when_space_comes_back() {
             stuck_at = Some(writer.released());
         }
         if step == 3000 {
-            assert_eq!(Some(writer.released()), stuck_at, "something was given back while the volume refused");
+            assert_eq!(Some(writer.released()), stuck_at, "memory was released while the volume refused");
             device.set_fault(Fault::default());
         }
         true
@@ -47,7 +47,7 @@ fn a_full_volume_loses_nothing_when_space_comes_back() {
     assert!(outcome.done);
     let text: Vec<String> = outcome.events.iter().map(ToString::to_string).collect();
     let troubles = text.iter().filter(|t| t.contains("free space on the volume")).count();
-    assert_eq!(troubles, 1, "one message for one trouble: {text:#?}");
+    assert_eq!(troubles, 1, "one message per failure: {text:#?}");
     assert!(text.iter().any(|t| t.contains("takes writes again")), "{text:#?}");
     check_all(&stream, &device, &outcome, "after ENOSPC");
 }
@@ -72,8 +72,8 @@ fn random_streams_survive_random_faults_byte_for_byte() {
 }
 
 #[test]
-fn a_power_failure_at_any_call_leaves_published_files_whole() {
-    let seed = testkit::seed("a_power_failure_at_any_call_leaves_published_files_whole");
+fn a_power_failure_at_any_call_leaves_published_files_intact() {
+    let seed = testkit::seed("a_power_failure_at_any_call_leaves_published_files_intact");
     let mut prng = Prng::new(seed);
     let mut stream = Stream::new(0);
     for _ in 0..4 {
@@ -85,7 +85,7 @@ fn a_power_failure_at_any_call_leaves_published_files_whole() {
     }
     stream.end();
     let device = MemoryDevice::new(seed);
-    whole(&stream, &device, &mut prng);
+    run_to_end(&stream, &device, &mut prng);
     let calls = device.calls();
     let mut most = 0;
     for at in 0..calls {
@@ -97,7 +97,7 @@ fn a_power_failure_at_any_call_leaves_published_files_whole() {
             most = most.max(found.len());
         }
     }
-    assert_eq!(most, stream.segments.len(), "the last crashes come after everything was published");
+    assert_eq!(most, stream.segments.len(), "the last crashes happen after all files were published");
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn stopping_while_the_volume_refuses_counts_what_was_not_written() {
         let fails_from = 1 + prng.below(40);
         let outcome = run(&stream, device.clone(), config(), &mut prng, |step, writer, now| {
             if step == fails_from {
-                // Full, but what is there may still be cut and renamed.
+                // The volume is full, but existing files can still be truncated and renamed.
                 let used = device.files().values().map(Vec::len).sum::<usize>() as u64;
                 device.set_fault(Fault { capacity: Some(used), slow: round % 2 == 0, ..Fault::default() });
             }
@@ -141,7 +141,7 @@ fn stopping_while_the_volume_refuses_counts_what_was_not_written() {
                     Tail::Open { .. } => 0,
                 })
                 .sum();
-            assert_eq!(in_files, got.stored, "{note}: what is counted as stored is in published files");
+            assert_eq!(in_files, got.stored, "{note}: packets counted as stored are in published files");
         }
     }
 }
@@ -156,7 +156,7 @@ fn a_failed_sync_leaves_the_file_hidden_with_all_its_bytes() {
     stream.end();
     let device = MemoryDevice::new(4);
     device.set_fault(Fault { sync_error: 1000, ..Fault::default() });
-    let outcome = whole(&stream, &device, &mut prng);
+    let outcome = run_to_end(&stream, &device, &mut prng);
     assert_eq!((outcome.totals.published, outcome.totals.hidden), (0, 1));
     assert!(outcome.events.iter().any(|e| e.to_string().contains("netgrain repair")), "{:?}", outcome.events);
     assert!(device.files().values().any(|bytes| bytes == stream.at(0, stream.segments[0].end)));
@@ -173,7 +173,7 @@ fn files_of_the_same_moment_never_overwrite_each_other() {
         stream.segment();
         stream.packet(&mut prng, 10 * round, 0);
         stream.end();
-        whole(&stream, &device, &mut prng);
+        run_to_end(&stream, &device, &mut prng);
     }
     let names: Vec<String> = device.files().keys().map(|p| p.display().to_string()).collect();
     assert_eq!(names.len(), 12, "{names:#?}");
@@ -181,7 +181,7 @@ fn files_of_the_same_moment_never_overwrite_each_other() {
 }
 
 #[test]
-fn what_a_dead_recorder_left_of_a_sealed_index_is_not_in_the_way() {
+fn a_partial_sealed_index_of_a_dead_recorder_is_replaced() {
     let mut prng = Prng::new(12);
     let mut stream = Stream::new(0);
     stream.packet(&mut prng, 100, 0);
@@ -189,16 +189,16 @@ fn what_a_dead_recorder_left_of_a_sealed_index_is_not_in_the_way() {
     let mut device = MemoryDevice::new(12);
     let left = "store/eth1/2026/11/21/19/.20261121T194000.000000000Z.sealed.ngi.partial";
     let file = device.create(left.as_ref(), Content::Index).expect("a new file");
-    device.put(file, 0, &[0x5a; 5000]).expect("room");
+    device.put(file, 0, &[0x5a; 5000]).expect("enough space");
     device.close(file);
-    let outcome = whole(&stream, &device, &mut prng);
-    check_all(&stream, &device, &outcome, "after a recorder that died sealing");
+    let outcome = run_to_end(&stream, &device, &mut prng);
+    check_all(&stream, &device, &outcome, "after a recorder was killed while sealing");
 }
 
 #[test]
-fn every_remaining_space_around_the_ends_of_blocks_and_segments_fits() {
+fn records_of_any_length_fit_at_the_ends_of_blocks_and_segments() {
     let mut prng = Prng::new(6);
-    // The record that meets the end of the block leaves from two headers and a packet to nothing, or goes beyond it.
+    // The last record leaves between two headers with a packet and no bytes in the block, or crosses its end.
     for left in -70i64..=120 {
         let mut stream = Stream::new(0);
         while stream.room() > 70_000 {
@@ -218,25 +218,25 @@ fn every_remaining_space_around_the_ends_of_blocks_and_segments_fits() {
         stream.lose(Cause::RingFull, 3);
         stream.end();
         let device = MemoryDevice::new(7);
-        let outcome = whole(&stream, &device, &mut prng);
+        let outcome = run_to_end(&stream, &device, &mut prng);
         check_all(&stream, &device, &outcome, &format!("{left} bytes left"));
     }
 }
 
 #[test]
-fn positions_beyond_two_to_the_31_32_and_63_are_ordinary() {
+fn positions_beyond_two_to_the_31_32_and_63_are_handled() {
     for power in [31, 32, 63] {
         let mut prng = Prng::new(power);
         let stream = Stream::random((1 << power) - 2 * BLOCK, 1500, &mut prng);
         assert!(stream.pos() > 1 << power);
         let device = MemoryDevice::new(power);
-        let outcome = whole(&stream, &device, &mut prng);
+        let outcome = run_to_end(&stream, &device, &mut prng);
         check_all(&stream, &device, &outcome, &format!("2^{power}"));
     }
 }
 
 #[test]
-fn silence_is_a_file_with_a_row_for_each_second() {
+fn silence_gives_a_file_with_a_row_for_each_second() {
     let mut stream = Stream::new(0);
     for _ in 0..60 {
         stream.tick();
@@ -244,7 +244,7 @@ fn silence_is_a_file_with_a_row_for_each_second() {
     stream.segment();
     stream.end();
     let device = MemoryDevice::new(1);
-    let outcome = whole(&stream, &device, &mut Prng::new(1));
+    let outcome = run_to_end(&stream, &device, &mut Prng::new(1));
     check_all(&stream, &device, &outcome, "silence");
     let files = device.files();
     let (path, bytes) = files.iter().find(|(p, _)| p.ends_with("20261121T194000.000000000Z.pcap")).expect("the file");
@@ -257,13 +257,13 @@ fn silence_is_a_file_with_a_row_for_each_second() {
 }
 
 #[test]
-fn an_idle_week_costs_a_few_bytes_and_its_gaps_are_not_silence() {
+fn an_idle_week_takes_few_bytes_and_gaps_are_not_silence() {
     const WEEK: usize = 7 * 86_400;
     let mut prng = Prng::new(11);
     let mut stream = Stream::new(0);
     for second in 0..WEEK {
         if second == 5000 {
-            // Nobody was there to tick for ten seconds.
+            // No recorder runs for ten seconds.
             stream.now += 10 * SECOND;
         }
         stream.tick();
@@ -273,16 +273,16 @@ fn an_idle_week_costs_a_few_bytes_and_its_gaps_are_not_silence() {
     stream.packet(&mut prng, 100, 0);
     stream.end();
     let device = MemoryDevice::new(1);
-    let outcome = whole(&stream, &device, &mut prng);
+    let outcome = run_to_end(&stream, &device, &mut prng);
     let files = device.files();
     let bytes = files.iter().find(|(p, _)| p.extension().is_some_and(|e| e == "ngi")).expect("an index").1;
-    // Header, footer and rows as ever, and the sixteenths of one block.
+    // Header, footer and rows, and the sub-blocks of one block.
     assert!(bytes.len() < 800, "{} bytes of index for two packets", bytes.len());
     let index = Index::parse(bytes).expect("a valid index");
     let Tail::Complete(footer) = index.tail else { panic!("no footer") };
     for rows in [&footer.rows, &index.entries[0].rows, &outcome.totals.ledger] {
         assert_eq!(rows.runs().count(), 4, "{rows:?}");
-        // The second of the first packet had its tick before.
+        // The tick of the first packet's second came before.
         assert_eq!(rows.iter().count(), WEEK + 1);
         let first = common::START / SECOND + 1;
         let watched = |second: u64| rows.runs().any(|r| (r.second..r.second + r.seconds).contains(&(first + second)));
@@ -291,13 +291,13 @@ fn an_idle_week_costs_a_few_bytes_and_its_gaps_are_not_silence() {
 }
 
 #[test]
-fn a_packet_is_on_disk_at_the_tick_after_it_and_nothing_stale_behind_it() {
+fn the_next_tick_writes_a_packet_and_no_stale_bytes_after_it() {
     let mut prng = Prng::new(9);
     let mut stream = Stream::new(0);
     stream.packet(&mut prng, 500, 0);
     stream.tick();
     let end = stream.pos();
-    // The producer goes on in the same page, and has not published that yet.
+    // The producer writes more into the same page, without publishing it yet.
     stream.packet(&mut prng, 3000, 0);
     stream.descs.pop();
     let device = MemoryDevice::new(9);
@@ -309,7 +309,7 @@ fn a_packet_is_on_disk_at_the_tick_after_it_and_nothing_stale_behind_it() {
     };
     let data = hidden("pcap");
     assert_eq!(data[..end as usize], *stream.at(0, end));
-    assert!(data[end as usize..].iter().all(|b| *b == 0), "stale bytes behind the last packet");
+    assert!(data[end as usize..].iter().all(|b| *b == 0), "stale bytes after the last packet");
     let index = Index::parse(hidden("ngi")).expect("an open index");
     assert!(matches!(index.tail, Tail::Open { .. }));
     assert_eq!((index.entries.len(), index.entries[0].tally().stored), (1, 1));
@@ -342,8 +342,8 @@ fn a_jump_in_the_stream_is_an_error_and_the_packets_before_it_are_published() {
 }
 
 #[test]
-fn two_seconds_after_it_was_written_no_failure_of_the_power_can_take_a_packet() {
-    let seed = testkit::seed("two_seconds_after_it_was_written_no_failure_of_the_power_can_take_a_packet");
+fn a_power_failure_loses_no_packet_older_than_two_seconds() {
+    let seed = testkit::seed("a_power_failure_loses_no_packet_older_than_two_seconds");
     let mut prng = Prng::new(seed);
     let mut stream = Stream::new(0);
     for packet in 0..400 {
@@ -359,13 +359,13 @@ fn two_seconds_after_it_was_written_no_failure_of_the_power_can_take_a_packet() 
     let device = MemoryDevice::new(seed);
     device.set_fault(Fault { slow: true, ..Fault::default() });
     let mut writer = netgrain_recorder::Writer::new(device.clone(), config());
-    // Up to which position the stream was on the volume, by time.
+    // By time: the stream position up to which the stream was on the volume.
     let mut written: Vec<(Duration, u64)> = Vec::new();
-    let (mut now, mut looks) = (Duration::ZERO, 0);
-    // Not to the end: the file stays open.
+    let (mut now, mut checks) = (Duration::ZERO, 0);
+    // The stream does not end here, so the file stays open.
     for batch in stream.descs.chunks(4) {
         let mut jobs = Vec::new();
-        cutter.read_descriptors(batch, &mut jobs).expect("the stream is whole");
+        cutter.read_descriptors(batch, &mut jobs).expect("a valid stream");
         jobs.into_iter().for_each(|job| writer.accept(job));
         for _ in 0..5 {
             now += Duration::from_millis(20);
@@ -375,18 +375,19 @@ fn two_seconds_after_it_was_written_no_failure_of_the_power_can_take_a_packet() 
         let Some((_, safe)) = written.iter().rev().find(|(at, _)| *at + Duration::from_secs(2) <= now) else {
             continue;
         };
-        // What is certain to be there, and what may be: later writes in part, and torn at any byte.
+        // The files that survive for certain, and files that may survive: with some of the later writes, torn at any
+        // byte.
         for files in [device.synced(), device.surviving(&mut prng), device.surviving(&mut prng)] {
-            let end = stream.base + vouched(&files);
+            let end = stream.base + verified_bytes(&files);
             assert!(end >= *safe, "seed {seed}, {now:?}: {safe} was written two seconds ago, {end} has survived");
-            looks += usize::from(end > stream.base);
+            checks += usize::from(end > stream.base);
         }
     }
-    assert!(looks > 30, "{looks} looks at a file");
+    assert!(checks > 30, "only {checks} files were checked");
 }
 
-/// Bytes of the open file for which the newest words that hold vouch.
-fn vouched(files: &Surviving) -> u64 {
+/// Bytes of the open file that the newest valid index entry verifies.
+fn verified_bytes(files: &Surviving) -> u64 {
     let is = |path: &str, ending: &str| path.ends_with(ending) && !path.contains(store::names::PREPARED);
     let open = |ending: &str| files.iter().find(|(path, _)| is(&path.to_string_lossy(), ending)).map(|(_, b)| b);
     let (Some(packets), Some(index)) = (open(".pcap.partial"), open(".ngi.partial")) else { return 0 };

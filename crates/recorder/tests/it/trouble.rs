@@ -1,4 +1,4 @@
-//! One thing that fails must not hold up the others, nor the end.
+//! A failure of one operation delays neither other files nor the end of the recording.
 
 use crate::common;
 
@@ -29,7 +29,7 @@ fn texts(outcome: &Outcome) -> Vec<String> {
     outcome.events.iter().map(ToString::to_string).collect()
 }
 
-/// The hidden packet file that is there now, if there is one in its hour.
+/// The hidden packet file in the current hour directory, if there is one.
 fn hidden_in_hour(device: &MemoryDevice) -> Option<PathBuf> {
     let hidden = |p: &PathBuf| {
         let name = p.file_name().and_then(|n| n.to_str()).unwrap_or_default();
@@ -39,7 +39,7 @@ fn hidden_in_hour(device: &MemoryDevice) -> Option<PathBuf> {
 }
 
 #[test]
-fn an_hour_that_is_removed_under_the_recorder_costs_that_file_and_no_other() {
+fn a_file_removed_during_recording_does_not_affect_other_files() {
     let mut prng = Prng::new(1);
     let stream = five_segments(&mut prng);
     let mut device = MemoryDevice::new(1);
@@ -56,22 +56,22 @@ fn an_hour_that_is_removed_under_the_recorder_costs_that_file_and_no_other() {
         }
         true
     });
-    assert!(outcome.done, "the recorder never ended: {:?}", texts(&outcome));
+    assert!(outcome.done, "the recorder has not ended: {:?}", texts(&outcome));
     assert_eq!(check_published(&stream, &device.files(), "removed"), [1, 2, 3, 4]);
     assert_eq!((outcome.totals.published, outcome.totals.hidden), (4, 1));
     let reported = texts(&outcome);
     let name = removed.expect("a file was removed").display().to_string();
     assert_eq!(
-        reported.iter().filter(|t| t.starts_with(&name) && t.contains("somebody removed")).count(),
+        reported.iter().filter(|t| t.starts_with(&name) && t.contains("another process removed")).count(),
         1,
         "{reported:#?}"
     );
-    assert!(!reported.iter().any(|t| t.contains("trying again")), "nothing was to be tried again: {reported:#?}");
+    assert!(!reported.iter().any(|t| t.contains("the recorder retries")), "no retry is expected: {reported:#?}");
     assert!(!device.exists(&PathBuf::from("store/eth1/.next-q0-0.pcap.partial")));
 }
 
 #[test]
-fn a_prepared_file_that_is_removed_is_made_again() {
+fn a_removed_prepared_file_is_created_again() {
     let mut prng = Prng::new(2);
     let stream = five_segments(&mut prng);
     let device = MemoryDevice::new(2);
@@ -84,14 +84,14 @@ fn a_prepared_file_that_is_removed_is_made_again() {
         }
         true
     });
-    assert_eq!(removed, 1, "the scenario did not happen");
-    assert!(outcome.done, "no file could be opened any more: {:?}", texts(&outcome));
-    assert_eq!(check_published(&stream, &device.files(), "made again"), [0, 1, 2, 3, 4]);
+    assert_eq!(removed, 1, "the file was not removed");
+    assert!(outcome.done, "the recorder has not ended: {:?}", texts(&outcome));
+    assert_eq!(check_published(&stream, &device.files(), "created again"), [0, 1, 2, 3, 4]);
     assert_eq!(outcome.totals.ledger.to_ledger(), stream.ledger());
 }
 
 #[test]
-fn a_file_that_cannot_get_its_name_does_not_slow_the_others_and_is_left_hidden_at_the_end() {
+fn a_file_that_cannot_be_renamed_delays_no_other_and_stays_hidden() {
     let mut prng = Prng::new(3);
     let stream = five_segments(&mut prng);
     let device = MemoryDevice::new(3);
@@ -103,44 +103,44 @@ fn a_file_that_cannot_get_its_name_does_not_slow_the_others_and_is_left_hidden_a
         }
         true
     });
-    assert!(outcome.done, "the recorder never ended");
-    // On the clock of the test, 3 ms to a step: without pauses of the whole machine this is a matter of some ten steps.
-    let others_by = others_by.expect("the others were published while the first was stuck");
-    assert!(others_by < Duration::from_secs(1), "the others waited for the first: {others_by:?}");
-    assert_eq!(check_published(&stream, &device.files(), "stuck"), [1, 2, 3, 4]);
+    assert!(outcome.done, "the recorder has not ended");
+    // A step takes 3 ms on the clock of the test. Without pauses of the whole machine this takes about ten steps.
+    let others_by = others_by.expect("the other files were published while the first file failed");
+    assert!(others_by < Duration::from_secs(1), "the other files waited for the first: {others_by:?}");
+    assert_eq!(check_published(&stream, &device.files(), "one file fails"), [1, 2, 3, 4]);
     assert_eq!((outcome.totals.published, outcome.totals.hidden), (4, 1));
     let reported = texts(&outcome);
-    assert_eq!(reported.iter().filter(|t| t.contains("trying again")).count(), 1, "{reported:#?}");
-    assert_eq!(reported.iter().filter(|t| t.contains("left under this hidden name")).count(), 1, "{reported:#?}");
+    assert_eq!(reported.iter().filter(|t| t.contains("the recorder retries")).count(), 1, "{reported:#?}");
+    assert_eq!(reported.iter().filter(|t| t.contains("keeps this hidden name")).count(), 1, "{reported:#?}");
     assert_eq!(outcome.totals.ledger.total().lost[Cause::Disk as usize], 0);
 }
 
 #[test]
-fn folders_that_cannot_be_synced_are_said_once_and_do_not_hold_up_the_end() {
+fn unsyncable_directories_are_reported_once_and_delay_nothing() {
     let mut prng = Prng::new(4);
     let stream = five_segments(&mut prng);
     let device = MemoryDevice::new(4);
     device.set_fault(Fault { folder_sync: Some(5), ..Fault::default() });
     let outcome = run(&stream, device.clone(), config(), &mut prng, |_, _, _| true);
-    assert!(outcome.done, "the recorder never ended");
+    assert!(outcome.done, "the recorder has not ended");
     assert_eq!(check_published(&stream, &device.files(), "unsynced"), [0, 1, 2, 3, 4]);
     assert_eq!((outcome.totals.published, outcome.totals.hidden), (5, 0));
     let reported = texts(&outcome);
-    assert_eq!(reported.iter().filter(|t| t.contains("trying again")).count(), 1, "{reported:#?}");
-    assert_eq!(reported.iter().filter(|t| t.contains("cannot sync this folder")).count(), 1, "{reported:#?}");
+    assert_eq!(reported.iter().filter(|t| t.contains("the recorder retries")).count(), 1, "{reported:#?}");
+    assert_eq!(reported.iter().filter(|t| t.contains("cannot sync this directory")).count(), 1, "{reported:#?}");
     assert_eq!(outcome.events.iter().filter(|e| matches!(e, Event::Recovered { .. })).count(), 1, "{reported:#?}");
 }
 
 #[test]
-fn a_file_system_that_knows_no_sync_of_folders_is_no_trouble() {
+fn a_file_system_without_directory_sync_causes_no_warning() {
     const EINVAL: i32 = 22;
     let mut prng = Prng::new(5);
     let stream = five_segments(&mut prng);
     let device = MemoryDevice::new(5);
     device.set_fault(Fault { folder_sync: Some(EINVAL), ..Fault::default() });
     let outcome = run(&stream, device.clone(), config(), &mut prng, |_, _, _| true);
-    assert!(outcome.done, "the recorder never ended");
-    assert_eq!(check_published(&stream, &device.files(), "no such sync"), [0, 1, 2, 3, 4]);
+    assert!(outcome.done, "the recorder has not ended");
+    assert_eq!(check_published(&stream, &device.files(), "no directory sync"), [0, 1, 2, 3, 4]);
     assert!(outcome.events.iter().all(|e| matches!(e, Event::Published { .. })), "{:#?}", texts(&outcome));
 }
 
@@ -164,7 +164,7 @@ fn bytes_written_at_low_rates_are_those_of_the_files() {
 }
 
 #[test]
-fn room_made_ahead_is_given_back_when_the_volume_is_full_or_the_share_used_up() {
+fn a_full_volume_or_quota_frees_the_preallocated_file() {
     for quota in [false, true] {
         let mut prng = Prng::new(6);
         let mut stream = Stream::new(0);
@@ -173,7 +173,7 @@ fn room_made_ahead_is_given_back_when_the_volume_is_full_or_the_share_used_up() 
         }
         stream.end();
         let device = MemoryDevice::new(6);
-        // The file and its index fit, if the one that is made ahead goes.
+        // The file and its index fit if the preallocated next file is removed.
         device.set_fault(Fault { capacity: Some((3 << 20) + (300 << 10)), quota, ..Fault::default() });
         let slowly = Config { depth: 1, ..config() };
         let outcome = run(&stream, device.clone(), slowly, &mut prng, |_, _, _| true);
@@ -186,7 +186,7 @@ fn room_made_ahead_is_given_back_when_the_volume_is_full_or_the_share_used_up() 
 }
 
 #[test]
-fn a_device_that_does_not_answer_is_asked_in_pauses_and_given_up_after_the_grace() {
+fn an_unresponsive_device_is_retried_until_the_grace_period_ends() {
     for recovers in [false, true] {
         let mut prng = Prng::new(7);
         let stream = five_segments(&mut prng);
@@ -199,7 +199,7 @@ fn a_device_that_does_not_answer_is_asked_in_pauses_and_given_up_after_the_grace
                 device.set_fault(Fault { completions_fail: true, ..Fault::default() });
             }
             if step > 13 && !recovers && !writer.is_done() {
-                // What the writing thread goes by: it sleeps until then, instead of asking again at once.
+                // These values decide how long the writing thread sleeps before its next attempt.
                 waits += usize::from(writer.is_waiting());
                 idle += usize::from(writer.retry_at().is_some_and(|at| at > now));
             }
@@ -213,17 +213,17 @@ fn a_device_that_does_not_answer_is_asked_in_pauses_and_given_up_after_the_grace
             true
         });
         let reported = texts(&outcome);
-        assert!(outcome.done, "recovers {recovers}: the recorder never ended: {reported:#?}");
-        assert!(stopped.is_some(), "it ended before it was told to");
-        assert_eq!(reported.iter().filter(|t| t.contains("trying again")).count(), 1, "{reported:#?}");
+        assert!(outcome.done, "recovers {recovers}: the recorder has not ended: {reported:#?}");
+        assert!(stopped.is_some(), "the recorder ended before it was stopped");
+        assert_eq!(reported.iter().filter(|t| t.contains("the recorder retries")).count(), 1, "{reported:#?}");
         let (got, model) = (outcome.totals.ledger.total(), stream.ledger().total());
         assert_eq!((got.residue(), got.offered), (0, model.offered), "recovers {recovers}");
-        assert_eq!(outcome.descriptors, stream.descs.len() as u64, "all was given back");
+        assert_eq!(outcome.descriptors, stream.descs.len() as u64, "all descriptors are released");
         if recovers {
-            assert_eq!(check_published(&stream, &device.files(), "deaf for a while"), [0, 1, 2, 3, 4]);
+            assert_eq!(check_published(&stream, &device.files(), "no completions for a while"), [0, 1, 2, 3, 4]);
             continue;
         }
-        assert_eq!(waits, 0, "the thread would not have slept");
+        assert_eq!(waits, 0, "the thread sleeps between attempts");
         assert!(idle > 900, "{idle} pauses");
         assert!(got.lost[Cause::Disk as usize] > 0 && outcome.totals.hidden > 0, "{got:?}, {reported:#?}");
         assert_eq!(got.stored + got.lost[Cause::Disk as usize], model.stored);

@@ -1,5 +1,6 @@
-//! Files of the operating system: io_uring with pinned memory, or plain writes where it is refused; past the page
-//! cache, or through it where the file system has no direct writes (tmpfs, some network file systems).
+//! Files of the operating system. Writes use io_uring with pinned memory, or plain system calls where the kernel
+//! refuses io_uring. They bypass the page cache (`O_DIRECT`), except where the file system has no direct writes (tmpfs,
+//! some network file systems).
 
 use super::{Completion, Content, Device, FileId, Lock, Op};
 use crate::Hold;
@@ -25,7 +26,7 @@ pub struct DiskDevice {
     next: u32,
     engine: Engine,
     direct: Direct,
-    // After `engine`: the ring must be gone before the memory that it pinned.
+    // Dropped after `engine`: the io_uring must end before the memory that it pinned is unmapped.
     adopted: Vec<Arc<dyn Bytes>>,
     stop: Option<Arc<AtomicBool>>,
 }
@@ -43,8 +44,8 @@ enum Direct {
 }
 
 impl DiskDevice {
-    /// A device that keeps up to `in_flight` operations going through io_uring; where the kernel refuses it, each
-    /// operation is done when it is started.
+    /// A device that keeps up to `in_flight` operations in progress with io_uring. Where the kernel refuses io_uring,
+    /// each operation completes within [`Device::start`].
     pub fn new(in_flight: u32) -> Self {
         match Uring::new(in_flight.next_power_of_two()) {
             Ok(ring) => Self::with(Engine::Uring(Box::new(ring))),
@@ -54,10 +55,10 @@ impl DiskDevice {
 
     /// A device that never uses io_uring.
     pub fn plain() -> Self {
-        Self::with(Engine::Plain { why: "as asked".to_owned(), done: Vec::new() })
+        Self::with(Engine::Plain { why: "io_uring is switched off".to_owned(), done: Vec::new() })
     }
 
-    /// Reads nothing more once this is set: whoever reads for long is stopped between two blocks.
+    /// Once `stop` is set, every read fails, so that a long operation ends between two blocks.
     #[must_use]
     pub fn until(self, stop: Arc<AtomicBool>) -> Self {
         Self { stop: Some(stop), ..self }
@@ -78,14 +79,15 @@ impl DiskDevice {
         self.files.get(&id).ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the file is closed"))
     }
 
-    /// Opens for direct writes if file system and alignment allow it, and remembers the answer for the next file.
+    /// Opens the file for direct writes if the file system and its alignment allow them; the result applies to all
+    /// later files.
     fn create_packets(&mut self, path: &Path) -> io::Result<File> {
         if self.direct != Direct::No {
             match disk::create_new(path, true) {
                 Ok(file) => {
                     let fits = match disk::direct_align(&file)? {
                         Some(a) => a.offset as u64 <= PAGE && a.memory as u64 <= PAGE,
-                        // Kernels before 6.1 do not tell; a page has always been enough on local disks.
+                        // Kernels before 6.1 do not report the alignment; a page has always been enough on local disks.
                         None => true,
                     };
                     if fits {
@@ -125,7 +127,10 @@ impl Device for DiskDevice {
         self.adopted.push(Arc::clone(memory));
         // SAFETY: `adopted` keeps the memory mapped and is dropped after the ring.
         unsafe { ring.register(&memory.regions()) }.err().map(|e| {
-            format!("the ring's memory cannot be pinned ({e}); each write pins its own part, raise RLIMIT_MEMLOCK to avoid that")
+            format!(
+                "the memory of the ring cannot be pinned ({e}): each write pins its own range, which costs CPU time; \
+                 raise RLIMIT_MEMLOCK"
+            )
         })
     }
 
@@ -138,13 +143,14 @@ impl Device for DiskDevice {
             }
             let parent = folder.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
             match nofollow::open(parent)?.sync_all() {
-                // A file system that knows no sync of folders.
+                // The file system does not support the sync of directories.
                 Err(e) if e.kind() == io::ErrorKind::InvalidInput => {}
                 other => other?,
             }
         }
         if names::is_hour(path) && !nofollow::exists(&path.join(HOLD)) {
-            // Without it nobody can hold the hour; a volume without room is found out by the file that is to come.
+            // Without the lock file no reader can hold the hour. The error is ignored: on a full volume, the creation
+            // of the next file fails too and is reported.
             let _ = hold::make(path);
         }
         Ok(())
@@ -180,7 +186,7 @@ impl Device for DiskDevice {
 
     fn read(&mut self, file: FileId, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         if self.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed)) {
-            return Err(io::Error::other("told to stop"));
+            return Err(io::Error::other("stopped on request"));
         }
         let file = self.file(file)?;
         let mut done = 0;
@@ -247,12 +253,12 @@ impl Device for DiskDevice {
         let entries = nofollow::list(folder)?.into_iter();
         let named =
             entries.filter_map(|(name, kind)| Some((name.into_string().ok()?, kind == nofollow::FileKind::Folder)));
-        // What only locks are on is this device's own business.
+        // Lock files are internal to this device; the trait does not expose them.
         Ok(named.filter(|(name, _)| ![HOLD, RETENTION_LOCK, LOCK].contains(&name.as_str())).collect())
     }
 
     fn is_held(&mut self, path: &Path) -> bool {
-        // Shared, so that two who ask at once do not take each other for a holder.
+        // A shared lock, so that two processes that test the file at the same time do not find each other's lock.
         match nofollow::open(path).map(|file| file.try_lock_shared()) {
             Ok(Ok(())) => false,
             Ok(Err(_)) => true,
@@ -282,21 +288,23 @@ impl Device for DiskDevice {
     }
 }
 
-/// Locks a file that was just opened, if nobody lives who has.
+/// Locks a file that was just opened. False if another process has the lock, or if the path no longer names this file.
 fn is_free(file: &File, path: &Path) -> io::Result<bool> {
     if lock(file).is_err() {
         return Ok(false);
     }
-    // While it was being opened, its holder may have renamed it and somebody else taken the name.
+    // Between open and lock, the holder may have renamed the file and another process may have created a file of the
+    // same name.
     let (opened, named) = (file.metadata()?, nofollow::stat(path)?);
     Ok((opened.dev(), opened.ino()) == (named.dev(), named.ino()))
 }
 
-/// Locks a file that was just created. Somebody who took it for a dead one between the two calls has removed it, or
-/// will; somebody who only looked lets it go.
+/// Locks a file that was just created. Between creation and lock, another process may have taken the file for a
+/// leftover of a dead recorder and removed it; its link count is 0 then. A process that only tested the lock releases
+/// it soon, and [`lock`] retries.
 fn held(file: File) -> io::Result<File> {
     match lock(&file) {
-        // A file system without locks: nobody will take any file for dead.
+        // A file system without locks: no process removes files as leftovers there.
         Err(TryLockError::Error(_)) => Ok(file),
         Ok(()) if file.metadata()?.nlink() > 0 => Ok(file),
         Ok(()) | Err(TryLockError::WouldBlock) => Err(io::ErrorKind::AlreadyExists.into()),
@@ -309,15 +317,15 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn who_only_looks_at_a_file_is_not_taken_for_its_holder() {
-        let dir = testkit::TempDir::new("who_only_looks_at_a_file_is_not_taken_for_its_holder");
+    fn a_process_that_tests_a_lock_is_not_taken_for_its_holder() {
+        let dir = testkit::TempDir::new("a_process_that_tests_a_lock_is_not_taken_for_its_holder");
         let path = dir.join("dead");
         fs::write(&path, b"left").expect("a file");
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !done.load(Ordering::Relaxed) {
-                    // What is seen does not matter: our own lock is one that it may meet.
+                    // The result does not matter: `is_held` may meet the lock of this test.
                     DiskDevice::plain().is_held(&path);
                 }
             });
@@ -333,24 +341,24 @@ mod tests {
             done.store(true, Ordering::Relaxed);
             assert_eq!(free, 200);
         });
-        // Nor is a file that was just made given up for his sake.
-        let made = disk::create_new(&dir.join("made"), false).expect("a new file");
-        let looks = File::open(dir.join("made")).expect("the file");
-        looks.try_lock_shared().expect("nobody has it");
-        let looked = std::thread::spawn(move || {
+        // The creation of a file succeeds although another process tests its lock.
+        let created = disk::create_new(&dir.join("created"), false).expect("a new file");
+        let tester = File::open(dir.join("created")).expect("the file");
+        tester.try_lock_shared().expect("an unlocked file");
+        let tested = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(20));
-            drop(looks);
+            drop(tester);
         });
-        held(made).expect("ours");
-        looked.join().expect("a thread");
+        held(created).expect("the lock");
+        tested.join().expect("a thread");
         let holder = File::open(&path).expect("the file is there");
-        holder.try_lock_shared().expect("nobody has it");
-        assert!(DiskDevice::plain().take(&path).expect("the file is there").is_none(), "a holder keeps it");
+        holder.try_lock_shared().expect("an unlocked file");
+        assert!(DiskDevice::plain().take(&path).expect("the file is there").is_none(), "a held file is not taken");
     }
 
     #[test]
-    fn no_link_below_a_store_is_followed() {
-        let dir = testkit::TempDir::new("no_link_below_a_store_is_followed");
+    fn symbolic_links_in_a_store_are_not_followed() {
+        let dir = testkit::TempDir::new("symbolic_links_in_a_store_are_not_followed");
         let (store, outside) = (dir.join("store/eth1"), dir.join("outside"));
         fs::create_dir_all(outside.join("11")).expect("a folder");
         fs::write(outside.join("11/victim"), "untouched").expect("a file");

@@ -1,6 +1,6 @@
-//! What making room asks of a volume beyond what recording and reading do: how much is free, what a file takes, who
-//! holds a folder (statvfs(3), stat(2), flock(2), rmdir(2)). All by path: a keeper looks at thousands of files and has
-//! none of them open.
+//! Operations on a volume that retention needs and recording does not: free space, space that a file occupies, holders
+//! of a directory (statvfs(3), stat(2), flock(2), rmdir(2)). All take paths: a retention worker inspects thousands of
+//! files and has none of them open.
 
 use super::{Device, DiskDevice};
 use crate::hold::{self, HOLD, RETENTION_LOCK};
@@ -16,82 +16,82 @@ use std::time::{Duration, UNIX_EPOCH};
 use sys::locks::Holder;
 use sys::nofollow;
 
-/// Syncs that one caller has under way at once.
+/// Most syncs that one caller has in progress at once.
 const SYNCS: usize = 8;
 
-/// Bytes of a volume.
+/// Capacity of a volume in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Space {
-    /// What an ordinary user may still write.
+    /// Bytes that a user without root's rights may still write.
     pub free: u64,
-    /// All there are.
+    /// Bytes in total.
     pub total: u64,
 }
 
-/// What is known of a file or folder without opening it.
+/// Metadata of a file or directory, read without opening it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stat {
-    /// Its length.
+    /// Length in bytes.
     pub bytes: u64,
-    /// Bytes of the volume that it takes; more than its length where room was allocated ahead.
+    /// Bytes of the volume that the file occupies; more than its length where space was preallocated.
     pub allocated: u64,
-    /// When it was changed last; a folder, when a name in it came or went.
+    /// Time of the last change; of a directory, when a name in it was added or removed.
     pub modified: Timestamp,
-    /// The volume that it lies on; the same number is the same volume.
+    /// Id of the volume, equal for all files of one volume.
     pub volume: u64,
 }
 
-/// Ends when it is dropped.
+/// A lock that is released when it is dropped.
 pub type Lock = Box<dyn Send>;
 
-/// A volume on which room can be made.
+/// A volume from which retention can remove files.
 pub trait Housekeeping: Device {
-    /// How much the volume of this path has.
+    /// The capacity of the volume that contains this path.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Those of the file system.
     fn space(&mut self, path: &Path) -> io::Result<Space>;
 
-    /// What is known of a file or folder. A symbolic link is told of itself.
+    /// Metadata of a file or directory. A symbolic link is not followed.
     ///
     /// # Errors
-    /// `ENOENT`, or what the file system says.
+    /// `ENOENT`, or an error of the file system.
     fn stat(&mut self, path: &Path) -> io::Result<Stat>;
 
-    /// Keeps readers out of this folder for as long as the lock lives, as [`Hold::remover`] does; `None` while one
+    /// Prevents new holds of this directory until the lock is dropped, as [`Hold::remover`] does; `None` while a reader
     /// holds it.
     ///
     /// # Errors
-    /// `ENOENT`, or what the file system says.
-    fn lock_out(&mut self, folder: &Path) -> io::Result<Option<Lock>>;
+    /// `ENOENT`, or an error of the file system.
+    fn lock_for_removal(&mut self, folder: &Path) -> io::Result<Option<Lock>>;
 
-    /// The living processes that hold this folder, as far as they can be seen from here.
+    /// The living processes that hold this directory, as far as they can be seen from here.
     fn holders(&mut self, folder: &Path) -> Vec<Holder>;
 
-    /// Makes the content of a file, or the names in a folder, survive a power failure, now.
+    /// Makes the content of a file, or the names in a directory, survive a power failure; returns when they are safe.
     ///
     /// # Errors
-    /// What the file system says.
+    /// Those of the file system.
     fn sync(&mut self, path: &Path) -> io::Result<()>;
 
-    /// The same of several files or of several folders, in any order; what became of each. A volume that answers them
-    /// side by side writes its own journal once for many of them.
+    /// Like [`Self::sync`] for several files or directories, in any order; one result per path. A volume that syncs
+    /// them concurrently writes its own journal once for many of them.
     fn sync_all(&mut self, paths: &[&Path]) -> Vec<io::Result<()>> {
         paths.iter().map(|path| self.sync(path)).collect()
     }
 
-    /// Makes several folders with all above them, so that they survive a power failure.
+    /// Creates several directories with their parents, and makes them survive a power failure.
     ///
     /// # Errors
-    /// What the file system says; some of them may have been made then, and not all of those be safe.
+    /// Those of the file system; some of the directories may exist then, and may be lost in a power failure.
     fn create_folders(&mut self, paths: &[&Path]) -> io::Result<()> {
         paths.iter().try_for_each(|path| self.create_folder(path))
     }
 
-    /// Removes a folder in which nothing is.
+    /// Removes an empty directory.
     ///
     /// # Errors
-    /// `ENOTEMPTY`, or what the file system says.
+    /// `ENOTEMPTY`, or an error of the file system.
     fn remove_folder(&mut self, path: &Path) -> io::Result<()>;
 }
 
@@ -108,8 +108,8 @@ impl Housekeeping for DiskDevice {
         Ok(Stat { bytes: m.len(), allocated: 512 * m.blocks(), modified, volume: m.dev() })
     }
 
-    fn lock_out(&mut self, folder: &Path) -> io::Result<Option<Lock>> {
-        // Readers hold hours; of the folder of an interface there is only one keeper.
+    fn lock_for_removal(&mut self, folder: &Path) -> io::Result<Option<Lock>> {
+        // Readers hold hour directories. The directory of an interface has the lock of its only retention worker.
         let hold = if names::is_hour(folder) { Hold::remover(folder)? } else { Hold::retention_lock(folder)? };
         Ok(hold.map(|hold| Box::new(hold) as Lock))
     }
@@ -123,13 +123,13 @@ impl Housekeeping for DiskDevice {
     }
 
     fn sync_all(&mut self, paths: &[&Path]) -> Vec<io::Result<()>> {
-        side_by_side(paths)
+        sync_concurrently(paths)
     }
 
     fn create_folders(&mut self, paths: &[&Path]) -> io::Result<()> {
         let mut parents = BTreeSet::new();
         let missing: BTreeSet<PathBuf> = paths.iter().flat_map(|path| nofollow::missing(path)).collect();
-        // In the order of paths what lies above comes first.
+        // In the order of paths, parents precede their children.
         for folder in &missing {
             match nofollow::create_folder(folder) {
                 Ok(()) => {}
@@ -139,8 +139,8 @@ impl Housekeeping for DiskDevice {
             parents.insert(folder.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")));
         }
         let parents: Vec<&Path> = parents.into_iter().collect();
-        side_by_side(&parents).into_iter().collect::<io::Result<()>>()?;
-        // What else belongs to a new folder is made there.
+        sync_concurrently(&parents).into_iter().collect::<io::Result<()>>()?;
+        // `create_folder` adds the lock file to each new hour directory.
         paths.iter().try_for_each(|path| self.create_folder(path))
     }
 
@@ -151,14 +151,14 @@ impl Housekeeping for DiskDevice {
 
 fn sync(path: &Path) -> io::Result<()> {
     match nofollow::open(path)?.sync_all() {
-        // A file system that knows no sync of folders.
+        // The file system does not support the sync of directories.
         Err(e) if e.kind() == io::ErrorKind::InvalidInput && nofollow::is_folder(path) => Ok(()),
         other => other,
     }
 }
 
-/// Syncs these by some threads. Most of a sync is waiting for the disk.
-fn side_by_side(paths: &[&Path]) -> Vec<io::Result<()>> {
+/// Syncs these paths with several threads, because a sync mostly waits for the disk.
+fn sync_concurrently(paths: &[&Path]) -> Vec<io::Result<()>> {
     let next = AtomicUsize::new(0);
     let some = || {
         let mine = std::iter::from_fn(|| Some(next.fetch_add(1, Ordering::Relaxed)).filter(|at| *at < paths.len()));
@@ -166,7 +166,7 @@ fn side_by_side(paths: &[&Path]) -> Vec<io::Result<()>> {
     };
     let mut done = std::thread::scope(|scope| {
         let spawn = |_| std::thread::Builder::new().name("sync".into()).spawn_scoped(scope, some).ok();
-        // Where no thread can be had, this one does it all.
+        // If no thread can be started, this thread syncs all paths.
         let others: Vec<_> = (1..paths.len().min(SYNCS)).map_while(spawn).collect();
         let mine = some();
         others
@@ -179,10 +179,10 @@ fn side_by_side(paths: &[&Path]) -> Vec<io::Result<()>> {
     done.into_iter().map(|(_, outcome)| outcome).collect()
 }
 
-/// Removes a folder in which nothing is but the file of its holds.
+/// Removes a directory that is empty except for its lock files.
 ///
 /// # Errors
-/// `ENOTEMPTY`, or what the file system says.
+/// `ENOTEMPTY`, or an error of the file system.
 pub(crate) fn remove_empty(folder: &Path) -> io::Result<()> {
     let refused = match nofollow::remove_folder(folder) {
         Err(e) if e.kind() == io::ErrorKind::DirectoryNotEmpty => e,
@@ -194,7 +194,7 @@ pub(crate) fn remove_empty(folder: &Path) -> io::Result<()> {
     }
     left.iter().try_for_each(|(name, _)| nofollow::remove(&folder.join(name)))?;
     nofollow::remove_folder(folder).inspect_err(|_| {
-        // Somebody makes a file there at this moment: the hour is to be held as before.
+        // Another process created a file in the directory meanwhile, so the hour directory needs its lock file again.
         if names::is_hour(folder) {
             let _ = hold::make(folder);
         }
@@ -207,7 +207,7 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn a_volume_tells_its_room_and_a_file_what_it_takes() {
+    fn space_of_a_volume_and_metadata_of_a_file_are_returned() {
         let dir = testkit::TempDir::new("housekeeping");
         let mut device = DiskDevice::plain();
         assert_eq!(device.space(&dir.join("nowhere")).unwrap_err().kind(), io::ErrorKind::NotFound);
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn several_are_synced_together_and_what_became_of_each_is_told_in_its_place() {
+    fn sync_all_returns_results_in_the_order_of_the_paths() {
         let dir = testkit::TempDir::new("housekeeping");
         let mut device = DiskDevice::plain();
         let hours: Vec<PathBuf> =
@@ -232,7 +232,7 @@ mod tests {
         assert!(hours.iter().all(|hour| hour.join(HOLD).is_file()), "hours that can be held");
         device.create_folders(&all).expect("folders that are there");
         let files: Vec<PathBuf> = hours.iter().map(|hour| hour.join("f")).collect();
-        // Every third is not there.
+        // Every third file is missing.
         files
             .iter()
             .enumerate()
@@ -243,21 +243,21 @@ mod tests {
         let wanted = (0..30).map(|i| if i % 3 > 0 { Ok(()) } else { Err(io::ErrorKind::NotFound) });
         assert!(kinds.eq(wanted));
         assert!(device.sync_all(&[]).is_empty());
-        // A file is in the way.
+        // A file has the name of the directory.
         fs::write(dir.join("eth2"), b"").expect("a file");
         assert!(device.create_folders(&[&dir.join("eth2/2026")]).is_err());
     }
 
     #[test]
-    fn a_folder_goes_when_it_is_empty_and_a_reader_keeps_the_remover_out() {
+    fn only_empty_directories_without_readers_are_removed() {
         let dir = testkit::TempDir::new("housekeeping");
         let mut device = DiskDevice::plain();
         let hour = dir.join("2026/11/24/10");
         fs::create_dir_all(&hour).expect("a folder");
         let reader = Hold::reader(&hour).expect("a reader");
-        assert!(device.lock_out(&hour).expect("a look").is_none());
+        assert!(device.lock_for_removal(&hour).expect("a look").is_none());
         drop(reader);
-        assert!(device.lock_out(&hour).expect("a look").is_some());
+        assert!(device.lock_for_removal(&hour).expect("a look").is_some());
         fs::write(hour.join("foreign"), b"").expect("a file");
         assert_eq!(device.remove_folder(&hour).unwrap_err().kind(), io::ErrorKind::DirectoryNotEmpty);
         fs::remove_file(hour.join("foreign")).expect("the file");

@@ -1,8 +1,8 @@
-//! A volume in memory that can be full, broken, short, slow, out of order, and cut off in mid-step: what tests of the
-//! recorder run on.
+//! A volume in memory for tests of the recorder and of retention. It can be full, fail, write short, be slow, complete
+//! operations out of order, and lose its power between two calls.
 //!
-//! What survives a power failure follows POSIX at its worst: content that was not synced survives in any part and may
-//! be torn; names changed since the last sync of a folder survive up to any of them, in order.
+//! After a power failure, the volume keeps the least that POSIX guarantees: any part of the content that was not synced
+//! may survive or be torn; of the name changes since the last sync of a directory, any first part survives.
 
 mod housekeeping;
 
@@ -15,44 +15,44 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-/// What goes wrong; chances are per thousand operations.
+/// The injected faults. Chances are per thousand operations.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Fault {
-    /// The volume holds this many bytes; beyond, `ENOSPC`.
+    /// The volume holds this many bytes; more fails with `ENOSPC`.
     pub capacity: Option<u64>,
-    /// That much is the share of who writes: beyond, `EDQUOT`.
+    /// The capacity is the quota of a user: more fails with `EDQUOT`.
     pub quota: bool,
-    /// What the device has finished cannot be asked for.
+    /// [`Device::reap`] fails.
     pub completions_fail: bool,
-    /// Chance that a write or a call on a file fails with `EIO`.
+    /// Chance that a write or another operation on a file fails with `EIO`.
     pub io_error: u64,
-    /// Chance that a write ends short.
+    /// Chance that a write is short.
     pub short: u64,
     /// Chance that a sync fails.
     pub sync_error: u64,
-    /// Operations end late and in any order.
+    /// Operations complete late and in any order.
     pub slow: bool,
-    /// Each sync of a folder fails with this number.
+    /// Each sync of a directory fails with this errno.
     pub folder_sync: Option<i32>,
-    /// Renaming a file fails with `EIO` when its path ends so.
+    /// Renaming fails with `EIO` if the path ends with this text.
     pub no_rename: Option<&'static str>,
     /// The power fails at this call, counted from 0.
     pub crash_at: Option<u64>,
-    /// Paths that begin so lie on another volume: nothing is renamed from one to the other.
-    pub elsewhere: Option<&'static str>,
-    /// That one holds this many bytes.
-    pub elsewhere_capacity: Option<u64>,
-    /// What is removed from the first volume gives no room back: others take it at once.
+    /// Paths with this prefix are on a second volume: a rename between the two fails with `EXDEV`.
+    pub second_volume: Option<&'static str>,
+    /// Capacity of the second volume in bytes.
+    pub second_volume_capacity: Option<u64>,
+    /// Removed files free no space on the first volume, because other users take it at once.
     pub space_taken_by_others: bool,
-    /// This folder cannot be listed.
+    /// Listing this directory fails.
     pub unlistable: Option<&'static str>,
-    /// Paths that begin so are not there when they are looked at, as of a volume that is not mounted.
+    /// `stat` finds no path with this prefix, as on a volume that is not mounted.
     pub missing: Option<&'static str>,
 }
 
 impl Fault {
-    fn lies_elsewhere(&self, path: &Path) -> bool {
-        self.elsewhere.is_some_and(|elsewhere| path.starts_with(elsewhere))
+    fn is_on_second_volume(&self, path: &Path) -> bool {
+        self.second_volume.is_some_and(|second_volume| path.starts_with(second_volume))
     }
 }
 
@@ -120,15 +120,15 @@ struct Volume {
     naming: Vec<Naming>,
     open: BTreeMap<FileId, Open>,
     pending: Vec<(u64, Option<usize>, Op)>,
-    /// Folders that readers hold, once for each.
+    /// Directories that readers hold, once for each reader.
     held: Vec<PathBuf>,
-    /// Bytes that [`Fault::space_taken_by_others`] have taken.
+    /// Bytes that other users took ([`Fault::space_taken_by_others`]).
     taken: u64,
-    /// Names changed so far.
+    /// Number of name changes.
     named: u64,
 }
 
-/// What an open file is; a folder, and what was closed, has no inode.
+/// An open file; a directory or a closed file has no inode.
 #[derive(Clone, Copy, Default)]
 struct Open {
     inode: Option<usize>,
@@ -148,12 +148,12 @@ const ENOSPC: i32 = 28;
 const EDQUOT: i32 = 122;
 
 impl MemoryDevice {
-    /// An empty volume without faults; the seed decides what chance decides.
+    /// An empty volume without faults; the seed of the random faults.
     pub fn new(seed: u64) -> Self {
         Self::with(seed, Surviving::new())
     }
 
-    /// A volume with these files on it, which survive whatever happens to it before they are changed.
+    /// A volume with these files, which survive a power failure.
     pub fn with(seed: u64, files: Surviving) -> Self {
         let names: BTreeMap<PathBuf, usize> = files.keys().cloned().zip(0..).collect();
         let inode = |bytes: Vec<u8>| Inode { durable: bytes.clone(), now: bytes, since: Vec::new() };
@@ -177,41 +177,41 @@ impl MemoryDevice {
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Changes what goes wrong, from now on.
+    /// Sets the injected faults.
     pub fn set_fault(&self, fault: Fault) {
         self.volume().fault = fault;
     }
 
-    /// Calls so far.
+    /// Number of calls.
     pub fn calls(&self) -> u64 {
         self.volume().calls
     }
 
-    /// Whether the power has failed.
+    /// True if the power has failed.
     pub fn crashed(&self) -> bool {
         self.volume().crashed()
     }
 
-    /// The process that had files open is killed: what it wrote stays, and it holds nothing any more.
+    /// The process is killed: its files are closed and unlocked, and operations in progress are discarded.
     pub fn kill(&self) {
         let mut volume = self.volume();
         volume.open.values_mut().for_each(|open| *open = Open::default());
         volume.pending.clear();
     }
 
-    /// Every file as it is now.
+    /// All files as they are now.
     pub fn files(&self) -> Surviving {
         let volume = self.volume();
         volume.names.iter().map(|(path, i)| (path.clone(), volume.inodes[*i].now.clone())).collect()
     }
 
-    /// Every file as it is certain to be found after a power failure at this moment: what was synced.
+    /// The files that survive any power failure at this moment: what was synced.
     pub fn synced(&self) -> Surviving {
         let volume = self.volume();
         volume.durable_names.iter().map(|(path, i)| (path.clone(), volume.inodes[*i].durable.clone())).collect()
     }
 
-    /// Every file as it may be found after a power failure at this moment.
+    /// The files as one power failure at this moment may leave them.
     pub fn surviving(&self, prng: &mut Prng) -> Surviving {
         let volume = self.volume();
         let mut names = volume.durable_names.clone();
@@ -242,25 +242,25 @@ impl Volume {
         self.fault.crash_at.is_some_and(|at| self.calls > at)
     }
 
-    /// Counts one call; it fails once the power has, and by chance.
+    /// Counts one call. The call fails with this chance, and always after a power failure.
     fn call(&mut self, chance: u64) -> io::Result<()> {
         self.calls += 1;
         let unlucky = self.prng.below(1000) < chance;
         if unlucky || self.crashed() { Err(error(EIO)) } else { Ok(()) }
     }
 
-    fn used(&self, elsewhere: bool) -> u64 {
-        let here = self.names.iter().filter(|(path, _)| self.fault.lies_elsewhere(path) == elsewhere);
-        let taken = if elsewhere { 0 } else { self.taken };
+    fn used(&self, second_volume: bool) -> u64 {
+        let here = self.names.iter().filter(|(path, _)| self.fault.is_on_second_volume(path) == second_volume);
+        let taken = if second_volume { 0 } else { self.taken };
         taken + here.map(|(_, i)| self.inodes[*i].now.len() as u64).sum::<u64>()
     }
 
-    /// Whether the volume of this file has no room for so many bytes more.
+    /// True if the volume of this file has fewer free bytes than `more`.
     fn is_full(&self, inode: usize, more: u64) -> bool {
         let path = self.names.iter().find(|(_, i)| **i == inode).map(|(path, _)| path);
-        let elsewhere = path.is_some_and(|path| self.fault.lies_elsewhere(path));
-        let capacity = if elsewhere { self.fault.elsewhere_capacity } else { self.fault.capacity };
-        capacity.is_some_and(|c| self.used(elsewhere) + more > c)
+        let second_volume = path.is_some_and(|path| self.fault.is_on_second_volume(path));
+        let capacity = if second_volume { self.fault.second_volume_capacity } else { self.fault.capacity };
+        capacity.is_some_and(|c| self.used(second_volume) + more > c)
     }
 
     fn change(&mut self, inode: usize, change: Change) -> io::Result<()> {
@@ -293,7 +293,7 @@ impl Volume {
         id
     }
 
-    /// What has this name, to be opened.
+    /// The inode of a name, to be opened.
     fn named(&mut self, path: &Path) -> io::Result<usize> {
         if self.crashed() {
             return Err(error(EIO));
@@ -397,7 +397,7 @@ impl Device for MemoryDevice {
         Ok(v.inodes[v.inode(file)?].now.len() as u64)
     }
 
-    // Reading changes nothing, so it is no step at which a failure of the power is worth trying.
+    // A read changes nothing, so it does not count as a call at which the power can fail.
     fn read(&mut self, file: FileId, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         let mut v = self.volume();
         let inode = v.inode(file)?;
@@ -456,7 +456,7 @@ impl Device for MemoryDevice {
     }
 
     fn close(&mut self, file: FileId) {
-        // The number stays taken, so that none is given twice.
+        // The number stays in use, so that no number is given twice.
         self.volume().open.insert(file, Open::default());
     }
 
@@ -514,7 +514,7 @@ impl Device for MemoryDevice {
         if v.names.contains_key(to) {
             return Err(error(EEXIST));
         }
-        if v.fault.lies_elsewhere(from) != v.fault.lies_elsewhere(to) {
+        if v.fault.is_on_second_volume(from) != v.fault.is_on_second_volume(to) {
             return Err(error(EXDEV));
         }
         v.name(Naming::Move(from.to_owned(), to.to_owned()));
@@ -525,7 +525,7 @@ impl Device for MemoryDevice {
         let mut v = self.volume();
         v.call(0)?;
         let Some(inode) = v.names.get(path).copied() else { return Err(error(ENOENT)) };
-        if v.fault.space_taken_by_others && !v.fault.lies_elsewhere(path) {
+        if v.fault.space_taken_by_others && !v.fault.is_on_second_volume(path) {
             v.taken += v.inodes[inode].now.len() as u64;
         }
         v.name(Naming::Remove(path.to_owned()));

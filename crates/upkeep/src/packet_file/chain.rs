@@ -9,7 +9,8 @@ use store::device::Device;
 
 const NANOS: u32 = 1_000_000_000;
 
-/// The bytes of the pcap file header that are equal in all files: magic, version, zone. Snaplen and link type follow.
+/// The bytes of the pcap file header that are equal in all files: magic number, version, zone. Snaplen and link type
+/// follow.
 const FIXED: usize = 16;
 
 /// The format of a packet file.
@@ -78,8 +79,8 @@ impl Layout {
         }
     }
 
-    /// Parses a record header; `None` if invalid: a timestamp before `latest`, since timestamps of a queue never
-    /// decrease, or inconsistent lengths. Zeros are preallocated space, not a record.
+    /// Parses a record header. `None` if it is invalid: its timestamp is before `latest` (timestamps of a queue never
+    /// decrease), or its lengths are inconsistent. Zeros are preallocated space, not a record.
     pub fn record(self, at: u64, header: &[u8], latest: Timestamp) -> Option<Record> {
         let word = |i: usize| header.get(4 * i..4 * i + 4).map(|w| u32::from_le_bytes([w[0], w[1], w[2], w[3]]));
         let (secs, nanos) = (word(0)?, word(1)?);

@@ -1,9 +1,10 @@
 //! Compares a packet file with its index, block by block.
 //!
 //! A record is kept if the block in which it begins matches its index entry, and also the next block if the record
-//! continues there. Packets of the index that are not found count as lost, by second, and so do records after the last
-//! indexed byte: no checksum confirms that all of their bytes reached the disk. Only if the index itself is missing or
-//! has an invalid end are records kept because the chain of records is intact; these packets are marked as unverified.
+//! continues there. Packets of the index that are not found count as lost, by second. So do records after the last
+//! indexed byte, because no checksum confirms that all of their bytes reached the disk. Only if the index itself is
+//! missing or has an invalid end are records kept because the chain of records is intact; these packets are marked as
+//! unverified.
 
 use super::{BLOCK, IndexedBlock, Layout, Record, VerifiedIndex, Window};
 use base::{Cause, Note, Tally, Timestamp};
@@ -13,12 +14,12 @@ use std::io;
 use std::ops::Range;
 use store::device::Device;
 
-/// The kept and lost parts of a file.
+/// The kept and the lost parts of a file.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
     /// Byte ranges of complete records, in order; the first begins at 0 if the file header is valid.
     pub kept: Vec<Range<u64>>,
-    /// Ledger rows besides those of the kept packets, each from this offset of the file on.
+    /// Other ledger rows than those of the kept packets, each from this offset of the file on.
     pub rest: Vec<(u64, Rows)>,
     /// Number of kept packets.
     pub packets: u64,
@@ -39,7 +40,7 @@ impl Findings {
         }
     }
 
-    /// True if nothing is worth keeping: no packet, and no ledger row.
+    /// True if the file has no kept packet and no ledger row.
     pub fn is_empty(&self) -> bool {
         self.packets == 0 && self.rest.iter().all(|(_, rows)| rows.is_empty())
     }
@@ -48,7 +49,7 @@ impl Findings {
 /// Packets found and their wire bytes, by second.
 type PacketsBySecond = BTreeMap<u64, (u64, u64)>;
 
-/// Compares a file with its index; without an index follows the chain of records.
+/// Compares a file with its index. Without an index, it follows the chain of records.
 ///
 /// # Errors
 /// The error of the device.
@@ -60,51 +61,51 @@ pub fn examine<D: Device>(
     let mut walk =
         Examination { layout, window, findings: Findings::default(), latest: Timestamp::ZERO, ordered: false };
     let kept = verified.map_or(Ok(Vec::new()), |v| v.check_blocks(walk.window))?;
-    let (promises, good): (Vec<IndexedBlock>, Vec<bool>) = kept.into_iter().unzip();
+    let (indexed_blocks, good): (Vec<IndexedBlock>, Vec<bool>) = kept.into_iter().unzip();
     let trusting = verified.is_none_or(|v| v.torn);
     // Offset of the next record while the chain is intact.
     let mut next = None;
-    if promises.is_empty() && walk.header()? {
+    if indexed_blocks.is_empty() && walk.header()? {
         next = Some(layout.file_header());
     }
-    for (i, promise) in promises.iter().enumerate() {
+    for (i, indexed) in indexed_blocks.iter().enumerate() {
         let mut found = PacketsBySecond::new();
         if good[i] {
-            if promise.number == 0 {
+            if indexed.number == 0 {
                 walk.keep(0, layout.file_header());
                 next = Some(layout.file_header());
             }
-            // A record that continues in this block ends where the next begins; after damage, the index has that
+            // A record that continues in this block ends where the next record begins; after damage, the index has that
             // offset.
-            let from = next.or(promise.first_record.map(|f| promise.start() + u64::from(f)));
-            let follows = promises.get(i + 1).filter(|p| p.number == promise.number + 1 && good[i + 1]);
-            let whole_to = match follows {
-                _ if promise.end() < promise.start() + BLOCK => promise.end(),
+            let from = next.or(indexed.first_record.map(|f| indexed.start() + u64::from(f)));
+            let follows = indexed_blocks.get(i + 1).filter(|p| p.number == indexed.number + 1 && good[i + 1]);
+            let complete_to = match follows {
+                _ if indexed.end() < indexed.start() + BLOCK => indexed.end(),
                 Some(next) => next.end(),
-                None if trusting && i + 1 == promises.len() => u64::MAX,
-                None => promise.end(),
+                None if trusting && i + 1 == indexed_blocks.len() => u64::MAX,
+                None => indexed.end(),
             };
             next = match from {
-                Some(from) => walk.records(from, promise.end(), whole_to, &mut found)?,
+                Some(from) => walk.records(from, indexed.end(), complete_to, &mut found)?,
                 None => None,
             };
         } else {
             next = None;
-            if !walk.window.is_blank(promise.start(), promise.end())? {
-                walk.findings.damaged.push(promise.number);
+            if !walk.window.is_blank(indexed.start(), indexed.end())? {
+                walk.findings.damaged.push(indexed.number);
             }
         }
-        walk.reconcile(promise.start(), &promise.rows, &found);
-        // The entry of a block that was still filling may be older than the next block's entry.
-        let early = promise.end() < promise.start() + BLOCK && i + 1 < promises.len();
+        walk.reconcile(indexed.start(), &indexed.rows, &found);
+        // The entry of a block that was still being filled may be older than the next block's entry.
+        let early = indexed.end() < indexed.start() + BLOCK && i + 1 < indexed_blocks.len();
         if early && let Some(from) = next.take() {
-            walk.unconfirmed(from, promise.end()..promise.start() + BLOCK)?;
+            walk.unconfirmed(from, indexed.end()..indexed.start() + BLOCK)?;
         }
     }
     if let Some(from) = next {
         match trusting {
-            true => walk.unvouched(from)?,
-            false => walk.unconfirmed(from, promises.last().map_or(0, IndexedBlock::end)..u64::MAX)?,
+            true => walk.keep_unverified(from)?,
+            false => walk.unconfirmed(from, indexed_blocks.last().map_or(0, IndexedBlock::end)..u64::MAX)?,
         }
     }
     Ok(walk.findings)
@@ -139,16 +140,22 @@ impl<D: Device> Examination<'_, '_, D> {
         }
     }
 
-    /// Keeps the records from `from` on that begin before `end` and end at `whole_to` at the latest. Returns the offset
-    /// of the first record that begins at `end` or later, or that is incomplete; `None` if the chain is broken.
-    fn records(&mut self, from: u64, end: u64, whole_to: u64, found: &mut PacketsBySecond) -> io::Result<Option<u64>> {
+    /// Keeps the records from `from` on that begin before `end` and end at `complete_to` at the latest. Returns the
+    /// offset of the first record that begins at `end` or later, or that is incomplete; `None` if the chain is broken.
+    fn records(
+        &mut self,
+        from: u64,
+        end: u64,
+        complete_to: u64,
+        found: &mut PacketsBySecond,
+    ) -> io::Result<Option<u64>> {
         let mut at = from;
         while at < end {
             let Some(record) = self.layout.next(self.window, at, self.strict())? else {
                 // An invalid record, or a record beyond the end of the file: the offset of the next record is unknown.
                 return Ok(None);
             };
-            if record.end > whole_to {
+            if record.end > complete_to {
                 return Ok(Some(at));
             }
             self.take(&record, found);
@@ -172,9 +179,9 @@ impl<D: Device> Examination<'_, '_, D> {
     }
 
     /// Adds the ledger rows of a block without its kept packets; the packets that were not found count as lost.
-    fn reconcile(&mut self, at: u64, promised: &Rows, found: &PacketsBySecond) {
+    fn reconcile(&mut self, at: u64, expected: &Rows, found: &PacketsBySecond) {
         let mut rest = Rows::new();
-        for run in promised.runs() {
+        for run in expected.runs() {
             if run.is_silent() {
                 rest.add_silence(run.second, run.seconds);
                 continue;
@@ -186,7 +193,7 @@ impl<D: Device> Examination<'_, '_, D> {
             (tally.stored, tally.stored_bytes) = (0, 0);
             tally.add_lost(Cause::Crash, missing);
             if missing > 0 {
-                // Notes concern stored packets; how many of the kept packets they concern is unknown.
+                // Notes concern stored packets; the number of kept packets among these is unknown.
                 tally.notes = tally.notes.map(|n| n.min(found));
             }
             self.findings.lost += missing;
@@ -195,15 +202,15 @@ impl<D: Device> Examination<'_, '_, D> {
         self.findings.rest.push((at, rest));
     }
 
-    /// Counts records outside of all index entries as lost. The record at `from` may begin before `stretch`; it was
+    /// Counts records outside of all index entries as lost. The record at `from` may begin before `range`; it was
     /// already counted there.
-    fn unconfirmed(&mut self, from: u64, stretch: Range<u64>) -> io::Result<()> {
+    fn unconfirmed(&mut self, from: u64, range: Range<u64>) -> io::Result<()> {
         let mut rest = Rows::new();
         let (mut at, mut latest) = (from, self.latest);
-        while at < stretch.end
+        while at < range.end
             && let Some(record) = self.layout.record(at, self.window.get(at, self.layout.record_header())?, latest)
         {
-            if !record.padding && at >= stretch.start {
+            if !record.padding && at >= range.start {
                 let mut tally = Tally::default();
                 tally.add_lost(Cause::Crash, 1);
                 rest.add(record.ts.secs(), &tally);
@@ -216,8 +223,8 @@ impl<D: Device> Examination<'_, '_, D> {
         Ok(())
     }
 
-    /// Keeps the records that only the chain confirms.
-    fn unvouched(&mut self, from: u64) -> io::Result<()> {
+    /// Keeps the records that only the chain of records confirms.
+    fn keep_unverified(&mut self, from: u64) -> io::Result<()> {
         self.ordered = true;
         let (mut found, before) = (PacketsBySecond::new(), self.findings.packets);
         self.records(from, u64::MAX, u64::MAX, &mut found)?;

@@ -56,7 +56,7 @@ pub fn rebuild<D: Device>(
             let Some(record) = layout.next(window, at, Timestamp::ZERO)? else {
                 return Err(io::Error::new(
                     io::ErrorKind::InvalidData,
-                    format!("byte {at} has changed under the repair"),
+                    format!("byte {at} was changed during the repair"),
                 ));
             };
             while let Some((from, rows)) = waiting.filter(|(from, _)| *from <= record.at) {
@@ -81,7 +81,7 @@ pub fn rebuild<D: Device>(
     Ok(out.finish(header.start))
 }
 
-/// The state of the index while the output grows.
+/// The state of the index while the output is being built.
 #[derive(Default)]
 struct Output {
     len: u64,

@@ -20,7 +20,7 @@ pub struct IndexedBlock {
     pub crc: u32,
     /// Offset in the block of the first record that begins in it.
     pub first_record: Option<u32>,
-    /// Where records begin in the sub-blocks.
+    /// The offsets of the first records of the sub-blocks.
     pub parts: SubBlocks,
     /// Earliest timestamp in the block; meaningless without packets.
     pub first: Timestamp,
@@ -42,7 +42,7 @@ pub struct VerifiedIndex {
     /// True if the index is sealed: the packet file was complete when the index was written.
     pub sealed: bool,
     /// True if the index is sealed and all of it is valid, including the key sets.
-    pub whole: bool,
+    pub is_intact: bool,
     /// True if the index has invalid bytes at its end: the description of the last block is lost.
     pub torn: bool,
 }
@@ -69,36 +69,44 @@ impl VerifiedIndex {
         let mut reader = Reader::open(source)?;
         let sealed = reader.is_sealed();
         let blocks = reader.blocks().to_vec();
-        let mut promises = Vec::with_capacity(blocks.len());
-        let parts = reader.parts(source, 0..blocks.len())?;
+        let mut indexed_blocks = Vec::with_capacity(blocks.len());
+        let parts = reader.sub_blocks(source, 0..blocks.len())?;
         for ((i, b), parts) in blocks.iter().enumerate().zip(parts) {
             let rows = reader.rows(source, i)?;
             let Block { number, bytes, crc, first_record, first, last, .. } = *b;
-            promises.push(IndexedBlock { number, bytes, crc, first_record, parts, first, last, rows });
+            indexed_blocks.push(IndexedBlock { number, bytes, crc, first_record, parts, first, last, rows });
         }
         let earlier = reader.earlier().iter().map(IndexedBlock::of).collect();
         // A power failure may have preserved any part of a sealed index and lost any other.
-        let whole = sealed
+        let is_intact = sealed
             && match Index::read(source) {
                 Err(e) if e.kind() == io::ErrorKind::InvalidData => false,
                 other => other.map(|_| true)?,
             };
-        Ok(Self { header: reader.header().clone(), blocks: promises, earlier, sealed, whole, torn: reader.is_torn() })
+        Ok(Self {
+            header: reader.header().clone(),
+            blocks: indexed_blocks,
+            earlier,
+            sealed,
+            is_intact,
+            torn: reader.is_torn(),
+        })
     }
 
-    /// The timestamps of its earliest and of its latest packet; `None` without packets.
+    /// The timestamps of the earliest and of the latest packet; `None` without packets.
     pub fn stamps(&self) -> Option<(Timestamp, Timestamp)> {
         let with_packets = self.blocks.iter().filter(|p| p.first_record.is_some());
         let join = |(a, b): (Timestamp, Timestamp), p: &IndexedBlock| (a.min(p.first), b.max(p.last));
         with_packets.fold(None, |span, p| Some(span.map_or((p.first, p.last), |span| join(span, p))))
     }
 
-    /// The range for the out-of-order marker of the file: from the earlier of its begin and its earliest packet.
-    pub fn has_marker(&self) -> Option<Span> {
+    /// The range for the out-of-order marker of the file. It begins at the file's start time or at its earliest packet,
+    /// whichever is earlier.
+    pub fn marker_range(&self) -> Option<Span> {
         self.stamps().map(|(first, last)| Span::out_of_order((first.min(self.header.start), last)))
     }
 
-    /// True if its packets are not before the begin of the file and its blocks are in order of time.
+    /// True if no packet is earlier than the file's start time and the blocks are in order of time.
     pub fn is_in_order(&self) -> bool {
         let mut latest = self.header.start;
         self.blocks.iter().filter(|p| p.first_record.is_some()).all(|p| {
@@ -128,13 +136,13 @@ impl VerifiedIndex {
     }
 
     /// A pcap file header with which the first block matches its checksum, if the block does not match with the header
-    /// in the file. The header contains nothing that is not known, and the checksum confirms the replacement.
+    /// in the file. All possible contents of the header are known, and the checksum confirms the choice.
     ///
     /// # Errors
     /// The error of the device.
     pub fn head<D: Device>(&self, window: &mut super::Window<'_, D>) -> io::Result<Option<[u8; FILE_HEADER]>> {
         let Some(first) = self.blocks.first().filter(|p| p.number == 0) else { return Ok(None) };
-        if first.holds(window)? {
+        if first.matches(window)? {
             return Ok(None);
         }
         let block = window.get(0, first.bytes as usize)?;
@@ -142,30 +150,30 @@ impl VerifiedIndex {
         if block.len() != first.bytes as usize {
             return Ok(None);
         }
-        // The header that a recorder writes, and the version of all pcap files since 1998, in either byte order.
-        let mut ours = pcap::FILE_HEADER_NS;
-        ours[16..20].copy_from_slice(&self.header.snaplen.to_le_bytes());
-        ours[20..].copy_from_slice(&self.header.link_type.to_le_bytes());
+        // The header that a recorder writes, and the version of all pcap files since 1998, in both byte orders.
+        let mut header = pcap::FILE_HEADER_NS;
+        header[16..20].copy_from_slice(&self.header.snaplen.to_le_bytes());
+        header[20..].copy_from_slice(&self.header.link_type.to_le_bytes());
         let with_version = |version: [u8; 4]| {
             let mut head = *head;
             head[4..8].copy_from_slice(&version);
             head
         };
-        let mut heads = [ours, with_version([2, 0, 4, 0]), with_version([0, 2, 0, 4])].into_iter();
+        let mut heads = [header, with_version([2, 0, 4, 0]), with_version([0, 2, 0, 4])].into_iter();
         Ok(heads.find(|head| crc32c::crc32c_append(crc32c::crc32c(head), rest) == first.crc))
     }
 
-    /// The description of each block, and whether its bytes match. If they match an earlier description instead, that
-    /// one.
+    /// The description of each block, and true if its bytes match. If the bytes match an earlier description instead,
+    /// that description is returned.
     ///
     /// # Errors
     /// The error of the device.
     pub fn check_blocks<D: Device>(&self, window: &mut super::Window<'_, D>) -> io::Result<Vec<(IndexedBlock, bool)>> {
         let mut kept = Vec::with_capacity(self.blocks.len());
-        for promise in &self.blocks {
-            let mut best = (promise, promise.holds(window)?);
-            for earlier in self.earlier.iter().filter(|e| e.number == promise.number) {
-                if !best.1 && earlier.holds(window)? {
+        for indexed in &self.blocks {
+            let mut best = (indexed, indexed.matches(window)?);
+            for earlier in self.earlier.iter().filter(|e| e.number == indexed.number) {
+                if !best.1 && earlier.matches(window)? {
                     best = (earlier, true);
                 }
             }
@@ -178,9 +186,9 @@ impl VerifiedIndex {
     ///
     /// # Errors
     /// The error of the device.
-    pub fn holds<D: Device>(&self, window: &mut super::Window<'_, D>) -> io::Result<bool> {
-        for promise in &self.blocks {
-            if !promise.holds(window)? {
+    pub fn matches<D: Device>(&self, window: &mut super::Window<'_, D>) -> io::Result<bool> {
+        for indexed in &self.blocks {
+            if !indexed.matches(window)? {
                 return Ok(false);
             }
         }
@@ -208,7 +216,7 @@ impl IndexedBlock {
     ///
     /// # Errors
     /// The error of the device.
-    pub fn holds<D: Device>(&self, window: &mut super::Window<'_, D>) -> io::Result<bool> {
+    pub fn matches<D: Device>(&self, window: &mut super::Window<'_, D>) -> io::Result<bool> {
         let bytes = window.get(self.start(), self.bytes as usize)?;
         Ok(bytes.len() == self.bytes as usize && crc32c::crc32c(bytes) == self.crc)
     }

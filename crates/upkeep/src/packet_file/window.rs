@@ -1,4 +1,4 @@
-//! A window on a file: a part of it in memory, read ahead for code that reads the file mostly in order.
+//! A window on a file: the part of it that is in memory, read ahead for code that reads the file mostly in order.
 
 use index::ReadAt;
 use std::cell::RefCell;
@@ -32,7 +32,7 @@ impl<'d, D: Device> Window<'d, D> {
         self.device
     }
 
-    /// Bytes of the file that the window can show.
+    /// Bytes of the file that the window can read.
     pub fn size(&self) -> u64 {
         self.size
     }
@@ -47,7 +47,7 @@ impl<'d, D: Device> Window<'d, D> {
         if at < self.start || end > self.start + self.bytes.len() as u64 {
             let ahead = AHEAD.max(len).min((self.size - at.min(self.size)) as usize);
             self.bytes.resize(ahead, 0);
-            // After a failed read, the buffer must not pass for bytes of another offset.
+            // After a failed read, the buffer has no valid bytes of any offset.
             self.start = u64::MAX;
             let got = self.device.read(self.file, at, &mut self.bytes)?;
             self.bytes.truncate(got);

@@ -6,7 +6,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-/// An action or a discovery of recovery. Its text is one line.
+/// An action or a finding of recovery. Its text is one line.
 #[derive(Debug)]
 pub enum Event {
     /// Files that a killed recorder had prepared in advance were removed.
@@ -72,39 +72,42 @@ impl fmt::Display for Event {
                     }
                     match aside {
                         Some(aside) => {
-                            write!(f, "; what could not be vouched for is kept as {}", aside.display())
+                            write!(f, "; the bytes that no checksum verifies are kept as {}", aside.display())
                         }
                         None => Ok(()),
                     }
                 }
                 Outcome::Removed => {
-                    write!(f, "{}: left by a killed recorder with nothing in it, removed", path.display())
+                    write!(f, "{}: empty file of a killed recorder, removed", path.display())
                 }
-                Outcome::Held => write!(f, "{}: held by a living process, left alone", path.display()),
+                Outcome::Held => write!(f, "{}: not recovered, because a running process holds it", path.display()),
                 Outcome::Unknown => write!(
                     f,
-                    "{}: left by a killed recorder, but not what its name says; left alone: look at it with netgrain repair",
+                    "{}: a killed recorder left this file, but its content does not match its name; not changed: run \
+                     netgrain repair on it",
                     path.display()
                 ),
             },
             Self::Orphan { path } => write!(
                 f,
-                "{}: an index without its packet file, which somebody removed; the index is kept for what it says of losses",
+                "{}: an index without its packet file, which was removed; the index is kept for its counts of lost \
+                 packets",
                 path.display()
             ),
             Self::UnwrittenPackets { folder, queue, packets } => write!(
                 f,
-                "{}: a recorder of queue {queue} died with a file that somebody removed or published: {packets} \
+                "{}: the recorder of queue {queue} was killed, and its file was removed or published since: {packets} \
                  packets that it was offered are in no file and in no ledger",
                 folder.display()
             ),
-            Self::Bounded { folder, examined: looked } => write!(
+            Self::Bounded { folder, examined } => write!(
                 f,
-                "{}: looked for leftovers in its {looked} newest folders; netgrain repair looks at all",
+                "{}: searched the {examined} newest directories for files of killed recorders; netgrain repair \
+                 searches all",
                 folder.display()
             ),
             Self::Trouble { path, error } => {
-                write!(f, "{}: cannot be recovered: {error}; netgrain repair tries again", path.display())
+                write!(f, "{}: cannot be recovered: {error}; to try again, run netgrain repair", path.display())
             }
         }
     }

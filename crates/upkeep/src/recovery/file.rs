@@ -1,8 +1,8 @@
 //! Recovers and publishes one packet file that a dead recorder left.
 //!
-//! The order of operations matters, because recovery can be killed at any step, too: it syncs the file before it
-//! examines it; it writes new files beside the old under names of their own and syncs them; only then does it truncate
-//! or rename the old file; it publishes the index before the packet file. A later recovery continues or repeats an
+//! The order of operations matters, because recovery can be killed at any step, too. Recovery syncs the file before it
+//! examines it. It writes new files beside the old under separate names and syncs them. Only then does it truncate or
+//! rename the old file. It publishes the index before the packet file. A later recovery continues or repeats an
 //! interrupted recovery with the same result.
 
 use super::file_names::{FileNames, interface_of};
@@ -33,9 +33,9 @@ pub enum Outcome {
     },
     /// The file was empty and was removed.
     Removed,
-    /// A living process holds it.
+    /// A running process holds the file.
     Held,
-    /// The content does not match the name, and the file was not changed.
+    /// The content does not match the name; the file was not changed.
     Unknown,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct FileRecovery<'v, D> {
     folder: &'v Path,
     called: FileNames,
     layout: Layout,
-    /// If set, all truncated bytes are kept, even bytes that no index covers.
+    /// If set, all truncated bytes are kept, also bytes that no index covers.
     careful: bool,
 }
 
@@ -83,47 +83,47 @@ impl<'v, D: Device> FileRecovery<'v, D> {
     fn recover(&mut self, from: &Path, file: FileId, index: &str) -> io::Result<Outcome> {
         // The examined content must survive a power failure.
         self.volume.sync(file)?;
-        let whole = self.whole_index(file)?;
-        if let Some((whole, at)) = whole.as_ref().filter(|(whole, at)| !self.distrusts(whole, at)) {
-            if self.careful && !self.is_aside() && !self.is_blank_behind(file, whole.bytes())? {
-                self.keep_aside(file, whole.bytes())?;
+        let sealed = self.whole_index(file)?;
+        if let Some((sealed, at)) = sealed.as_ref().filter(|(sealed, at)| !self.must_rebuild(sealed, at)) {
+            if self.careful && !self.is_aside() && !self.is_blank_behind(file, sealed.bytes())? {
+                self.keep_aside(file, sealed.bytes())?;
             }
-            return self.publish(from, file, whole, at, index);
+            return self.publish(from, file, sealed, at, index);
         }
         self.clear()?;
-        // Bytes after those of a sealed index never belonged to the file, so they are no loss.
-        let limit = whole.as_ref().map_or(u64::MAX, |(whole, _)| whole.bytes());
-        // A sealed index contains everything of the growing index, and may be the only index that survived.
-        let mut vouched = whole.map(|(whole, _)| whole);
-        let half = vouched.is_none();
+        // Bytes after those of a sealed index never belonged to the file, so their removal is no loss.
+        let limit = sealed.as_ref().map_or(u64::MAX, |(sealed, _)| sealed.bytes());
+        // A sealed index contains everything that the growing index contains, and may be the only index that survived.
+        let mut verified = sealed.map(|(sealed, _)| sealed);
+        let half = verified.is_none();
         for name in [self.called.sealed_index(), index.to_owned()] {
             let path = self.path(&name);
-            if vouched.is_none() {
-                vouched = VerifiedIndex::read(&mut self.volume.device, &path)?;
+            if verified.is_none() {
+                verified = VerifiedIndex::read(&mut self.volume.device, &path)?;
             }
         }
-        if half && let Some(half) = self.half_published(vouched.as_ref())? {
-            vouched = Some(half);
+        if half && let Some(half) = self.half_published(verified.as_ref())? {
+            verified = Some(half);
         }
         let mut window = Window::new(&mut self.volume.device, file, limit)?;
-        let mut findings = examine(&mut window, self.layout, vouched.as_ref())?;
+        let mut findings = examine(&mut window, self.layout, verified.as_ref())?;
         let end = findings.kept.last().map_or(0, |kept| kept.end);
         let is_blank = findings.is_empty() && window.is_blank(end, u64::MAX)?;
         if half && !self.careful {
-            let header = match &vouched {
-                Some(vouched) => vouched.header.clone(),
+            let header = match &verified {
+                Some(verified) => verified.header.clone(),
                 None => self.guess_header(file)?,
             };
             self.enter_tail(&header, &mut findings);
         }
         if findings.is_empty() {
-            // A file without kept records may be removed if its index covers nothing else; without an index its content
-            // is unknown.
-            let known = vouched.is_some_and(|v| !v.torn) || is_blank;
+            // A file without kept records may be removed if its index covers nothing else. Without an index, its
+            // content is unknown.
+            let known = verified.is_some_and(|v| !v.torn) || is_blank;
             return if known { self.remove(from, index) } else { Ok(Outcome::Unknown) };
         }
-        let header = match vouched {
-            Some(vouched) => vouched.header,
+        let header = match verified {
+            Some(verified) => verified.header,
             None => self.guess_header(file)?,
         };
         let outcome = match findings.cut() {
@@ -138,7 +138,7 @@ impl<'v, D: Device> FileRecovery<'v, D> {
         })
     }
 
-    /// Counts the packets that the recorder was offered and that no file accounts for, or notes that their number is
+    /// Counts the packets that the recorder was offered and that no file accounts for, or marks their number as
     /// unknown.
     fn enter_tail(&mut self, header: &Header, findings: &mut Findings) {
         let mut tally = Tally::default();
@@ -166,36 +166,36 @@ impl<'v, D: Device> FileRecovery<'v, D> {
         findings.rest.push((u64::MAX, rows));
     }
 
-    /// True if a matching index must be rebuilt all the same, because verification found that it contradicts the
+    /// True if an index that matches the bytes must be rebuilt, because verification found that it contradicts the
     /// packets. An index from a repair was built from the packets, and a file without packets has nothing to build an
     /// index from.
-    fn distrusts(&self, whole: &VerifiedIndex, at: &Path) -> bool {
-        self.careful && *at != self.path(&self.called.recovered_index()) && whole.bytes() > self.layout.file_header()
+    fn must_rebuild(&self, sealed: &VerifiedIndex, at: &Path) -> bool {
+        self.careful && *at != self.path(&self.called.recovered_index()) && sealed.bytes() > self.layout.file_header()
     }
 
-    /// A sealed index whose blocks all match: from an earlier recovery, from the recorder, or published before its
-    /// packet file.
+    /// A sealed index whose blocks all match. It comes from an earlier recovery or from the recorder, or it was
+    /// published before its packet file.
     fn whole_index(&mut self, file: FileId) -> io::Result<Option<(VerifiedIndex, PathBuf)>> {
         let mut candidates = vec![self.path(&self.called.recovered_index()), self.path(&self.called.sealed_index())];
         candidates.extend(self.orphans()?);
         for path in candidates {
-            let Some(vouched) = VerifiedIndex::read(&mut self.volume.device, &path)?.filter(|v| v.whole) else {
+            let Some(verified) = VerifiedIndex::read(&mut self.volume.device, &path)?.filter(|v| v.is_intact) else {
                 continue;
             };
-            self.recover_head(file, &vouched)?;
-            if vouched.holds(&mut Window::new(&mut self.volume.device, file, u64::MAX)?)? {
-                return Ok(Some((vouched, path)));
+            self.recover_head(file, &verified)?;
+            if verified.matches(&mut Window::new(&mut self.volume.device, file, u64::MAX)?)? {
+                return Ok(Some((verified, path)));
             }
         }
         Ok(None)
     }
 
     /// Restores the file header with which the first block matches its checksum, if only the header is damaged.
-    fn recover_head(&mut self, file: FileId, vouched: &VerifiedIndex) -> io::Result<()> {
+    fn recover_head(&mut self, file: FileId, verified: &VerifiedIndex) -> io::Result<()> {
         if self.layout.file_header() == 0 {
             return Ok(());
         }
-        match vouched.head(&mut Window::new(&mut self.volume.device, file, u64::MAX)?)? {
+        match verified.head(&mut Window::new(&mut self.volume.device, file, u64::MAX)?)? {
             Some(head) => {
                 self.volume.device.put(file, 0, &head)?;
                 self.volume.sync(file)
@@ -204,7 +204,7 @@ impl<'v, D: Device> FileRecovery<'v, D> {
         }
     }
 
-    /// Published indexes of this begin without a packet file.
+    /// Published indexes with this start time and without a packet file.
     fn orphans(&mut self) -> io::Result<Vec<PathBuf>> {
         let names = self.volume.names(self.folder)?;
         let mut found = Vec::new();
@@ -220,19 +220,19 @@ impl<'v, D: Device> FileRecovery<'v, D> {
         Ok(found)
     }
 
-    /// A published index of this file although some blocks do not match: it covers more than a growing index.
+    /// A published index of this file, although some blocks do not match, because it covers more than a growing index.
     fn half_published(&mut self, growing: Option<&VerifiedIndex>) -> io::Result<Option<VerifiedIndex>> {
         for path in self.orphans()? {
-            let Some(vouched) = VerifiedIndex::read(&mut self.volume.device, &path)? else { continue };
-            let same = growing.is_none_or(|g| same_file(&g.header, &vouched.header));
-            if same && store::names::queue_of(&self.called.stem) == vouched.header.queue {
-                return Ok(Some(vouched));
+            let Some(verified) = VerifiedIndex::read(&mut self.volume.device, &path)? else { continue };
+            let same = growing.is_none_or(|g| same_file(&g.header, &verified.header));
+            if same && store::names::queue_of(&self.called.stem) == verified.header.queue {
+                return Ok(Some(verified));
             }
         }
         Ok(None)
     }
 
-    /// Removes unused files of an earlier recovery.
+    /// Removes files of an earlier recovery that are not needed.
     fn clear(&mut self) -> io::Result<()> {
         for name in [self.called.recovered_index(), self.called.recovered_packets(), self.called.recovered_damaged()] {
             self.volume.remove(&self.path(&name))?;
@@ -241,7 +241,7 @@ impl<'v, D: Device> FileRecovery<'v, D> {
     }
 
     fn remove(&mut self, from: &Path, index: &str) -> io::Result<Outcome> {
-        // The packet file goes first: as long as it exists, its index must show that it contains no packets.
+        // The packet file is removed first: as long as it exists, its index must show that it contains no packets.
         self.volume.remove(from)?;
         self.volume.remove(&self.path(index))?;
         self.volume.remove(&self.path(&self.called.sealed_index()))?;
@@ -267,8 +267,8 @@ impl<'v, D: Device> FileRecovery<'v, D> {
         let at = self.path(&self.called.recovered_index());
         self.write_index(&at, header, rebuilt)?;
         self.volume.sync_folder(self.folder)?;
-        let vouched = self.read_back(&at)?;
-        self.publish(from, file, &vouched, &at, index)
+        let verified = self.read_back(&at)?;
+        self.publish(from, file, &verified, &at, index)
     }
 
     /// Copies the valid parts of a file with damage in the middle, and renames the original.
@@ -289,7 +289,7 @@ impl<'v, D: Device> FileRecovery<'v, D> {
         let at = self.path(&self.called.recovered_index());
         self.write_index(&at, header, rebuilt)?;
         self.volume.sync_folder(self.folder)?;
-        // From here on a later recovery continues with the copy if the original is gone.
+        // From here on, a later recovery continues with the copy if the original is missing.
         let aside = match findings.damaged.is_empty() {
             true => {
                 self.volume.device.remove(from)?;
@@ -326,15 +326,15 @@ impl<'v, D: Device> FileRecovery<'v, D> {
         Ok(rebuilt)
     }
 
-    /// Publishes a complete copy whose original is gone.
+    /// Publishes a complete copy whose original is missing.
     pub fn finish_copy(&mut self, index: &str) -> io::Result<Outcome> {
         let (from, at) = (self.path(&self.called.recovered_packets()), self.path(&self.called.recovered_index()));
         let Some(file) = self.volume.device.take(&from)? else { return Ok(Outcome::Held) };
         let outcome = match self.whole_index(file) {
-            Ok(Some((vouched, at))) => self.publish(&from, file, &vouched, &at, index),
+            Ok(Some((verified, at))) => self.publish(&from, file, &verified, &at, index),
             Ok(None) => Err(io::Error::new(
                 io::ErrorKind::InvalidData,
-                format!("{} does not fit the copy that it was made for", at.display()),
+                format!("the index {} does not match the copy of its packet file", at.display()),
             )),
             Err(e) => Err(e),
         };
@@ -347,16 +347,17 @@ impl<'v, D: Device> FileRecovery<'v, D> {
         &mut self,
         from: &Path,
         file: FileId,
-        vouched: &VerifiedIndex,
+        verified: &VerifiedIndex,
         at: &Path,
         index: &str,
     ) -> io::Result<Outcome> {
-        let len = vouched.bytes();
+        let len = verified.bytes();
         if self.volume.device.len(file)? != len {
             self.volume.device.truncate(file, len)?;
             self.volume.sync(file)?;
         }
-        // Before the packet file is published: afterwards the relation between the two files would be lost.
+        // The bytes are renamed before the packet file is published, because the relation between the two files would
+        // be lost afterwards.
         let aside = self.path(&self.called.recovered_damaged());
         let aside = if self.volume.device.exists(&aside) { Some(self.set_aside(&aside)?) } else { None };
         let (mut at, mut number) = (at.to_owned(), self.called.number());
@@ -368,19 +369,19 @@ impl<'v, D: Device> FileRecovery<'v, D> {
                 continue;
             }
             if at != name {
-                self.make_way(&name, vouched)?;
+                self.remove_wrong_index(&name, verified)?;
                 match self.volume.device.rename(&at, &name) {
                     Err(e) if e.kind() == io::ErrorKind::AlreadyExists => continue,
                     other => other?,
                 }
                 at = name;
             }
-            let noted = self.note(&called.stem, vouched)?;
+            let marker = self.write_marker(&called.stem, verified)?;
             match self.volume.device.rename(from, &packets) {
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
-                    if noted.is_some() {
+                    if marker.is_some() {
                         let root = self.root();
-                        out_of_order::take_back(&mut self.volume.device, &root, &called.stem, noted)?;
+                        out_of_order::remove_marker(&mut self.volume.device, &root, &called.stem, marker)?;
                     }
                 }
                 other => {
@@ -393,27 +394,27 @@ impl<'v, D: Device> FileRecovery<'v, D> {
         self.volume.remove(&self.path(&self.called.recovered_index()))?;
         self.volume.remove(&self.path(&self.called.sealed_index()))?;
         self.volume.sync_folder(self.folder)?;
-        if let Ok(Some(tail)) = self.volume.tail(&vouched.header) {
+        if let Ok(Some(tail)) = self.volume.tail(&verified.header) {
             let tail = tail.clone();
             self.volume.entered.push(tail);
         }
         let mut tally = Tally::default();
-        vouched.blocks.iter().for_each(|p| tally += &p.rows.total());
+        verified.blocks.iter().for_each(|p| tally += &p.rows.total());
         Ok(Outcome::Published { path, tally: Box::new(tally), lost: 0, aside })
     }
 
     /// Creates an out-of-order marker before the file is published, if the packets are out of order or the recorder had
     /// created a marker.
-    fn note(&mut self, stem: &str, vouched: &VerifiedIndex) -> io::Result<Option<Span>> {
+    fn write_marker(&mut self, stem: &str, verified: &VerifiedIndex) -> io::Result<Option<Span>> {
         let root = self.root();
-        let noted = OutOfOrderMarkers::list(&mut self.volume.device, &root)?;
-        let was = parse_stem(&self.called.stem).is_some_and(|which| noted.get(which).is_some());
-        let Some(span) = vouched.has_marker().filter(|_| was || !vouched.is_in_order()) else {
+        let markers = OutOfOrderMarkers::list(&mut self.volume.device, &root)?;
+        let was = parse_stem(&self.called.stem).is_some_and(|which| markers.get(which).is_some());
+        let Some(span) = verified.marker_range().filter(|_| was || !verified.is_in_order()) else {
             return Ok(None);
         };
         out_of_order::write_marker(&mut self.volume.device, &root, stem, Some(span))?;
         if self.called.stem != stem {
-            out_of_order::take_back(&mut self.volume.device, &root, &self.called.stem, None)?;
+            out_of_order::remove_marker(&mut self.volume.device, &root, &self.called.stem, None)?;
         }
         Ok(Some(span))
     }
@@ -423,10 +424,10 @@ impl<'v, D: Device> FileRecovery<'v, D> {
         interface_of(self.folder)
     }
 
-    /// Removes a published index of this file if its content was wrong.
-    fn make_way(&mut self, name: &Path, vouched: &VerifiedIndex) -> io::Result<()> {
+    /// Removes a published index of this file if its content is wrong.
+    fn remove_wrong_index(&mut self, name: &Path, verified: &VerifiedIndex) -> io::Result<()> {
         match VerifiedIndex::read(&mut self.volume.device, name)? {
-            Some(old) if same_file(&old.header, &vouched.header) => self.volume.remove(name),
+            Some(old) if same_file(&old.header, &verified.header) => self.volume.remove(name),
             _ => Ok(()),
         }
     }
@@ -456,7 +457,7 @@ impl<'v, D: Device> FileRecovery<'v, D> {
         let (mut from, mut to) = (len, head.len() as u64);
         loop {
             let part = window.get(from, 1 << 20)?.to_vec();
-            // Preallocated space that was never written is not kept.
+            // Preallocated space that was never written is not copied.
             let used = part.iter().rposition(|b| *b != 0).map_or(0, |last| last + 1);
             if used > 0 {
                 window.device().put(copy, to, &part[..used])?;
@@ -490,7 +491,7 @@ impl<'v, D: Device> FileRecovery<'v, D> {
 
     fn read_back(&mut self, at: &Path) -> io::Result<VerifiedIndex> {
         VerifiedIndex::read(&mut self.volume.device, at)?.ok_or_else(|| {
-            io::Error::new(io::ErrorKind::InvalidData, format!("{}: not as it was written", at.display()))
+            io::Error::new(io::ErrorKind::InvalidData, format!("{}: reading it back gave other bytes", at.display()))
         })
     }
 

@@ -91,14 +91,14 @@ impl FileNames {
         format!("{}.{}{number}.{DAMAGED}", self.stem, self.ending)
     }
 
-    /// The same begin with another number; 0 is the name without a number.
+    /// The name of the same start time with another number; 0 is the name without a number.
     pub fn numbered(&self, number: u32) -> Self {
         let base = base(&self.stem);
         let stem = if number > 0 { format!("{base}_{number}") } else { base.to_owned() };
         Self { stem, ending: self.ending }
     }
 
-    /// The begin in the name.
+    /// The start time in the name.
     pub fn start(&self) -> Option<Timestamp> {
         let (date, time) = (self.stem.get(..8)?, self.stem.get(9..15)?);
         let fraction = self.stem.get(15..)?.split_once('Z')?.0;
@@ -120,7 +120,7 @@ impl FileNames {
     }
 }
 
-/// The stem without the number that distinguishes files of equal begin.
+/// The stem without the number that distinguishes files with equal start times.
 fn base(stem: &str) -> &str {
     match stem.rsplit_once('_') {
         Some((base, digits)) if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) => base,
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_name_says_what_it_is_and_leads_back_to_the_file() {
+    fn every_name_is_recognised_and_names_its_file() {
         let file = FileNames { stem: "20261121T194000.000000000Z-q3_2".into(), ending: "pcap" };
         assert_eq!(FileNames::published(&file.packets()), Some(file.clone()));
         assert_eq!(FileNames::hidden(&file.hidden_packets()), Some(file.clone()));

@@ -34,7 +34,7 @@ enum CaptureFormat {
     Raw,
 }
 
-/// The reason to look for a record at an offset.
+/// The reason to search for a record at an offset.
 #[derive(Clone, Copy, Debug)]
 enum RecordSearch {
     /// The previous record ends there.
@@ -58,8 +58,8 @@ struct ChainedRecord {
 /// The error of the device; `InvalidData` if the file header is not recognised.
 pub fn find<D: Device>(window: &mut Window<'_, D>, name: &str) -> io::Result<SalvageResult> {
     let head = window.get(0, 24)?.to_vec();
-    let Some((shape, begin)) = shape(&head, name) else {
-        let why = "its first bytes are those of no capture: pcap, pcapng, or RAW in a file whose name ends in .raw";
+    let Some((format, begin)) = format(&head, name) else {
+        let why = "the first bytes are not those of a capture (pcap, pcapng, or RAW in a file whose name ends in .raw)";
         return Err(io::Error::new(io::ErrorKind::InvalidData, why));
     };
     let mut out = SalvageResult::default();
@@ -72,7 +72,7 @@ pub fn find<D: Device>(window: &mut Window<'_, D>, name: &str) -> io::Result<Sal
     let (mut at, mut before, mut second): (u64, Option<(u64, u32)>, Option<u32>) = (begin, None, None);
     let mut records = 0;
     while at < window.size() {
-        if let Some(link) = shape.link(window, at, RecordSearch::Chain)? {
+        if let Some(link) = format.link(window, at, RecordSearch::Chain)? {
             if let Some((from, _)) = before {
                 keep(from, at);
                 records += 1;
@@ -83,10 +83,10 @@ pub fn find<D: Device>(window: &mut Window<'_, D>, name: &str) -> io::Result<Sal
             continue;
         }
         let from = before.map_or(at, |(from, _)| from + 1);
-        let next = match shape.resume(window, from.max(begin), second)? {
-            // No packet within a day of the previous: there may have been no traffic for longer, so search with any
-            // time.
-            None if second.is_some() => shape.resume(window, from.max(begin), None)?,
+        let next = match format.resume(window, from.max(begin), second)? {
+            // No packet within a day of the previous packet was found. There may have been no traffic for longer, so
+            // the search accepts any time.
+            None if second.is_some() => format.resume(window, from.max(begin), None)?,
             next => next,
         };
         if let Some((from, _)) = before.take()
@@ -109,7 +109,7 @@ pub fn find<D: Device>(window: &mut Window<'_, D>, name: &str) -> io::Result<Sal
     Ok(out)
 }
 
-fn shape(head: &[u8], name: &str) -> Option<(CaptureFormat, u64)> {
+fn format(head: &[u8], name: &str) -> Option<(CaptureFormat, u64)> {
     let first = head.first_chunk::<4>()?;
     for big in [false, true] {
         let (units, header) = match if big { u32::from_be_bytes(*first) } else { u32::from_le_bytes(*first) } {
@@ -144,7 +144,7 @@ impl CaptureFormat {
             // Zeros are preallocated space, not a packet.
             _ if wire == 0 => false,
             RecordSearch::Chain | RecordSearch::Resuming(None) => true,
-            RecordSearch::Resuming(Some(near)) => near.abs_diff(second) <= NEIGHBOURS,
+            RecordSearch::Resuming(Some(previous_second)) => previous_second.abs_diff(second) <= NEIGHBOURS,
         };
         let link = match self {
             Self::Classic { big, units, header } => (|| {
@@ -179,11 +179,16 @@ impl CaptureFormat {
     }
 
     /// The first offset at or after `from` where the chain continues.
-    fn resume<D: Device>(self, window: &mut Window<'_, D>, from: u64, near: Option<u32>) -> io::Result<Option<u64>> {
+    fn resume<D: Device>(
+        self,
+        window: &mut Window<'_, D>,
+        from: u64,
+        previous_second: Option<u32>,
+    ) -> io::Result<Option<u64>> {
         let step = if matches!(self, Self::Ng { .. }) { 4 } else { 1 };
         let mut at = from.next_multiple_of(step);
         while at < window.size() {
-            if self.is_plausible(window, at, near)? {
+            if self.is_plausible(window, at, previous_second)? {
                 return Ok(Some(at));
             }
             at += step;
@@ -191,15 +196,22 @@ impl CaptureFormat {
         Ok(None)
     }
 
-    fn is_plausible<D: Device>(self, window: &mut Window<'_, D>, at: u64, near: Option<u32>) -> io::Result<bool> {
-        let (mut next, mut near) = (at, near);
+    fn is_plausible<D: Device>(
+        self,
+        window: &mut Window<'_, D>,
+        at: u64,
+        previous_second: Option<u32>,
+    ) -> io::Result<bool> {
+        let (mut next, mut previous_second) = (at, previous_second);
         for _ in 0..TIME_STEP_MAX {
-            let Some(link) = self.link(window, next, RecordSearch::Resuming(near))? else { return Ok(false) };
+            let Some(link) = self.link(window, next, RecordSearch::Resuming(previous_second))? else {
+                return Ok(false);
+            };
             // A record without captured bytes has too few fields to confirm the begin of a chain.
             if next == at && link.empty {
                 return Ok(false);
             }
-            near = link.second.or(near);
+            previous_second = link.second.or(previous_second);
             next = link.end;
             if next == window.size() {
                 return Ok(true);

@@ -1,13 +1,13 @@
 //! Moves one packet file with its index to the archive, under the same names and directories below another root.
 //!
-//! On the same volume the files are renamed. To another volume each file is copied under a hidden name, synced, read
-//! back, compared, and then published: first the index, then the packet file; then the directory is synced, and only
-//! after that are the files removed from the store. After a kill at any step the file is still complete in the store;
-//! the next attempt compares existing copies in place of copying again, and uses another name if a different file has
+//! On the same volume the files are renamed. To another volume, each file is copied under a hidden name, synced, read
+//! back, compared, and then published: first the index, then the packet file. Then the directory is synced, and only
+//! after that are the files removed from the store. After a kill at any step the file is still complete in the store.
+//! The next attempt compares existing copies instead of copying again, and uses another name if a different file has
 //! the name. Hidden copies stay open and locked until they are published, so an unlocked copy is a leftover of a killed
 //! process.
 //!
-//! Every operation may wait for a volume that does not respond; so the constructor performs none.
+//! Every operation may wait for a volume that does not respond, so the constructor performs none.
 
 use super::catalogue::{Key, Part};
 use crate::recovery::file_names::interface_of;
@@ -51,11 +51,11 @@ pub(super) struct Move {
     /// True if store and archive are on the same volume.
     renames: bool,
     target: PathBuf,
-    /// The volume on which the archive must lie; `None` if unknown, then the volume found first.
+    /// The volume on which the archive must be; `None` if it is unknown, then the first volume found.
     volume: Option<u64>,
     /// True if incomplete copies of other processes must be removed first.
     sweeps: bool,
-    /// Our hidden copies, locked, to be removed if the move fails.
+    /// The hidden and locked copies of this process, which are removed if the move fails.
     made: Vec<(PathBuf, FileId)>,
     /// Parts that already existed in the archive.
     present: Vec<usize>,
@@ -67,8 +67,8 @@ enum Phase {
     Begin,
     /// Check for a file with the same name.
     Examine,
-    /// Compare that file with ours.
-    Compare { ours: FileId, theirs: FileId, offset: u64 },
+    /// Compare that file with the file in the store.
+    Compare { ours: FileId, existing: FileId, offset: u64 },
     /// Copy to the other volume.
     Copy { ours: FileId, copy: FileId, offset: u64, crc: u32 },
     /// Read the copy back.
@@ -99,7 +99,7 @@ impl Move {
             present: Vec::new(),
             buffer: Vec::new(),
         };
-        this.aim();
+        this.set_folder();
         this
     }
 
@@ -122,13 +122,14 @@ impl Move {
             (bytes, volume) = (bytes + stat.bytes, stat.volume);
         }
         let unfit = |text: String| Failed::Archive { path: self.archive.clone(), text };
-        let there = device.stat(&self.archive).map_err(|e| unfit(format!("{e}; mount it, or make the folder")))?;
-        if *self.volume.get_or_insert(there.volume) != there.volume {
-            return Err(unfit("it is on another volume than at the start; mount it again".to_owned()));
+        let archive =
+            device.stat(&self.archive).map_err(|e| unfit(format!("{e}; mount its volume, or create the directory")))?;
+        if *self.volume.get_or_insert(archive.volume) != archive.volume {
+            return Err(unfit("the archive is on another volume than at the start; mount its volume again".to_owned()));
         }
         device.create_folder(&self.folder).map_err(|e| self.refused(e))?;
         // A rename between volumes fails; a bind mount has the same volume and may still refuse a rename.
-        self.renames = there.volume == volume;
+        self.renames = archive.volume == volume;
         if self.renames {
             self.phase = Phase::Done;
             return Ok(());
@@ -138,7 +139,7 @@ impl Move {
         }
         let space = device.space(&self.archive).map_err(|e| self.refused(e))?;
         if space.free < bytes + SPARE {
-            let text = format!("{bytes} bytes are to be moved there and {} are free", space.free);
+            let text = format!("the next file needs {bytes} bytes there, and {} are free", space.free);
             return Err(Failed::Archive { path: self.folder.clone(), text });
         }
         self.phase = Phase::Examine;
@@ -150,7 +151,7 @@ impl Move {
         &self.target
     }
 
-    /// Performs one step, until [`Move::is_whole`].
+    /// Performs one step, until [`Move::is_finished`] is true.
     pub fn step<D: Housekeeping>(&mut self, device: &mut D) -> Result<(), Failed> {
         match self.phase {
             Phase::Begin => return self.begin(device),
@@ -176,10 +177,10 @@ impl Move {
                     }
                 };
             }
-            Phase::Compare { ours, theirs, offset } => {
+            Phase::Compare { ours, existing, offset } => {
                 let mut other = vec![0; CHUNK];
                 let n = self.read(device, ours, offset, &part)?;
-                let m = device.read(theirs, offset, &mut other).map_err(|e| self.refused(e))?;
+                let m = device.read(existing, offset, &mut other).map_err(|e| self.refused(e))?;
                 if self.buffer[..n] != other[..m] {
                     self.close(device);
                     self.take_next_name(device);
@@ -188,7 +189,7 @@ impl Move {
                     self.present.push(self.at);
                     self.next_part();
                 } else {
-                    self.phase = Phase::Compare { ours, theirs, offset: offset + n as u64 };
+                    self.phase = Phase::Compare { ours, existing, offset: offset + n as u64 };
                 }
             }
             Phase::Copy { ours, copy, offset, crc } => {
@@ -214,7 +215,10 @@ impl Move {
                 }
                 self.close(device);
                 if (offset, crc) != (bytes, wanted) {
-                    let text = format!("of {bytes} bytes written {offset} came back, or others; check that volume");
+                    let text = format!(
+                        "{bytes} bytes were written, but reading them back gave {offset} bytes or other contents; \
+                         check the volume of the archive"
+                    );
                     return Err(Failed::Archive { path: self.hidden(part.ending), text });
                 }
                 self.next_part();
@@ -226,9 +230,9 @@ impl Move {
 
     /// Chooses the first phase of this part.
     fn examine<D: Housekeeping>(&mut self, device: &mut D, ours: FileId, ending: &str) -> io::Result<Phase> {
-        let there = self.name(ending);
-        if device.exists(&there) {
-            return Ok(Phase::Compare { ours, theirs: device.open(&there)?, offset: 0 });
+        let published = self.name(ending);
+        if device.exists(&published) {
+            return Ok(Phase::Compare { ours, existing: device.open(&published)?, offset: 0 });
         }
         let hidden = self.hidden(ending);
         match device.remove(&hidden) {
@@ -256,17 +260,17 @@ impl Move {
     /// Closes the files of the current phase.
     fn close<D: Housekeeping>(&mut self, device: &mut D) {
         match std::mem::replace(&mut self.phase, Phase::Examine) {
-            Phase::Compare { ours, theirs, .. } => {
+            Phase::Compare { ours, existing, .. } => {
                 device.close(ours);
-                device.close(theirs);
+                device.close(existing);
             }
             Phase::Copy { ours: file, .. } | Phase::ReadBack { copy: file, .. } => device.close(file),
             other => self.phase = other,
         }
     }
 
-    /// On one volume: renames the files. The caller ensures that no query reads the directory. True if the files have
-    /// left the store.
+    /// On one volume: renames the files. The caller ensures that no query reads the directory. Returns true if the
+    /// files have left the store.
     pub fn rename<D: Housekeeping>(&mut self, device: &mut D) -> Result<bool, Failed> {
         if !self.renames {
             return Ok(false);
@@ -278,12 +282,12 @@ impl Move {
         {
             self.copy += 1;
         }
-        self.aim();
-        self.note(device).map_err(|e| self.refused(e))?;
+        self.set_folder();
+        self.copy_marker(device).map_err(|e| self.refused(e))?;
         for (i, part) in self.parts.clone().into_iter().enumerate() {
             let outcome = device.rename(&part.path, &self.name(part.ending));
             if outcome.is_err() {
-                // The index stays with its packet file, so undo its rename.
+                // The index stays with its packet file, so its rename is undone.
                 for done in &self.parts[..i] {
                     let _ = device.rename(&self.name(done.ending), &done.path);
                 }
@@ -305,7 +309,7 @@ impl Move {
     }
 
     /// True if the copies are published, or if a rename suffices.
-    pub fn is_whole(&self) -> bool {
+    pub fn is_finished(&self) -> bool {
         matches!(self.phase, Phase::Done)
     }
 
@@ -314,16 +318,16 @@ impl Move {
         self.close(device);
         self.discard(device);
         let index = self.parts.iter().position(|part| part.ending == names::INDEX);
-        let is_ours = |at: usize| self.present.contains(&at) && !self.is_whole();
+        let is_ours = |at: usize| self.present.contains(&at) && !self.is_finished();
         let has_packets = |device: &mut D| names::PACKETS.iter().any(|ending| device.exists(&self.name(ending)));
         if index.is_some_and(is_ours) && !has_packets(device) {
-            // This index was published, but its packet file will not follow.
+            // This index was published, but its packet file was not.
             let _ = device.remove(&self.name(names::INDEX));
         }
     }
 
     fn publish<D: Housekeeping>(&mut self, device: &mut D) -> Result<(), Failed> {
-        self.note(device).map_err(|e| self.refused(e))?;
+        self.copy_marker(device).map_err(|e| self.refused(e))?;
         for (i, part) in self.parts.iter().enumerate() {
             if self.present.contains(&i) {
                 continue;
@@ -340,8 +344,8 @@ impl Move {
         Ok(())
     }
 
-    /// Copies the out-of-order marker; the marker exists before the packet file is published.
-    fn note<D: Housekeeping>(&self, device: &mut D) -> io::Result<()> {
+    /// Copies the out-of-order marker before the packet file is published.
+    fn copy_marker<D: Housekeeping>(&self, device: &mut D) -> io::Result<()> {
         let Some(hour) = self.parts.first().and_then(|part| part.path.parent()) else { return Ok(()) };
         let noted = OutOfOrderMarkers::list(device, &interface_of(hour))?;
         let Key { start, queue, copy, .. } = self.key;
@@ -372,10 +376,10 @@ impl Move {
         self.at = 0;
         self.present.clear();
         self.phase = Phase::Examine;
-        self.aim();
+        self.set_folder();
     }
 
-    fn aim(&mut self) {
+    fn set_folder(&mut self) {
         let ending = self.parts.last().map_or(names::INDEX, |part| part.ending);
         self.target = self.name(ending);
     }

@@ -2,8 +2,8 @@
 //! time has changed, and each file is examined once. A year of hours costs some ten thousand stat calls; a hundred
 //! thousand files cost some megabytes of memory.
 //!
-//! The catalogue contains only files with names that the recorder gives. All other files are foreign: neither counted
-//! nor removed.
+//! The catalogue contains only files whose names follow the naming scheme of the recorder. All other files are foreign:
+//! neither counted nor removed.
 
 use base::Timestamp;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use store::catalogue::parse_stem;
 use store::device::Housekeeping;
 use store::names;
 
-/// One hour; also the maximum by which a valid name may lie in the future.
+/// One hour; also the largest time by which a valid name may lie in the future.
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// A directory that changed within this time may change again with the same modification time.
@@ -57,7 +57,7 @@ impl Key {
 pub(super) struct Part {
     pub path: PathBuf,
     pub ending: &'static str,
-    pub room: u64,
+    pub allocated: u64,
 }
 
 /// The files of one interface.
@@ -103,25 +103,25 @@ impl Catalogue {
         }
     }
 
-    /// Lists the directories that have changed: only new hours and those in which files are being written, or all.
-    /// Removes directories that have been empty for `patience`.
+    /// Lists the directories that have changed: all of them, or only new hours and those in which files are being
+    /// written. Removes directories that have been empty for `empty_for`.
     ///
-    /// A directory that cannot be listed is dropped from the catalogue, so retention does not remove its files; the
-    /// error is reported, and the other directories are listed all the same.
+    /// A directory that cannot be listed is dropped from the catalogue, so retention does not remove its files. The
+    /// error is returned, and the other directories are listed all the same.
     pub fn refresh<D: Housekeeping>(
         &mut self,
         device: &mut D,
         now: Timestamp,
-        patience: Duration,
+        empty_for: Duration,
         all: bool,
     ) -> Vec<(PathBuf, io::Error)> {
         let mut bad = Vec::new();
-        self.list_directories(device, now, patience, all, &mut bad);
+        self.list_directories(device, now, empty_for, all, &mut bad);
         // Other processes may remove directories, and before the first recording there are none.
         bad.retain(|(_, error)| error.kind() != io::ErrorKind::NotFound);
         let all = || self.hours.values().flat_map(|hour| hour.files.values());
         self.published = all().flatten().flatten().sum();
-        self.files = all().filter(|rooms| has_packets(rooms)).count() as u64;
+        self.files = all().filter(|allocations| has_packets(allocations)).count() as u64;
         bad
     }
 
@@ -129,7 +129,7 @@ impl Catalogue {
         &mut self,
         device: &mut D,
         now: Timestamp,
-        patience: Duration,
+        empty_for: Duration,
         all: bool,
         bad: &mut Vec<(PathBuf, io::Error)>,
     ) {
@@ -141,7 +141,7 @@ impl Catalogue {
             let mut next = Vec::new();
             for (path, digits) in level {
                 let mut upper = uppers.remove(&path).unwrap_or_default();
-                match upper.refresh(device, &path, width, now, patience, depth > 0) {
+                match upper.refresh(device, &path, width, now, empty_for, depth > 0) {
                     Ok(true) => {}
                     Ok(false) => continue,
                     Err(e) => {
@@ -163,7 +163,7 @@ impl Catalogue {
                 self.hours.insert(start, hour);
                 continue;
             }
-            match hour.refresh(device, &path, start, now, patience) {
+            match hour.refresh(device, &path, start, now, empty_for) {
                 Ok(true) => drop(self.hours.insert(start, hour)),
                 // The directories of day, month and year may be empty now, too.
                 Ok(false) => {
@@ -180,8 +180,8 @@ impl Catalogue {
         }
     }
 
-    /// The removable files in the order of removal: first files whose names lie in the future, because the clock was
-    /// wrong and all new files would count as older; then the oldest files.
+    /// The removable files in the order of removal. Files whose names lie in the future come first, because the clock
+    /// was wrong and all new files would count as older; then the oldest files.
     pub fn removable(&self, now: Timestamp) -> impl Iterator<Item = Key> + '_ {
         let believed = now.after(HOUR);
         let future = self.hours.range(believed.floor_to(HOUR)..).flat_map(|(_, hour)| hour.files.keys());
@@ -190,12 +190,12 @@ impl Catalogue {
         future.chain(others.filter(move |key| !is_future(key.start, now))).copied()
     }
 
-    /// The earliest begin of a file.
+    /// The earliest start time of a file.
     pub fn oldest(&self) -> Option<Timestamp> {
         self.hours.values().find_map(|hour| hour.files.keys().next()).map(|key| key.start)
     }
 
-    /// The begin of the newest file whose name does not lie in the future.
+    /// The start time of the newest file whose name does not lie in the future.
     pub fn newest(&self, now: Timestamp) -> Option<Timestamp> {
         let starts = self.hours.values().rev().flat_map(|hour| hour.files.keys().rev()).map(|key| key.start);
         starts.into_iter().find(|start| !is_future(*start, now))
@@ -223,19 +223,21 @@ impl Catalogue {
 
     /// The files of this name, in the order of removal.
     pub fn parts(&self, key: &Key) -> Vec<Part> {
-        let Some(rooms) = self.hours.get(&key.hour()).and_then(|hour| hour.files.get(key)) else { return Vec::new() };
-        let (folder, stem) = (self.folder_of(key.hour()), key.stem());
-        let part = |(ending, room): (&&'static str, &Option<u64>)| {
-            Some(Part { path: folder.join(format!("{stem}.{ending}")), ending, room: (*room)? })
+        let Some(allocations) = self.hours.get(&key.hour()).and_then(|hour| hour.files.get(key)) else {
+            return Vec::new();
         };
-        ENDINGS.iter().zip(rooms).filter_map(part).collect()
+        let (folder, stem) = (self.folder_of(key.hour()), key.stem());
+        let part = |(ending, allocated): (&&'static str, &Option<u64>)| {
+            Some(Part { path: folder.join(format!("{stem}.{ending}")), ending, allocated: (*allocated)? })
+        };
+        ENDINGS.iter().zip(allocations).filter_map(part).collect()
     }
 
     /// True if this is an index whose packet file is still hidden: the recorder is publishing it, or died before.
     pub fn is_being_published<D: Housekeeping>(&self, device: &mut D, key: &Key) -> bool {
-        let rooms = self.hours.get(&key.hour()).and_then(|hour| hour.files.get(key));
+        let allocations = self.hours.get(&key.hour()).and_then(|hour| hour.files.get(key));
         let (folder, stem) = (self.folder_of(key.hour()), key.stem());
-        !rooms.is_some_and(has_packets)
+        !allocations.is_some_and(has_packets)
             && names::PACKETS.iter().any(|ending| {
                 device.exists(&folder.join(names::hidden(&stem, ending)))
                     || device.exists(&folder.join(format!("{stem}.{ending}")))
@@ -245,9 +247,9 @@ impl Catalogue {
     /// Drops a removed file.
     pub fn forget(&mut self, key: &Key) {
         let Some(hour) = self.hours.get_mut(&key.hour()) else { return };
-        if let Some(rooms) = hour.files.remove(key) {
-            self.published -= rooms.iter().flatten().sum::<u64>();
-            self.files -= u64::from(has_packets(&rooms));
+        if let Some(allocations) = hour.files.remove(key) {
+            self.published -= allocations.iter().flatten().sum::<u64>();
+            self.files -= u64::from(has_packets(&allocations));
         }
     }
 }
@@ -286,7 +288,7 @@ impl Upper {
         path: &Path,
         width: usize,
         now: Timestamp,
-        patience: Duration,
+        empty_for: Duration,
         goes: bool,
     ) -> io::Result<bool> {
         let modified = device.stat(path)?.modified;
@@ -296,12 +298,12 @@ impl Upper {
             self.inside = numbers(list, width);
             self.seen = is_unchanged(modified, now);
         }
-        Ok(!(goes && self.empty && now >= modified.after(patience) && device.remove_folder(path).is_ok()))
+        Ok(!(goes && self.empty && now >= modified.after(empty_for) && device.remove_folder(path).is_ok()))
     }
 }
 
 impl Hour {
-    /// True if no file was being written there at the last listing, nor shortly before.
+    /// True if the last listing and those shortly before found no file that was being written.
     fn is_quiet(&self) -> bool {
         self.seen.is_some() && self.hidden.is_empty()
     }
@@ -313,7 +315,7 @@ impl Hour {
         path: &Path,
         start: Timestamp,
         now: Timestamp,
-        patience: Duration,
+        empty_for: Duration,
     ) -> io::Result<bool> {
         let modified = device.stat(path)?.modified;
         if self.seen != Some(modified) {
@@ -324,7 +326,7 @@ impl Hour {
         for name in &self.hidden {
             self.in_work += device.stat(&path.join(name)).map_or(0, |stat| stat.allocated);
         }
-        Ok(!(self.empty && now >= modified.after(patience) && device.remove_folder(path).is_ok()))
+        Ok(!(self.empty && now >= modified.after(empty_for) && device.remove_folder(path).is_ok()))
     }
 
     fn list<D: Housekeeping>(&mut self, device: &mut D, path: &Path, start: Timestamp) -> io::Result<()> {
@@ -349,22 +351,22 @@ impl Hour {
             };
             let Some(key) = Key::parse(stem).filter(|key| key.hour() == start) else { continue };
             // Published files do not change.
-            let room = match known.get(&key).and_then(|rooms| rooms[at]) {
-                Some(room) => room,
+            let allocated = match known.get(&key).and_then(|allocations| allocations[at]) {
+                Some(allocated) => allocated,
                 None => match device.stat(&path.join(&name)) {
                     Ok(stat) => stat.allocated,
                     Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
                     Err(e) => return Err(e),
                 },
             };
-            self.files.entry(key).or_default()[at] = Some(room);
+            self.files.entry(key).or_default()[at] = Some(allocated);
         }
         Ok(())
     }
 }
 
-fn has_packets(rooms: &[Option<u64>; 3]) -> bool {
-    rooms[1].is_some() || rooms[2].is_some()
+fn has_packets(allocations: &[Option<u64>; 3]) -> bool {
+    allocations[1].is_some() || allocations[2].is_some()
 }
 
 /// The modification time, if it is old enough that a later change would differ.
@@ -393,7 +395,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_ours_come_out_as_they_went_in_and_others_are_foreign() {
+    fn names_of_the_recorder_are_parsed_and_all_others_are_foreign() {
         let start = Timestamp::from_secs_nanos(1_795_290_000, 5);
         for (queue, copy) in [(None, 0), (None, 3), (Some(0), 0), (Some(12), 7)] {
             let key = Key { start, queue, copy };
@@ -418,17 +420,17 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_clock_of_the_past_comes_first_and_one_of_the_future_before_it() {
+    fn files_with_names_in_the_future_are_removed_first() {
         let now = Timestamp::from_secs_nanos(1_795_290_000, 0);
-        let mut shelf = Catalogue::new(Path::new("s/eth1"));
+        let mut files = Catalogue::new(Path::new("s/eth1"));
         let starts =
             [now.after(100 * HOUR), Timestamp::ZERO, now.before(HOUR), now, now.after(90 * HOUR), now.after(HOUR)];
         for start in starts {
             let key = Key { start, queue: None, copy: 0 };
-            shelf.hours.entry(key.hour()).or_default().files.insert(key, [Some(1), Some(2), None]);
+            files.hours.entry(key.hour()).or_default().files.insert(key, [Some(1), Some(2), None]);
         }
-        let order: Vec<Timestamp> = shelf.removable(now).map(|key| key.start).collect();
+        let order: Vec<Timestamp> = files.removable(now).map(|key| key.start).collect();
         assert_eq!(order, [starts[4], starts[0], starts[1], starts[2], starts[3], starts[5]]);
-        assert_eq!(shelf.oldest(), Some(Timestamp::ZERO));
+        assert_eq!(files.oldest(), Some(Timestamp::ZERO));
     }
 }

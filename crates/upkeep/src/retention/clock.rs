@@ -16,7 +16,7 @@ const STEP: Duration = Duration::from_secs(60);
 pub struct ClockReading {
     /// The system time, which can be set.
     pub now: Timestamp,
-    /// The monotonic time since any begin.
+    /// The monotonic time since an arbitrary origin.
     pub up: Duration,
 }
 
@@ -28,8 +28,8 @@ pub(super) struct ClockMonitor {
 }
 
 impl ClockMonitor {
-    /// Compares the clocks; true if the period in step restarted at this moment.
-    pub fn see(&mut self, at: ClockReading) -> bool {
+    /// Compares the clocks. Returns true if the period in step restarted at this moment.
+    pub fn update(&mut self, at: ClockReading) -> bool {
         let before = (self.last.is_some(), self.since);
         if let Some(last) = self.last {
             let expected = last.now.after(at.up.saturating_sub(last.up));
@@ -58,19 +58,19 @@ pub(super) struct AgeClock {
     pub is_synchronised: bool,
 }
 
-/// The reason for which the age rule trusts the clock, if it does.
+/// Why the age rule trusts the clock, if it does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum ClockTrust {
-    /// A person started the worker: whatever the clock shows.
-    ByPerson,
+    /// A user started the worker: the clock is trusted whatever it shows.
+    ByUser,
     /// Running in step is enough: the clock is synchronised, or not all files from before the start were too old.
     #[default]
     InStep,
-    /// The clock is compared with the begin of the newest file when it began to run in step.
+    /// The clock is not trusted. `newest` is the start time of the newest file when the clock began to run in step.
     Doubted { newest: Timestamp },
 }
 
-/// The finding of [`AgeClock::check`].
+/// The result of [`AgeClock::check`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClockFinding {
     /// No reason to doubt the clock.
@@ -80,19 +80,19 @@ pub(super) enum ClockFinding {
 }
 
 impl AgeClock {
-    /// Trusts the clock from now on, whatever it shows.
+    /// From now on, trusts the clock whatever it shows.
     pub fn trust(&mut self) {
-        self.trust = ClockTrust::ByPerson;
+        self.trust = ClockTrust::ByUser;
     }
 
-    /// Compares the clocks; `newest` is the begin of the newest file by this clock.
-    pub fn see(&mut self, at: ClockReading, newest: impl FnOnce() -> Option<Timestamp>) {
-        if self.monitor.see(at) && self.trust != ClockTrust::ByPerson {
+    /// Compares the clocks; `newest` is the start time of the newest file by this clock.
+    pub fn update(&mut self, at: ClockReading, newest: impl FnOnce() -> Option<Timestamp>) {
+        if self.monitor.update(at) && self.trust != ClockTrust::ByUser {
             self.trust = newest().map_or(ClockTrust::InStep, |newest| ClockTrust::Doubted { newest });
         }
     }
 
-    /// Decides whether a clock that has run in step is plausible for files of this greatest age.
+    /// Decides whether a clock that has run in step is plausible for files up to this age.
     pub fn check(&mut self, at: ClockReading, age: Duration) -> ClockFinding {
         match self.trust {
             ClockTrust::Doubted { newest } if self.is_steady(at) => {
@@ -106,18 +106,18 @@ impl AgeClock {
         }
     }
 
-    /// True if the age rule may apply to files of this greatest age.
+    /// True if the age rule may apply to files up to this age.
     pub fn allows(&self, at: ClockReading, age: Duration) -> bool {
         self.is_steady(at)
             && match self.trust {
-                ClockTrust::ByPerson | ClockTrust::InStep => true,
+                ClockTrust::ByUser | ClockTrust::InStep => true,
                 ClockTrust::Doubted { newest } => newest >= at.now.before(age),
             }
     }
 
-    /// True if the clock has run in step for long enough, or a person trusts it.
+    /// True if the clock has run in step for long enough, or a user trusts it.
     fn is_steady(&self, at: ClockReading) -> bool {
-        self.trust == ClockTrust::ByPerson || self.monitor.is_steady(at)
+        self.trust == ClockTrust::ByUser || self.monitor.is_steady(at)
     }
 }
 
@@ -126,30 +126,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_step_of_the_clock_starts_the_wait_anew() {
+    fn a_clock_step_restarts_the_wait() {
         let mut steady = ClockMonitor::default();
         let at = |now, up| ClockReading { now: Timestamp::from_secs_nanos(now, 0), up: Duration::from_secs(up) };
-        steady.see(at(1_000_000, 5));
+        steady.update(at(1_000_000, 5));
         assert!(!steady.is_steady(at(1_000_000, 5)));
-        steady.see(at(1_000_600, 605));
+        steady.update(at(1_000_600, 605));
         assert!(steady.is_steady(at(1_000_600, 605)));
         for (now, up) in [(40_000_000, 606), (1_000_602, 607)] {
-            steady.see(at(now, up));
+            steady.update(at(now, up));
             assert!(!steady.is_steady(at(now, up)), "{now}");
         }
-        steady.see(at(1_001_202, 1207));
+        steady.update(at(1_001_202, 1207));
         assert!(steady.is_steady(at(1_001_202, 1207)));
     }
 
     #[test]
-    fn a_clock_by_which_all_files_are_too_old_is_doubted_until_it_is_synchronised() {
+    fn a_clock_that_makes_all_files_too_old_is_not_trusted_until_synchronised() {
         let (age, mut clock) = (Duration::from_secs(1000), AgeClock::default());
         let at = |up| ClockReading { now: Timestamp::from_secs_nanos(1_000_000 + up, 0), up: Duration::from_secs(up) };
         let newest = Timestamp::from_secs_nanos(900_000, 0);
-        clock.see(at(0), || Some(newest));
-        assert_eq!(clock.check(at(0), age), ClockFinding::Plausible, "not in step for long enough to be judged");
+        clock.update(at(0), || Some(newest));
+        assert_eq!(clock.check(at(0), age), ClockFinding::Plausible, "not in step for long enough");
         assert!(!clock.allows(at(0), age));
-        clock.see(at(600), || panic!("the clock did not step"));
+        clock.update(at(600), || panic!("the clock did not step"));
         assert_eq!(clock.check(at(600), age), ClockFinding::AllTooOld);
         assert!(!clock.allows(at(600), age) && clock.allows(at(600), Duration::from_secs(200_000)));
         clock.is_synchronised = true;
@@ -158,11 +158,11 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_a_person_trusts_is_never_doubted() {
+    fn a_clock_that_a_user_trusts_is_always_trusted() {
         let (age, mut clock) = (Duration::from_secs(1000), AgeClock::default());
         clock.trust();
         let at = ClockReading { now: Timestamp::from_secs_nanos(1_000_000, 0), up: Duration::ZERO };
-        clock.see(at, || Some(Timestamp::ZERO));
+        clock.update(at, || Some(Timestamp::ZERO));
         assert_eq!(clock.check(at, age), ClockFinding::Plausible);
         assert!(clock.allows(at, age));
     }

@@ -19,7 +19,7 @@ pub enum Event {
         bytes: u64,
         /// The rule.
         why: RemovalReason,
-        /// True if there is an archive, but retention could not wait for it.
+        /// True if there is an archive, but retention removed the file without archiving it, to free space at once.
         unarchived: bool,
     },
     /// A packet file and its index were moved to the archive.
@@ -55,7 +55,7 @@ impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Removed { path, bytes, why, unarchived } => {
-                let archive = if *unarchived { ", without the archive, which could not be waited for" } else { "" };
+                let archive = if *unarchived { " without archiving" } else { "" };
                 write!(f, "{}: removed{archive}, {}: {}", path.display(), show_bytes(*bytes), why.description())
             }
             Self::Archived { path, to, bytes, why } => {
@@ -66,8 +66,8 @@ impl fmt::Display for Event {
                 let by = holder_names(by);
                 write!(
                     f,
-                    "{}: {by} holds this hour, as a query does; its files go when that has ended, or when no others \
-                           are left to go",
+                    "{}: {by} holds this hour, as a query does; retention removes its files when the hold ends, or \
+                     when no other files can be removed",
                     folder.display()
                 )
             }
@@ -75,8 +75,8 @@ impl fmt::Display for Event {
                 let by = holder_names(by);
                 write!(
                     f,
-                    "{}: {by} still holds this hour, and no other files can go: these go; it keeps what it has open, \
-                           and may miss the rest",
+                    "{}: {by} still holds this hour, and no other files can be removed: retention removes the files of \
+                     this hour; the process keeps the files that it has open, and may miss the others",
                     folder.display()
                 )
             }

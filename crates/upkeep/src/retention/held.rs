@@ -19,20 +19,20 @@ pub(super) struct HeldHours {
 #[derive(Debug, Default)]
 struct HeldHour {
     wait: Wait,
-    /// The wait has once ended with the removal of held files, which was reported.
+    /// True if held files were removed after the wait, which is reported once.
     is_overruled: bool,
 }
 
 /// The wait for the readers of an hour.
 #[derive(Debug, Default)]
 enum Wait {
-    /// No reader holds the hour any more.
+    /// No reader holds the hour any longer.
     #[default]
     Over,
     Since(Duration),
 }
 
-/// The result of [`HeldHours::hold_back`].
+/// The result of [`HeldHours::register_hold`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct HeldSince {
     /// How long the worker has waited for the hour.
@@ -42,7 +42,7 @@ pub(super) struct HeldSince {
 }
 
 impl HeldHours {
-    /// Begins a search for files that may go.
+    /// Begins a search for files to remove.
     pub fn begin_search(&mut self) {
         self.now.clear();
     }
@@ -52,8 +52,8 @@ impl HeldHours {
         self.now.len()
     }
 
-    /// Records that a reader holds this hour.
-    pub fn hold_back(&mut self, hour: HourOf, up: Duration) -> HeldSince {
+    /// Registers that a reader holds this hour.
+    pub fn register_hold(&mut self, hour: HourOf, up: Duration) -> HeldSince {
         self.now.insert(hour);
         let is_new = !self.known.contains_key(&hour);
         let wait = &mut self.known.entry(hour).or_default().wait;
@@ -64,19 +64,19 @@ impl HeldHours {
         HeldSince { waited, is_new }
     }
 
-    /// Records that no reader holds this hour.
+    /// Registers that no reader holds this hour.
     pub fn release(&mut self, hour: HourOf) {
         if let Some(held) = self.known.get_mut(&hour) {
             held.wait = Wait::Over;
         }
     }
 
-    /// Records that files of a held hour are removed; true for the first time.
+    /// Registers that files of a held hour are removed; true for the first time.
     pub fn overrule(&mut self, hour: HourOf) -> bool {
         !std::mem::replace(&mut self.known.entry(hour).or_default().is_overruled, true)
     }
 
-    /// Forgets the hours whose directories have gone.
+    /// Drops the hours whose directories no longer exist.
     pub fn retain(&mut self, is_there: impl Fn(&HourOf) -> bool) {
         self.known.retain(|hour, _| is_there(hour));
     }
@@ -93,25 +93,25 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_begins_again_after_the_hour_was_free_but_is_reported_once() {
+    fn a_wait_restarts_after_the_hour_was_free_but_is_reported_once() {
         let mut held = HeldHours::default();
-        assert_eq!(held.hold_back(HOUR, secs(5)), HeldSince { waited: secs(0), is_new: true });
-        assert_eq!(held.hold_back(HOUR, secs(9)), HeldSince { waited: secs(4), is_new: false });
+        assert_eq!(held.register_hold(HOUR, secs(5)), HeldSince { waited: secs(0), is_new: true });
+        assert_eq!(held.register_hold(HOUR, secs(9)), HeldSince { waited: secs(4), is_new: false });
         held.release(HOUR);
-        assert_eq!(held.hold_back(HOUR, secs(20)), HeldSince { waited: secs(0), is_new: false });
+        assert_eq!(held.register_hold(HOUR, secs(20)), HeldSince { waited: secs(0), is_new: false });
         assert!(held.overrule(HOUR) && !held.overrule(HOUR));
         held.retain(|_| false);
-        assert_eq!(held.hold_back(HOUR, secs(30)), HeldSince { waited: secs(0), is_new: true });
+        assert_eq!(held.register_hold(HOUR, secs(30)), HeldSince { waited: secs(0), is_new: true });
     }
 
     #[test]
-    fn the_count_is_that_of_one_search() {
+    fn the_count_covers_one_search_only() {
         let mut held = HeldHours::default();
-        held.hold_back(HOUR, secs(1));
-        held.hold_back((1, Timestamp::ZERO), secs(1));
+        held.register_hold(HOUR, secs(1));
+        held.register_hold((1, Timestamp::ZERO), secs(1));
         assert_eq!(held.count(), 2);
         held.begin_search();
-        held.hold_back(HOUR, secs(2));
+        held.register_hold(HOUR, secs(2));
         assert_eq!(held.count(), 1);
     }
 }

@@ -1,21 +1,21 @@
 //! The pace of removals for free space.
 //!
-//! Removed files free no space while a process has them open. Removing on at full speed would empty the store without
-//! effect, so the worker then pauses after each removal. If very little space is free, it removes without a pause as
+//! Removed files free no space while a process has them open. Removals at full speed would then empty the store without
+//! effect, so the worker pauses after each removal. If very little space is free, the worker removes without a pause as
 //! many bytes as the recorder may need meanwhile, because the recorder itself may be what takes the space.
 
 use std::time::Duration;
 
 /// How long the worker of one interface waits for workers of other interfaces with older files to free space.
-const YIELD: Duration = Duration::from_secs(1);
+const WAIT_FOR_OTHERS: Duration = Duration::from_secs(1);
 
 /// After this many removals in succession that freed no space, the worker waits [`SETTLE_TIME`] after each removal.
 const UNSETTLED: u32 = 3;
 
-/// See [`UNSETTLED`].
+/// The pause of [`UNSETTLED`].
 const SETTLE_TIME: Duration = Duration::from_secs(1);
 
-/// The pressure of the rule for free space.
+/// The state of the rule for free space.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SpacePressure {
     state: PressureState,
@@ -34,11 +34,11 @@ enum PressureState {
     Short { since: Duration, unsettled: u32 },
 }
 
-/// The finding after a removal.
+/// The effect of a removal.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Removal {
-    /// Bytes that the removed files took.
-    pub room: u64,
+    /// Bytes of the removed files.
+    pub bytes: u64,
     /// True if the volume shows that at least half of them are free.
     pub is_effective: bool,
     /// True if very little space is free.
@@ -49,7 +49,7 @@ pub(super) struct Removal {
 
 impl SpacePressure {
     /// Registers whether too little space is free.
-    pub fn see(&mut self, is_short: bool, up: Duration) {
+    pub fn update(&mut self, is_short: bool, up: Duration) {
         self.state = match (is_short, self.state) {
             (false, _) => PressureState::Enough,
             (true, PressureState::Enough) => PressureState::Short { since: up, unsettled: 0 },
@@ -62,12 +62,12 @@ impl SpacePressure {
         up >= self.not_before
     }
 
-    /// True as long as workers with older files go first.
-    pub fn yields(&self, up: Duration) -> bool {
-        matches!(self.state, PressureState::Short { since, .. } if up < since + YIELD)
+    /// True while the worker waits for workers with older files.
+    pub fn waits_for_others(&self, up: Duration) -> bool {
+        matches!(self.state, PressureState::Short { since, .. } if up < since + WAIT_FOR_OTHERS)
     }
 
-    /// Registers a removal; true if the worker goes more slowly because removals have no effect.
+    /// Registers a removal; true if the worker pauses because removals have no effect.
     pub fn removed(&mut self, removal: Removal, up: Duration) -> bool {
         let PressureState::Short { unsettled, .. } = &mut self.state else { return false };
         if removal.is_effective {
@@ -78,7 +78,7 @@ impl SpacePressure {
         if *unsettled < UNSETTLED {
             return false;
         }
-        self.unsettled_bytes += removal.room;
+        self.unsettled_bytes += removal.bytes;
         if !removal.is_pressing || self.unsettled_bytes >= removal.ahead {
             self.not_before = up + SETTLE_TIME;
             self.unsettled_bytes = 0;
@@ -91,28 +91,28 @@ impl SpacePressure {
 mod tests {
     use super::*;
 
-    const IN_VAIN: Removal = Removal { room: 10, is_effective: false, is_pressing: false, ahead: 25 };
+    const NO_EFFECT: Removal = Removal { bytes: 10, is_effective: false, is_pressing: false, ahead: 25 };
 
     fn short() -> SpacePressure {
         let mut pressure = SpacePressure::default();
-        pressure.see(true, Duration::ZERO);
+        pressure.update(true, Duration::ZERO);
         pressure
     }
 
     #[test]
-    fn the_third_removal_in_vain_begins_a_pause_and_an_effective_removal_ends_the_count() {
+    fn the_third_removal_without_effect_begins_a_pause() {
         let (mut pressure, now) = (short(), Duration::from_secs(5));
-        assert!(!pressure.removed(IN_VAIN, now) && !pressure.removed(IN_VAIN, now));
-        assert!(!pressure.removed(Removal { is_effective: true, ..IN_VAIN }, now));
-        assert!(!pressure.removed(IN_VAIN, now) && !pressure.removed(IN_VAIN, now) && pressure.allows(now));
-        assert!(pressure.removed(IN_VAIN, now));
+        assert!(!pressure.removed(NO_EFFECT, now) && !pressure.removed(NO_EFFECT, now));
+        assert!(!pressure.removed(Removal { is_effective: true, ..NO_EFFECT }, now));
+        assert!(!pressure.removed(NO_EFFECT, now) && !pressure.removed(NO_EFFECT, now) && pressure.allows(now));
+        assert!(pressure.removed(NO_EFFECT, now));
         assert!(!pressure.allows(now) && pressure.allows(now + SETTLE_TIME));
     }
 
     #[test]
-    fn with_very_little_space_the_pause_begins_after_the_bytes_that_the_recorder_needs() {
+    fn with_little_space_the_pause_begins_after_the_recorders_bytes() {
         let (mut pressure, now) = (short(), Duration::from_secs(5));
-        let pressing = Removal { is_pressing: true, ..IN_VAIN };
+        let pressing = Removal { is_pressing: true, ..NO_EFFECT };
         for removals in 1..=4 {
             pressure.removed(pressing, now);
             assert!(pressure.allows(now), "after {removals} removals, of which {} count", removals - 2);
@@ -121,13 +121,13 @@ mod tests {
     }
 
     #[test]
-    fn the_time_for_others_begins_when_space_becomes_short() {
+    fn the_wait_for_other_workers_begins_when_space_becomes_short() {
         let mut pressure = short();
-        assert!(pressure.yields(Duration::ZERO));
-        pressure.see(true, YIELD);
-        assert!(!pressure.yields(YIELD));
-        pressure.see(false, YIELD);
-        pressure.see(true, 2 * YIELD);
-        assert!(pressure.yields(2 * YIELD));
+        assert!(pressure.waits_for_others(Duration::ZERO));
+        pressure.update(true, WAIT_FOR_OTHERS);
+        assert!(!pressure.waits_for_others(WAIT_FOR_OTHERS));
+        pressure.update(false, WAIT_FOR_OTHERS);
+        pressure.update(true, 2 * WAIT_FOR_OTHERS);
+        assert!(pressure.waits_for_others(2 * WAIT_FOR_OTHERS));
     }
 }

@@ -9,8 +9,8 @@ use std::time::Duration;
 pub(super) struct Reports {
     pub events: Vec<Event>,
     pub state: RetentionState,
-    /// Warnings given, until the failures are resolved.
-    given: BTreeSet<String>,
+    /// Warnings that were reported, until their failures are resolved.
+    reported: BTreeSet<String>,
     /// The time of the last failure.
     last_failure: Duration,
     /// The time of this step.
@@ -27,16 +27,16 @@ impl Reports {
     pub fn warn(&mut self, text: String) {
         self.last_failure = self.up;
         self.state.trouble = Some(text.clone());
-        if self.given.insert(text.clone()) {
+        if self.reported.insert(text.clone()) {
             self.events.push(Event::Warning(text));
         }
     }
 
-    /// Takes failures that have not occurred for two retries as resolved.
+    /// Treats failures that have not occurred for two retry intervals as resolved.
     pub fn resolve(&mut self) {
         if self.up > self.last_failure + 2 * RETRY_EVERY {
             self.state.trouble = None;
-            self.given.clear();
+            self.reported.clear();
         }
     }
 }

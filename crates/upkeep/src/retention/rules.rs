@@ -14,7 +14,7 @@ pub struct Rules {
     pub keep_free: Option<Free>,
     /// The most bytes of the volume that each interface takes, unpublished files included.
     pub max_size: Option<u64>,
-    /// The largest age of the begin of a file.
+    /// The largest age of a file, by its start time.
     pub max_age: Option<Duration>,
     /// Bytes that the recorder's next files will need at once.
     pub ahead: u64,
@@ -64,9 +64,9 @@ impl RemovalReason {
     /// The description of the rule in messages.
     pub const fn description(self) -> &'static str {
         match self {
-            Self::Space => "the volume is to keep more free",
-            Self::Size => "the interface is to take less",
-            Self::Age => "it is too old",
+            Self::Space => "too little space is free",
+            Self::Size => "the interface exceeds its size limit",
+            Self::Age => "the file exceeds the age limit",
         }
     }
 }
@@ -79,7 +79,7 @@ impl Rules {
 
     /// The bytes that must be free on this volume.
     fn wanted(&self, space: Space) -> Option<u64> {
-        // On a volume smaller than the wanted free space, the rule would remove everything and still not be met.
+        // On a volume smaller than the required free space, the rule would remove everything and still not be met.
         Some(self.keep_free?.of(space.total).saturating_add(self.ahead).min(space.total / 2))
     }
 
@@ -116,7 +116,7 @@ pub enum ParseFreeError {
 impl fmt::Display for ParseFreeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Percent(text) => write!(f, "{text:?} is not a share of a volume: write 0% to 50%"),
+            Self::Percent(text) => write!(f, "{text:?} is not a percentage of a volume: write 0% to 50%"),
             Self::Bytes(e) => write!(f, "{e}, or 10%"),
         }
     }
@@ -131,7 +131,7 @@ impl FromStr for Free {
     fn from_str(text: &str) -> Result<Self, ParseFreeError> {
         match text.trim().strip_suffix('%') {
             Some(percent) => match percent.trim().parse::<f64>() {
-                // More than half of the volume is not permitted, as above.
+                // At most half of the volume may stay free, as in `wanted`.
                 Ok(percent) if (0.0..=50.0).contains(&percent) => Ok(Self::Percent(percent)),
                 _ => Err(ParseFreeError::Percent(text.to_owned())),
             },
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_share_or_a_size_and_nothing_else() {
+    fn only_percentages_and_sizes_are_accepted() {
         for bad in ["", "ten", "-1%", "51%", "nan%", "%", "10 %%", "5X"] {
             let e = bad.parse::<Free>().unwrap_err().to_string();
             assert!(e.contains("write"), "{bad}: {e}");
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_files_are_part_of_what_is_to_be_free_but_never_more_than_half_the_volume() {
+    fn the_required_space_includes_the_next_files_up_to_half_the_volume() {
         let rules = Rules { keep_free: Some(Free::Percent(10.0)), ahead: 50, ..Rules::default() };
         let at = |free| Space { free, total: 1000 };
         assert!(rules.short_of(at(149)) && !rules.short_of(at(150)));

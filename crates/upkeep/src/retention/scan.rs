@@ -43,7 +43,7 @@ impl ScanState {
 mod tests {
     use super::*;
 
-    fn walk(times: &[u64], only_once: bool) -> Vec<Option<ScanExtent>> {
+    fn extents(times: &[u64], only_once: bool) -> Vec<Option<ScanExtent>> {
         let mut state = ScanState::Due;
         let mut step = |ms: &u64| {
             let (extent, next) = state.next(Duration::from_millis(*ms), only_once)?;
@@ -56,12 +56,12 @@ mod tests {
     #[test]
     fn recent_directories_are_listed_twice_a_second_and_all_every_ten_seconds() {
         let (all, recent) = (Some(ScanExtent::All), Some(ScanExtent::Recent));
-        let found = walk(&[3, 400, 503, 900, 9_999, 10_003, 10_503, 10_504, 20_503], false);
+        let found = extents(&[3, 400, 503, 900, 9_999, 10_003, 10_503, 10_504, 20_503], false);
         assert_eq!(found, [all, None, recent, None, recent, None, all, None, all]);
     }
 
     #[test]
     fn a_dry_run_lists_once() {
-        assert_eq!(walk(&[0, 500, 20_000], true), [Some(ScanExtent::All), None, None]);
+        assert_eq!(extents(&[0, 500, 20_000], true), [Some(ScanExtent::All), None, None]);
     }
 }

@@ -57,7 +57,7 @@ struct Stream<'d, D> {
 
 impl<D: Device> Stream<'_, D> {
     fn fill(&mut self) -> io::Result<bool> {
-        // Blocks begin at multiples of the read size, so each read lies in one block.
+        // Blocks begin at multiples of the read size, so each read is within one block.
         let want = (self.limit - self.at).min(AHEAD as u64) as usize;
         self.buffer.resize(want, 0);
         let got = self.device.read(self.file, self.at, &mut self.buffer)?;
@@ -66,10 +66,10 @@ impl<D: Device> Stream<'_, D> {
         if got > 0 {
             // In a capture that was damaged when it was indexed, the indexed bytes end at the damage.
             let number = self.sums.len();
-            let promise = self.verified.and_then(|v| v.blocks.get(number)).filter(|p| p.number as usize == number);
-            let bytes = promise.map_or(got, |p| got.min(p.bytes as usize));
+            let indexed = self.verified.and_then(|v| v.blocks.get(number)).filter(|p| p.number as usize == number);
+            let bytes = indexed.map_or(got, |p| got.min(p.bytes as usize));
             let bytes = &self.buffer[..bytes];
-            let parts = promise.is_none_or(|p| p.parts.sum(bytes));
+            let parts = indexed.is_none_or(|p| p.parts.sum(bytes));
             self.sums.push(Sum { crc: crc32c::crc32c(bytes), parts });
         }
         Ok(got > 0)
@@ -101,8 +101,8 @@ struct Content {
     seconds: BTreeMap<u64, u64>,
     packets: u64,
     /// Number of decreasing timestamps, and the offset of the first.
-    falls: u64,
-    first_fall: Option<u64>,
+    decreases: u64,
+    first_decrease: Option<u64>,
     /// Number of packets whose wire length is less than their caplen, and the offset of the first.
     wire_raised: u64,
     first_raised: Option<u64>,
@@ -131,8 +131,8 @@ impl Content {
         block.stamps = Some(block.stamps.map_or((ts, ts), |(a, b)| (a.min(ts), b.max(ts))));
         *self.seconds.entry(ts.secs()).or_default() += 1;
         if packet.ts.is_some() && ts < *latest {
-            self.falls += 1;
-            self.first_fall.get_or_insert(packet.offset);
+            self.decreases += 1;
+            self.first_decrease.get_or_insert(packet.offset);
         }
         *latest = ts.max(*latest);
         if packet.wire_raised {
@@ -177,37 +177,37 @@ impl<D: Device, F: FnMut(&Finding, &super::Totals)> Verify<D, F> {
         file: FileId,
         limit: u64,
         index: Option<&Path>,
-        vouched: Option<&VerifiedIndex>,
+        verified: Option<&VerifiedIndex>,
         open: bool,
     ) -> io::Result<()> {
         let mut content = Content::default();
         let device = &mut self.device;
-        let stream =
-            Stream { device, file, at: 0, limit, buffer: Vec::new(), used: 0, sums: Vec::new(), verified: vouched };
+        let stream = Stream { device, file, at: 0, limit, buffer: Vec::new(), used: 0, sums: Vec::new(), verified };
         let (mut stopped, sums) = read(stream, path, &mut content)?;
-        let sum = |promise: &IndexedBlock| sums.get(promise.number as usize);
-        let good = |promise: &IndexedBlock| sum(promise).is_some_and(|sum| sum.crc == promise.crc);
-        let parts = |promise: &IndexedBlock| sum(promise).is_some_and(|sum| sum.parts);
+        let sum = |indexed: &IndexedBlock| sums.get(indexed.number as usize);
+        let good = |indexed: &IndexedBlock| sum(indexed).is_some_and(|sum| sum.crc == indexed.crc);
+        let parts = |indexed: &IndexedBlock| sum(indexed).is_some_and(|sum| sum.parts);
         let differs = |v: &&VerifiedIndex| v.blocks.iter().find(|p| p.bytes > 0 && !good(p)).map(|p| p.number);
-        let damaged = vouched.as_ref().and_then(differs);
-        let vouched = match (vouched, damaged) {
+        let damaged = verified.as_ref().and_then(differs);
+        let verified = match (verified, damaged) {
             (Some(v), damaged) if v.is_foreign() && (damaged.is_some() || v.file_bytes() != limit) => {
-                let what = damaged.map_or("its length differs".to_owned(), |number| format!("block {number} differs"));
-                let text =
-                    format!("{what} from what it was when it was indexed: it was changed, or another took its place");
+                let what = damaged.map_or("the length".to_owned(), |number| format!("block {number}"));
+                let text = format!(
+                    "{what} differs from the indexed capture: the file was changed or replaced after it was indexed"
+                );
                 self.find(path, FindingKind::Stale, damaged.map(|number| u64::from(number) * BLOCK), text);
                 None
             }
-            (vouched, _) => vouched,
+            (verified, _) => verified,
         };
         let mut damaged = damaged.is_some();
         let mut broken = None;
         if damaged
-            && let Some(vouched) = vouched
+            && let Some(verified) = verified
             && let Some(layout) = layout(path)
         {
             let mut window = Window::new(&mut self.device, file, limit)?;
-            (content, broken) = among(&mut window, layout, vouched, good, open)?;
+            (content, broken) = scan_undamaged(&mut window, layout, verified, good, open)?;
             stopped = None;
         } else {
             damaged = false;
@@ -217,25 +217,27 @@ impl<D: Device, F: FnMut(&Finding, &super::Totals)> Verify<D, F> {
         let cut = stopped.as_ref().filter(|e| open && matches!(e, Error::Truncated { .. })).map(Error::offset);
         match stopped {
             Some(_) if cut.is_some() => {}
-            Some(Error::NotACapture { .. }) if vouched.is_none() => {
+            Some(Error::NotACapture { .. }) if verified.is_none() => {
                 self.find(path, FindingKind::Foreign, None, "not a capture");
             }
             // A file without index may be intact, since no netgrain program has read it before.
-            Some(error @ Error::Version { .. }) if vouched.is_none() => {
+            Some(error @ Error::Version { .. }) if verified.is_none() => {
                 self.find(path, FindingKind::Version, Some(error.offset()), error.reason());
             }
             Some(error) => self.find(path, FindingKind::Chain, Some(error.offset()), error.reason()),
             None => {}
         }
         if broken.is_some() {
-            self.find(path, FindingKind::Chain, broken, "no record can begin here");
+            self.find(path, FindingKind::Chain, broken, "no valid record begins at this offset");
         }
-        if let Some(at) = content.first_fall {
-            let falls = content.falls;
-            let what = if falls == 1 { "1 stamp is".to_owned() } else { format!("{falls} stamps are") };
-            let text = match vouched.is_some_and(|v| !v.is_foreign()) {
-                true => format!("{what} earlier than one before, as recorded; questions go by the stamps"),
-                false => format!("{what} earlier than one before; netgrain convert --sort orders a copy"),
+        if let Some(at) = content.first_decrease {
+            let decreases = content.decreases;
+            let what = if decreases == 1 { "1 timestamp is".to_owned() } else { format!("{decreases} timestamps are") };
+            let text = match verified.is_some_and(|v| !v.is_foreign()) {
+                true => format!("{what} earlier than a timestamp before, as recorded; queries use the timestamps"),
+                false => {
+                    format!("{what} earlier than a timestamp before; netgrain convert --sort writes a sorted copy")
+                }
             };
             self.find(path, FindingKind::Order, Some(at), text);
         }
@@ -245,14 +247,14 @@ impl<D: Device, F: FnMut(&Finding, &super::Totals)> Verify<D, F> {
             let text = format!("{many}{what} fewer bytes on the wire than were captured");
             self.find(path, FindingKind::WireLength, Some(at), text);
         }
-        let Some(vouched) = vouched else { return Ok(()) };
+        let Some(verified) = verified else { return Ok(()) };
         if let Some(at) = cut {
             content.begins(at);
         }
-        self.blocks(path, &content, limit, (good, parts), vouched);
+        self.blocks(path, &content, limit, (good, parts), verified);
         if !damaged {
             // The seconds of damaged blocks are unknown, and the other blocks were already checked.
-            self.seconds(path, content.seconds.clone(), vouched, cut.is_some());
+            self.seconds(path, content.seconds.clone(), verified, cut.is_some());
         }
         match index {
             Some(index) => self.keys(path, index, &content),
@@ -267,51 +269,52 @@ impl<D: Device, F: FnMut(&Finding, &super::Totals)> Verify<D, F> {
         content: &Content,
         limit: u64,
         (good, parts): (impl Fn(&IndexedBlock) -> bool, impl Fn(&IndexedBlock) -> bool),
-        vouched: &VerifiedIndex,
+        verified: &VerifiedIndex,
     ) {
-        for promise in vouched.blocks.iter().filter(|p| p.bytes > 0 && p.start() < limit) {
-            let number = promise.number as usize;
-            let at = Some(promise.start());
-            let promised = promise.rows.total().stored;
-            if !good(promise) {
-                let packets = show_count(promised);
-                let text = format!("block {number}, with {packets} packets, is not as it was written (CRC32C)");
+        for indexed in verified.blocks.iter().filter(|p| p.bytes > 0 && p.start() < limit) {
+            let number = indexed.number as usize;
+            let at = Some(indexed.start());
+            let expected = indexed.rows.total().stored;
+            if !good(indexed) {
+                let packets = show_count(expected);
+                let text = format!("block {number}, with {packets} packets, does not match its checksum (CRC32C)");
                 self.find(path, FindingKind::Checksum, at, text);
                 continue;
             }
             let none = BlockCounts::default();
             let found = content.blocks.get(number).unwrap_or(&none);
-            if promised != found.packets {
-                let text = format!("block {number} holds {} packets, its index says {promised}", found.packets);
+            if expected != found.packets {
+                let text = format!("block {number} has {} packets, its index entry has {expected}", found.packets);
                 self.find(path, FindingKind::Index, at, text);
-            } else if promise.first_record != found.first_record {
-                let text = format!("the first record of block {number} is not where its index says");
+            } else if indexed.first_record != found.first_record {
+                let text = format!("the first record of block {number} is not at the offset in the index");
                 self.find(path, FindingKind::Index, at, text);
-            } else if !(promise.parts.is_unknown() || parts(promise) && promise.parts.begin_as(&found.parts)) {
-                let text = format!("the sixteenths of block {number} are not as its index says");
+            } else if !(indexed.parts.is_unknown() || parts(indexed) && indexed.parts.begin_as(&found.parts)) {
+                let text = format!("the sub-blocks of block {number} differ from the index");
                 self.find(path, FindingKind::Index, at, text);
-            } else if found.stamps.is_some_and(|stamps| stamps != (promise.first, promise.last)) {
-                let text = format!("the stamps of block {number} are not those of its index");
+            } else if found.stamps.is_some_and(|stamps| stamps != (indexed.first, indexed.last)) {
+                let text = format!("the timestamps of block {number} differ from the index");
                 self.find(path, FindingKind::Index, at, text);
             }
         }
     }
 
-    /// Compares the packets of each second with the ledger. `cut`: the file ends within a record of unknown timestamp.
-    fn seconds(&mut self, path: &Path, mut found: BTreeMap<u64, u64>, vouched: &VerifiedIndex, cut: bool) {
-        let mut promised: BTreeMap<u64, u64> = BTreeMap::new();
-        for run in vouched.blocks.iter().flat_map(|p| p.rows.runs()).filter(|r| r.tally.stored > 0) {
-            *promised.entry(run.second).or_default() += run.tally.stored;
+    /// Compares the packets of each second with the ledger. `cut` is true if the file ends within a record of unknown
+    /// timestamp.
+    fn seconds(&mut self, path: &Path, mut found: BTreeMap<u64, u64>, verified: &VerifiedIndex, cut: bool) {
+        let mut expected: BTreeMap<u64, u64> = BTreeMap::new();
+        for run in verified.blocks.iter().flat_map(|p| p.rows.runs()).filter(|r| r.tally.stored > 0) {
+            *expected.entry(run.second).or_default() += run.tally.stored;
         }
         let count = |map: &BTreeMap<u64, u64>, second| map.get(&second).copied().unwrap_or(0);
-        if cut && let Some(second) = promised.keys().copied().find(|s| count(&promised, *s) > count(&found, *s)) {
+        if cut && let Some(second) = expected.keys().copied().find(|s| count(&expected, *s) > count(&found, *s)) {
             *found.entry(second).or_default() += 1;
         }
-        let all = promised.keys().chain(found.keys()).copied();
-        if let Some(second) = all.filter(|s| count(&promised, *s) != count(&found, *s)).min() {
+        let all = expected.keys().chain(found.keys()).copied();
+        if let Some(second) = all.filter(|s| count(&expected, *s) != count(&found, *s)).min() {
             let text = format!(
-                "in second {second} the ledger has {} packets, the file {}; this is the first that differs",
-                count(&promised, second),
+                "in second {second} the ledger has {} packets, the file {}; this is the first difference",
+                count(&expected, second),
                 count(&found, second)
             );
             self.find(path, FindingKind::Ledger, None, text);
@@ -320,13 +323,13 @@ impl<D: Device, F: FnMut(&Finding, &super::Totals)> Verify<D, F> {
 
     fn keys(&mut self, path: &Path, index: &Path, content: &Content) -> io::Result<()> {
         let file = self.device.open(index)?;
-        let denied = {
+        let excluded_sample = {
             let source = DeviceFile::new(&mut self.device, file);
-            denied(&source, content)
+            excluded_sample(&source, content)
         };
         self.device.close(file);
-        if let Some((block, need)) = denied? {
-            let text = format!("the key sets of block {block} deny {need:?}, which is in it");
+        if let Some((block, need)) = excluded_sample? {
+            let text = format!("the key sets of block {block} exclude {need:?}, although the block contains it");
             self.find(path, FindingKind::Keys, Some(block as u64 * BLOCK), text);
         }
         Ok(())
@@ -334,14 +337,17 @@ impl<D: Device, F: FnMut(&Finding, &super::Totals)> Verify<D, F> {
 }
 
 /// The first sample that the key sets exclude.
-fn denied<D: Device>(source: &DeviceFile<'_, D>, content: &Content) -> io::Result<Option<(usize, KeyCondition)>> {
+fn excluded_sample<D: Device>(
+    source: &DeviceFile<'_, D>,
+    content: &Content,
+) -> io::Result<Option<(usize, KeyCondition)>> {
     let mut reader = Reader::open(source)?;
     for ((block, part), needs) in &content.samples {
         for need in needs {
             let spots = reader.sub_block_mask(source, need)?;
             let at = reader.blocks().iter().position(|b| b.number as usize == *block);
             let Some(at) = at else { continue };
-            let known = reader.parts(source, at..at + 1)?.first().is_some_and(|parts| !parts.is_unknown());
+            let known = reader.sub_blocks(source, at..at + 1)?.first().is_some_and(|parts| !parts.is_unknown());
             let is_denied = |spots: &SubBlockMask| if known { !spots.has(*part) } else { !spots.is_somewhere() };
             if spots.get(at).is_some_and(is_denied) {
                 return Ok(Some((*block, need.clone())));
@@ -358,21 +364,21 @@ fn layout(path: &Path) -> Option<Layout> {
     Layout::of(name.rsplit_once('.')?.1)
 }
 
-/// Scans the undamaged blocks; returns their packets, and the offset at which a record is missing. A record that
-/// continues in a damaged block counts in its block, but not as a packet of the file.
-fn among<D: Device>(
+/// Scans the undamaged blocks. Returns their packets, and the offset at which a record is missing. A record that
+/// continues in a damaged block counts in the block in which it begins, but not as a packet of the file.
+fn scan_undamaged<D: Device>(
     window: &mut Window<'_, D>,
     layout: Layout,
-    vouched: &VerifiedIndex,
+    verified: &VerifiedIndex,
     good: impl Fn(&IndexedBlock) -> bool,
     open: bool,
 ) -> io::Result<(Content, Option<u64>)> {
     let (mut content, mut broken, mut latest) = (Content::default(), None, Timestamp::ZERO);
-    let promises: Vec<&IndexedBlock> = vouched.blocks.iter().filter(|p| p.bytes > 0).collect();
-    let stretches = promises.chunk_by(|a, b| good(a) && good(b) && b.number == a.number + 1);
+    let indexed_blocks: Vec<&IndexedBlock> = verified.blocks.iter().filter(|p| p.bytes > 0).collect();
+    let stretches = indexed_blocks.chunk_by(|a, b| good(a) && good(b) && b.number == a.number + 1);
     for stretch in stretches.filter(|stretch| good(stretch[0])) {
         let end = stretch.last().map_or(0, |p| p.end());
-        let runs_on = open || promises.last().is_some_and(|last| last.end() > end);
+        let runs_on = open || indexed_blocks.last().is_some_and(|last| last.end() > end);
         let first = stretch.iter().find_map(|p| p.first_record.map(|first| p.start() + u64::from(first)));
         let mut at = first.unwrap_or(end);
         while at < end {
@@ -397,7 +403,7 @@ fn among<D: Device>(
                     wire_raised: false,
                     data: bytes.get(layout.record_header()..).unwrap_or_default(),
                     interface: 0,
-                    link_type: vouched.header.link_type as u16,
+                    link_type: verified.header.link_type as u16,
                     direction: Direction::default(),
                     drops: 0,
                     fcs: 0,
@@ -411,10 +417,10 @@ fn among<D: Device>(
     Ok((content, broken))
 }
 
-/// Reads to the end of the packets, then to the end of the file. Returns the error that ended the packets, if any.
+/// Reads to the end of the packets, then to the end of the file. Returns the error at which the packets ended, if any.
 fn read<D: Device>(stream: Stream<'_, D>, path: &Path, content: &mut Content) -> io::Result<(Option<Error>, Vec<Sum>)> {
     let raw = path.file_name().is_some_and(|n| n.to_string_lossy().trim_end_matches(".partial").ends_with(".raw"));
-    // The reader drops the stream if it cannot open it, so the stream is only borrowed.
+    // The reader drops its source if it cannot open it, so it only borrows the stream.
     let mut stream = stream;
     let stopped = {
         let opened = match raw {
@@ -433,7 +439,7 @@ fn read<D: Device>(stream: Stream<'_, D>, path: &Path, content: &mut Content) ->
                     }
                 }
             }
-            // A recorder begins with an empty file.
+            // A new file of a recorder is empty.
             Err(Error::NotACapture { have: 0, .. }) => None,
             Err(Error::Io { error, .. }) => return Err(error),
             Err(error) => Some(error),

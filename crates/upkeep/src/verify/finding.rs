@@ -14,12 +14,12 @@ pub struct Finding {
     pub byte: Option<u64>,
     /// The description of the finding.
     pub text: String,
-    /// What to do about it, if the kind does not imply the remedy; usually empty.
+    /// The remedy, if the kind does not imply it; usually empty.
     pub advice: &'static str,
 }
 
 impl Finding {
-    /// What to do about the finding; empty if nothing needs to be done.
+    /// The remedy; empty if nothing needs to be done.
     pub const fn remedy(&self) -> &'static str {
         if self.advice.is_empty() { self.kind.remedy() } else { self.advice }
     }
@@ -32,7 +32,7 @@ pub enum Level {
     Damage,
     /// Information; the data are valid.
     Note,
-    /// The file could not be read, or has no format that verification knows.
+    /// The file could not be read, or has an unknown format.
     Unreadable,
 }
 
@@ -41,11 +41,11 @@ pub enum Level {
 pub enum FindingKind {
     /// A record is truncated, or no record begins at an offset where a record must begin.
     Chain,
-    /// A timestamp is earlier than that of a previous packet; the recorder stored the packets so.
+    /// A timestamp is earlier than that of a previous packet; the recorder stored the packets in this order.
     Order,
     /// Packets of a foreign capture have a wire length less than their caplen.
     WireLength,
-    /// Timestamps do not fit the file name, and the file has no out-of-order marker, so queries do not find the
+    /// Timestamps do not match the file name, and the file has no out-of-order marker, so queries do not find the
     /// packets.
     Unmarked,
     /// Bytes differ from their checksum.
@@ -66,7 +66,7 @@ pub enum FindingKind {
     Orphan,
     /// A killed recorder left a file under its hidden name.
     Leftover,
-    /// Packets of a running capture were recorded between two files and do not exist any more.
+    /// Packets of a running capture were recorded between two files and no longer exist.
     Missing,
     /// Whether packets are missing between two files could not be determined.
     GapUnchecked,
@@ -74,7 +74,7 @@ pub enum FindingKind {
     Gap,
     /// A file of flow records or series rows is damaged.
     RowFile,
-    /// A file of flow records or series rows has a wrong begin or end.
+    /// A file of flow records or series rows has an invalid begin or end.
     Frame,
     /// Series rows count fewer packets than are stored in their second, or rows are missing within a recording that has
     /// series rows.
@@ -141,35 +141,41 @@ impl FindingKind {
         }
     }
 
-    /// What to do about findings of the kind; empty if nothing needs to be done.
+    /// The remedy for findings of the kind; empty if nothing needs to be done.
     pub const fn remedy(self) -> &'static str {
         match self {
             Self::Chain | Self::Checksum | Self::Length => {
-                "netgrain repair saves what is whole and keeps the original beside it; look at the volume (dmesg, smartctl)"
+                "netgrain repair saves the complete records and keeps the original; check the volume (dmesg, smartctl)"
             }
-            Self::Index | Self::Keys | Self::NoIndex | Self::Ledger => "netgrain repair makes the index again",
+            Self::Index | Self::Keys | Self::NoIndex | Self::Ledger => "netgrain repair rebuilds the index",
             Self::Stale => {
-                "netgrain index makes the index again; if nobody changed the capture, look at the volume (dmesg, smartctl)"
+                "netgrain index rebuilds the index; if the capture was not changed on purpose, check the volume \
+                 (dmesg, smartctl)"
             }
-            Self::Leftover => "netgrain repair mends it, or the next recorder of this interface",
-            Self::Unmarked => "netgrain repair notes it; until then questions about an interval may miss packets of it",
+            Self::Leftover => "netgrain repair or the next recorder of this interface recovers it",
+            Self::Unmarked => {
+                "netgrain repair writes its out-of-order marker; until then, queries for an interval may miss its \
+                 packets"
+            }
             Self::Orphan => {
-                "its packets were removed by somebody; remove it when its losses are of no interest any more"
+                "its packet file was removed; remove the index when its counts of lost packets are no longer needed"
             }
             Self::Frame => {
-                "netgrain repair puts it aside; where its packets are kept, netgrain run -r makes it of them again, in another store"
+                "netgrain repair renames it, so that queries skip it; if its packets still exist, netgrain run -r \
+                 writes the records and rows again, into another store"
             }
             Self::RowFile | Self::Rows | Self::NoRows => {
-                "where its packets are kept, netgrain run -r makes it of them again, in another store"
+                "if the packets still exist, netgrain run -r writes the records and rows again, into another store"
             }
             Self::Missing => {
-                "retention went past an hour that was held, or somebody removed a file: look into the archive or the backup"
+                "retention skipped an hour that was held, or another process removed a file: look in the archive or \
+                 the backup"
             }
-            Self::NoCapture => "name a store, a folder below one, or a pcap, pcapng or RAW file",
-            Self::Unreadable => "check that it is there, and the right to read it",
+            Self::NoCapture => "name a store, a directory in a store, or a pcap, pcapng or RAW file",
+            Self::Unreadable => "check that the file exists and that you may read it",
             // The text of a version finding already contains the remedy.
             Self::WireLength => {
-                "netgrain takes what was captured for the length; netgrain convert writes a copy that says so"
+                "netgrain uses the captured length as wire length; netgrain convert writes a copy with this wire length"
             }
             Self::Order | Self::GapUnchecked | Self::Gap | Self::SetAside | Self::Foreign | Self::Version => "",
         }

@@ -45,11 +45,11 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         }
     }
 
-    /// Reports the files of a queue that are out of order and have no out-of-order marker; returns for each file
+    /// Reports the files of a queue that are out of order and have no out-of-order marker. Returns for each file
     /// whether it is in order. A growing file gets its marker while the recorder writes it.
     fn in_order(&mut self, interface: &Path, files: &[FileInterval]) -> Vec<bool> {
-        let noted = match OutOfOrderMarkers::list(&mut self.device, interface) {
-            Ok(noted) => noted,
+        let markers = match OutOfOrderMarkers::list(&mut self.device, interface) {
+            Ok(markers) => markers,
             Err(e) => {
                 self.unreadable(&interface.join(store::names::OUT_OF_ORDER), &e);
                 return vec![false; files.len()];
@@ -60,15 +60,15 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         for (file, in_order) in files.iter().zip(&mut in_order) {
             let which = file.path.file_stem().and_then(|stem| parse_stem(stem.to_str()?));
             let Some(which) = which else { continue };
-            if noted.get(which).is_some() {
+            if markers.get(which).is_some() {
                 *in_order = false;
                 continue;
             }
             let Some((first, last)) = file.span else { continue };
-            let text = if first < file.start || !file.straight {
-                format!("its packets are from {first} to {last}, and not in order")
+            let text = if first < file.start || !file.is_in_order {
+                format!("its packets are from {first} to {last} and out of order")
             } else if file.start < latest {
-                format!("it begins before one before it ends, at {latest}")
+                format!("the file begins before an earlier file ends, at {latest}")
             } else {
                 latest = last;
                 continue;
@@ -84,33 +84,36 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
 
     /// Checks for each pair of neighbouring files whether packets between them are missing. If one of the two is out of
     /// order, or if an out-of-order file may lie between them in the stream, the names do not show which file follows
-    /// which; the number of such pairs is reported.
+    /// which; such pairs are only counted, and their number is reported.
     fn missing(&mut self, interface: &Path, files: &[FileInterval], in_order: &[bool]) {
-        let astray: Vec<(u64, u64)> =
-            files.iter().zip(in_order).filter(|(_, in_order)| !**in_order).filter_map(|(f, _)| f.stretch).collect();
-        let mut unasked = 0;
+        let out_of_order: Vec<(u64, u64)> = files
+            .iter()
+            .zip(in_order)
+            .filter(|(_, in_order)| !**in_order)
+            .filter_map(|(f, _)| f.stream_range)
+            .collect();
+        let mut unchecked = 0;
         for (pair, in_order) in files.windows(2).zip(in_order.windows(2)) {
-            let (Some((_, end)), Some((from, _))) = (pair[0].stretch, pair[1].stretch) else { continue };
+            let (Some((_, end)), Some((from, _))) = (pair[0].stream_range, pair[1].stream_range) else { continue };
             let is_between =
                 |&(begin, until): &(u64, u64)| (end..from).contains(&begin) || begin == end || until == from;
-            if *in_order != [true, true] || end != from && astray.iter().any(is_between) {
-                unasked += 1;
+            if *in_order != [true, true] || end != from && out_of_order.iter().any(is_between) {
+                unchecked += 1;
             } else {
                 self.between(&pair[0], &pair[1]);
             }
         }
-        if unasked > 0 {
+        if unchecked > 0 {
             let text = format!(
-                "between {unasked} of {} pairs of neighbouring files it was not asked whether packets are missing: their names \
-                 do not tell which file follows which",
+                "{unchecked} of {} pairs of neighbouring files were not checked for missing packets between them: \
+                 their names do not show which file follows which",
                 files.len() - 1
             );
             self.find(interface, FindingKind::GapUnchecked, None, text);
         }
     }
 
-    /// Verifies one name, under a hold of its directory for one file at a time, so that retention waits no longer than
-    /// that.
+    /// Verifies one name. The directory is held for one file at a time, so that retention waits no longer than that.
     fn named(&mut self, folder: &Path, name: &str, names: &BTreeSet<&str>) -> Option<FileInterval> {
         let dated = interface_of(folder) != folder;
         // A hold fails if the directory was removed, and then the file is not found either, or if the file system has
@@ -121,7 +124,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         if let Some(called) = FileNames::published(name) {
             // No recorder gives such a name, so the file is foreign and its state does not count for the store.
             if dated && called.start().is_none() {
-                self.foreign(&path, "a capture that no recorder made; left alone");
+                self.foreign(&path, "a foreign capture; ignored");
                 return None;
             }
             self.is_own = true;
@@ -139,7 +142,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
             return if names.contains(called.packets().as_str()) { None } else { self.published(folder, &called) };
         }
         if !held {
-            self.find(&path, FindingKind::Leftover, None, "was left unfinished by a recorder that died");
+            self.find(&path, FindingKind::Leftover, None, "a killed recorder left this file unfinished");
             return None;
         }
         self.totals.open += 1;
@@ -156,7 +159,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
             return None;
         }
         if index.is_none() && called.start().is_some() {
-            self.find(&path, FindingKind::NoIndex, None, "has no index beside it");
+            self.find(&path, FindingKind::NoIndex, None, "the file has no index");
         }
         self.check(&path, index.as_deref(), false)
     }
@@ -180,7 +183,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
                 path,
                 FindingKind::SetAside,
                 None,
-                "kept because something in it is damaged; netgrain repair reads it",
+                "a damaged original that was kept; netgrain repair can read it",
             );
         } else if file_names::prepared(name).is_some() || file_names::is_recovered(name) {
             let is_held = self.device.is_held(path);
@@ -189,13 +192,13 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
             // afterwards.
             let is_made = file_names::prepared(name).is_some() && self.device.is_held(&path.with_file_name(CLAIM));
             if !is_held && !is_made && self.device.exists(path) {
-                self.find(path, FindingKind::Leftover, None, "was left by a recorder that died");
+                self.find(path, FindingKind::Leftover, None, "a killed recorder left this file");
             }
         } else if let Some(stem) = file_names::hidden_index(name).or_else(|| file_names::sealed_index(name)) {
             let mut packets = store::names::PACKETS.iter().map(|ending| store::names::hidden(stem, ending));
             let has_packets = packets.any(|name| self.device.exists(&path.with_file_name(name)));
             if !has_packets && !self.device.is_held(path) && self.device.exists(path) {
-                self.find(path, FindingKind::Leftover, None, "an index that was left by a recorder that died");
+                self.find(path, FindingKind::Leftover, None, "a killed recorder left this index");
             }
         } else if ![CLAIM, store::names::METER_KEY, store::names::FLOW_LATENESS].contains(&name) {
             let capture = name.ends_with(".pcapng") || name.ends_with(".cap");
@@ -203,7 +206,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
                 true => drop(self.check(path, None, false)),
                 false => {
                     self.is_own = ours;
-                    self.foreign(path, "not a file of the store; left alone");
+                    self.foreign(path, "not a file of the store; ignored");
                 }
             }
         }
@@ -216,7 +219,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
         if !self.device.exists(&one.path) {
             return;
         }
-        if let (Some((begin, end)), Some((from, _))) = (one.stretch, next.stretch)
+        if let (Some((begin, end)), Some((from, _))) = (one.stream_range, next.stream_range)
             && from > begin
             && from != end
             && !one.cut
@@ -224,9 +227,9 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
             let bytes = from.abs_diff(end);
             let text = match from > end {
                 true => {
-                    format!("before it {bytes} bytes of packets are missing, between it and {}", one.path.display())
+                    format!("{bytes} bytes of packets are missing between {} and this file", one.path.display())
                 }
-                false => format!("{bytes} bytes of its packets are those of {} too", one.path.display()),
+                false => format!("{bytes} bytes of its packets are also in {}", one.path.display()),
             };
             self.find(&next.path, FindingKind::Missing, None, text);
         }
@@ -245,7 +248,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
                 && self.device.exists(&one.path)
             {
                 let at = Timestamp::from_secs_nanos(until + 1, 0);
-                let text = format!("nobody watched for {} s from {at}", first - until - 1);
+                let text = format!("no recorder ran for {} s from {at}", first - until - 1);
                 self.find(&file.path, FindingKind::Gap, None, text);
             }
             if before.is_none_or(|(until, _)| until <= last) {
@@ -255,7 +258,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
     }
 }
 
-/// True if files of this kind lie in the interface directory; in other directories they are foreign.
+/// True if files of this kind are in the interface directory; in other directories they are foreign.
 fn is_in_no_hour(data_type: RowFile) -> bool {
     matches!(data_type, RowFile::Journal | RowFile::Aside)
 }

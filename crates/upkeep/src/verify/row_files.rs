@@ -1,12 +1,12 @@
-//! Files of flow records and series rows (`docs/reference/parquet.md`): recognised by name, and checked as far as begin
-//! and end of the file permit. The crate that writes the files checks their content.
+//! Files of flow records and series rows (`docs/reference/parquet.md`). They are recognised by name, and checked as far
+//! as begin and end of the file permit. The crate that writes the files checks their content.
 //!
 //! ```text
-//! IFACE/.<moment>.flows.partial                          a journal, locked while it is written
-//! IFACE/YYYY/MM/DD/HH/.<moment>.flows.parquet.partial    being made of a journal
-//! IFACE/YYYY/MM/DD/HH/<moment>.day.flows.parquet         of more than an hour; otherwise as the next
-//! IFACE/YYYY/MM/DD/HH/<moment>.flows.parquet             PAR1 | columns | footer | its length u32 | PAR1
-//! IFACE/<moment>.flows.damaged                           a journal that is damaged, in parts or as a whole
+//! IFACE/.<start>.flows.partial                          a journal, locked while it is written
+//! IFACE/YYYY/MM/DD/HH/.<start>.flows.parquet.partial    being written from a journal
+//! IFACE/YYYY/MM/DD/HH/<start>.day.flows.parquet         covers more than an hour; otherwise like the next
+//! IFACE/YYYY/MM/DD/HH/<start>.flows.parquet             PAR1 | columns | footer | its length u32 | PAR1
+//! IFACE/<start>.flows.damaged                           a journal that is damaged, partly or completely
 //! ```
 
 use super::{Finding, FindingKind, Totals, Verify};
@@ -89,7 +89,10 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
                         self.find(path, FindingKind::Frame, None, format!("{what}: its {holds} cannot be read"))
                     }
                     Ok(None) if hour_folder(&interface, start) != folder => {
-                        let text = format!("lies in another hour than its name says: nobody finds its {holds} there");
+                        let text = format!(
+                            "the file is in another hour directory than its name says, so queries do not find its \
+                             {holds}"
+                        );
                         self.find(path, FindingKind::RowFile, None, text);
                     }
                     Ok(None) => match self.read.as_mut().map_or(Ok(None), |read| read(path)) {
@@ -111,12 +114,7 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
             RowFile::Sealing if self.device.is_held(&interface.join(CLAIM)) => {}
             RowFile::Journal | RowFile::Sealing => {
                 if self.device.exists(path) {
-                    self.find(
-                        path,
-                        FindingKind::Leftover,
-                        None,
-                        format!("{holds} that were left by a recorder that died"),
-                    );
+                    self.find(path, FindingKind::Leftover, None, format!("{holds} that a killed recorder left"));
                     if data_type == RowFile::Journal {
                         self.journal(path, holds);
                     }
@@ -126,16 +124,14 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
                 path,
                 FindingKind::SetAside,
                 None,
-                format!(
-                    "a damaged journal: {holds} of it that could be read are sealed, unless it could not be read at all"
-                ),
+                format!("a damaged journal; its readable {holds}, if any, are sealed"),
             ),
         }
     }
 
     /// Reports damage in a journal. The last batch may be incomplete.
     fn journal(&mut self, path: &Path, holds: &str) {
-        match self.judge.as_mut().map_or(Ok(None), |judge| judge(path)) {
+        match self.check_journal.as_mut().map_or(Ok(None), |check| check(path)) {
             Err(e) => self.unreadable(path, &e),
             Ok(Some((byte, what))) => {
                 self.find(path, FindingKind::RowFile, byte, format!("a journal of {holds}: {what}"))
@@ -155,16 +151,16 @@ impl<D: Device, F: FnMut(&Finding, &Totals)> Verify<D, F> {
     fn ends(&mut self, file: FileId) -> io::Result<Option<String>> {
         let len = self.device.len(file)?;
         if len < MIN {
-            return Ok(Some(format!("{len} bytes are no Parquet file")));
+            return Ok(Some(format!("a file of {len} bytes is too short for Parquet")));
         }
         let (mut head, mut tail) = ([0; 4], [0; 8]);
         let whole = self.device.read(file, 0, &mut head)? == head.len()
             && self.device.read(file, len - tail.len() as u64, &mut tail)? == tail.len();
         if !whole || head != MAGIC {
-            return Ok(Some("it does not begin as Parquet does".to_owned()));
+            return Ok(Some("it does not begin with the magic number of Parquet".to_owned()));
         }
         if tail[4..] != MAGIC {
-            return Ok(Some("it does not end as Parquet does".to_owned()));
+            return Ok(Some("it does not end with the magic number of Parquet".to_owned()));
         }
         let footer = u64::from(u32::from_le_bytes([tail[0], tail[1], tail[2], tail[3]]));
         Ok((footer > len - MIN).then(|| format!("its footer would have {footer} bytes, the file has {len}")))
@@ -176,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_and_journals_are_known_by_name_and_nothing_else_is() {
+    fn files_and_journals_are_recognised_by_name() {
         const STEM: &str = "20261122T052736.237075366Z";
         let start = parse_stem(STEM).expect("a name").0;
         for (kind, holds) in HOLDS {

@@ -1,4 +1,4 @@
-//! Files that are not in the order of time: their notes after a crash, in verification and repair, and in the archive.
+//! Out-of-order files: their markers after a crash, in verification and repair, and in the archive.
 
 use crate::common;
 
@@ -16,7 +16,7 @@ use store::device::{Content, Device, Fault, MemoryDevice, Surviving};
 use store::names;
 use store::out_of_order::{self, OutOfOrderMarkers, Span};
 
-/// Three files: the second begins an hour before the first, and the third has a packet from before its beginning.
+/// Three files: the second begins an hour before the first, and the third has a packet from before its start.
 fn set_back(prng: &mut Prng) -> Stream {
     let mut stream = Stream::new(0);
     let packets = |stream: &mut Stream, prng: &mut Prng| {
@@ -43,7 +43,7 @@ fn set_back(prng: &mut Prng) -> Stream {
     stream
 }
 
-/// What a recorder leaves that was killed at call `at`.
+/// The files that remain if the recorder is killed at call `at`.
 fn record_until(stream: &Stream, at: u64) -> Surviving {
     let device = MemoryDevice::new(1);
     device.set_fault(Fault { crash_at: Some(at), ..Fault::default() });
@@ -51,13 +51,14 @@ fn record_until(stream: &Stream, at: u64) -> Surviving {
     device.files()
 }
 
-fn notes(files: &Surviving, interface: &Path) -> OutOfOrderMarkers {
+fn markers(files: &Surviving, interface: &Path) -> OutOfOrderMarkers {
     let folder = interface.join(names::OUT_OF_ORDER);
     OutOfOrderMarkers::of(files.keys().filter(|p| p.starts_with(&folder)).filter_map(|p| p.file_name()?.to_str()))
 }
 
-/// The published files that are not where their names say, with the span of their packets, as their indexes have it.
-fn astray(files: &Surviving) -> Vec<(String, (Timestamp, Timestamp))> {
+/// The published files whose packets do not match their names, with the time range of their packets according to their
+/// indexes.
+fn out_of_order_files(files: &Surviving) -> Vec<(String, (Timestamp, Timestamp))> {
     let mut out = Vec::new();
     let mut latest = Timestamp::ZERO;
     for (path, bytes) in files.iter().filter(|(p, _)| p.extension().is_some_and(|e| e == "ngi")) {
@@ -69,7 +70,7 @@ fn astray(files: &Surviving) -> Vec<(String, (Timestamp, Timestamp))> {
         assert!(matches!(index.tail, Tail::Complete(_)), "{stem}");
         let with_packets: Vec<_> = index.entries.iter().filter(|e| e.first_record.is_some()).collect();
         let Some(first) = with_packets.iter().map(|e| e.first).min() else { continue };
-        let last = with_packets.iter().map(|e| e.last).max().expect("as many");
+        let last = with_packets.iter().map(|e| e.last).max().expect("a packet");
         if first < index.header.start || index.header.start < latest {
             out.push((stem, (first, last)));
         } else {
@@ -80,7 +81,7 @@ fn astray(files: &Surviving) -> Vec<(String, (Timestamp, Timestamp))> {
 }
 
 #[test]
-fn a_recorder_killed_at_any_call_and_recovered_has_a_note_of_every_file_that_is_not_in_order() {
+fn recovery_after_any_crash_leaves_markers_for_all_out_of_order_files() {
     let stream = set_back(&mut Prng::new(2));
     let device = MemoryDevice::new(1);
     assert!(run(&stream, device.clone(), config(), &mut Prng::new(1), |_, _, _| true).done);
@@ -90,16 +91,16 @@ fn a_recorder_killed_at_any_call_and_recovered_has_a_note_of_every_file_that_is_
         let device = MemoryDevice::with(1, record_until(&stream, at));
         recover(device.clone());
         let files = device.files();
-        let notes = notes(&files, &root());
-        let found = astray(&files);
+        let markers = markers(&files, &root());
+        let found = out_of_order_files(&files);
         for (stem, (first, last)) in &found {
-            let span = notes.get(parse_stem(stem).expect("a name")).unwrap_or_else(|| panic!("call {at}: {stem}"));
+            let span = markers.get(parse_stem(stem).expect("a name")).unwrap_or_else(|| panic!("call {at}: {stem}"));
             assert!(span.first <= *first && *last <= span.last && span != Span::UNKNOWN, "call {at}: {stem} {span:?}");
         }
         most = most.max(found.len());
-        whole += usize::from(found.len() == notes.iter().count());
+        whole += usize::from(found.len() == markers.iter().count());
     }
-    assert!(most > 0 && whole > 0, "no crash left a file that is not in order");
+    assert!(most > 0 && whole > 0, "no crash left an out-of-order file");
 }
 
 fn verify(files: &Surviving) -> Vec<Finding> {
@@ -110,7 +111,7 @@ fn verify(files: &Surviving) -> Vec<Finding> {
 }
 
 #[test]
-fn disorder_is_a_note_and_what_has_lost_its_note_is_told_and_noted_again() {
+fn repair_writes_the_missing_markers_of_out_of_order_files() {
     let stream = set_back(&mut Prng::new(3));
     let device = MemoryDevice::new(1);
     assert!(run(&stream, device.clone(), config(), &mut Prng::new(1), |_, _, _| true).done);
@@ -118,33 +119,34 @@ fn disorder_is_a_note_and_what_has_lost_its_note_is_told_and_noted_again() {
     let findings = verify(&recorded);
     assert!(findings.iter().all(|f| f.kind.level() == Level::Note), "{findings:#?}");
     assert!(findings.iter().any(|f| f.kind == FindingKind::Order), "{findings:#?}");
-    let (before, astray) = (notes(&recorded, &root()), astray(&recorded));
-    assert!(!astray.is_empty());
-    // Copied file by file, without what begins with a dot.
+    let (before, out_of_order_files) = (markers(&recorded, &root()), out_of_order_files(&recorded));
+    assert!(!out_of_order_files.is_empty());
+    // A copy of the store without files whose names begin with a dot.
     let mut copied = recorded.clone();
     copied.retain(|path, _| !path.starts_with(root().join(names::OUT_OF_ORDER)));
-    let unnoted = |files: &Surviving| verify(files).iter().filter(|f| f.kind == FindingKind::Unmarked).count();
-    assert_eq!(unnoted(&copied), astray.len());
+    let unmarked = |files: &Surviving| verify(files).iter().filter(|f| f.kind == FindingKind::Unmarked).count();
+    assert_eq!(unmarked(&copied), out_of_order_files.len());
     let device = MemoryDevice::with(1, copied);
     let mut reported = Vec::new();
     Repair::new(|| device.clone(), |did: RepairEvent| reported.push(did.to_string())).path(Path::new("store"));
-    let noted = reported.iter().filter(|t| t.contains("questions find them now")).count();
-    assert_eq!(noted, astray.len(), "{reported:#?}");
-    assert_eq!(unnoted(&device.files()), 0);
-    for (stem, _) in &astray {
+    let marked = reported.iter().filter(|t| t.contains("out-of-order marker written")).count();
+    assert_eq!(marked, out_of_order_files.len(), "{reported:#?}");
+    assert_eq!(unmarked(&device.files()), 0);
+    for (stem, _) in &out_of_order_files {
         let which = parse_stem(stem).expect("a name");
-        let (was, is) = (before.get(which).expect("a note"), notes(&device.files(), &root()).get(which).expect(stem));
+        let (was, is) =
+            (before.get(which).expect("a marker"), markers(&device.files(), &root()).get(which).expect(stem));
         assert!(was.first <= is.first && is.last <= was.last, "{stem}: {is:?} {was:?}");
     }
 }
 
 #[test]
-fn notes_go_to_the_archive_with_their_files_and_those_of_removed_files_are_forgotten() {
+fn markers_move_to_the_archive_with_their_files() {
     let stream = set_back(&mut Prng::new(4));
-    for fault in [Fault { elsewhere: Some("archive"), ..Fault::default() }, Fault::default()] {
+    for fault in [Fault { second_volume: Some("archive"), ..Fault::default() }, Fault::default()] {
         let device = MemoryDevice::new(1);
         assert!(run(&stream, device.clone(), config(), &mut Prng::new(1), |_, _, _| true).done);
-        let expected = notes(&device.files(), &root());
+        let expected = markers(&device.files(), &root());
         let mut there = device.clone();
         let readme = there.create(Path::new("archive/README"), Content::Index).expect("a file");
         there.close(readme);
@@ -166,18 +168,18 @@ fn notes_go_to_the_archive_with_their_files_and_those_of_removed_files_are_forgo
         let files = device.files();
         let published = |p: &&std::path::PathBuf| p.extension().is_some_and(|e| e == "pcap");
         let left = files.keys().filter(published).filter(|p| p.starts_with("store")).count();
-        assert_eq!(left, 0, "everything has gone to the archive");
-        assert_eq!(notes(&files, Path::new("archive/eth1")), expected);
-        assert!(notes(&files, &root()).is_empty(), "of files that are there no more");
+        assert_eq!(left, 0, "all files are in the archive");
+        assert_eq!(markers(&files, Path::new("archive/eth1")), expected);
+        assert!(markers(&files, &root()).is_empty(), "markers of files that left the store");
     }
 }
 
 #[test]
-fn the_note_of_a_file_goes_when_retention_removes_it_and_the_others_stay() {
+fn retention_removes_the_marker_of_each_removed_file_only() {
     let stream = set_back(&mut Prng::new(5));
     let device = MemoryDevice::new(1);
     assert!(run(&stream, device.clone(), config(), &mut Prng::new(1), |_, _, _| true).done);
-    let mut left = notes(&device.files(), &root()).iter().count();
+    let mut left = markers(&device.files(), &root()).iter().count();
     assert_eq!(left, 2);
     let charge = RetentionScope {
         store: "store".into(),
@@ -190,11 +192,11 @@ fn the_note_of_a_file_goes_when_retention_removes_it_and_the_others_stay() {
     for _ in 0..100 {
         let progress = worker.step(moment, true);
         let files = device.files();
-        let notes = notes(&files, &root());
+        let markers = markers(&files, &root());
         let packets = |stem: &str| files.keys().any(|p| p.file_name().is_some_and(|n| *n == *format!("{stem}.pcap")));
-        assert!(notes.iter().all(|(_, _, stem)| packets(stem)), "a note without its file: {notes:?}");
-        assert!(notes.iter().count() + 1 >= left, "one file at a time");
-        left = notes.iter().count();
+        assert!(markers.iter().all(|(_, _, stem)| packets(stem)), "a marker without its file: {markers:?}");
+        assert!(markers.iter().count() + 1 >= left, "one file is removed at a time");
+        left = markers.iter().count();
         if progress == Progress::Idle {
             break;
         }
@@ -203,17 +205,17 @@ fn the_note_of_a_file_goes_when_retention_removes_it_and_the_others_stay() {
 }
 
 #[test]
-fn a_note_whose_file_somebody_removed_is_forgotten_at_the_next_start() {
+fn the_next_start_removes_markers_without_a_file() {
     let mut device = MemoryDevice::new(1);
     let stem = names::stem(Timestamp::from_secs_nanos(1_795_290_000, 0), None, 0);
     for span in [None, Some(Span::out_of_order((Timestamp::ZERO, Timestamp::MAX)))] {
-        out_of_order::write_marker(&mut device, &root(), &stem, span).expect("a note");
+        out_of_order::write_marker(&mut device, &root(), &stem, span).expect("a marker");
     }
     recover(device.clone());
-    assert!(notes(&device.files(), &root()).is_empty());
+    assert!(markers(&device.files(), &root()).is_empty());
 }
 
-/// Three files in order; one that begins an hour before; three that follow the third in time.
+/// Three files in order, a file that begins an hour before, and three files that follow the third in time.
 fn set_back_and_right_again(prng: &mut Prng) -> Stream {
     let mut stream = Stream::new(0);
     for file in 0..7 {
@@ -237,7 +239,7 @@ fn set_back_and_right_again(prng: &mut Prng) -> Stream {
 }
 
 #[test]
-fn a_file_that_is_missing_is_told_although_another_of_the_queue_is_not_in_order() {
+fn missing_files_are_found_beside_out_of_order_files() {
     let stream = set_back_and_right_again(&mut Prng::new(6));
     let device = MemoryDevice::new(1);
     assert!(run(&stream, device.clone(), config(), &mut Prng::new(1), |_, _, _| true).done);
@@ -245,15 +247,15 @@ fn a_file_that_is_missing_is_told_although_another_of_the_queue_is_not_in_order(
     let reported = |files: &Surviving, kind| -> Vec<String> {
         verify(files).iter().filter(|f| f.kind == kind).map(ToString::to_string).collect()
     };
-    assert_eq!(notes(&recorded, &root()).iter().count(), 1);
-    // By name the one that was set back comes first, and in the stream it lies between the third and the fifth.
+    assert_eq!(markers(&recorded, &root()).iter().count(), 1);
+    // The file that was set back is the first by name; in the stream it is between the third and the fifth.
     assert_eq!(reported(&recorded, FindingKind::Missing), Vec::<String>::new());
-    let unasked = reported(&recorded, FindingKind::GapUnchecked);
-    assert_eq!(unasked.len(), 1);
-    assert!(unasked[0].contains("between 2 of 6 pairs"), "{unasked:?}");
+    let unchecked = reported(&recorded, FindingKind::GapUnchecked);
+    assert_eq!(unchecked.len(), 1);
+    assert!(unchecked[0].contains("2 of 6 pairs"), "{unchecked:?}");
     let mut packets: Vec<_> = recorded.keys().filter(|p| p.extension().is_some_and(|e| e == "pcap")).collect();
     packets.sort();
-    // The second and the sixth of the stream.
+    // The second and the sixth file of the stream.
     for gone in [2, 5] {
         let mut files = recorded.clone();
         files.remove(packets[gone]);
@@ -265,36 +267,36 @@ fn a_file_that_is_missing_is_told_although_another_of_the_queue_is_not_in_order(
 }
 
 #[test]
-fn repair_says_noted_only_where_it_noted() {
+fn repair_reports_a_marker_only_if_it_wrote_the_marker() {
     let stream = set_back(&mut Prng::new(7));
     let device = MemoryDevice::new(1);
     assert!(run(&stream, device.clone(), config(), &mut Prng::new(1), |_, _, _| true).done);
-    let mut without_notes = device.files();
-    without_notes.retain(|path, _| !path.starts_with(root().join(names::OUT_OF_ORDER)));
+    let mut without_markers = device.files();
+    without_markers.retain(|path, _| !path.starts_with(root().join(names::OUT_OF_ORDER)));
     let repair = |first: &Surviving, others: &Surviving| {
         let (first, others) = (MemoryDevice::with(1, first.clone()), MemoryDevice::with(1, others.clone()));
         let asked = Cell::new(0);
         let another = || if asked.replace(asked.get() + 1) == 0 { first.clone() } else { others.clone() };
-        let (mut noted, mut refused) = (0, 0);
-        let tell = |did: RepairEvent| match did {
-            RepairEvent::Noted(_) => noted += 1,
-            RepairEvent::Refused { why, .. } if why.contains("not noted") => refused += 1,
+        let (mut marked, mut refused) = (0, 0);
+        let report = |did: RepairEvent| match did {
+            RepairEvent::Marked(_) => marked += 1,
+            RepairEvent::Refused { why, .. } if why.contains("no marker written") => refused += 1,
             _ => {}
         };
-        Repair::new(another, tell).path(Path::new("store"));
-        (noted, refused, notes(&first.files(), &root()).iter().count())
+        Repair::new(another, report).path(Path::new("store"));
+        (marked, refused, markers(&first.files(), &root()).iter().count())
     };
-    let astray = astray(&without_notes).len();
-    assert_eq!(repair(&without_notes, &without_notes), (astray, 0, astray));
-    // Somebody removes the indexes once verification has read them.
+    let out_of_order_files = out_of_order_files(&without_markers).len();
+    assert_eq!(repair(&without_markers, &without_markers), (out_of_order_files, 0, out_of_order_files));
+    // Removes the indexes after verification has read them.
     let is_index = |path: &Path| path.extension().is_some_and(|e| e == names::INDEX);
-    let mut without_indexes = without_notes.clone();
+    let mut without_indexes = without_markers.clone();
     without_indexes.retain(|path, _| !is_index(path));
-    assert_eq!(repair(&without_indexes, &without_notes), (0, astray, 0));
-    // Indexes may also be named after the whole name of the packet file.
-    let renamed = without_notes.iter().map(|(path, bytes)| {
+    assert_eq!(repair(&without_indexes, &without_markers), (0, out_of_order_files, 0));
+    // The name of an index may also consist of the whole name of the packet file and the suffix.
+    let renamed = without_markers.iter().map(|(path, bytes)| {
         (if is_index(path) { path.with_extension("pcap.ngi") } else { path.clone() }, bytes.clone())
     });
     let renamed: Surviving = renamed.collect();
-    assert_eq!(repair(&renamed, &renamed), (astray, 0, astray));
+    assert_eq!(repair(&renamed, &renamed), (out_of_order_files, 0, out_of_order_files));
 }

@@ -1,4 +1,5 @@
-//! What recovery leaves alone, what it only tells of, and how it knows the living from the dead.
+//! Files that recovery must not change, findings that it only reports, and its distinction between running and dead
+//! recorders.
 
 use crate::common;
 
@@ -14,7 +15,7 @@ use store::device::{Content, Device, MemoryDevice};
 const NEXT: &str = "store/eth1/.next-q0-1.pcap.partial";
 const HIDDEN: &str = "store/eth1/2026/11/21/19/.20261121T194000.000000000Z.pcap.partial";
 
-/// A volume on which a recorder writes its first file and has made its second.
+/// A volume on which a recorder writes its first file and has prepared its second.
 fn recording(stream: &mut Stream) -> MemoryDevice {
     let mut prng = Prng::new(1);
     for _ in 0..3 {
@@ -27,7 +28,7 @@ fn recording(stream: &mut Stream) -> MemoryDevice {
     device
 }
 
-/// The same on a real file system, of a recorder that was killed.
+/// The same on a real file system, after the recorder was killed.
 fn leave(stream: &mut Stream, store: &Path) {
     let dead = recording(stream);
     dead.kill();
@@ -39,15 +40,15 @@ fn leave(stream: &mut Stream, store: &Path) {
 }
 
 #[test]
-fn what_a_living_recorder_holds_is_neither_touched_nor_told_of() {
+fn files_of_a_running_recorder_are_neither_changed_nor_reported() {
     let device = recording(&mut Stream::new(0));
     let before = device.files();
     assert_eq!(recover(device.clone()), [""; 0]);
-    assert!(device.files() == before, "something was changed");
+    assert!(device.files() == before, "the files were changed");
 }
 
 #[test]
-fn what_a_dead_recorder_left_is_published_and_its_prepared_room_given_back() {
+fn files_of_a_dead_recorder_are_published_and_prepared_ones_removed() {
     let mut stream = Stream::new(0);
     let device = recording(&mut stream);
     device.kill();
@@ -57,11 +58,11 @@ fn what_a_dead_recorder_left_is_published_and_its_prepared_room_given_back() {
     assert!(reported[1].contains("recovered from a killed recorder, 3 packets"), "{reported:#?}");
     let published = check(&stream, &device.files(), "after the kill");
     assert_eq!((published.files, published.tally.stored, device.files().len()), (1, 3, 2));
-    assert_eq!(recover(device), [""; 0], "the second time there is nothing to do");
+    assert_eq!(recover(device), [""; 0], "a second recovery finds nothing");
 }
 
 #[test]
-fn an_index_that_lost_its_packets_is_told_of_and_kept() {
+fn an_index_without_its_packet_file_is_reported_and_kept() {
     let mut device = recording(&mut Stream::new(0));
     device.kill();
     recover(device.clone());
@@ -73,7 +74,7 @@ fn an_index_that_lost_its_packets_is_told_of_and_kept() {
 }
 
 #[test]
-fn packets_without_an_index_are_published_with_a_note_that_nothing_vouches_for_them() {
+fn packets_without_an_index_are_published_as_unverified() {
     let mut stream = Stream::new(0);
     let mut device = recording(&mut stream);
     device.kill();
@@ -85,7 +86,7 @@ fn packets_without_an_index_are_published_with_a_note_that_nothing_vouches_for_t
 }
 
 #[test]
-fn folders_of_somebody_else_do_not_come_before_those_of_hours() {
+fn foreign_directories_are_examined_after_hour_directories() {
     let mut stream = Stream::new(0);
     let dead = recording(&mut stream);
     dead.kill();
@@ -95,11 +96,11 @@ fn folders_of_somebody_else_do_not_come_before_those_of_hours() {
     }
     let device = MemoryDevice::with(1, files);
     let reported = recover(device.clone());
-    assert_eq!(check(&stream, &device.files(), "beside the notes").tally.stored, 3, "{reported:#?}");
+    assert_eq!(check(&stream, &device.files(), "beside foreign directories").tally.stored, 3, "{reported:#?}");
 }
 
 #[test]
-fn a_file_whose_name_the_power_took_finds_its_hour_beside_folders_of_somebody_else() {
+fn a_file_that_lost_its_name_is_recovered_beside_foreign_directories() {
     let mut stream = Stream::new(0);
     let dead = recording(&mut stream);
     dead.kill();
@@ -111,7 +112,7 @@ fn a_file_whose_name_the_power_took_finds_its_hour_beside_folders_of_somebody_el
     }
     let device = MemoryDevice::with(1, files);
     let reported = recover(device.clone());
-    let published = check(&stream, &device.files(), "found again");
+    let published = check(&stream, &device.files(), "the file is found");
     assert_eq!(
         (published.tally.stored, published.tally.notes[base::Note::Unverified as usize]),
         (3, 0),
@@ -120,7 +121,7 @@ fn a_file_whose_name_the_power_took_finds_its_hour_beside_folders_of_somebody_el
 }
 
 #[test]
-fn a_half_done_publication_is_finished() {
+fn an_interrupted_publication_is_completed() {
     let mut stream = Stream::new(0);
     let mut device = recording(&mut stream);
     device.kill();
@@ -130,11 +131,11 @@ fn a_half_done_publication_is_finished() {
     device.rename(&packets, Path::new(HIDDEN)).expect("the packets were published");
     let reported = recover(device.clone());
     assert!(reported.len() == 1 && reported[0].contains("3 packets"), "{reported:#?}");
-    assert!(device.files() == whole, "not as it was before");
+    assert!(device.files() == whole, "the files differ from those before");
 }
 
 #[test]
-fn what_is_not_ours_keeps_its_name_and_its_bytes() {
+fn foreign_files_are_not_changed() {
     let hour = "store/eth1/2026/11/21/19/";
     let files = [
         (".20261121T194000.000000000Z.pcap.partial", vec![7u8; 9000]),
@@ -147,13 +148,13 @@ fn what_is_not_ours_keeps_its_name_and_its_bytes() {
     let device = MemoryDevice::with(1, files);
     let before = device.files();
     let reported = recover(device.clone());
-    assert!(reported.len() == 1 && reported[0].contains("left alone"), "{reported:#?}");
-    assert!(device.files() == before, "something was changed");
+    assert!(reported.len() == 1 && reported[0].contains("not changed"), "{reported:#?}");
+    assert!(device.files() == before, "the files were changed");
 }
 
 #[test]
-fn locks_on_a_real_file_system_tell_the_living_from_the_dead() {
-    let dir = testkit::TempDir::new("locks_on_a_real_file_system_tell_the_living_from_the_dead");
+fn locks_distinguish_running_from_dead_recorders() {
+    let dir = testkit::TempDir::new("locks_distinguish_running_from_dead_recorders");
     let mut stream = Stream::new(0);
     leave(&mut stream, dir.path());
     let mut living = DiskDevice::plain();
@@ -174,20 +175,20 @@ fn locks_on_a_real_file_system_tell_the_living_from_the_dead() {
     assert!(matches!(reported[1], Event::Recovered { outcome: Outcome::Published { .. }, .. }), "{reported:#?}");
     assert_eq!(check(&stream, &read_all(dir.path()), "on a real file system").tally.stored, 3);
 
-    // What dies later is found later.
+    // Files of a recorder that dies later are found by a later recovery.
     ids.into_iter().for_each(|id| living.close(id));
     let reported = recovered();
     assert!(!alive.iter().any(|path| path.exists()), "{reported:#?}");
 }
 
 #[test]
-fn a_file_that_is_let_go_of_late_is_mended_all_the_same() {
+fn a_file_whose_lock_ends_late_is_recovered() {
     let mut stream = Stream::new(0);
     let device = recording(&mut stream);
     device.kill();
-    // As the kernel does, until the last write of the dead has ended.
+    // The kernel holds the lock until the last write of the dead process has ended.
     let mut kernel = device.clone();
-    let held = kernel.take(Path::new(HIDDEN)).expect("it is there").expect("nobody has it");
+    let held = kernel.take(Path::new(HIDDEN)).expect("the file").expect("an unlocked file");
     let mut recovery = Recovery::new(device.clone(), Path::new("store/eth1"));
     recovery.prepare();
     // Interface, year, month, day, hour; and once more.
@@ -204,9 +205,9 @@ fn a_file_that_is_let_go_of_late_is_mended_all_the_same() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_listed_is_told_of_and_one_that_is_gone_is_not() {
-    let dir = testkit::TempDir::new("a_folder_that_cannot_be_listed_is_told_of");
-    std::fs::write(dir.join("eth1"), b"no folder").expect("a file");
+fn an_unlistable_directory_is_reported_and_a_missing_one_is_not() {
+    let dir = testkit::TempDir::new("an_unlistable_directory_is_reported");
+    std::fs::write(dir.join("eth1"), b"no directory").expect("a file");
     let reported = |name: &str| {
         let mut recovery = Recovery::new(DiskDevice::plain(), &dir.join(name));
         while recovery.step() {}
@@ -217,22 +218,23 @@ fn a_folder_that_cannot_be_listed_is_told_of_and_one_that_is_gone_is_not() {
 }
 
 #[test]
-fn a_recovery_that_is_told_to_stop_ends_at_once_and_the_next_one_does_the_rest() {
-    let dir = testkit::TempDir::new("a_recovery_that_is_told_to_stop_ends_at_once");
+fn a_stopped_recovery_is_completed_by_the_next_recovery() {
+    let dir = testkit::TempDir::new("a_stopped_recovery_ends_at_once");
     let mut stream = Stream::new(0);
     leave(&mut stream, dir.path());
     let stop = Arc::new(AtomicBool::new(true));
     let before = read_all(dir.path());
-    // The device by itself, as when the word comes in the middle of a file: whatever was begun is as after a kill.
-    for both in [true, false] {
+    // Without the flag of the recovery, only the device stops, in the middle of a file: the files must be as after a
+    // kill.
+    for is_flag_set in [true, false] {
         let mut recovery = Recovery::new(DiskDevice::plain().until(Arc::clone(&stop)), &dir.join("eth1"));
-        if both {
+        if is_flag_set {
             recovery = recovery.until(Arc::clone(&stop));
         }
         while recovery.step() {}
         let reported = recovery.take_events();
-        assert_eq!(reported.is_empty(), both, "{reported:#?}");
-        assert!(read_all(dir.path()) == before, "something was changed: {reported:#?}");
+        assert_eq!(reported.is_empty(), is_flag_set, "{reported:#?}");
+        assert!(read_all(dir.path()) == before, "the files were changed: {reported:#?}");
     }
     stop.store(false, Ordering::Relaxed);
     let mut recovery = Recovery::new(DiskDevice::plain(), &dir.join("eth1")).until(stop);

@@ -1,4 +1,4 @@
-//! A recorder that dies anywhere, and a recovery that dies anywhere: what is published then.
+//! Crashes of the recorder and of recovery at every call, and the files that are published afterwards.
 
 use crate::common;
 
@@ -8,7 +8,7 @@ use netgrain_upkeep::recovery::Recovery;
 use store::device::{Fault, MemoryDevice, Surviving};
 use store::offered_page::OrphanedCount;
 
-/// Records the stream until call `at`; what is left then, and up to which position the ring had its memory back.
+/// Records the stream until call `at`; returns the volume, and the position up to which the ring memory was released.
 fn record_until(stream: &Stream, at: u64, seed: u64) -> (MemoryDevice, u64) {
     let device = MemoryDevice::new(seed);
     device.set_fault(Fault { crash_at: Some(at), slow: at % 2 == 1, ..Fault::default() });
@@ -18,7 +18,7 @@ fn record_until(stream: &Stream, at: u64, seed: u64) -> (MemoryDevice, u64) {
     (device, outcome.released)
 }
 
-/// Calls that recording the whole stream takes.
+/// The number of calls for recording the complete stream.
 fn calls_of(stream: &Stream, seed: u64) -> u64 {
     record_until(stream, u64::MAX, seed).0.calls()
 }
@@ -28,7 +28,7 @@ fn packets_before(stream: &Stream, pos: u64) -> usize {
     stream.descs.iter().filter(|d| d.is_packet() && d.end() <= pos).count()
 }
 
-/// Which files differ, for people.
+/// A description of the files that differ.
 fn difference(one: &Surviving, other: &Surviving) -> String {
     let size = |files: &Surviving, path| files.get(path).map(Vec::len);
     let paths: std::collections::BTreeSet<_> = one.keys().chain(other.keys()).collect();
@@ -36,7 +36,7 @@ fn difference(one: &Surviving, other: &Surviving) -> String {
     differ.map(|p| format!("{} {:?} {:?}; ", p.display(), size(one, p), size(other, p))).collect()
 }
 
-/// Recovers, and checks that it ends and leaves nothing behind; the calls that it took.
+/// Recovers, and checks that the recovery ends and leaves no leftovers; also returns the number of its calls.
 fn recovered(stream: &Stream, files: Surviving, note: &str) -> (Surviving, common::Published, u64) {
     let device = MemoryDevice::with(1, files);
     let reported = recover(device.clone());
@@ -47,8 +47,8 @@ fn recovered(stream: &Stream, files: Surviving, note: &str) -> (Surviving, commo
 }
 
 #[test]
-fn a_recorder_killed_at_any_call_loses_nothing_that_the_ring_was_told_is_written() {
-    let test = "a_recorder_killed_at_any_call_loses_nothing_that_the_ring_was_told_is_written";
+fn a_recorder_killed_at_any_call_loses_no_released_packet() {
+    let test = "a_recorder_killed_at_any_call_loses_no_released_packet";
     let seed = testkit::seed(test);
     for (longest, packets) in [(1500, 20), (60_000, 40)] {
         let stream = segments(&mut Prng::new(seed), 2, packets, longest);
@@ -59,69 +59,77 @@ fn a_recorder_killed_at_any_call_loses_nothing_that_the_ring_was_told_is_written
             let (_, published, _) = recovered(&stream, device.files(), &note);
             let safe = packets_before(&stream, released);
             let prefix = published.packets.iter().enumerate().take_while(|(i, n)| i == *n).count();
-            assert!(prefix >= safe, "{note}: {safe} packets were written, {prefix} are there");
-            assert_eq!(prefix, published.packets.len(), "{note}: a hole");
+            assert!(prefix >= safe, "{note}: {safe} packets were written, {prefix} are found");
+            assert_eq!(prefix, published.packets.len(), "{note}: packets between others are missing");
             most = most.max(lost(&published.tally));
         }
-        // What was on its way when the recorder died looked like packets at least once.
-        assert!(most > 0, "no crash ever found a packet that was not confirmed");
+        // At least one crash left complete records that no index confirmed.
+        assert!(most > 0, "no crash left an unconfirmed packet");
     }
 }
 
 #[test]
-fn a_recovery_killed_at_any_call_is_taken_up_with_the_same_result() {
-    let test = "a_recovery_killed_at_any_call_is_taken_up_with_the_same_result";
+fn a_recovery_killed_at_any_call_is_completed_with_the_same_result() {
+    let test = "a_recovery_killed_at_any_call_is_completed_with_the_same_result";
     let seed = testkit::seed(test);
     let stream = segments(&mut Prng::new(seed), 2, 20, 3000);
     for at in 0..calls_of(&stream, seed) {
         let note = format!("seed {seed}, call {at}");
         let (device, _) = record_until(&stream, at, seed);
         let left = device.files();
-        let (whole, published, calls) = recovered(&stream, left.clone(), &note);
+        let (complete, published, calls) = recovered(&stream, left.clone(), &note);
         for second in 0..calls {
             let note = format!("{note}, then call {second} of the recovery");
             let device = MemoryDevice::with(1, left.clone());
             device.set_fault(Fault { crash_at: Some(second), ..Fault::default() });
             recover(device.clone());
             let (again, ..) = recovered(&stream, device.files(), &note);
-            assert!(again == whole, "{note}: the second recovery ended otherwise: {}", difference(&whole, &again));
-            // The power fails, too.
+            assert!(
+                again == complete,
+                "{note}: the second recovery gave other files: {}",
+                difference(&complete, &again)
+            );
+            // A power failure happens in addition.
             let mut prng = Prng::new(seed ^ second);
             let (_, again, _) = recovered(&stream, device.surviving(&mut prng), &note);
-            assert_eq!(again, published, "{note}: after a failure of the power");
+            assert_eq!(again, published, "{note}: after a power failure");
         }
     }
 }
 
 #[test]
-fn a_failure_of_the_power_leaves_what_checksums_vouch_for_and_says_what_is_missing() {
-    let test = "a_failure_of_the_power_leaves_what_checksums_vouch_for_and_says_what_is_missing";
+fn a_power_failure_leaves_verified_packets_and_counts_the_others() {
+    let test = "a_power_failure_leaves_verified_packets_and_counts_the_others";
     let seed = testkit::seed(test);
     let stream = segments(&mut Prng::new(seed), 2, 60, 60_000);
     let mut prng = Prng::new(seed);
-    let mut holes = 0;
+    let mut losses = 0;
     for at in 0..calls_of(&stream, seed) {
         let (device, _) = record_until(&stream, at, seed);
         for round in 0..2 {
             let note = format!("seed {seed}, call {at}, round {round}");
             let left = device.surviving(&mut prng);
-            let (whole, published, calls) = recovered(&stream, left.clone(), &note);
-            holes += usize::from(lost(&published.tally) > 0);
+            let (complete, published, calls) = recovered(&stream, left.clone(), &note);
+            losses += usize::from(lost(&published.tally) > 0);
             let second = prng.below(calls.max(1));
             let device = MemoryDevice::with(1, left);
             device.set_fault(Fault { crash_at: Some(second), ..Fault::default() });
             recover(device.clone());
             let note = format!("{note}, then call {second} of the recovery");
             let (again, ..) = recovered(&stream, device.files(), &note);
-            assert!(again == whole, "{note}: the second recovery ended otherwise: {}", difference(&whole, &again));
+            assert!(
+                again == complete,
+                "{note}: the second recovery gave other files: {}",
+                difference(&complete, &again)
+            );
         }
     }
-    assert!(holes > 0, "no failure of the power ever lost a packet");
+    assert!(losses > 0, "no power failure lost a packet");
 }
 
 #[test]
-fn what_was_offered_and_is_in_no_file_is_in_the_ledger_or_the_ledger_says_that_nobody_knows() {
-    let test = "what_was_offered_and_is_in_no_file_is_in_the_ledger_or_the_ledger_says_that_nobody_knows";
+fn offered_packets_in_no_file_are_in_the_ledger_or_marked_unknown() {
+    let test = "offered_packets_in_no_file_are_in_the_ledger_or_marked_unknown";
     let seed = testkit::seed(test);
     let stream = segments(&mut Prng::new(seed), 2, 60, 60_000);
     let all = stream.ledger().total().offered;
@@ -144,7 +152,7 @@ fn what_was_offered_and_is_in_no_file_is_in_the_ledger_or_the_ledger_says_that_n
         let mut recovery = Recovery::new(device.clone(), &common::root()).with_orphaned_counts(vec![tail.clone()]);
         recovery.run();
         let files = device.files();
-        let whole = |files: &Surviving| {
+        let complete = |files: &Surviving| {
             let indexes = files.iter().filter(|(path, _)| path.extension().is_some_and(|e| e == "ngi"));
             let mut sum = Tally::default();
             for (_, bytes) in indexes {
@@ -152,26 +160,26 @@ fn what_was_offered_and_is_in_no_file_is_in_the_ledger_or_the_ledger_says_that_n
             }
             sum
         };
-        let reported = whole(&files);
+        let reported = complete(&files);
         assert_eq!((reported.offered, reported.residue()), (all, 0), "{note}");
         assert_eq!(reported.notes[Note::TailUnknown as usize], 0, "{note}");
         entered += usize::from(lost(&reported) > 0);
-        // A recovery that is killed and another that goes on enter it once.
+        // A killed recovery and the recovery after it enter the count once.
         let device = MemoryDevice::with(1, left.clone());
         device.set_fault(Fault { crash_at: Some(at % 40), ..Fault::default() });
         Recovery::new(device.clone(), &common::root()).with_orphaned_counts(vec![tail.clone()]).run();
         let device = MemoryDevice::with(1, device.files());
         Recovery::new(device.clone(), &common::root()).with_orphaned_counts(vec![tail]).run();
-        assert_eq!(whole(&device.files()), reported, "{note}: in two goes");
+        assert_eq!(complete(&device.files()), reported, "{note}: in two recoveries");
         let device = MemoryDevice::with(1, left);
         recover(device.clone());
-        unknown += whole(&device.files()).notes[Note::TailUnknown as usize];
+        unknown += complete(&device.files()).notes[Note::TailUnknown as usize];
     }
     assert!(entered > 0 && unknown > 0, "seed {seed}: {entered} entered, {unknown} unknown");
 }
 
 #[test]
-fn what_was_offered_before_the_first_file_is_in_the_ledger_of_a_file_without_packets_once() {
+fn packets_offered_before_the_first_file_are_entered_once() {
     let second = 1_700_000_000;
     for (ended, cause) in [(false, Cause::Crash), (true, Cause::Disk)] {
         let mut tail = OrphanedCount::of(3, 40, second, None, 0);
@@ -186,11 +194,11 @@ fn what_was_offered_before_the_first_file_is_in_the_ledger_of_a_file_without_pac
             device.set_fault(Fault { crash_at: crash, ..Fault::default() });
             run(&device);
             let device = MemoryDevice::with(1, device.files());
-            // The page is forgotten last, so a recovery that was killed is followed by one that knows of it as well.
-            let said = run(&device);
+            // The page is removed last, so the recovery after a killed recovery reads the page, too.
+            let reported = run(&device);
             let files = device.files();
             let names: Vec<_> = files.keys().map(|path| path.to_string_lossy().into_owned()).collect();
-            let [index, packets] = &names[..] else { panic!("killed at {crash:?}: {names:?}, {said:?}") };
+            let [index, packets] = &names[..] else { panic!("killed at {crash:?}: {names:?}, {reported:?}") };
             assert!(index.ends_with("Z-q3.ngi") && packets.ends_with("Z-q3.pcap"), "killed at {crash:?}: {names:?}");
             let bytes = &files.iter().next().expect("an index").1;
             let tally = index::Reader::open(&&bytes[..]).expect("an index").summary().tally;

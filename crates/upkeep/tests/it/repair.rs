@@ -1,4 +1,4 @@
-//! Damage done on purpose: what verify says of it, and what repair saves.
+//! Deliberate damage: the findings of verify, and the data that repair saves.
 
 use crate::common;
 
@@ -13,7 +13,7 @@ use store::device::{Fault, MemoryDevice, Surviving};
 use store::{Claim, Claimant, DiskDevice};
 use testkit::TempDir;
 
-/// A store in which all of the stream was recorded.
+/// A store with the whole stream.
 fn recorded(stream: &Stream) -> Surviving {
     let device = MemoryDevice::new(1);
     let outcome = run(stream, device.clone(), config(), &mut Prng::new(1), |_, _, _| true);
@@ -41,7 +41,7 @@ fn repair(files: Surviving, at: &Path) -> (Surviving, Vec<String>) {
     let device = MemoryDevice::with(1, files);
     let mut reported = Vec::new();
     let another = || device.clone();
-    Repair::new(another, |did: RepairEvent| reported.push(did.to_string())).path(at);
+    Repair::new(another, |done: RepairEvent| reported.push(done.to_string())).path(at);
     (device.files(), reported)
 }
 
@@ -50,7 +50,7 @@ fn packet_files(files: &Surviving) -> Vec<PathBuf> {
 }
 
 #[test]
-fn a_store_that_is_as_it_was_written_is_found_so_and_left_so() {
+fn an_undamaged_store_has_no_findings_and_is_not_changed() {
     let stream = segments(&mut Prng::new(1), 3, 40, 60_000);
     let files = recorded(&stream);
     for quick in [false, true] {
@@ -59,21 +59,21 @@ fn a_store_that_is_as_it_was_written_is_found_so_and_left_so() {
         assert_eq!(packets, 120);
     }
     let (after, reported) = repair(files.clone(), Path::new("store"));
-    assert!(after == files, "something was changed: {reported:#?}");
+    assert!(after == files, "the files were changed: {reported:#?}");
 }
 
 #[test]
-fn verification_neither_waits_for_a_keeper_of_the_interface_nor_keeps_it_out() {
-    let dir = TempDir::new("verification_neither_waits_for_a_keeper");
+fn verification_does_not_wait_for_a_retention_worker() {
+    let dir = TempDir::new("verification_does_not_wait");
     let files = recorded(&segments(&mut Prng::new(3), 1, 20, 1000));
     for (path, bytes) in files {
-        let path = dir.join("store").join(path.strip_prefix("store").expect("below the store"));
-        std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        let path = dir.join("store").join(path.strip_prefix("store").expect("in the store"));
+        std::fs::create_dir_all(path.parent().expect("a directory")).expect("a directory");
         std::fs::write(path, bytes).expect("a file");
     }
     let interface = dir.join("store/eth1");
-    std::fs::write(interface.join(store::names::prepared(0, 1, "pcap")), b"").expect("made ahead");
-    let keeping = store::Hold::retention_lock(&interface).expect("a look").expect("nobody is there");
+    std::fs::write(interface.join(store::names::prepared(0, 1, "pcap")), b"").expect("a prepared file");
+    let keeping = store::Hold::retention_lock(&interface).expect("a result").expect("the only worker");
     let (done, ended) = std::sync::mpsc::channel();
     let at = dir.join("store");
     std::thread::spawn(move || {
@@ -81,14 +81,14 @@ fn verification_neither_waits_for_a_keeper_of_the_interface_nor_keeps_it_out() {
         verify.path(&at);
         done.send(verify.totals().packets)
     });
-    // It hangs as long as the keeper is at work, or not at all.
+    // Verification must not wait until the lock of the retention worker is released.
     assert_eq!(ended.recv_timeout(std::time::Duration::from_secs(60)), Ok(20));
     drop(keeping);
 }
 
 #[test]
-fn a_store_that_is_being_recorded_is_never_called_damaged() {
-    let test = "a_store_that_is_being_recorded_is_never_called_damaged";
+fn a_store_that_is_being_recorded_has_no_findings_of_damage() {
+    let test = "a_store_that_is_being_recorded_has_no_findings_of_damage";
     let seed = testkit::seed(test);
     let mut prng = Prng::new(seed);
     let (mut open, mut within) = (0, 0);
@@ -102,7 +102,7 @@ fn a_store_that_is_being_recorded_is_never_called_damaged() {
             let mut verify = Verify::new(beside.clone(), false, |f: &Finding, _| findings.push(f.clone()));
             verify.path(Path::new("store"));
             let totals = *verify.totals();
-            // Before its first file the recorder has nothing there; on a real volume its claim is.
+            // Before its first file, a recorder has no files in memory; on a real volume it has its claim.
             findings.retain(|f| f.kind != FindingKind::NoCapture || !beside.files().is_empty());
             let wrong: Vec<&Finding> = findings.iter().filter(|f| f.kind.level() != Level::Note).collect();
             assert!(wrong.is_empty(), "seed {seed} round {round} step {step}: {wrong:#?}");
@@ -112,12 +112,12 @@ fn a_store_that_is_being_recorded_is_never_called_damaged() {
         });
         assert!(outcome.done);
     }
-    // Otherwise nothing was tried: files in work, and such that are vouched for up to the middle of a record.
+    // Otherwise the test did not cover growing files, or growing files that are verified up to the middle of a record.
     assert!(open > 10 && within > 10, "seed {seed}: {open} open files, {within} of them within a record");
 }
 
 #[test]
-fn each_kind_of_damage_has_its_name() {
+fn each_kind_of_damage_has_its_own_finding() {
     let stream = segments(&mut Prng::new(2), 2, 60, 60_000);
     let whole = recorded(&stream);
     let first = packet_files(&whole)[0].clone();
@@ -156,8 +156,8 @@ fn each_kind_of_damage_has_its_name() {
 }
 
 #[test]
-fn one_hole_is_one_finding_and_what_repair_loses_by_it_is_said() {
-    let test = "one_hole_is_one_finding_and_what_repair_loses_by_it_is_said";
+fn one_damaged_range_is_one_finding_and_repair_counts_the_loss() {
+    let test = "one_damaged_range_is_one_finding_and_repair_counts_the_loss";
     let seed = testkit::seed(test);
     let mut prng = Prng::new(seed);
     let stream = segments(&mut prng, 1, 300, 60_000);
@@ -167,7 +167,7 @@ fn one_hole_is_one_finding_and_what_repair_loses_by_it_is_said() {
     for round in 0..20 {
         let mut files = whole.clone();
         let bytes = files.get_mut(&name).expect("a file");
-        // Within one block, and over the heads of records in it.
+        // Within one block, and over the headers of records in it.
         let at = ((1 + round % 3) << 20) + 1000 + prng.below(400_000) as usize;
         prng.fill(&mut bytes[at..at + 500_000]);
         let (findings, packets) = verify(&files, false);
@@ -182,7 +182,7 @@ fn one_hole_is_one_finding_and_what_repair_loses_by_it_is_said() {
 }
 
 #[test]
-fn what_lies_behind_the_recorded_bytes_is_a_wrong_length_and_no_packets() {
+fn bytes_after_the_recorded_ones_are_a_wrong_length_and_no_packets() {
     let whole = recorded(&segments(&mut Prng::new(8), 1, 60, 3000));
     let name = packet_files(&whole)[0].clone();
     let mut files = whole.clone();
@@ -191,10 +191,10 @@ fn what_lies_behind_the_recorded_bytes_is_a_wrong_length_and_no_packets() {
     bytes.extend(record);
     assert_eq!((kinds(&files), verify(&files, false).1), (vec![FindingKind::Length], 60));
     let (after, _) = repair(files, Path::new("store"));
-    assert!(after[&name] == whole[&name], "not cut where it was");
+    assert!(after[&name] == whole[&name], "not truncated to its old length");
 }
 
-/// A capture of 20 packets that nobody recorded, and its index.
+/// A foreign capture of 20 packets, and its index.
 fn indexed_capture(seed: u64) -> Surviving {
     let whole = recorded(&segments(&mut Prng::new(seed), 1, 20, 3000));
     let at = whole.keys().find(|p| p.extension().is_some_and(|e| e == "ngi")).expect("an index");
@@ -204,13 +204,13 @@ fn indexed_capture(seed: u64) -> Surviving {
     let mut builder = Builder::new(Header { content, ..index.header });
     index.entries.into_iter().for_each(|entry| builder.push(entry));
     let mut bytes = Vec::new();
-    builder.finish(footer.bytes, footer.end, &[], &mut bytes).expect("memory refuses nothing");
+    builder.finish(footer.bytes, footer.end, &[], &mut bytes).expect("memory has no errors");
     let (capture, beside) = (path("store/eth1/other.pcap"), path("store/eth1/other.pcap.ngi"));
     [(capture, whole[&packet_files(&whole)[0]].clone()), (beside, bytes)].into()
 }
 
 #[test]
-fn a_capture_that_took_the_place_of_an_indexed_one_is_not_blamed_on_the_volume() {
+fn a_replaced_indexed_capture_is_reported_as_stale() {
     let mut files = indexed_capture(10);
     let capture = path("store/eth1/other.pcap");
     let indexed = files[&capture].clone();
@@ -225,7 +225,7 @@ fn a_capture_that_took_the_place_of_an_indexed_one_is_not_blamed_on_the_volume()
 }
 
 #[test]
-fn what_is_not_of_the_store_is_noted_up_to_a_number_and_no_damage() {
+fn foreign_files_are_notes_up_to_a_maximum_number() {
     let mut files = recorded(&segments(&mut Prng::new(9), 1, 20, 3000));
     let hour = packet_files(&files)[0].parent().expect("an hour").to_owned();
     let (mut capture, _) = foreign(&mut Prng::new(9), 20);
@@ -245,8 +245,8 @@ fn what_is_not_of_the_store_is_noted_up_to_a_number_and_no_damage() {
 }
 
 #[test]
-fn whatever_is_damaged_every_packet_of_an_untouched_block_is_saved_and_no_other_is_made_up() {
-    let test = "whatever_is_damaged_every_packet_of_an_untouched_block_is_saved_and_no_other_is_made_up";
+fn repair_saves_exactly_the_packets_of_undamaged_blocks() {
+    let test = "repair_saves_exactly_the_packets_of_undamaged_blocks";
     let seed = testkit::seed(test);
     let mut prng = Prng::new(seed);
     let stream = segments(&mut prng, 2, 150, 60_000);
@@ -275,7 +275,7 @@ fn whatever_is_damaged_every_packet_of_an_untouched_block_is_saved_and_no_other_
             let from = d.pos - stream.segments[file].pos;
             let to = d.end() - 1 - stream.segments[file].pos;
             if !touched.contains(&(file, (from >> 20) as usize)) && !touched.contains(&(file, (to >> 20) as usize)) {
-                assert!(published.packets.contains(&number), "{note}: packet {number} is not there: {reported:#?}");
+                assert!(published.packets.contains(&number), "{note}: packet {number} is missing: {reported:#?}");
             }
         }
         assert_eq!(published.tally.offered, stream.ledger().total().offered, "{note}: {reported:#?}");
@@ -284,21 +284,22 @@ fn whatever_is_damaged_every_packet_of_an_untouched_block_is_saved_and_no_other_
 }
 
 #[test]
-fn what_is_not_what_its_name_says_is_refused_with_advice_whether_its_store_is_named_or_itself() {
+fn files_that_do_not_match_their_names_are_refused_with_advice() {
     let hidden = path("store/eth1/2026/11/21/19/.20261121T194000.000000000Z.pcap.partial");
     let files = Surviving::from([(hidden.clone(), vec![7; 9000])]);
     for at in [Path::new("store"), &hidden] {
         let device = MemoryDevice::with(1, files.clone());
         let mut reported = Vec::new();
-        Repair::new(|| device.clone(), |did: RepairEvent| reported.push((did.is_refusal(), did.to_string()))).path(at);
-        assert!(device.files() == files, "something was changed: {reported:#?}");
+        Repair::new(|| device.clone(), |done: RepairEvent| reported.push((done.is_refusal(), done.to_string())))
+            .path(at);
+        assert!(device.files() == files, "the files were changed: {reported:#?}");
         assert_eq!(reported.len(), 1, "{reported:#?}");
-        assert!(reported[0].0 && reported[0].1.contains("give it the name"), "{reported:#?}");
+        assert!(reported[0].0 && reported[0].1.contains("give the file the name"), "{reported:#?}");
     }
 }
 
 #[test]
-fn an_index_that_places_its_file_at_the_end_of_all_streams_is_judged_all_the_same() {
+fn an_index_with_the_largest_stream_position_is_checked() {
     let mut files = recorded(&segments(&mut Prng::new(2), 2, 20, 1000));
     let packets = packet_files(&files);
     for file in &packets {
@@ -308,14 +309,14 @@ fn an_index_that_places_its_file_at_the_end_of_all_streams_is_judged_all_the_sam
         let mut builder = Builder::new(Header { first_pos: u64::MAX - 1, ..index.header });
         index.entries.into_iter().for_each(|entry| builder.push(entry));
         let mut bytes = Vec::new();
-        builder.finish(footer.bytes, footer.end, &[], &mut bytes).expect("memory refuses nothing");
+        builder.finish(footer.bytes, footer.end, &[], &mut bytes).expect("memory has no errors");
         files.insert(at, bytes);
     }
     assert_eq!(verify(&files, false).1, 40);
 }
 
 #[test]
-fn an_index_that_fits_the_bytes_but_not_the_packets_is_made_again() {
+fn an_index_that_matches_the_bytes_but_not_the_packets_is_rebuilt() {
     let stream = segments(&mut Prng::new(5), 1, 60, 60_000);
     let whole = recorded(&stream);
     let packets = packet_files(&whole)[0].clone();
@@ -325,7 +326,7 @@ fn an_index_that_fits_the_bytes_but_not_the_packets_is_made_again() {
         |e| e.first_record = e.first_record.map(|at| at + 1),
         |e| e.sub_blocks.cut(index::SUB_BLOCK * 5),
         |e| {
-            // The sum of a sixteenth is another.
+            // The checksum of a sub-block is wrong.
             let mut parts = index::SubBlocks::NONE;
             (0..index::SUB_BLOCKS).filter_map(|part| e.sub_blocks.first(part)).for_each(|first| parts.begin(first, 7));
             e.sub_blocks = parts;
@@ -343,19 +344,19 @@ fn an_index_that_fits_the_bytes_but_not_the_packets_is_made_again() {
             builder.push(entry);
         }
         let mut bytes = Vec::new();
-        builder.finish(footer.bytes, footer.end, &[], &mut bytes).expect("memory refuses nothing");
+        builder.finish(footer.bytes, footer.end, &[], &mut bytes).expect("memory has no errors");
         files.insert(at.clone(), bytes);
         assert!(kinds(&files).contains(&FindingKind::Index));
         let (after, reported) = repair(files, Path::new("store"));
-        assert!(reported.iter().any(|t| t.contains("mended")), "{reported:#?}");
+        assert!(reported.iter().any(|t| t.contains("repaired")), "{reported:#?}");
         assert_eq!(kinds(&after), [], "{reported:#?}");
-        assert!(after[&packets] == whole[&packets], "nothing was wrong with the packets");
-        assert_eq!(after.len(), whole.len(), "something was left over: {reported:#?}");
+        assert!(after[&packets] == whole[&packets], "the packets were not damaged");
+        assert_eq!(after.len(), whole.len(), "unexpected files: {reported:#?}");
     }
 }
 
 #[test]
-fn an_index_of_the_version_before_is_named_and_made_again() {
+fn an_index_of_the_previous_version_is_reported_and_rebuilt() {
     let stream = segments(&mut Prng::new(6), 2, 30, 3000);
     let whole = recorded(&stream);
     let mut files = whole.clone();
@@ -364,12 +365,12 @@ fn an_index_of_the_version_before_is_named_and_made_again() {
     assert_eq!(kinds(&files), [FindingKind::Index]);
     let (after, reported) = repair(files, Path::new("store"));
     assert_eq!(kinds(&after), [], "{reported:#?}");
-    assert!(after[&first] == whole[&first], "nothing was wrong with the packets");
-    Index::parse(&after[&first.with_extension("ngi")]).expect("of this version");
+    assert!(after[&first] == whole[&first], "the packets were not damaged");
+    Index::parse(&after[&first.with_extension("ngi")]).expect("an index of this version");
 }
 
 #[test]
-fn a_foreign_capture_of_an_unknown_version_is_neither_called_damaged_nor_changed() {
+fn a_capture_of_unknown_version_is_not_damage_and_not_changed() {
     let at = path("captures/other.pcap");
     let (mut bytes, _) = foreign(&mut Prng::new(1), 3);
     bytes[4] = 3;
@@ -377,15 +378,15 @@ fn a_foreign_capture_of_an_unknown_version_is_neither_called_damaged_nor_changed
     let mut findings = Vec::new();
     Verify::new(MemoryDevice::with(1, files.clone()), false, |f: &Finding, _| findings.push(f.clone())).path(&at);
     assert_eq!(findings[0].kind, FindingKind::Version, "{findings:#?}");
-    let said = findings[0].to_string();
-    assert!(said.contains("version 3.4") && said.contains("2 of pcap and 1 of pcapng"), "{said}");
-    assert!(!said.contains("editcap") && !said.contains("smartctl"), "{said}");
+    let text = findings[0].to_string();
+    assert!(text.contains("version 3.4") && text.contains("2 of pcap and 1 of pcapng"), "{text}");
+    assert!(!text.contains("editcap") && !text.contains("smartctl"), "{text}");
     let (after, reported) = repair(files.clone(), &at);
     assert!(after == files, "{reported:#?}");
 }
 
 #[test]
-fn a_damaged_head_of_a_packet_file_is_written_again_and_costs_no_packet() {
+fn a_damaged_file_header_is_restored_without_packet_loss() {
     let stream = segments(&mut Prng::new(11), 2, 30, 3000);
     let whole = recorded(&stream);
     let first = packet_files(&whole)[0].clone();
@@ -393,26 +394,27 @@ fn a_damaged_head_of_a_packet_file_is_written_again_and_costs_no_packet() {
         for at in [Path::new("store"), &first] {
             let mut files = whole.clone();
             files.get_mut(&first).expect("packets")[byte] ^= 3;
-            assert!(!kinds(&files).is_empty(), "byte {byte}: nothing was found");
+            assert!(!kinds(&files).is_empty(), "byte {byte}: no finding");
             let (after, reported) = repair(files, at);
             assert_eq!(kinds(&after), [], "byte {byte}: {reported:#?}");
-            assert!(after[&first] == whole[&first], "byte {byte}: not as it was: {reported:#?}");
+            assert!(after[&first] == whole[&first], "byte {byte}: not restored: {reported:#?}");
             assert_eq!(after.len(), whole.len(), "byte {byte}: {reported:#?}");
         }
     }
 }
 
-/// What a dry run says of this path, which it leaves as it is.
+/// The events of a dry run on this path, which must change nothing.
 fn dry(files: &Surviving, at: &Path) -> Vec<(bool, String)> {
     let device = MemoryDevice::with(1, files.clone());
     let mut reported = Vec::new();
-    Repair::new(|| device.clone(), |did: RepairEvent| reported.push((did.is_refusal(), did.to_string()))).dry_run(at);
+    Repair::new(|| device.clone(), |done: RepairEvent| reported.push((done.is_refusal(), done.to_string())))
+        .dry_run(at);
     assert!(device.files() == *files);
     reported
 }
 
 #[test]
-fn a_version_that_nothing_vouches_for_is_refused_alike_with_and_without_dry_run() {
+fn an_unverified_version_is_refused_with_and_without_dry_run() {
     let stream = segments(&mut Prng::new(12), 2, 30, 3000);
     let mut files = recorded(&stream);
     let first = packet_files(&files)[0].clone();
@@ -421,25 +423,25 @@ fn a_version_that_nothing_vouches_for_is_refused_alike_with_and_without_dry_run(
     for at in [Path::new("store"), &first] {
         let reported = dry(&files, at);
         assert!(reported.len() == 1 && reported[0].0 && reported[0].1.contains("version 1.4"), "{reported:#?}");
-        let (after, did) = repair(files.clone(), at);
-        assert_eq!(did, [reported[0].1.clone()]);
+        let (after, done) = repair(files.clone(), at);
+        assert_eq!(done, [reported[0].1.clone()]);
         assert!(after == files);
     }
 }
 
 #[test]
-fn an_indexed_capture_whose_version_was_damaged_has_it_again() {
+fn the_damaged_version_of_an_indexed_capture_is_restored() {
     let files = indexed_capture(13);
     let capture = path("store/eth1/other.pcap");
     let mut broken = files.clone();
     broken.get_mut(&capture).expect("a capture")[4] = 1;
     for at in [Path::new("store"), &capture] {
         let would = dry(&broken, at);
-        assert!(would.len() == 1 && !would[0].0 && would[0].1.starts_with("would mend "), "{would:#?}");
+        assert!(would.len() == 1 && !would[0].0 && would[0].1.starts_with("would repair "), "{would:#?}");
         let (after, reported) = repair(broken.clone(), at);
-        assert!(after == files && reported.len() == 1 && reported[0].contains("mended, 20 packets"), "{reported:#?}");
+        assert!(after == files && reported.len() == 1 && reported[0].contains("repaired, 20 packets"), "{reported:#?}");
     }
-    // Where more than the version differs, nothing vouches for what it was.
+    // If more than the version differs, no checksum verifies the original header.
     broken.get_mut(&capture).expect("a capture")[100] ^= 1;
     for at in [Path::new("store"), &capture] {
         let would = dry(&broken, at);
@@ -451,14 +453,14 @@ fn an_indexed_capture_whose_version_was_damaged_has_it_again() {
 }
 
 #[test]
-fn a_lost_index_is_made_again_and_says_that_nothing_vouches_for_the_packets() {
+fn a_lost_index_is_rebuilt_and_its_packets_are_unverified() {
     let stream = segments(&mut Prng::new(4), 3, 30, 3000);
     let mut files = recorded(&stream);
-    // The second: where it lay in the stream is not known any more, and that is no damage of its neighbours.
+    // The second index: its position in the stream is unknown then, which is no damage of its neighbours.
     let second = packet_files(&files)[1].clone();
     files.remove(&second.with_extension("ngi"));
     let (after, reported) = repair(files.clone(), Path::new("store"));
-    let published = check(&stream, &after, "made again");
+    let published = check(&stream, &after, "rebuilt");
     assert_eq!(
         (published.packets.len(), published.tally.notes[base::Note::Unverified as usize]),
         (90, 30),
@@ -469,7 +471,7 @@ fn a_lost_index_is_made_again_and_says_that_nothing_vouches_for_the_packets() {
 }
 
 #[test]
-fn what_a_recorder_holds_is_refused() {
+fn files_of_a_running_recorder_are_refused() {
     let mut stream = Stream::new(0);
     stream.packet(&mut Prng::new(1), 500, 0);
     stream.tick();
@@ -480,29 +482,30 @@ fn what_a_recorder_holds_is_refused() {
         before.keys().find(|p| p.to_string_lossy().ends_with("Z.pcap.partial")).expect("the open file").clone();
     let mut reported = Vec::new();
     let mut repair =
-        Repair::new(|| device.clone(), |did: RepairEvent| reported.push((did.is_refusal(), did.to_string())));
+        Repair::new(|| device.clone(), |done: RepairEvent| reported.push((done.is_refusal(), done.to_string())));
     repair.path(&hidden);
     repair.path(Path::new("store"));
-    assert!(reported.len() == 1 && reported[0].0 && reported[0].1.contains("living process"), "{reported:#?}");
+    assert!(reported.len() == 1 && reported[0].0 && reported[0].1.contains("running process"), "{reported:#?}");
     assert!(device.files() == before);
     recover(device.clone());
     assert!(device.files() == before);
 }
 
 #[test]
-fn a_repair_that_fails_half_way_says_where_the_file_lies_and_is_taken_up_from_there() {
+fn a_failed_repair_reports_the_hidden_name_and_can_be_continued() {
     let stream = segments(&mut Prng::new(5), 2, 30, 3000);
     let mut files = recorded(&stream);
     let first = packet_files(&files)[0].clone();
     files.insert(first.with_extension("ngi"), vec![7; 500]);
     let device = MemoryDevice::with(1, files);
     device.set_fault(Fault { sync_error: 1000, ..Fault::default() });
-    let mend = |at: &Path| {
+    let repair_path = |at: &Path| {
         let mut reported = Vec::new();
-        Repair::new(|| device.clone(), |did: RepairEvent| reported.push((did.is_refusal(), did.to_string()))).path(at);
+        Repair::new(|| device.clone(), |done: RepairEvent| reported.push((done.is_refusal(), done.to_string())))
+            .path(at);
         reported
     };
-    let reported = mend(&first);
+    let reported = repair_path(&first);
     let name = first.file_name().expect("a name").to_string_lossy().into_owned();
     let hidden = first.with_file_name(format!(".{name}.partial"));
     assert!(
@@ -510,12 +513,12 @@ fn a_repair_that_fails_half_way_says_where_the_file_lies_and_is_taken_up_from_th
         "{reported:#?}"
     );
     device.set_fault(Fault::default());
-    let reported = mend(&hidden);
+    let reported = repair_path(&hidden);
     assert!(reported.len() == 1 && !reported[0].0, "{reported:#?}");
-    assert_eq!(check(&stream, &device.files(), "taken up").packets.len(), 60);
+    assert_eq!(check(&stream, &device.files(), "continued").packets.len(), 60);
 }
 
-/// A capture of somebody else with `count` packets; each with the bytes that it has in the file.
+/// A foreign capture with `count` packets, and the byte range of each packet in the file.
 fn foreign(prng: &mut Prng, count: u64) -> (Vec<u8>, Vec<std::ops::Range<usize>>) {
     let mut file = pcap::classic::file_header(pcap::classic::Resolution::Micros, 1).to_vec();
     let mut records = Vec::new();
@@ -533,8 +536,8 @@ fn foreign(prng: &mut Prng, count: u64) -> (Vec<u8>, Vec<std::ops::Range<usize>>
 }
 
 #[test]
-fn a_foreign_capture_is_saved_around_its_damage_and_the_original_is_kept() {
-    let test = "a_foreign_capture_is_saved_around_its_damage_and_the_original_is_kept";
+fn undamaged_records_of_a_capture_are_saved_and_the_original_kept() {
+    let test = "undamaged_records_of_a_capture_are_saved_and_the_original_kept";
     let seed = testkit::seed(test);
     let mut prng = Prng::new(seed);
     let at = path("captures/other.pcap");
@@ -555,7 +558,7 @@ fn a_foreign_capture_is_saved_around_its_damage_and_the_original_is_kept() {
         if let Some(original) = after.get(Path::new("captures/other.pcap.damaged")) {
             assert!(*original == bytes, "{note}: the original was changed");
         } else {
-            // Damage within the bytes of a packet is none that a file without checksums could tell.
+            // Without checksums, damage within the bytes of a packet cannot be detected.
             assert!(*saved == bytes, "{note}: {reported:#?}");
         }
         let mut reader = pcap::Reader::open(&saved[..]).expect("a capture");
@@ -564,14 +567,14 @@ fn a_foreign_capture_is_saved_around_its_damage_and_the_original_is_kept() {
             let record = &whole[record.clone()];
             assert!(
                 saved.windows(record.len()).any(|w| w == record),
-                "{note}: an untouched packet is gone: {reported:#?}"
+                "{note}: an undamaged packet is missing: {reported:#?}"
             );
         }
     }
 }
 
 #[test]
-fn a_capture_with_empty_records_and_days_without_packets_is_saved_on_both_sides() {
+fn records_before_and_after_damage_are_saved_across_long_gaps() {
     let at = path("captures/other.pcap");
     for broken_at_the_gap in [false, true] {
         let mut file = pcap::classic::file_header(pcap::classic::Resolution::Micros, 1).to_vec();
@@ -585,61 +588,62 @@ fn a_capture_with_empty_records_and_days_without_packets_is_saved_on_both_sides(
             file.extend(vec![i as u8 + 1; len as usize]);
             records.push(from..file.len());
         }
-        // A caplen that cannot be.
+        // An impossible caplen.
         let victim = if broken_at_the_gap { 10 } else { 4 };
         file[records[victim].start + 8..][..4].fill(0xff);
         let (after, reported) = repair([(at.clone(), file.clone())].into(), &at);
         for (i, record) in records.iter().enumerate().filter(|(i, _)| *i != victim) {
             let record = &file[record.clone()];
-            assert!(after[&at].windows(record.len()).any(|w| w == record), "packet {i} is gone: {reported:#?}");
+            assert!(after[&at].windows(record.len()).any(|w| w == record), "packet {i} is missing: {reported:#?}");
         }
-        // Zeros behind the end of a capture are no packets.
+        // Zeros after the end of a capture are no packets.
         let (head, tail) = (file[..records[3].end].to_vec(), vec![0; 4096]);
         let (after, reported) = repair([(at.clone(), [&head[..], &tail].concat())].into(), &at);
-        assert!(after[&at] == head || reported[0].contains("nothing to mend"), "{reported:#?}");
+        assert!(after[&at] == head || reported[0].contains("nothing to repair"), "{reported:#?}");
     }
 }
 
 #[test]
-fn an_interface_that_somebody_has_is_refused_by_name_and_nothing_in_it_is_touched() {
-    let dir = TempDir::new("an_interface_that_somebody_has_is_refused_by_name");
+fn a_claimed_interface_is_refused_with_the_holder_and_not_changed() {
+    let dir = TempDir::new("a_claimed_interface_is_refused");
     let mut files = recorded(&segments(&mut Prng::new(6), 2, 20, 3000));
     let first = packet_files(&files)[0].clone();
     files.remove(&first.with_extension("ngi"));
     for (path, bytes) in files {
         let path = dir.join(path.to_str().expect("text"));
-        std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        std::fs::create_dir_all(path.parent().expect("a directory")).expect("a directory");
         std::fs::write(path, bytes).expect("a file");
     }
     let (since, before) = (base::Timestamp::from_nanos(7), read_all(dir.path()));
-    let mend = |at: &Path| {
+    let repair_path = |at: &Path| {
         let mut reported = Vec::new();
         let mut repair =
-            Repair::new(DiskDevice::plain, |did: RepairEvent| reported.push((did.is_refusal(), did.to_string())));
+            Repair::new(DiskDevice::plain, |done: RepairEvent| reported.push((done.is_refusal(), done.to_string())));
         repair = repair.claiming(since);
         repair.path(&dir.path().join(at));
         reported
     };
     let root = dir.join("store/eth1");
-    let claim = Claim::take(&root, &Claimant::this(since, None, Vec::new())).expect("nobody else");
+    let claim = Claim::take(&root, &Claimant::this(since, None, Vec::new())).expect("a free interface");
     let hour = first.parent().expect("an hour");
     for at in [Path::new("store"), hour, &first] {
-        let reported = mend(at);
+        let reported = repair_path(at);
         let me = format!("process {} (", std::process::id());
         assert!(reported.len() == 1 && reported[0].0, "{}: {reported:#?}", at.display());
         assert!(reported[0].1.contains(&me) && reported[0].1.contains("store/eth1:"), "{reported:#?}");
     }
     drop(claim);
     assert!(before.iter().all(|(path, bytes)| read_all(dir.path()).get(path) == Some(bytes)));
-    let reported = mend(hour);
-    assert!(reported.len() == 1 && !reported[0].0 && reported[0].1.contains("mended"), "{reported:#?}");
+    let reported = repair_path(hour);
+    assert!(reported.len() == 1 && !reported[0].0 && reported[0].1.contains("repaired"), "{reported:#?}");
     assert_eq!(Claim::holder(&root), None, "the claim ends with the repair");
-    let index = index::Index::parse(&std::fs::read(dir.path().join(&first).with_extension("ngi")).expect("made again"));
-    assert_eq!(index.expect("whole").header.interface, "eth1");
+    let index =
+        index::Index::parse(&std::fs::read(dir.path().join(&first).with_extension("ngi")).expect("a rebuilt index"));
+    assert_eq!(index.expect("a valid index").header.interface, "eth1");
 }
 
 #[test]
-fn a_capture_whose_index_is_stale_is_not_touched_and_one_whose_index_has_another_ending_is_found() {
+fn a_capture_with_a_stale_index_is_not_changed() {
     let (bytes, _) = foreign(&mut Prng::new(7), 20);
     let stream = segments(&mut Prng::new(7), 1, 20, 3000);
     let store = recorded(&stream);
@@ -657,31 +661,31 @@ fn a_capture_whose_index_is_stale_is_not_touched_and_one_whose_index_has_another
             );
         }
     }
-    // A file of the store in the other format, whose index cannot be read: the finding is about the index.
+    // A file of the store in the other format with an unreadable index: the finding is about the index.
     let padding = [0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 4, 0, 0, 0, 0, 0];
     let record = [1, 0, 0, 0, 1, 0, 0, 0, 4, 0, 4, 0, 9, 9, 9, 9];
     let raw = path("store/eth1/2026/11/21/19/20261121T194000.000000000Z.raw");
     let files: Surviving =
         [(raw.clone(), [padding, record].concat()), (raw.with_extension("ngi"), vec![7; 500])].into();
     let (after, reported) = repair(files, Path::new("store"));
-    assert!(reported.len() == 1 && reported[0].contains("mended, 1 packets"), "{reported:#?}");
+    assert!(reported.len() == 1 && reported[0].contains("repaired, 1 packets"), "{reported:#?}");
     assert!(index::Index::parse(&after[&raw.with_extension("ngi")]).is_ok());
 }
 
 #[test]
-fn a_dry_run_tells_of_what_a_repair_would_do_and_of_nothing_else() {
+fn a_dry_run_reports_exactly_what_a_repair_would_do() {
     let (mut bytes, _) = foreign(&mut Prng::new(8), 20);
     let whole = recorded(&segments(&mut Prng::new(8), 3, 20, 3000));
     let names = packet_files(&whole);
     let dry = |files: &Surviving| {
         let device = MemoryDevice::with(1, files.clone());
         let mut reported = Vec::new();
-        Repair::new(|| device.clone(), |did: RepairEvent| reported.push(did.to_string())).dry_run(Path::new("store"));
+        Repair::new(|| device.clone(), |done: RepairEvent| reported.push(done.to_string())).dry_run(Path::new("store"));
         assert!(device.files() == *files);
         reported
     };
     let mut files = whole.clone();
-    // An index alone, the packets between two files: nothing brings them back.
+    // Nothing can restore an index without packet file, or the packets between two files.
     files.remove(&names[1]);
     files.insert(path("store/notes.txt"), vec![1]);
     assert_eq!(dry(&files), [""; 0]);
@@ -690,15 +694,15 @@ fn a_dry_run_tells_of_what_a_repair_would_do_and_of_nothing_else() {
     bytes.truncate(bytes.len() - 5);
     files.insert(path("store/eth1/other.pcap"), bytes);
     let would = dry(&files);
-    assert!(would.len() == 3 && would.iter().all(|text| text.starts_with("would mend ")), "{would:#?}");
-    let (after, mut did) = repair(files, Path::new("store"));
-    did.retain(|text| !text.contains("the index is kept"));
-    assert_eq!(did.len(), 3, "{did:#?}");
+    assert!(would.len() == 3 && would.iter().all(|text| text.starts_with("would repair ")), "{would:#?}");
+    let (after, mut done) = repair(files, Path::new("store"));
+    done.retain(|text| !text.contains("the index is kept"));
+    assert_eq!(done.len(), 3, "{done:#?}");
     assert_eq!(dry(&after), [""; 0]);
 }
 
 #[test]
-fn a_capture_that_says_nothing_of_itself_is_refused_with_advice() {
+fn a_file_of_unknown_format_is_refused_with_advice() {
     let at = path("captures/noise.pcap");
     let files: Surviving = [(at.clone(), vec![9; 5000])].into();
     let (after, reported) = repair(files.clone(), &at);

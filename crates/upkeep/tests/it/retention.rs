@@ -1,4 +1,4 @@
-//! Making room, on a volume in memory: what goes, what stays, and what a crash at any step leaves.
+//! Retention on a volume in memory: the files that it removes and keeps, and the files after a crash at any step.
 
 use base::{Prng, Timestamp};
 use netgrain_upkeep::retention::{
@@ -18,12 +18,12 @@ fn at(seconds: u64) -> Timestamp {
     Timestamp::from_secs_nanos(seconds, 0)
 }
 
-/// A moment of a clock that stands still while the keeper's goes on.
+/// A moment at which the system clock stands still while the monotonic clock runs.
 fn steady(up: u64) -> ClockReading {
     ClockReading { now: at(NOW), up: Duration::from_secs(up) }
 }
 
-fn charge(interfaces: &[&str]) -> RetentionScope {
+fn scope(interfaces: &[&str]) -> RetentionScope {
     let interfaces = interfaces.iter().map(|i| (*i).to_owned()).collect();
     RetentionScope { store: "store".into(), interfaces, beside_others: false, folders_after: Duration::ZERO }
 }
@@ -33,20 +33,20 @@ fn path(interface: &str, start: u64, ending: &str) -> PathBuf {
     folder.join(format!("{}.{ending}", names::stem(at(start), None, 0)))
 }
 
-/// Puts a file there, safely.
+/// Writes a file and syncs it.
 fn put(device: &MemoryDevice, path: &Path, content: &[u8]) {
     let mut device = device.clone();
     let file = device.create(path, Content::Index).expect("a new file");
-    device.put(file, 0, content).expect("room");
-    let folder = device.open_folder(Path::new("store")).expect("a folder");
+    device.put(file, 0, content).expect("enough space");
+    let folder = device.open_folder(Path::new("store")).expect("a directory");
     for (id, token) in [(file, 1), (folder, 2)] {
         device.start(id, Op::Sync, token).expect("a sync");
     }
-    device.reap(Duration::ZERO, &mut Vec::new()).expect("an answer");
+    device.reap(Duration::ZERO, &mut Vec::new()).expect("the completions");
     device.close(file);
 }
 
-/// A packet file of 1000 bytes and its index of 100, both telling their moment.
+/// A packet file of 1000 bytes and its index of 100 bytes; both contain their start time.
 fn publish(device: &MemoryDevice, interface: &str, start: u64) {
     let fill = |len: usize| start.to_le_bytes().into_iter().cycle().take(len).collect::<Vec<u8>>();
     put(device, &path(interface, start, "ngi"), &fill(100));
@@ -57,14 +57,14 @@ fn starts(device: &MemoryDevice, interface: &str, from: impl IntoIterator<Item =
     from.into_iter().filter(|start| device.files().contains_key(&path(interface, *start, "pcap"))).collect()
 }
 
-/// Steps until there is nothing to do.
+/// Performs steps until there is no work.
 fn settle(worker: &mut RetentionWorker<MemoryDevice>, moment: ClockReading) {
     for _ in 0..100_000 {
         if worker.step(moment, true) == Progress::Idle {
             return;
         }
     }
-    panic!("it never comes to rest");
+    panic!("the worker did not become idle");
 }
 
 fn removed(events: &[Event]) -> Vec<(PathBuf, RemovalReason)> {
@@ -76,15 +76,15 @@ fn removed(events: &[Event]) -> Vec<(PathBuf, RemovalReason)> {
 }
 
 #[test]
-fn what_a_query_holds_stays_and_the_next_oldest_goes_until_it_has_ended() {
+fn held_files_are_skipped_until_the_query_ends() {
     let device = MemoryDevice::new(1);
     let all: Vec<u64> = (0..6).map(|i| NOW - 6 * HOUR + i * HOUR).collect();
     all.iter().for_each(|start| publish(&device, "eth1", *start));
     let held = device.hold(path("eth1", all[0], "pcap").parent().expect("an hour"));
     let rules = Rules { max_size: Some(3 * 1100), ..Rules::default() };
-    let mut worker = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules);
+    let mut worker = RetentionWorker::new(device.clone(), scope(&["eth1"]), rules);
     settle(&mut worker, steady(0));
-    assert_eq!(starts(&device, "eth1", all.clone()), all, "the query is waited for");
+    assert_eq!(starts(&device, "eth1", all.clone()), all, "retention waits for the query");
     settle(&mut worker, steady(6));
     assert_eq!(starts(&device, "eth1", all.clone()), [all[0], all[4], all[5]]);
     let reported = |events: &[Event]| events.iter().filter(|e| matches!(e, Event::Held { .. })).count();
@@ -92,11 +92,11 @@ fn what_a_query_holds_stays_and_the_next_oldest_goes_until_it_has_ended() {
     assert_eq!((reported(&events), removed(&events).len()), (1, 3), "{events:?}");
     publish(&device, "eth1", NOW);
     settle(&mut worker, steady(10));
-    assert_eq!(reported(&worker.take_events()), 0, "it is told once");
+    assert_eq!(reported(&worker.take_events()), 0, "the hold is reported once");
     let strict = Rules { max_size: Some(0), ..Rules::default() };
-    let mut other = RetentionWorker::new(device.clone(), charge(&["eth1"]), strict).dry_run();
+    let mut other = RetentionWorker::new(device.clone(), scope(&["eth1"]), strict).dry_run();
     settle(&mut other, steady(0));
-    assert_eq!((other.state().held, other.state().files), (1, 1), "all but the held one would go");
+    assert_eq!((other.state().held, other.state().files), (1, 1), "all files but the held one would be removed");
     drop(held);
     publish(&device, "eth1", NOW + 1);
     settle(&mut worker, steady(20));
@@ -104,14 +104,14 @@ fn what_a_query_holds_stays_and_the_next_oldest_goes_until_it_has_ended() {
 }
 
 #[test]
-fn a_query_that_holds_all_that_can_go_is_waited_for_and_then_loses_and_is_told_of() {
+fn held_files_are_removed_after_the_wait_if_no_others_are_left() {
     let device = MemoryDevice::new(1);
     let all: Vec<u64> = (0..3).map(|i| NOW - 3 * HOUR + i).collect();
     all.iter().for_each(|start| publish(&device, "eth1", *start));
     let _held = device.hold(path("eth1", all[0], "pcap").parent().expect("an hour"));
     let wait = Duration::from_secs(60);
     let rules = Rules { max_size: Some(1100), wait, ..Rules::default() };
-    let mut worker = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules);
+    let mut worker = RetentionWorker::new(device.clone(), scope(&["eth1"]), rules);
     for up in [0, 30, 59] {
         settle(&mut worker, steady(up));
         assert_eq!(starts(&device, "eth1", all.clone()), all, "after {up} s");
@@ -124,40 +124,40 @@ fn a_query_that_holds_all_that_can_go_is_waited_for_and_then_loses_and_is_told_o
 }
 
 #[test]
-fn with_hardly_any_room_left_a_query_is_not_waited_for() {
+fn with_very_little_space_retention_does_not_wait_for_a_query() {
     let device = MemoryDevice::new(1);
     let all: Vec<u64> = (0..4).map(|i| NOW - 3 * HOUR + i).collect();
     all.iter().for_each(|start| publish(&device, "eth1", *start));
     let _held = device.hold(path("eth1", all[0], "pcap").parent().expect("an hour"));
     let filling = device.clone();
     filling.set_fault(Fault { capacity: Some(5000), ..Fault::default() });
-    // 600 bytes are free, and less than half of what should be.
+    // 600 bytes are free, which is less than half of the required space.
     let rules = Rules { keep_free: Some(Free::Bytes(1500)), ..Rules::default() };
-    let mut worker = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules);
+    let mut worker = RetentionWorker::new(device.clone(), scope(&["eth1"]), rules);
     settle(&mut worker, steady(0));
-    assert_eq!(starts(&device, "eth1", all.clone()), all[1..], "one, and the rest is waited for");
+    assert_eq!(starts(&device, "eth1", all.clone()), all[1..], "one file is removed at once");
 }
 
 #[test]
-fn a_keeper_that_pretends_tells_of_each_file_once_however_long_it_is_asked() {
+fn a_dry_run_reports_each_file_once() {
     let device = MemoryDevice::new(1);
     (0..4).for_each(|i| publish(&device, "eth1", NOW - (4 - i) * HOUR));
     let rules = Rules { max_size: Some(0), ..Rules::default() };
-    let mut worker = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules).dry_run();
+    let mut worker = RetentionWorker::new(device.clone(), scope(&["eth1"]), rules).dry_run();
     (0..30).for_each(|up| settle(&mut worker, steady(up)));
     assert_eq!((removed(&worker.take_events()).len(), worker.state().removed.files), (4, 4));
-    assert_eq!(starts(&device, "eth1", (0..4).map(|i| NOW - (4 - i) * HOUR)).len(), 4, "nothing went");
+    assert_eq!(starts(&device, "eth1", (0..4).map(|i| NOW - (4 - i) * HOUR)).len(), 4, "a dry run removes nothing");
 }
 
 #[test]
-fn age_counts_only_after_the_clock_has_gone_steadily() {
+fn the_age_rule_applies_only_after_the_clock_ran_in_step() {
     let device = MemoryDevice::new(1);
     let all = [NOW - 50 * HOUR, NOW - 30 * HOUR, NOW - HOUR];
     all.iter().for_each(|start| publish(&device, "eth1", *start));
     let rules = Rules { max_age: Some(Duration::from_secs(40 * HOUR)), ..Rules::default() };
-    let mut worker = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules);
+    let mut worker = RetentionWorker::new(device.clone(), scope(&["eth1"]), rules);
     settle(&mut worker, steady(0));
-    // Set forward by ten years, and left so for some minutes.
+    // The clock is set forward by ten years, and stays so for some minutes.
     for minute in 0..5 {
         settle(
             &mut worker,
@@ -174,7 +174,7 @@ fn age_counts_only_after_the_clock_has_gone_steadily() {
 }
 
 #[test]
-fn free_space_takes_the_oldest_of_all_interfaces_and_leaves_others_alone() {
+fn free_space_removes_the_oldest_files_of_the_scope_only() {
     let device = MemoryDevice::new(1);
     let (a, b, c) = ([NOW - 9, NOW - 5], [NOW - 8, NOW - 7], [NOW - 100]);
     a.iter().for_each(|start| publish(&device, "a", *start));
@@ -182,7 +182,7 @@ fn free_space_takes_the_oldest_of_all_interfaces_and_leaves_others_alone() {
     c.iter().for_each(|start| publish(&device, "not_ours", *start));
     device.set_fault(Fault { capacity: Some(5 * 1100 + 10), ..Fault::default() });
     let rules = Rules { keep_free: Some(Free::Bytes(1000)), ahead: 1200, ..Rules::default() };
-    let mut worker = RetentionWorker::new(device.clone(), charge(&["a", "b"]), rules);
+    let mut worker = RetentionWorker::new(device.clone(), scope(&["a", "b"]), rules);
     settle(&mut worker, steady(0));
     let gone = [path("a", a[0], "pcap"), path("b", b[0], "pcap")];
     assert_eq!(removed(&worker.take_events()), gone.map(|path| (path, RemovalReason::Space)));
@@ -191,22 +191,22 @@ fn free_space_takes_the_oldest_of_all_interfaces_and_leaves_others_alone() {
 }
 
 #[test]
-fn a_keeper_beside_others_lets_those_with_older_files_go_first_but_not_for_ever() {
+fn a_worker_waits_a_limited_time_for_workers_with_older_files() {
     let device = MemoryDevice::new(1);
     publish(&device, "ours", NOW - HOUR);
     publish(&device, "theirs", NOW - 5 * HOUR);
     device.set_fault(Fault { capacity: Some(2 * 1100 + 800), ..Fault::default() });
     let rules = Rules { keep_free: Some(Free::Bytes(1000)), ..Rules::default() };
-    let beside = RetentionScope { beside_others: true, ..charge(&["ours"]) };
+    let beside = RetentionScope { beside_others: true, ..scope(&["ours"]) };
     let mut worker = RetentionWorker::new(device.clone(), beside, rules);
     settle(&mut worker, steady(0));
     assert_eq!(starts(&device, "ours", [NOW - HOUR]).len(), 1);
     settle(&mut worker, steady(2));
-    assert_eq!(starts(&device, "ours", [NOW - HOUR]).len(), 0, "theirs did not go");
+    assert_eq!(starts(&device, "ours", [NOW - HOUR]).len(), 0, "the other worker removed nothing");
 }
 
 #[test]
-fn foreign_files_open_files_and_indexes_that_wait_for_their_packets_are_never_touched() {
+fn foreign_growing_and_half_published_files_are_never_removed() {
     let device = MemoryDevice::new(1);
     publish(&device, "eth1", NOW - HOUR);
     let beside = |name: &str| path("eth1", NOW - HOUR, "pcap").with_file_name(name);
@@ -226,11 +226,11 @@ fn foreign_files_open_files_and_indexes_that_wait_for_their_packets_are_never_to
         "store/eth1/.next-q0-0.pcap.partial".into(),
     ];
     stay.iter().for_each(|path| put(&device, path, b"something"));
-    // An index whose packets somebody removed is ours, and goes in its turn.
+    // An index whose packet file was removed by another process belongs to the store, and is removed in its turn.
     let orphan = path("eth1", NOW - 2 * HOUR, "ngi");
     put(&device, &orphan, b"something");
     let rules = Rules { max_age: Some(Duration::ZERO), max_size: Some(0), ..Rules::default() };
-    let mut worker = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules).trusting_the_clock();
+    let mut worker = RetentionWorker::new(device.clone(), scope(&["eth1"]), rules).trusting_the_clock();
     settle(&mut worker, steady(0));
     let left: BTreeSet<PathBuf> = device.files().into_keys().collect();
     assert_eq!(left, stay.into_iter().collect());
@@ -239,21 +239,21 @@ fn foreign_files_open_files_and_indexes_that_wait_for_their_packets_are_never_to
 }
 
 #[test]
-fn a_look_at_what_has_not_changed_costs_folders_and_not_files() {
+fn the_cost_of_a_listing_depends_on_directories_and_not_on_files() {
     let calls = |files: u64| {
         let device = MemoryDevice::new(1);
         for i in 0..files {
             publish(&device, "eth1", NOW - 24 * HOUR + i * 60);
         }
         let rules = Rules { max_size: Some(u64::MAX), ..Rules::default() };
-        let mut worker = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules);
+        let mut worker = RetentionWorker::new(device.clone(), scope(&["eth1"]), rules);
         settle(&mut worker, steady(0));
         assert_eq!(worker.state().files, files);
         let before = device.calls();
         settle(&mut worker, steady(100));
         device.calls() - before
     };
-    // In the same hours.
+    // All files are in the same hours.
     let (few, many) = (calls(24), calls(240));
     assert!(few > 0 && many <= few + 8, "{few} calls for 24 files, {many} for 240");
 }
@@ -261,24 +261,24 @@ fn a_look_at_what_has_not_changed_costs_folders_and_not_files() {
 const ARCHIVE: &str = "archive";
 
 fn archiving() -> (Fault, Rules) {
-    let fault = Fault { elsewhere: Some(ARCHIVE), ..Fault::default() };
+    let fault = Fault { second_volume: Some(ARCHIVE), ..Fault::default() };
     (fault, Rules { max_size: Some(1500), archive: Some(ARCHIVE.into()), ..Rules::default() })
 }
 
 #[test]
-fn an_archive_that_is_full_or_missing_is_told_and_waited_for_until_the_volume_is_nearly_full() {
+fn a_full_or_missing_archive_is_reported_and_delays_removal() {
     let (fault, rules) = archiving();
     let absent = Fault { missing: Some(ARCHIVE), ..fault };
-    let full = Fault { elsewhere_capacity: Some(1000), ..fault };
-    for (trouble, says) in [(absent, "mount it"), (full, "bytes are to be moved there")] {
+    let full = Fault { second_volume_capacity: Some(1000), ..fault };
+    for (trouble, says) in [(absent, "mount it"), (full, "bytes there, and")] {
         let device = MemoryDevice::new(1);
         let all: Vec<u64> = (0..4).map(|i| NOW - 10 + i).collect();
         all.iter().for_each(|start| publish(&device, "eth1", *start));
         let rules = Rules { keep_free: Some(Free::Bytes(1000)), ..rules.clone() };
-        let mut worker = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules);
+        let mut worker = RetentionWorker::new(device.clone(), scope(&["eth1"]), rules);
         device.set_fault(Fault { capacity: Some(4 * 1100 + 600), ..trouble });
         settle(&mut worker, steady(0));
-        assert_eq!(starts(&device, "eth1", all.clone()), all, "{says}: nothing leaves the store");
+        assert_eq!(starts(&device, "eth1", all.clone()), all, "{says}: no file leaves the store");
         let events = worker.take_events();
         assert!(matches!(&events[..], [Event::Warning(text)] if text.contains(says)), "{events:?}");
         assert!(worker.state().trouble.is_some());
@@ -289,7 +289,7 @@ fn an_archive_that_is_full_or_missing_is_told_and_waited_for_until_the_volume_is
             matches!(&events[..], [Event::Removed { unarchived: true, why: RemovalReason::Space, .. }]),
             "{events:?}"
         );
-        // It comes back.
+        // The archive is available again.
         device.set_fault(Fault { capacity: Some(4 * 1100 + 600), ..fault });
         settle(&mut worker, steady(60));
         let events = worker.take_events();
@@ -304,7 +304,7 @@ fn copying_waits_while_the_writer_is_busy() {
     let device = MemoryDevice::new(1);
     device.set_fault(fault);
     (0..3).for_each(|i| publish(&device, "eth1", NOW - 10 + i));
-    let mut worker = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules);
+    let mut worker = RetentionWorker::new(device.clone(), scope(&["eth1"]), rules);
     let progress: Vec<Progress> = (0..20).map(|_| worker.step(steady(0), false)).collect();
     assert_eq!(progress.last(), Some(&Progress::Waiting));
     assert!(device.files().keys().all(|path| !path.starts_with(ARCHIVE)));
@@ -312,33 +312,34 @@ fn copying_waits_while_the_writer_is_busy() {
     assert_eq!(worker.state().archived.files, 2);
 }
 
-/// What lies in the archive and came there from the store.
+/// The files in the archive that came from the store.
 fn archived(device: &MemoryDevice) -> Vec<PathBuf> {
     device.files().into_keys().filter(|path| path.starts_with(ARCHIVE) && !path.ends_with("README")).collect()
 }
 
 #[test]
-fn while_a_copy_waits_for_the_archive_room_is_made_of_what_comes_after_it() {
+fn while_a_copy_waits_later_files_are_removed_for_space() {
     let (fault, rules) = archiving();
     let device = MemoryDevice::new(1);
     device.set_fault(fault);
     let all: Vec<u64> = (0..4).map(|i| NOW - 10 + i).collect();
     all.iter().for_each(|start| publish(&device, "eth1", *start));
     let rules = Rules { keep_free: Some(Free::Bytes(1000)), ..rules };
-    let mut worker = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules);
+    let mut worker = RetentionWorker::new(device.clone(), scope(&["eth1"]), rules);
     assert_eq!(worker.step(steady(0), false), Progress::More);
-    let mut job = worker.send_out().expect("the oldest file is to be archived");
-    let mut elsewhere = device.clone();
-    assert!((0..4).all(|_| job.step(&mut elsewhere)), "it is copied in several steps");
-    // Its volume hangs now; nothing else is archived, and nothing is removed that the archive should have.
+    let mut job = worker.send_out().expect("a job for the oldest file");
+    let mut archive_device = device.clone();
+    assert!((0..4).all(|_| job.step(&mut archive_device)), "the copy takes several steps");
+    // The volume of the archive does not respond now: no other file is archived, and no file is removed that should be
+    // archived.
     assert_eq!((worker.step(steady(1), true), worker.send_out().is_none()), (Progress::Waiting, true));
     let used: u64 = 4 * 1100;
     device.set_fault(Fault { capacity: Some(used + 400), ..fault });
     let progress: Vec<Progress> = (0..10).map(|_| worker.step(steady(2), true)).collect();
     assert_eq!(progress.last(), Some(&Progress::Waiting));
     let gone = removed(&worker.take_events());
-    assert_eq!(gone, [(path("eth1", all[1], "pcap"), RemovalReason::Space)], "the one that is out stays");
-    assert!(job.is_called_off() && !job.step(&mut elsewhere));
+    assert_eq!(gone, [(path("eth1", all[1], "pcap"), RemovalReason::Space)], "the file being archived stays");
+    assert!(job.is_cancelled() && !job.step(&mut archive_device));
     worker.take_back(job);
     assert_eq!(archived(&device).len(), 0);
     device.set_fault(fault);
@@ -348,14 +349,14 @@ fn while_a_copy_waits_for_the_archive_room_is_made_of_what_comes_after_it() {
 }
 
 #[test]
-fn an_archive_that_another_volume_has_taken_the_place_of_since_the_start_is_not_used() {
+fn an_archive_on_another_volume_than_at_the_start_is_not_used() {
     let (fault, rules) = archiving();
     let device = MemoryDevice::new(1);
     put(&device, &Path::new(ARCHIVE).join("README"), b"cold");
     (0..3).for_each(|i| publish(&device, "eth1", NOW - 10 + i));
     device.set_fault(fault);
-    let mut worker = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules);
-    // Unmounted before the first file goes: its folder lies on the store's own volume.
+    let mut worker = RetentionWorker::new(device.clone(), scope(&["eth1"]), rules);
+    // The archive is unmounted before the first file is archived, so that its directory is on the store's volume.
     device.set_fault(Fault::default());
     settle(&mut worker, steady(0));
     let events = worker.take_events();
@@ -364,7 +365,7 @@ fn an_archive_that_another_volume_has_taken_the_place_of_since_the_start_is_not_
 }
 
 #[test]
-fn a_keeper_that_is_stopped_or_killed_while_it_copies_leaves_nothing_half_in_the_archive_for_long() {
+fn incomplete_copies_of_stopped_workers_are_removed() {
     let (fault, rules) = archiving();
     for steps in 0..20 {
         for killed in [false, true] {
@@ -372,20 +373,20 @@ fn a_keeper_that_is_stopped_or_killed_while_it_copies_leaves_nothing_half_in_the
             let device = MemoryDevice::new(1);
             device.set_fault(fault);
             (0..2).for_each(|i| publish(&device, "eth1", NOW - 10 + i));
-            let mut worker = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules.clone());
+            let mut worker = RetentionWorker::new(device.clone(), scope(&["eth1"]), rules.clone());
             for _ in 0..steps {
                 worker.step(steady(0), true);
             }
             if killed {
                 std::mem::forget(worker);
                 device.kill();
-                // What was on its way is not there any more when the next keeper comes, and another file is.
+                // The file of the interrupted move is removed before the next worker starts, and another file exists.
                 let mut gone = device.clone();
                 for ending in ["ngi", "pcap"] {
                     let _ = gone.remove(&path("eth1", NOW - 10, ending));
                 }
                 publish(&device, "eth1", NOW - 5);
-                let mut next = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules.clone());
+                let mut next = RetentionWorker::new(device.clone(), scope(&["eth1"]), rules.clone());
                 settle(&mut next, steady(0));
             } else {
                 drop(worker);
@@ -401,7 +402,7 @@ fn a_keeper_that_is_stopped_or_killed_while_it_copies_leaves_nothing_half_in_the
 }
 
 #[test]
-fn an_index_whose_packets_cannot_follow_does_not_stay_in_the_archive() {
+fn an_index_without_packet_file_does_not_stay_in_the_archive() {
     let (copying, rules) = archiving();
     for (fault, ending) in [(copying, "pcap.moving"), (Fault::default(), "pcap")] {
         let device = MemoryDevice::new(1);
@@ -409,7 +410,7 @@ fn an_index_whose_packets_cannot_follow_does_not_stay_in_the_archive() {
         (0..2).for_each(|i| publish(&device, "eth1", NOW - 10 + i));
         let before = device.files();
         device.set_fault(Fault { no_rename: Some(ending), ..fault });
-        let mut worker = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules.clone());
+        let mut worker = RetentionWorker::new(device.clone(), scope(&["eth1"]), rules.clone());
         settle(&mut worker, steady(0));
         assert_eq!(device.files(), before, "{ending}");
         assert!(matches!(&worker.take_events()[..], [Event::Warning(_)]), "{ending}");
@@ -419,38 +420,38 @@ fn an_index_whose_packets_cannot_follow_does_not_stay_in_the_archive() {
     }
 }
 
-/// Whether every file that ever was is whole in one of the two places, and nothing is anywhere that says something
-/// wrong.
+/// Checks that every file exists completely in the store or in the archive, and that no copy has other contents.
 fn check_nothing_is_lost(files: &Surviving, all: &BTreeMap<PathBuf, Vec<u8>>, note: &str) {
     let visible = |path: &Path| !path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
     for (path, content) in all {
-        let there = Path::new(ARCHIVE).join(path.strip_prefix("store").expect("in the store"));
-        let copies: Vec<&Vec<u8>> = [path.clone(), there].iter().filter_map(|p| files.get(p)).collect();
+        let in_archive = Path::new(ARCHIVE).join(path.strip_prefix("store").expect("in the store"));
+        let copies: Vec<&Vec<u8>> = [path.clone(), in_archive].iter().filter_map(|p| files.get(p)).collect();
         let is_packets = path.extension().is_some_and(|e| e == "pcap");
-        assert!(!copies.is_empty() || !is_packets, "{note}: {} is nowhere", path.display());
-        assert!(copies.iter().all(|copy| *copy == content), "{note}: {} is not what it was", path.display());
+        assert!(!copies.is_empty() || !is_packets, "{note}: {} is lost", path.display());
+        assert!(copies.iter().all(|copy| *copy == content), "{note}: {} is changed", path.display());
     }
     for path in files.keys().filter(|path| visible(path) && path.extension().is_some_and(|e| e == "ngi")) {
         let beside = path.with_extension("pcap");
-        // In the archive an index may come a moment before its packets; in the store none stays behind them.
+        // In the archive, an index may be published a moment before its packet file; in the store, no index remains
+        // without it.
         assert!(
             path.starts_with(ARCHIVE) || files.contains_key(&beside),
-            "{note}: {} is without packets",
+            "{note}: {} has no packet file",
             path.display()
         );
     }
 }
 
 #[test]
-fn a_crash_at_any_step_of_archiving_loses_nothing_and_the_next_start_finishes_it() {
-    let test = "a_crash_at_any_step_of_archiving_loses_nothing_and_the_next_start_finishes_it";
+fn archiving_is_completed_after_a_crash_at_any_step() {
+    let test = "archiving_is_completed_after_a_crash_at_any_step";
     let mut prng = Prng::new(testkit::seed(test));
     let (copying, rules) = archiving();
     for (fault, how) in [(copying, "copied"), (Fault::default(), "renamed")] {
         let prepare = || {
             let device = MemoryDevice::new(prng_seed(how));
             (0..3).for_each(|i| publish(&device, "eth1", NOW - 10 + i));
-            // Its folder is there, as it is made by a person.
+            // The directory of the archive exists, because a user creates it.
             put(&device, &Path::new(ARCHIVE).join("README"), b"cold");
             device
         };
@@ -461,7 +462,7 @@ fn a_crash_at_any_step_of_archiving_loses_nothing_and_the_next_start_finishes_it
             let device = prepare();
             let crash_at = Some(device.calls() + crash);
             device.set_fault(Fault { crash_at, ..fault });
-            let mut worker = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules.clone());
+            let mut worker = RetentionWorker::new(device.clone(), scope(&["eth1"]), rules.clone());
             for _ in 0..200 {
                 worker.step(steady(0), true);
             }
@@ -469,10 +470,10 @@ fn a_crash_at_any_step_of_archiving_loses_nothing_and_the_next_start_finishes_it
             let note = format!("{how}, crash at call {crash}");
             let survivors = device.surviving(&mut prng);
             check_nothing_is_lost(&survivors, &all, &note);
-            // The machine comes up again.
+            // The machine starts again.
             let device = MemoryDevice::with(crash, survivors);
             device.set_fault(fault);
-            let mut worker = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules.clone());
+            let mut worker = RetentionWorker::new(device.clone(), scope(&["eth1"]), rules.clone());
             settle(&mut worker, steady(0));
             let files = device.files();
             check_nothing_is_lost(&files, &all, &note);
@@ -480,7 +481,7 @@ fn a_crash_at_any_step_of_archiving_loses_nothing_and_the_next_start_finishes_it
             let hidden: Vec<_> = files.keys().filter(|path| path.to_string_lossy().ends_with(".moving")).collect();
             assert!(hidden.is_empty(), "{note}: {hidden:?}");
             let copies = files.keys().filter(|path| path.to_string_lossy().contains('_')).count();
-            assert_eq!(copies, 0, "{note}: something was archived twice");
+            assert_eq!(copies, 0, "{note}: a file was archived twice");
             if finished {
                 break;
             }
@@ -494,7 +495,7 @@ fn prng_seed(how: &str) -> u64 {
 }
 
 #[test]
-fn a_name_that_another_file_has_in_the_archive_is_not_taken() {
+fn a_file_with_the_same_name_in_the_archive_is_not_replaced() {
     let (fault, rules) = archiving();
     for fault in [fault, Fault::default()] {
         let device = MemoryDevice::new(1);
@@ -507,7 +508,7 @@ fn a_name_that_another_file_has_in_the_archive_is_not_taken() {
         (0..2).for_each(|i| publish(&device, "eth1", NOW - 10 + i));
         let before = device.files();
         device.set_fault(fault);
-        let mut worker = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules.clone());
+        let mut worker = RetentionWorker::new(device.clone(), scope(&["eth1"]), rules.clone());
         settle(&mut worker, steady(0));
         let after = device.files();
         for ending in ["ngi", "pcap"] {
@@ -518,8 +519,8 @@ fn a_name_that_another_file_has_in_the_archive_is_not_taken() {
 }
 
 #[test]
-fn a_crash_at_any_step_of_removing_leaves_no_index_without_packets_and_nothing_half() {
-    let test = "a_crash_at_any_step_of_removing_leaves_no_index_without_packets_and_nothing_half";
+fn a_crash_during_removal_leaves_no_index_without_packet_file() {
+    let test = "a_crash_during_removal_leaves_no_index_without_packet_file";
     let mut prng = Prng::new(testkit::seed(test));
     let rules = Rules { max_size: Some(2500), ..Rules::default() };
     for crash in 0..60 {
@@ -527,7 +528,7 @@ fn a_crash_at_any_step_of_removing_leaves_no_index_without_packets_and_nothing_h
         (0..5).for_each(|i| publish(&device, "eth1", NOW - 10 + i));
         let all = device.files();
         device.set_fault(Fault { crash_at: Some(device.calls() + crash), ..Fault::default() });
-        let mut worker = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules.clone());
+        let mut worker = RetentionWorker::new(device.clone(), scope(&["eth1"]), rules.clone());
         for _ in 0..50 {
             worker.step(steady(0), true);
         }
@@ -537,20 +538,20 @@ fn a_crash_at_any_step_of_removing_leaves_no_index_without_packets_and_nothing_h
             assert!(survivors.contains_key(&path.with_extension("pcap")), "crash at call {crash}: {}", path.display());
         }
         let device = MemoryDevice::with(crash, survivors);
-        let mut worker = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules.clone());
+        let mut worker = RetentionWorker::new(device.clone(), scope(&["eth1"]), rules.clone());
         settle(&mut worker, steady(0));
         assert_eq!(starts(&device, "eth1", NOW - 10..NOW), [NOW - 7, NOW - 6], "crash at call {crash}");
     }
 }
 
-/// The order in which files should go, told without any cleverness.
+/// The order of removal, in plain code.
 fn order(start: u64) -> (bool, u64) {
     (start <= NOW + HOUR, start)
 }
 
 #[test]
-fn a_random_walk_keeps_what_the_rules_say_and_nothing_else_goes() {
-    let test = "a_random_walk_keeps_what_the_rules_say_and_nothing_else_goes";
+fn a_random_walk_removes_exactly_the_files_of_the_model() {
+    let test = "a_random_walk_removes_exactly_the_files_of_the_model";
     let seed = testkit::seed(test);
     let mut prng = Prng::new(seed);
     for round in 0..20 {
@@ -563,12 +564,12 @@ fn a_random_walk_keeps_what_the_rules_say_and_nothing_else_goes() {
             wait: Duration::ZERO,
             ..Rules::default()
         };
-        let mut worker = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules).trusting_the_clock();
+        let mut worker = RetentionWorker::new(device.clone(), scope(&["eth1"]), rules).trusting_the_clock();
         let mut model: Vec<u64> = Vec::new();
         let mut holds = BTreeMap::new();
         for step in 0..60u64 {
             for _ in 0..prng.below(4) {
-                // Now and then a clock that was wrong.
+                // Sometimes the clock is wrong.
                 let start = match prng.below(8) {
                     0 => prng.below(5) * HOUR,
                     1 => NOW + 2 * HOUR + prng.below(100) * HOUR,
@@ -580,11 +581,11 @@ fn a_random_walk_keeps_what_the_rules_say_and_nothing_else_goes() {
                 }
             }
             if prng.below(4) == 0 && !model.is_empty() {
-                // Somebody else removes one, or its packets only.
+                // Another process removes a file, or only its packet file.
                 let start = model.swap_remove(prng.below(model.len() as u64) as usize);
                 let mut device = device.clone();
-                device.remove(&path("eth1", start, "pcap")).expect("it is there");
-                device.remove(&path("eth1", start, "ngi")).expect("it is there");
+                device.remove(&path("eth1", start, "pcap")).expect("an existing file");
+                device.remove(&path("eth1", start, "ngi")).expect("an existing file");
             }
             if prng.below(3) == 0 && !model.is_empty() {
                 let hour = model[prng.below(model.len() as u64) as usize] / HOUR;
@@ -600,21 +601,21 @@ fn a_random_walk_keeps_what_the_rules_say_and_nothing_else_goes() {
             }
             model.sort_by_key(|start| order(*start));
             while model.len() as u64 * 1100 > most {
-                // Readers lose where nothing else can go.
+                // If no other file can be removed, held files are removed.
                 model.remove(model.iter().position(|start| !is_held(start)).unwrap_or(0));
             }
             let mut found = starts(&device, "eth1", model.clone());
             found.sort_by_key(|start| order(*start));
             let note = format!("seed {seed}, round {round}, step {step}");
             assert_eq!(found, model, "{note}");
-            assert_eq!(device.files().len(), 2 * model.len(), "{note}: more is left than should be");
+            assert_eq!(device.files().len(), 2 * model.len(), "{note}: unexpected files");
             assert_eq!((worker.state().files, worker.state().bytes), (model.len() as u64, model.len() as u64 * 1100));
         }
     }
 }
 
 #[test]
-fn folders_go_when_they_are_empty_and_have_been_for_a_while() {
+fn directories_are_removed_after_they_were_empty_for_a_while() {
     let dir = testkit::TempDir::new("retention-folders");
     let store = dir.join("store");
     let place = |start: u64| {
@@ -636,28 +637,28 @@ fn folders_go_when_they_are_empty_and_have_been_for_a_while() {
     let moment = |up: u64| ClockReading { now: at(wall + up), up: Duration::from_secs(up) };
     let rules = Rules { max_size: Some(1), ..Rules::default() };
     let after = Duration::from_secs(60);
-    let charge = RetentionScope { store: store.clone(), folders_after: after, ..charge(&["eth1"]) };
-    let mut worker = RetentionWorker::new(store::DiskDevice::plain(), charge, rules);
+    let scope = RetentionScope { store: store.clone(), folders_after: after, ..scope(&["eth1"]) };
+    let mut worker = RetentionWorker::new(store::DiskDevice::plain(), scope, rules);
     let run = |worker: &mut RetentionWorker<_>, up| while worker.step(moment(up), true) != Progress::Idle {};
     run(&mut worker, 0);
     assert_eq!((worker.state().files, worker.state().removed.files), (0, 3));
     run(&mut worker, 20);
-    assert!(days.iter().all(|start| place(*start).is_dir()), "a recorder may be about to use them");
+    assert!(days.iter().all(|start| place(*start).is_dir()), "the directories are not empty for long enough");
     run(&mut worker, 200);
     let left = |start: u64| names::hour_folder(&store.join("eth1"), at(start)).is_dir();
     assert_eq!(days.map(left), [false, true, false]);
-    assert!(!store.join("eth1/2026/09").exists(), "its month had nothing else");
+    assert!(!store.join("eth1/2026/09").exists(), "an empty month is removed");
     assert!(store.join("eth1").is_dir());
 }
 
 #[test]
-fn where_removed_files_give_no_room_back_only_as_much_goes_each_second_as_the_recorder_may_need() {
+fn removals_without_effect_are_limited_to_what_the_recorder_needs() {
     let gone = |free: u64, ahead: u64| {
         let device = MemoryDevice::new(1);
         (0..40).for_each(|i| publish(&device, "eth1", NOW - 100 + i));
         device.set_fault(Fault { capacity: Some(40 * 1100 + free), space_taken_by_others: true, ..Fault::default() });
         let rules = Rules { keep_free: Some(Free::Bytes(1)), ahead, ..Rules::default() };
-        let mut worker = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules);
+        let mut worker = RetentionWorker::new(device.clone(), scope(&["eth1"]), rules);
         settle(&mut worker, steady(0));
         let at_once = worker.state().removed.files;
         settle(&mut worker, steady(1));
@@ -665,20 +666,21 @@ fn where_removed_files_give_no_room_back_only_as_much_goes_each_second_as_the_re
         assert_eq!(reported.iter().filter(|e| matches!(e, Event::Warning(_))).count(), 1, "{reported:?}");
         (at_once, worker.state().removed.files - at_once)
     };
-    // Three that show it; then one a second while there is room, as many as may be needed where there is hardly any.
+    // Three removals show it. Then one per second while there is space, or as many as may be needed if there is hardly
+    // any.
     assert_eq!(gone(9_000, 10_000), (3, 1));
     assert_eq!(gone(1_000, 10_000), (2 + 10, 10));
-    assert_eq!(gone(0, 0), (3, 1), "nobody records");
+    assert_eq!(gone(0, 0), (3, 1), "no recorder runs");
 }
 
 #[test]
-fn a_folder_that_cannot_be_read_is_told_once_and_everything_else_is_kept_to_the_rules() {
+fn an_unlistable_directory_is_reported_once_and_others_follow_the_rules() {
     let device = MemoryDevice::new(1);
     // Hours 17, 18 and 19 of one day, and the day before.
     let all = [NOW - 24 * HOUR, NOW - 2 * HOUR, NOW - HOUR, NOW];
     all[1..].iter().for_each(|start| publish(&device, "eth1", *start));
     let rules = Rules { max_size: Some(1100), ..Rules::default() };
-    let mut worker = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules);
+    let mut worker = RetentionWorker::new(device.clone(), scope(&["eth1"]), rules);
     for (bad, kept) in [("store/eth1/2026/11/20", all[0]), ("store/eth1/2026/11/21/17", all[1])] {
         if !device.files().contains_key(&path("eth1", kept, "pcap")) {
             publish(&device, "eth1", kept);
@@ -695,27 +697,27 @@ fn a_folder_that_cannot_be_read_is_told_once_and_everything_else_is_kept_to_the_
         assert_eq!(starts(&device, "eth1", [all[0], all[1], NOW - 3 * HOUR, all[2], NOW]), [kept, NOW], "{bad}");
         device.set_fault(Fault::default());
         settle(&mut worker, steady(up + 50));
-        assert_eq!(starts(&device, "eth1", [kept, NOW]), [NOW], "it can be read again");
+        assert_eq!(starts(&device, "eth1", [kept, NOW]), [NOW], "the directory can be listed again");
     }
 }
 
 #[test]
-fn a_clock_that_is_wrong_steadily_does_not_empty_the_store_by_age_unless_it_is_synchronised() {
+fn a_wrong_clock_does_not_empty_the_store_unless_it_is_synchronised() {
     let device = MemoryDevice::new(1);
     let all = [NOW - 50 * HOUR, NOW - HOUR];
     all.iter().for_each(|start| publish(&device, "eth1", *start));
     let rules = Rules { max_age: Some(Duration::from_secs(40 * HOUR)), ..Rules::default() };
-    let mut worker = RetentionWorker::new(device.clone(), charge(&["eth1"]), rules);
+    let mut worker = RetentionWorker::new(device.clone(), scope(&["eth1"]), rules);
     let wrong = NOW + 87_600 * HOUR;
     for minute in 0..30 {
         settle(&mut worker, ClockReading { now: at(wrong + 60 * minute), up: Duration::from_secs(60 * minute) });
-        // What is recorded meanwhile does not make the clock any more right.
+        // Files that are recorded meanwhile do not make the clock plausible.
         publish(&device, "eth1", wrong + 60 * minute);
     }
     assert_eq!(starts(&device, "eth1", all), all);
     let events = worker.take_events();
-    let is_told = |e: &Event| matches!(e, Event::Warning(text) if text.contains("clock"));
-    assert!(!events.is_empty() && events.iter().all(is_told), "{events:?}");
+    let is_reported = |e: &Event| matches!(e, Event::Warning(text) if text.contains("clock"));
+    assert!(!events.is_empty() && events.iter().all(is_reported), "{events:?}");
     worker.set_synchronised(true);
     settle(&mut worker, ClockReading { now: at(wrong + 1800), up: Duration::from_secs(1800) });
     assert_eq!(starts(&device, "eth1", all), [0; 0]);

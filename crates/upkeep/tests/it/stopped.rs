@@ -1,5 +1,5 @@
-//! A recorder that is told to stop while the volume refuses: what it says is stored is there once the volume has room
-//! again.
+//! A recorder that is stopped while the volume refuses writes: after recovery, exactly the packets that it counted as
+//! stored are in the store.
 
 use crate::common;
 
@@ -9,7 +9,7 @@ use netgrain_recorder::Config;
 use std::time::Duration;
 use store::device::{Fault, MemoryDevice};
 
-/// Blocks that are all cut in a packet, with seconds between.
+/// Blocks that all end within a packet, with seconds between.
 fn stream(prng: &mut Prng, packets: u64) -> Stream {
     let mut stream = Stream::new(0);
     for packet in 0..packets {
@@ -30,14 +30,15 @@ fn stream(prng: &mut Prng, packets: u64) -> Stream {
 const SECOND_PART: u64 = common::SECOND / 1000;
 
 #[test]
-fn what_a_stop_on_a_full_volume_reports_as_stored_is_there_after_recovery_and_so_are_the_losses() {
-    let test = "what_a_stop_on_a_full_volume_reports_as_stored_is_there_after_recovery_and_so_are_the_losses";
+fn a_stop_on_a_full_volume_counts_exactly_what_recovery_finds() {
+    let test = "a_stop_on_a_full_volume_counts_exactly_what_recovery_finds";
     let seed = testkit::seed(test);
     let mut prng = Prng::new(seed);
     let stream = stream(&mut prng, 6000);
     let (mut hidden, mut lost) = (0, 0);
     for round in 0..40 {
-        // From hardly a block to nearly all; at a random byte, so that now the packets are refused and now the index.
+        // The capacity is between less than a block and nearly all data, at a random byte, so that either the packets
+        // or the index are refused.
         let capacity = (200 << 10) + prng.below(6 << 20);
         let note = format!("seed {seed}, round {round}, {capacity} bytes");
         let device = MemoryDevice::new(seed ^ round);
@@ -47,26 +48,27 @@ fn what_a_stop_on_a_full_volume_reports_as_stored_is_there_after_recovery_and_so
         let outcome = run(&stream, device.clone(), config, &mut prng, |_, writer, now| {
             writer.stop(now);
             if round % 3 > 0 && writer.retry_at().is_some() {
-                // Others take whatever is given back, so that there is no room for a sealed index either.
+                // Other users take all freed space, so that there is no space for a sealed index either.
                 device.set_fault(full(0));
             }
             true
         });
-        assert!(outcome.done, "{note}: the recorder never ended");
+        assert!(outcome.done, "{note}: the recorder has not ended");
         let reported = outcome.totals.ledger.total();
         assert_eq!((reported.residue(), reported.offered), (0, stream.ledger().total().offered), "{note}");
         device.set_fault(Fault::default());
-        let said = recover(device.clone());
+        let events = recover(device.clone());
         let files = device.files();
-        check_clean(&files, &said, &note);
+        check_clean(&files, &events, &note);
         let published = check(&stream, &files, &note);
-        assert_eq!(published.tally.stored, reported.stored, "{note}: {said:#?}");
+        assert_eq!(published.tally.stored, reported.stored, "{note}: {events:#?}");
         assert!(!files.keys().any(|p| p.to_string_lossy().ends_with(".damaged")), "{note}: {:?}", files.keys());
         if published.files > 0 && outcome.totals.hidden > 0 {
             hidden += 1;
-            // The packet that is cut is lost by the crash that recovery takes the end for.
+            // Recovery counts the truncated packet as lost by a crash, because it cannot distinguish this end from a
+            // crash.
             let given_up = published.tally.lost[Cause::Disk as usize] + published.tally.lost[Cause::Crash as usize];
-            assert_eq!(given_up, reported.lost[Cause::Disk as usize], "{note}: {said:#?}");
+            assert_eq!(given_up, reported.lost[Cause::Disk as usize], "{note}: {events:#?}");
             assert_eq!(published.tally.offered, reported.offered, "{note}");
             lost += given_up;
         }

@@ -1,4 +1,4 @@
-//! Frames and filters that meet, and blocks of such frames.
+//! Random frames and filters that often match, and blocks of such frames.
 #![allow(dead_code, reason = "each test program uses its part")]
 
 use base::{Prng, Row, Tally, Timestamp};
@@ -6,7 +6,7 @@ use netgrain_index::{BlockKeys, Content, Entry, Header, SUB_BLOCK, SUB_BLOCKS, S
 pub use testkit::random_frame;
 use wire::link;
 
-/// Link types with a meaning, and one without.
+/// Known link types, and one unknown.
 pub const LINKS: [u16; 7] =
     [link::ETHERNET, link::RAW_IP, link::RAW_IPV4, link::RAW_IPV6, link::LINUX_SLL, link::LINUX_SLL2, 147];
 
@@ -56,7 +56,7 @@ pub fn random_filter(prng: &mut Prng, depth: u64) -> String {
     }
 }
 
-/// The same packet as another link type would carry it.
+/// The packet with the encapsulation of another link type.
 pub fn relinked(frame: Vec<u8>, link_type: u16) -> Vec<u8> {
     let Some((head, rest)) = frame.split_at_checked(14) else { return frame };
     let of = |front: &[u8]| [front, rest].concat();
@@ -83,7 +83,7 @@ pub fn header() -> Header {
     }
 }
 
-/// The part of the block in which packet `i` of `of` begins: they are spread evenly.
+/// The sub-block in which packet `i` of `of` begins; packets are spread evenly.
 pub fn part_of_packet(i: usize, of: usize) -> usize {
     i * SUB_BLOCKS / of
 }

@@ -1,12 +1,12 @@
-//! The next source of a tail whose file has no further packet, and the attempts at a position that neither file nor
-//! ring has.
+//! The next source of a tail whose file has no further packet, and the attempts at a position for which neither file
+//! nor ring has a packet.
 
 use std::time::{Duration, Instant};
 
-/// How often the tail tries file and ring again when neither has the next packet.
-const DOUBTS: u32 = 5;
+/// The number of attempts on file and ring when neither has the next packet.
+const ATTEMPTS: u32 = 5;
 
-/// The source in which a tail looks for the packet after the part of a file that the index covers.
+/// The source in which a tail searches for the packet after the part of a file that the index covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextSource {
     /// The ring, from this position on. With `is_sure`, the ring has all packets from there on.
@@ -16,11 +16,11 @@ pub enum NextSource {
     AgainAfterPause,
     /// The directory again: the listing may have missed the next file during a rename.
     Again,
-    /// A later file: the files between were removed.
+    /// A later file, because the files between were removed.
     LaterFile,
-    /// None now: the recorder that is followed has written no further packet.
+    /// No source now: the recorder that the query follows has written no further packet.
     Wait,
-    /// None: the query ends here.
+    /// No source: the query ends here.
     End,
 }
 
@@ -38,12 +38,13 @@ pub struct Findings {
 }
 
 impl Findings {
-    /// The next source. The ring is read without certainty after some attempts: either no packet of interest was
-    /// overwritten, or the recorder could not write it, and the next descriptor of the ring shows which.
+    /// The next source. After some attempts, the ring is read although it may lack packets: either no packet of
+    /// interest was overwritten, or the recorder could not write the packet, and the next descriptor of the ring shows
+    /// which.
     pub fn next_source(self) -> NextSource {
         match (self.is_in_ring, self.has_later_file) {
             (Some(true), _) => NextSource::Ring { is_sure: true },
-            (Some(false), false) if self.attempts >= DOUBTS => NextSource::Ring { is_sure: false },
+            (Some(false), false) if self.attempts >= ATTEMPTS => NextSource::Ring { is_sure: false },
             (Some(false), false) => NextSource::AgainAfterPause,
             (_, true) if self.attempts > 0 => NextSource::LaterFile,
             (_, true) => NextSource::Again,
@@ -56,7 +57,7 @@ impl Findings {
 /// The attempts at the position of the next packet.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Attempts {
-    /// The position that the ring did not have any more, and the number of attempts on file and ring.
+    /// The position that the ring no longer had, and the number of attempts on file and ring.
     failed: Option<(u64, u32)>,
     /// The position for which the tail waits, and since when.
     waits: Option<(u64, Instant)>,
@@ -70,7 +71,7 @@ impl Attempts {
         before
     }
 
-    /// Forgets the attempts after a packet was read.
+    /// Clears the attempts after a packet was read.
     pub fn clear(&mut self) {
         self.failed = None;
     }
@@ -92,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ring_that_has_all_packets_is_read_whatever_else_was_found() {
+    fn a_ring_with_all_packets_is_always_read() {
         for (has_later_file, attempts, follows) in [(false, 0, false), (true, 0, true), (true, 9, false)] {
             let findings = Findings { is_in_ring: Some(true), has_later_file, attempts, follows };
             assert_eq!(findings.next_source(), NextSource::Ring { is_sure: true }, "{findings:?}");
@@ -100,38 +101,38 @@ mod tests {
     }
 
     #[test]
-    fn an_overtaken_tail_tries_the_file_again_before_it_reads_the_ring_with_a_gap() {
+    fn an_overtaken_tail_retries_the_file_before_it_skips_in_the_ring() {
         let after = |attempts| Findings { is_in_ring: Some(false), has_later_file: false, attempts, follows: true };
-        for attempts in 0..DOUBTS {
+        for attempts in 0..ATTEMPTS {
             assert_eq!(after(attempts).next_source(), NextSource::AgainAfterPause);
         }
-        assert_eq!(after(DOUBTS).next_source(), NextSource::Ring { is_sure: false });
+        assert_eq!(after(ATTEMPTS).next_source(), NextSource::Ring { is_sure: false });
     }
 
     #[test]
-    fn a_later_file_is_entered_at_the_second_attempt_with_a_ring_and_without() {
+    fn a_later_file_is_read_at_the_second_attempt() {
         for is_in_ring in [None, Some(false)] {
             let after = |attempts| Findings { is_in_ring, has_later_file: true, attempts, follows: false };
             assert_eq!(after(0).next_source(), NextSource::Again, "{is_in_ring:?}");
             assert_eq!(after(1).next_source(), NextSource::LaterFile, "{is_in_ring:?}");
-            assert_eq!(after(DOUBTS).next_source(), NextSource::LaterFile, "{is_in_ring:?}");
+            assert_eq!(after(ATTEMPTS).next_source(), NextSource::LaterFile, "{is_in_ring:?}");
         }
     }
 
     #[test]
-    fn without_ring_and_later_file_a_tail_waits_only_for_a_recorder_that_runs() {
+    fn without_ring_and_file_a_tail_waits_only_for_a_running_recorder() {
         let tail = |follows| Findings { is_in_ring: None, has_later_file: false, attempts: 7, follows };
         assert_eq!((tail(true).next_source(), tail(false).next_source()), (NextSource::Wait, NextSource::End));
     }
 
     #[test]
-    fn attempts_and_waits_are_those_of_one_position() {
+    fn attempts_and_waits_are_counted_per_position() {
         let (mut attempts, begun, most) = (Attempts::default(), Instant::now(), Duration::from_secs(10));
         assert_eq!([attempts.count(5), attempts.count(5), attempts.count(6), attempts.count(5)], [0, 1, 0, 0]);
         attempts.clear();
         assert_eq!(attempts.count(5), 0);
         assert!(!attempts.has_waited(5, most, begun));
         assert!(!attempts.has_waited(5, most, begun + most / 2) && attempts.has_waited(5, most, begun + most));
-        assert!(!attempts.has_waited(6, most, begun + most), "another position");
+        assert!(!attempts.has_waited(6, most, begun + most), "the wait begins again at another position");
     }
 }

@@ -5,9 +5,9 @@ use super::followed::FollowedRecorder;
 use base::Timestamp;
 use std::time::Duration;
 
-/// A packet older than the query by more than this was not in flight when the query began: the clock was set back
-/// since.
-const ON_ITS_WAY: Duration = Duration::from_secs(5);
+/// If a packet is older than the query by more than this, it was not in flight when the query began, but the clock was
+/// set back since.
+const IN_FLIGHT_MAX: Duration = Duration::from_secs(5);
 
 /// The end of a query that does not follow: a position in a file that begins at `file` or later.
 #[derive(Clone, Copy, Debug)]
@@ -81,7 +81,7 @@ impl TailBegin {
     /// began.
     pub(super) fn of_packet(&mut self, file: u64, pos: u64, ts: Timestamp) -> Timestamp {
         let arrives = self.behind.is_some_and(|behind| behind.is_reached(file, pos));
-        self.begun |= arrives && (ts >= self.from || ts < self.from.before(ON_ITS_WAY));
+        self.begun |= arrives && (ts >= self.from || ts < self.from.before(IN_FLIGHT_MAX));
         self.of_control()
     }
 
@@ -104,15 +104,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_arrives_behind_the_question_is_asked_for_whatever_its_stamp_says() {
+    fn packets_that_arrive_after_the_query_match_whatever_their_time() {
         let at = |secs: u64| Timestamp::from_secs_nanos(secs, 0);
         let published = TailEnd { file: 50, pos: 100 };
         let begin = TailBegin { from: at(90), arriving: Timestamp::ZERO, behind: Some(published), begun: false };
         for (file, pos, from) in [(0, 99, 90), (50, 99, 90), (50, 100, 0), (60, 400, 0), (0, 400, 90)] {
             assert_eq!(begin.at(file, pos), at(from), "{file} {pos}");
         }
-        // A packet in flight, the first that is not, and a clock set back by little; or by much before any packet
-        // arrives.
+        // A packet in flight, the first packet that is not, and a clock that was set back by a little; or by much
+        // before any packet arrives.
         for (ts, pos, from) in [(88, 100, 90), (89, 110, 90), (90, 120, 0), (88, 130, 0)] {
             let mut begin = TailBegin { begun: pos > 120, ..begin };
             assert_eq!(begin.of_packet(50, pos, at(ts)), at(from), "{ts} at {pos}");
@@ -121,11 +121,11 @@ mod tests {
             let mut begin = begin;
             assert_eq!(begin.of_packet(50, pos, at(ts)), at(from), "{ts} at {pos}");
         }
-        assert_eq!(TailBegin::of(at(90)).of_packet(60, 400, at(10)), at(90), "what does not follow");
+        assert_eq!(TailBegin::of(at(90)).of_packet(60, 400, at(10)), at(90), "a query that does not follow");
     }
 
     #[test]
-    fn a_position_limits_its_own_file_and_later_files_but_no_earlier_file() {
+    fn a_position_limits_its_file_and_later_files_only() {
         let limit = TailLimit::Position(TailEnd { file: 50, pos: 100 });
         for (file, pos, is_reached) in [(0, 400, false), (50, 99, false), (50, 100, true), (60, 99, false)] {
             assert_eq!(limit.is_reached(file, pos), is_reached, "{file} {pos}");

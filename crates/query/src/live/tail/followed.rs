@@ -11,7 +11,7 @@ use store::{Claim, Claimant};
 /// The step in which a waiting cursor reports the progress of time.
 const STEP: Duration = Duration::from_millis(10);
 
-/// How often files are read when there is no ring reader, and the largest part of the time that reading may take: the
+/// How often files are read when there is no ring reader, and the largest share of the time that reading may take: the
 /// index of a long file is long, and each refresh reads all of it.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 const SCAN_PART: u32 = 20;
@@ -27,7 +27,7 @@ pub struct FollowedRecorder {
     file_checks: FileChecks,
 }
 
-/// The state of the recorder, as of the last check.
+/// The state of the recorder at the last check.
 #[derive(Clone, Copy, Debug)]
 enum RecorderState {
     /// It held the interface at this moment.
@@ -54,7 +54,7 @@ impl FollowedRecorder {
     }
 
     /// Checks at most once per `LIFE` whether the recorder still holds the interface, and warns if it does not.
-    pub fn check(&mut self, folder: &Path, book: &mut QueryContext) {
+    pub fn check(&mut self, folder: &Path, context: &mut QueryContext) {
         let RecorderState::Running { checked } = self.state else { return };
         if checked.elapsed() < LIFE {
             return;
@@ -64,15 +64,15 @@ impl FollowedRecorder {
         let holds = Claim::holder(folder).is_some_and(|now| (now.pid, now.since) == (whom.pid, whom.since));
         self.state = if holds { RecorderState::Running { checked } } else { RecorderState::Ended };
         if self.has_ended() {
-            self.report_end(folder, book);
+            self.report_end(folder, context);
         }
     }
 
     /// Warns that the recorder has ended.
-    pub fn report_end(&self, folder: &Path, book: &mut QueryContext) {
+    pub fn report_end(&self, folder: &Path, context: &mut QueryContext) {
         let name = folder.file_name().unwrap_or_default().to_string_lossy();
         let pid = self.claimant.pid;
-        book.warning(format!("{name}: its recorder (process {pid}) has ended, and with it what was followed"));
+        context.warning(format!("{name}: its recorder (process {pid}) has ended, so the query ends"));
     }
 
     /// True if the pause after the last check of files is not over.
@@ -91,8 +91,8 @@ impl FollowedRecorder {
     }
 
     /// The state of a cursor without a packet: later packets have timestamps that are not much older than this moment.
-    /// The end, if the interval ends before that. `delay` is the longest time from a packet's timestamp to its
-    /// publication, `latest` the latest timestamp so far, `to` the end of the interval.
+    /// It is the end if the interval ends before that. `delay` is the longest time from a packet's timestamp to its
+    /// publication, `latest` the latest timestamp so far, and `to` the end of the interval.
     pub fn wait(&mut self, delay: Duration, latest: Timestamp, to: Timestamp) -> CursorState {
         let from = self.clock.now().before(delay).floor_to(STEP);
         if from > to || latest > to { CursorState::End } else { CursorState::Waiting(from) }
@@ -109,7 +109,7 @@ struct FileChecks {
 }
 
 impl FileChecks {
-    /// After a check that took this long.
+    /// The checks after a check that took this long.
     fn after(begun: Instant, took: Duration) -> Self {
         Self { last: begun, pause: CHECK_INTERVAL.max(SCAN_PART * took) }
     }
@@ -119,10 +119,10 @@ impl FileChecks {
     }
 }
 
-/// A clock that never steps back: the clock of this machine, replaced by the elapsed time when it is set back.
-/// Otherwise other queues would wait until a clock that was set back has caught up.
+/// A clock that never steps back: the clock of this machine, replaced by the elapsed time when it is set back. Without
+/// it, other queues would wait until a clock that was set back has caught up.
 struct MonotonicClock {
-    /// The latest time returned, and when.
+    /// The latest time returned, and the moment of that call.
     reported: (Timestamp, Instant),
 }
 
@@ -147,20 +147,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_that_is_set_back_holds_up_nobody_until_it_has_come_there_again() {
+    fn a_clock_that_is_set_back_delays_no_other_queue() {
         let (begin, hour) = (Instant::now(), Duration::from_secs(3600));
         let at = |secs: u64| Timestamp::from_secs_nanos(1_795_290_000 + secs, 0);
         let mut clock = MonotonicClock { reported: (at(0), begin) };
         let mut see = |shown: Timestamp, after: u64| clock.at(shown, begin + Duration::from_secs(after));
         assert_eq!(see(at(1), 1), at(1));
-        assert_eq!(see(at(2).before(hour), 2), at(2), "as if it had not been set");
+        assert_eq!(see(at(2).before(hour), 2), at(2), "the elapsed time counts after a step back");
         assert_eq!(see(at(5).before(hour), 5), at(5));
-        assert_eq!(see(at(100), 6), at(100), "set forward it is believed");
+        assert_eq!(see(at(100), 6), at(100), "a step forward is accepted");
         assert_eq!(see(at(7), 7), at(101));
     }
 
     #[test]
-    fn reading_files_takes_at_most_one_part_in_twenty_of_the_time() {
+    fn reading_files_takes_at_most_a_twentieth_of_the_time() {
         let begun = Instant::now();
         let ms = Duration::from_millis;
         for (took, pause) in [(0, 20), (1, 20), (5, 100)] {

@@ -1,4 +1,4 @@
-//! The tail in a file: its records, and the change to the next file or to the ring behind the part that the index
+//! The tail in a file: its records, and the change to the next file or to the ring after the part that the index
 //! covers.
 
 use super::super::chain::{self, Next};
@@ -13,27 +13,31 @@ use std::time::{Duration, Instant};
 const FILE_DELAY: Duration = Duration::from_millis(1250);
 
 /// The pause before file and ring are tried again when neither has the next packet.
-const DOUBT: Duration = Duration::from_millis(2);
+const RETRY_PAUSE: Duration = Duration::from_millis(2);
 
 /// How long the tail waits for the end of a file that is being sealed to a slow disk while the next file grows.
 const SEALING: Duration = Duration::from_secs(10);
 
-/// The continuation behind a file.
+/// The continuation after a file.
 enum Behind {
-    /// Not known yet: the recorder is sealing the file or making the next one.
+    /// Not known yet: the recorder is sealing the file or creating the next one.
     Pending,
     /// The next file.
     Next(Box<Growing>),
-    /// No file that follows directly: the position of the next packet, and a later file.
+    /// No file follows directly. `pos` is the position of the next packet, `later` a later file.
     Ends { pos: u64, later: Option<Box<Growing>> },
 }
 
 impl Tail {
-    /// Reads one record of the file; after the last record, continues behind the file.
-    pub(super) fn read_file(&mut self, mut file: Box<OpenFile>, book: &mut QueryContext) -> Result<Step, QueryError> {
+    /// Reads one record of the file; after the last record, continues after the file.
+    pub(super) fn read_file(
+        &mut self,
+        mut file: Box<OpenFile>,
+        context: &mut QueryContext,
+    ) -> Result<Step, QueryError> {
         let scan = &mut file.scan;
-        let Some(record) = scan.next(self.source.ring_reader.as_ref(), book) else {
-            return self.continue_behind(file, book);
+        let Some(record) = scan.next(self.source.ring_reader.as_ref(), context) else {
+            return self.continue_behind(file, context);
         };
         let (first, pos) = (scan.file.first_pos(), scan.file.first_pos().saturating_add(record.offset));
         if self.limit.is_reached(first, pos) {
@@ -41,43 +45,43 @@ impl Tail {
         }
         self.attempts.clear();
         self.latest = self.latest.max(record.ts);
-        book.cost.packets += 1;
+        context.cost.packets += 1;
         let from = self.begin.of_packet(first, pos, record.ts);
-        if !(from..=book.query.to).contains(&record.ts)
-            || !book.matches(record.wire_len, scan.data(&record), self.origin.link_type)
+        if !(from..=context.query.to).contains(&record.ts)
+            || !context.matches(record.wire_len, scan.data(&record), self.origin.link_type)
         {
             return Ok((TailState::File(file), None));
         }
-        self.current = CurrentPacket::File { record, lost: book.take_lost(self.origin.number) };
+        self.current = CurrentPacket::File { record, lost: context.take_lost(self.origin.number) };
         Ok((TailState::File(file), Some(CursorState::Packet(record.ts))))
     }
 
     /// Continues after the part that the index covers: with newly written blocks, with the next file, or with the ring.
-    fn continue_behind(&mut self, mut file: Box<OpenFile>, book: &mut QueryContext) -> Result<Step, QueryError> {
+    fn continue_behind(&mut self, mut file: Box<OpenFile>, context: &mut QueryContext) -> Result<Step, QueryError> {
         if self.is_pausing() {
-            return Ok((TailState::File(file), Some(self.wait(FILE_DELAY, book))));
+            return Ok((TailState::File(file), Some(self.wait(FILE_DELAY, context))));
         }
-        if self.refresh(&mut file, book) {
+        if self.refresh(&mut file, context) {
             return Ok((TailState::File(file), None));
         }
         let first = file.scan.file.first_pos();
         if self.limit.is_reached(first, file.scan.pos()) {
             return Ok((TailState::File(file), Some(CursorState::End)));
         }
-        match self.find_behind(&file, book)? {
-            Behind::Pending => Ok((TailState::File(file), Some(self.wait_here()))),
-            Behind::Next(next) => Ok((TailState::File(self.enter(*next, book)), None)),
+        match self.find_behind(&file, context)? {
+            Behind::Pending => Ok((TailState::File(file), Some(self.waiting()))),
+            Behind::Next(next) => Ok((TailState::File(self.enter(*next, context)), None)),
             Behind::Ends { pos, .. } if self.limit.is_reached(first, pos) => {
                 Ok((TailState::File(file), Some(CursorState::End)))
             }
-            Behind::Ends { pos, later } => Ok(self.change_source(Some(file), pos, later, book)),
+            Behind::Ends { pos, later } => Ok(self.change_source(Some(file), pos, later, context)),
         }
     }
 
-    /// Looks again for the packet at this position, which neither a known file nor the ring has.
-    pub(super) fn search(&mut self, pos: u64, book: &mut QueryContext) -> Result<Step, QueryError> {
+    /// Searches again for the packet at this position, which neither a known file nor the ring has.
+    pub(super) fn search(&mut self, pos: u64, context: &mut QueryContext) -> Result<Step, QueryError> {
         if self.is_pausing() {
-            return Ok((TailState::Missing { pos }, Some(self.wait(FILE_DELAY, book))));
+            return Ok((TailState::Missing { pos }, Some(self.wait(FILE_DELAY, context))));
         }
         if let Some(recorder) = self.limit.followed() {
             recorder.begin_check();
@@ -85,18 +89,18 @@ impl Tail {
         if self.limit.is_reached(0, pos) {
             return Ok((TailState::Missing { pos }, Some(CursorState::End)));
         }
-        Ok(self.change_source(None, pos, None, book))
+        Ok(self.change_source(None, pos, None, context))
     }
 
-    /// True if files are not to be read yet: a query that follows without a ring reader reads them again and again.
+    /// True if files must not be read yet: a query that follows without a ring reader reads them again and again.
     fn is_pausing(&mut self) -> bool {
         self.source.ring_reader.is_none() && self.limit.running().is_some_and(|recorder| recorder.is_pausing())
     }
 
     /// Reads the newer part of the file's index; true if the index covers more bytes than before.
-    fn refresh(&mut self, file: &mut OpenFile, book: &mut QueryContext) -> bool {
+    fn refresh(&mut self, file: &mut OpenFile, context: &mut QueryContext) -> bool {
         let begun = Instant::now();
-        let has_more = file.scan.refresh(book);
+        let has_more = file.scan.refresh(context);
         if let Some(recorder) = self.limit.followed() {
             recorder.end_check(begun);
         }
@@ -104,25 +108,27 @@ impl Tail {
     }
 
     /// Finds the continuation behind the part of the file that the index covers.
-    fn find_behind(&mut self, file: &OpenFile, book: &mut QueryContext) -> Result<Behind, QueryError> {
+    fn find_behind(&mut self, file: &OpenFile, context: &mut QueryContext) -> Result<Behind, QueryError> {
         let (scan, growing) = (&file.scan, &file.scan.file);
         let is_awaited = self.is_awaited(growing.first_pos());
         if !growing.is_complete() {
             if !is_awaited {
                 return Ok(Behind::Ends { pos: scan.pos(), later: None });
             }
-            // The recorder seals the file while it writes the next one: the missing blocks are on their way to the
+            // The recorder seals the file while it writes the next one, so the missing blocks are being written to the
             // disk.
-            let patience = if growing.is_held() { SEALING } else { DOUBT };
-            if !self.attempts.has_waited(scan.pos(), patience, Instant::now()) {
+            let timeout = if growing.is_held() { SEALING } else { RETRY_PAUSE };
+            if !self.attempts.has_waited(scan.pos(), timeout, Instant::now()) {
                 return Ok(Behind::Pending);
             }
             let path = growing.entry.path.display();
-            book.damage(format!("{path}: is not finished, and its last packets are missing here; netgrain repair"));
+            context.damage(format!(
+                "{path}: the file is incomplete, and its last packets are missing here; run netgrain repair"
+            ));
         }
         let pos = chain::end_of(growing);
         let (folder, queue, need) = (&self.source.folder, self.source.queue, &self.source.need);
-        match chain::behind(folder, queue, growing, need, book).map_err(|e| self.io(e))? {
+        match chain::behind(folder, queue, growing, need, context).map_err(|e| self.io(e))? {
             Next::Follows(next) => return Ok(Behind::Next(next)),
             Next::Later(later) => return Ok(Behind::Ends { pos, later: Some(later) }),
             Next::None => {}
@@ -132,23 +138,23 @@ impl Tail {
                 return Ok(Behind::Pending);
             }
             let name = self.source.folder.display();
-            book.damage(format!("{name}: the file behind {} has gone before it was read", self.segment.start));
+            context.damage(format!("{name}: the file after {} was removed before it was read", self.segment.start));
         }
         Ok(Behind::Ends { pos, later: None })
     }
 
-    /// True if the rest of the result lies only in files after this one.
+    /// True if the rest of the result is only in files after this one.
     fn is_awaited(&self, file: u64) -> bool {
         self.source.ring_reader.is_none() && self.limit.is_in_later_file(file)
     }
 
-    /// Changes to the source of the packet at this position; `file` is the file before it, `later` a later file.
+    /// Changes to the source of the packet at this position. `file` is the file before it, `later` a later file.
     fn change_source(
         &mut self,
         file: Option<Box<OpenFile>>,
         pos: u64,
         later: Option<Box<Growing>>,
-        book: &mut QueryContext,
+        context: &mut QueryContext,
     ) -> Step {
         let findings = Findings {
             is_in_ring: self.source.ring_reader.as_mut().map(|ring_reader| ring_reader.rewind(pos)),
@@ -164,21 +170,21 @@ impl Tail {
         match (next_source, later) {
             (NextSource::LaterFile, Some(later)) => {
                 let path = later.entry.path.display();
-                book.damage(format!(
-                    "{path}: what was recorded before it has gone, with the packets in it: retention, or somebody \
-                     else, removed it before it was read"
+                context.damage(format!(
+                    "{path}: the files before this file were removed before they were read, by retention or another \
+                     process; their packets are missing here"
                 ));
-                (TailState::File(self.enter(*later, book)), None)
+                (TailState::File(self.enter(*later, context)), None)
             }
             (NextSource::AgainAfterPause, _) => {
-                std::thread::sleep(DOUBT);
+                std::thread::sleep(RETRY_PAUSE);
                 (stay, None)
             }
             (NextSource::Wait, _) => {
                 if let Some(recorder) = self.limit.running() {
-                    recorder.check(&self.source.folder, book);
+                    recorder.check(&self.source.folder, context);
                 }
-                (stay, Some(self.wait(FILE_DELAY, book)))
+                (stay, Some(self.wait(FILE_DELAY, context)))
             }
             (NextSource::End, _) => (stay, Some(CursorState::End)),
             _ => (stay, None),

@@ -15,29 +15,29 @@ const RING_DELAY: Duration = Duration::from_millis(200);
 
 impl Tail {
     /// Reads one descriptor of the ring.
-    pub(super) fn read_ring(&mut self, mut run: Box<RingRun>, book: &mut QueryContext) -> Result<Step, QueryError> {
+    pub(super) fn read_ring(&mut self, mut run: Box<RingRun>, context: &mut QueryContext) -> Result<Step, QueryError> {
         let Some(ring_reader) = &mut self.source.ring_reader else {
             return Ok((TailState::Missing { pos: run.next }, None));
         };
         let event = ring_reader.next();
         if !matches!(event, RingEvent::Packet(_)) {
-            book.count(self.origin.number, &std::mem::take(&mut run.unreported));
+            context.count(self.origin.number, &std::mem::take(&mut run.unreported));
         }
         let result = match event {
-            RingEvent::Packet(desc) => return self.read_ring_packet(run, &desc, book),
-            RingEvent::Lapped => return Ok((self.return_to_file(run, book)?, None)),
+            RingEvent::Packet(desc) => return self.read_ring_packet(run, &desc, context),
+            RingEvent::Lapped => return Ok((self.return_to_file(run, context)?, None)),
             RingEvent::Control(Control::Segment { pos, gap }, start) => {
-                self.begin_segment(&mut run, Segment { pos, start }, gap.into(), book);
+                self.begin_segment(&mut run, Segment { pos, start }, gap.into(), context);
                 None
             }
             RingEvent::Control(control, ts) => {
-                self.count_control(&mut run, control, ts, book);
+                self.count_control(&mut run, control, ts, context);
                 None
             }
-            RingEvent::Nothing => Some(self.wait(RING_DELAY, book)),
+            RingEvent::Nothing => Some(self.wait(RING_DELAY, context)),
             RingEvent::End => {
                 if let Some(recorder) = self.limit.followed() {
-                    recorder.report_end(&self.source.folder, book);
+                    recorder.report_end(&self.source.folder, context);
                 }
                 Some(CursorState::End)
             }
@@ -50,7 +50,7 @@ impl Tail {
         &mut self,
         mut run: Box<RingRun>,
         desc: &Desc,
-        book: &mut QueryContext,
+        context: &mut QueryContext,
     ) -> Result<Step, QueryError> {
         if desc.pos < run.next {
             return Ok((TailState::Ring(run), None));
@@ -58,15 +58,15 @@ impl Tail {
         if self.limit.is_reached(self.segment.pos, desc.pos) {
             return Ok((TailState::Ring(run), Some(CursorState::End)));
         }
-        self.confirm_begin(&mut run, desc.pos, FILE_HEADER as u64, book);
+        self.confirm_begin(&mut run, desc.pos, FILE_HEADER as u64, context);
         let ts = desc.timestamp();
         self.latest = self.latest.max(ts);
         let Some(ring_reader) = &mut self.source.ring_reader else { return Ok((TailState::Ring(run), None)) };
-        let interval = self.begin.of_packet(self.segment.pos, desc.pos, ts)..=book.query.to;
+        let interval = self.begin.of_packet(self.segment.pos, desc.pos, ts)..=context.query.to;
         let is_wanted = interval.contains(&ts);
         if is_wanted && ring_reader.record(desc).is_none() {
             run.next = desc.pos;
-            return Ok((self.return_to_file(run, book)?, None));
+            return Ok((self.return_to_file(run, context)?, None));
         }
         let record = if is_wanted { ring_reader.latest() } else { &[] };
         let wire_len = match record.get(12..16) {
@@ -74,34 +74,34 @@ impl Tail {
             None => desc.wire_len.into(),
         };
         self.attempts.clear();
-        book.cost.packets += 1;
-        book.cost.from_ring += 1;
+        context.cost.packets += 1;
+        context.cost.from_ring += 1;
         if (interval.start().secs()..=interval.end().secs()).contains(&ts.secs()) {
             run.count_packet(desc, wire_len);
         }
         run.advance(desc, self.segment.pos);
         let data = record.get(RECORD_HEADER..).unwrap_or_default();
-        if !is_wanted || !book.matches(wire_len, data, self.origin.link_type) {
+        if !is_wanted || !context.matches(wire_len, data, self.origin.link_type) {
             return Ok((TailState::Ring(run), None));
         }
-        self.current = CurrentPacket::Ring { ts, wire_len, pos: desc.pos, lost: book.take_lost(self.origin.number) };
+        self.current = CurrentPacket::Ring { ts, wire_len, pos: desc.pos, lost: context.take_lost(self.origin.number) };
         Ok((TailState::Ring(run), Some(CursorState::Packet(ts))))
     }
 
-    /// Continues with the next segment. The file before it is not needed any more, and retention may remove it.
-    fn begin_segment(&mut self, run: &mut RingRun, segment: Segment, gap: u64, book: &mut QueryContext) {
-        self.confirm_begin(run, segment.pos, gap, book);
+    /// Continues with the next segment. The file before it is not needed any longer, and retention may remove it.
+    fn begin_segment(&mut self, run: &mut RingRun, segment: Segment, gap: u64, context: &mut QueryContext) {
+        self.confirm_begin(run, segment.pos, gap, context);
         self.segment = segment;
         run.begin_segment(segment.pos);
     }
 
-    /// Reports the positions that were skipped at the begin of an unsure run as lost. `room` is the distance that
+    /// Warns that the positions skipped at the begin of an unsure run are missing. `padding` is the distance that
     /// contains no packets.
-    fn confirm_begin(&self, run: &mut RingRun, at: u64, room: u64, book: &mut QueryContext) {
-        let Some(begin) = run.unsure.take().filter(|begin| begin.has_gap(at, room)) else { return };
-        book.damage(format!(
-            "{}: queue {}: positions {} to {at} of its stream are neither on disk nor in the ring any more; the \
-             packets there are missing here",
+    fn confirm_begin(&self, run: &mut RingRun, at: u64, padding: u64, context: &mut QueryContext) {
+        let Some(begin) = run.unsure.take().filter(|begin| begin.has_gap(at, padding)) else { return };
+        context.damage(format!(
+            "{}: queue {}: the packets at stream positions {} to {at} are neither on disk nor in the ring; they are \
+             missing here",
             self.source.folder.display(),
             self.source.queue,
             begin.pos
@@ -109,8 +109,8 @@ impl Tail {
     }
 
     /// Adds the counts of a control descriptor whose second lies in the interval.
-    fn count_control(&self, run: &mut RingRun, control: Control, ts: Timestamp, book: &mut QueryContext) {
-        if !(self.begin.of_control().secs()..=book.query.to.secs()).contains(&ts.secs()) {
+    fn count_control(&self, run: &mut RingRun, control: Control, ts: Timestamp, context: &mut QueryContext) {
+        if !(self.begin.of_control().secs()..=context.query.to.secs()).contains(&ts.secs()) {
             return;
         }
         let mut tally = Tally::default();
@@ -120,22 +120,22 @@ impl Tail {
             Control::Segment { .. } | Control::Tick | Control::End => return,
         }
         run.counted += &tally;
-        book.count(self.origin.number, &tally);
-        book.add_lost(self.origin.number, tally.lost_total());
+        context.count(self.origin.number, &tally);
+        context.add_lost(self.origin.number, tally.lost_total());
     }
 
     /// Returns to the file, because the ring has overwritten the next packet.
-    fn return_to_file(&mut self, run: Box<RingRun>, book: &mut QueryContext) -> Result<TailState, QueryError> {
+    fn return_to_file(&mut self, run: Box<RingRun>, context: &mut QueryContext) -> Result<TailState, QueryError> {
         let RingRun { next, file, counted, unreported, .. } = *run;
-        book.count(self.origin.number, &unreported);
+        context.count(self.origin.number, &unreported);
         if let Some(mut file) = file {
-            file.scan.refresh(book);
+            file.scan.refresh(context);
             file.scan.seek(next.saturating_sub(file.scan.file.first_pos()), Some(counted));
             return Ok(TailState::File(file));
         }
         let Segment { pos: first, start } = self.segment;
         let (folder, queue, need) = (&self.source.folder, self.source.queue, &self.source.need);
-        let found = chain::covering(folder, queue, start, next.max(first), need, book);
+        let found = chain::covering(folder, queue, start, next.max(first), need, context);
         let Some(file) = found.map_err(|e| self.io(e))? else {
             // The file is being renamed, or was never written; the tail reads the ring again from its oldest complete
             // record.
@@ -143,21 +143,21 @@ impl Tail {
         };
         if file.is_raw() {
             let path = file.entry.path.display();
-            book.damage(format!(
-                "{path}: RAW files do not say where in the ring their packets were; what the ring has overwritten \
-                 before it was read is left out here, and found when it is asked for again"
+            context.damage(format!(
+                "{path}: RAW files have no stream positions; packets that the ring overwrote before they were read are \
+                 missing here, and a later query finds them"
             ));
             return Ok(TailState::Missing { pos: next });
         }
         let counted = (file.first_pos() == first).then_some(counted);
-        let mut file = self.enter(file, book);
+        let mut file = self.enter(file, context);
         file.scan.seek(next.saturating_sub(file.scan.file.first_pos()), counted);
         Ok(TailState::File(file))
     }
 }
 
 impl RingRun {
-    /// A run that begins behind a file; without `is_sure`, the ring has overwritten packets after this position.
+    /// A run that begins after a file; without `is_sure`, the ring has overwritten packets after this position.
     pub(super) fn behind(file: Option<Box<OpenFile>>, pos: u64, is_sure: bool) -> Box<Self> {
         let slack = file.as_ref().map_or(0, |file| file.scan.slack());
         let counted = file.as_ref().map(|file| file.scan.counted()).unwrap_or_default();
@@ -177,8 +177,8 @@ impl RingRun {
         }
     }
 
-    /// Moves behind a packet of the segment that begins at `segment`. As in the recorder: a packet that reaches the end
-    /// of a block is its last, and later packets belong to the next block.
+    /// Moves past a packet of the segment that begins at `segment`. As in the recorder, a packet that reaches the end
+    /// of a block is its last packet, and later packets belong to the next block.
     fn advance(&mut self, desc: &Desc, segment: u64) {
         self.next = desc.end();
         if desc.pos.saturating_sub(segment) / BLOCK != self.next.saturating_sub(segment) / BLOCK {
@@ -195,10 +195,11 @@ impl RingRun {
 }
 
 impl UnsureBegin {
-    /// True if packets are missing before the first position that the ring has. `room` is a distance without packets.
-    fn has_gap(self, at: u64, room: u64) -> bool {
+    /// True if packets are missing before the first position that the ring has. `padding` is a distance without
+    /// packets.
+    fn has_gap(self, at: u64, padding: u64) -> bool {
         let skipped = at.saturating_sub(self.pos);
-        skipped > self.slack && skipped != room
+        skipped > self.slack && skipped != padding
     }
 }
 
@@ -213,15 +214,15 @@ mod tests {
     }
 
     #[test]
-    fn an_unsure_begin_has_a_gap_beyond_its_slack_unless_it_is_the_room_before_a_segment() {
+    fn an_unsure_begin_has_a_gap_beyond_its_slack_except_for_padding() {
         let begin = UnsureBegin { pos: 1000, slack: 100 };
-        for (at, room, has_gap) in [(1000, 24, false), (1100, 24, false), (1101, 24, true), (1500, 500, false)] {
-            assert_eq!(begin.has_gap(at, room), has_gap, "{at} with room {room}");
+        for (at, padding, has_gap) in [(1000, 24, false), (1100, 24, false), (1101, 24, true), (1500, 500, false)] {
+            assert_eq!(begin.has_gap(at, padding), has_gap, "{at} with padding {padding}");
         }
     }
 
     #[test]
-    fn a_run_counts_the_current_block_apart_from_what_it_has_not_reported() {
+    fn a_run_counts_the_current_block_and_unreported_packets_separately() {
         let mut run = RingRun::behind(None, 0, true);
         let (first, last) = (packet(24, 60), packet(BLOCK - 40, 60));
         run.count_packet(&first, 60);
@@ -233,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_segment_begins_behind_its_header_and_keeps_what_is_not_reported() {
+    fn a_new_segment_begins_after_its_header_and_keeps_unreported_counts() {
         let mut run = RingRun::behind(None, 5000, false);
         run.count_packet(&packet(5000, 60), 60);
         run.begin_segment(BLOCK);

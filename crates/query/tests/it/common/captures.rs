@@ -1,4 +1,4 @@
-//! Real packets, and the same packets as captures of every kind.
+//! Packets of real captures, and the same packets as captures in every format.
 
 #![allow(dead_code, reason = "each test program uses its own part")]
 
@@ -15,9 +15,11 @@ pub struct Packet {
     pub data: Vec<u8>,
 }
 
-/// Every Ethernet packet of the captures below a folder, in which our filter and tcpdump's mean the same.
+/// All Ethernet packets of the captures below a directory for which netgrain's filter and tcpdump's filter have the
+/// same meaning.
 pub fn collect(folder: &Path, packets: &mut Vec<Packet>) {
-    let mut paths: Vec<_> = std::fs::read_dir(folder).expect("a folder").map(|e| e.expect("an entry").path()).collect();
+    let mut paths: Vec<_> =
+        std::fs::read_dir(folder).expect("a directory").map(|e| e.expect("an entry").path()).collect();
     paths.sort();
     for path in paths {
         if path.is_dir() {
@@ -26,8 +28,8 @@ pub fn collect(folder: &Path, packets: &mut Vec<Packet>) {
             && let Ok(mut reader) = Reader::open(std::fs::File::open(&path).expect("a file"))
         {
             while let Ok(Some(p)) = reader.next() {
-                if p.link_type == ETHERNET && p.wire_len < 65_000 && means_the_same(p.data, p.wire_len) {
-                    let ts = p.ts.expect("pcap has stamps");
+                if p.link_type == ETHERNET && p.wire_len < 65_000 && has_same_meaning(p.data, p.wire_len) {
+                    let ts = p.ts.expect("a timestamp");
                     packets.push(Packet { ts, wire_len: p.wire_len, data: p.data.to_vec() });
                 }
             }
@@ -35,8 +37,9 @@ pub fn collect(folder: &Path, packets: &mut Vec<Packet>) {
     }
 }
 
-/// Not behind tags, labels or extension headers, through which only we look, and not malformed.
-fn means_the_same(bytes: &[u8], wire_len: u32) -> bool {
+/// True if the packet is not malformed and has no tags, labels or extension headers, which tcpdump does not look
+/// through.
+fn has_same_meaning(bytes: &[u8], wire_len: u32) -> bool {
     let headers = Headers::of(bytes, wire_len, ETHERNET);
     let Some(announced) = bytes.get(12..14).map(|b| EtherType(u16::from_be_bytes([b[0], b[1]]))) else { return false };
     let extended = || {
@@ -62,7 +65,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// What a stamp becomes in it.
+    /// The timestamp as this format stores it.
     pub fn stamp(self, ts: Timestamp) -> Timestamp {
         match self {
             Self::Micros => Timestamp::from_nanos(ts.nanos() / 1000 * 1000),
@@ -114,7 +117,7 @@ fn section(packets: &[Packet], interfaces: usize) -> Vec<u8> {
     out.finish().expect("memory")
 }
 
-/// The same pcap as a big-endian machine would have written it.
+/// The same capture as a big-endian machine would write it.
 fn big_endian(file: &[u8]) -> Vec<u8> {
     let mut out = file.to_vec();
     for (at, len) in [(0, 4), (4, 2), (6, 2), (8, 4), (12, 4), (16, 4), (20, 4)] {
@@ -129,7 +132,7 @@ fn big_endian(file: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Puts packets out of order: some a little, and the last third in front.
+/// Puts packets out of order: some by a little, and the last third before the others.
 pub fn disorder(packets: &mut [Packet], prng: &mut Prng) {
     let len = packets.len();
     for i in 0..len {
@@ -140,7 +143,7 @@ pub fn disorder(packets: &mut [Packet], prng: &mut Prng) {
     packets.rotate_right(len / 3);
 }
 
-/// A filter with parts that occur in these packets.
+/// A filter with values that occur in these packets.
 pub fn filter(packets: &[Packet], prng: &mut Prng) -> String {
     let p = &packets[prng.below(packets.len() as u64) as usize];
     let headers = Headers::of(&p.data, p.wire_len, ETHERNET);
@@ -171,7 +174,7 @@ pub fn filter(packets: &[Packet], prng: &mut Prng) -> String {
     }
 }
 
-/// Which of these packets tcpdump chooses: it reads them stamped with their numbers.
+/// The numbers of the packets that tcpdump selects; the timestamp of each packet is its number.
 pub fn tcpdump(folder: &testkit::TempDir, packets: &[Packet], filter: &str) -> Vec<usize> {
     let path = folder.join("numbered.pcap");
     if !path.exists() {
@@ -184,9 +187,9 @@ pub fn tcpdump(folder: &testkit::TempDir, packets: &[Packet], filter: &str) -> V
     let out = out.expect("tcpdump runs");
     assert!(out.status.success(), "{filter}: {}", String::from_utf8_lossy(&out.stderr));
     let mut reader = Reader::open(&out.stdout[..]).expect("a capture");
-    let mut chosen = Vec::new();
-    while let Some(p) = reader.next().expect("a whole capture") {
-        chosen.push(p.ts.expect("a stamp").secs() as usize);
+    let mut selected = Vec::new();
+    while let Some(p) = reader.next().expect("a valid capture") {
+        selected.push(p.ts.expect("a timestamp").secs() as usize);
     }
-    chosen
+    selected
 }

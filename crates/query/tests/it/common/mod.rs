@@ -1,5 +1,4 @@
-//! Stores made by the recorder from packets that a test makes up, and the plain scan that every answer is compared
-//! with.
+//! Stores that the recorder writes from generated packets, and the plain scan with which every result is compared.
 #![allow(dead_code, reason = "each test program uses its part")]
 
 use base::{Cause, Prng, Tally, Timestamp};
@@ -21,7 +20,7 @@ use wire::{Headers, build::Frame};
 /// 2026-11-21T19:40:00Z.
 pub const START: Timestamp = Timestamp::from_secs_nanos(1_795_290_000, 0);
 
-/// One packet, with where it was captured.
+/// One packet with its origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packet {
     pub interface: String,
@@ -31,15 +30,15 @@ pub struct Packet {
     pub data: Vec<u8>,
 }
 
-/// What a capture process of one queue sees.
+/// The input of the recorder of one queue.
 pub struct Stream {
     pub interface: String,
     pub queue: u16,
     pub queues: u16,
     pub format: recorder::Format,
-    /// How long the recorder waits for each thousand packets.
+    /// The pause of the recorder after each thousand packets.
     pub pause: Duration,
-    /// The recorder's clock, if it has any.
+    /// The recorder's clock, if it has one.
     pub wall: Option<fn() -> WallClock>,
     bytes: Vec<u8>,
     descs: Vec<Desc>,
@@ -86,7 +85,8 @@ impl Stream {
         self.descs.push(Desc::control(Control::Tick, ts));
     }
 
-    /// Changes lengths and stamps of some record headers, as a hostile writer would; how many.
+    /// Changes lengths and timestamps in some record headers, as a hostile writer would; returns the largest number of
+    /// additional records.
     pub fn spoil(&mut self, prng: &mut Prng, records: usize) -> usize {
         let packets: Vec<u64> = self.descs.iter().filter(|d| d.is_packet()).map(|d| d.pos).collect();
         for _ in 0..records {
@@ -100,7 +100,7 @@ impl Stream {
             let field = at + [0, 4, 8, 8, 12][prng.below(5) as usize];
             self.bytes[field..field + 4].copy_from_slice(&word.to_le_bytes());
         }
-        // A length of 0 turns a packet's bytes into records of 16 bytes at most.
+        // A length of 0 turns a packet's bytes into records of at least 16 bytes.
         records * 1400 / 16 + records
     }
 
@@ -189,7 +189,7 @@ impl Feed for Whole {
     fn release(&mut self, _pos: u64, _descriptors: u64) {}
 }
 
-/// A UDP or TCP packet between a few of 10.0.0.0/24, `len` bytes long, its content as chance wants it.
+/// A UDP or TCP packet of `len` bytes between hosts of 10.0.0.0/24, with random content.
 pub fn frame(prng: &mut Prng, len: usize) -> Vec<u8> {
     let mut data = vec![0; len.max(60)];
     prng.fill(&mut data);
@@ -205,13 +205,13 @@ pub fn frame(prng: &mut Prng, len: usize) -> Vec<u8> {
     data
 }
 
-/// Every published packet file of a store, by interface and in the order of the catalogue.
+/// All published packet files of a store, by interface and in the order of the catalogue.
 pub fn files(store: &Path) -> Vec<(String, Entry)> {
     let mut out = Vec::new();
     for interface in catalogue::interfaces(store).expect("a store") {
         let mut entries = Vec::new();
         let mut hours = Hours::forward(&store.join(&interface), Timestamp::ZERO, Timestamp::MAX);
-        while let Some(hour) = hours.next().expect("a walk") {
+        while let Some(hour) = hours.next().expect("an iteration") {
             entries.extend(hour.list().expect("a listing").sealed);
         }
         entries.sort();
@@ -220,22 +220,23 @@ pub fn files(store: &Path) -> Vec<(String, Entry)> {
     out
 }
 
-/// The packets of a file, as others read it.
+/// The packets of a file, read with the pcap crate.
 pub fn read(path: &Path) -> Vec<Record> {
     let file = std::fs::File::open(path).expect("a file");
     let format = if path.extension().is_some_and(|e| e == "raw") { pcap::Format::Raw } else { pcap::Format::Pcap };
     let mut reader = pcap::Reader::open_as(file, format).expect("a capture");
     let mut out = Vec::new();
     while let Some(p) = reader.next().expect("a packet") {
-        out.push((p.ts.expect("a stamp"), p.wire_len, p.data.to_vec()));
+        out.push((p.ts.expect("a timestamp"), p.wire_len, p.data.to_vec()));
     }
     out
 }
 
-/// Stamp, length on the wire, bytes.
+/// Timestamp, wire length, bytes.
 pub type Record = (Timestamp, u32, Vec<u8>);
 
-/// The plain scan: every file is read whole, every packet is asked, and what answers is sorted by its stamp.
+/// The plain scan: every file is read completely, every packet is tested, and the matching packets are sorted by
+/// timestamp.
 pub struct Scan {
     files: Vec<(String, Entry, Vec<Record>)>,
 }
@@ -254,15 +255,15 @@ impl Scan {
         self.files.iter().find(|(_, entry, _)| entry.path == path).map_or(&[], |(.., packets)| packets)
     }
 
-    pub fn answer(&self, question: &Query) -> Vec<Packet> {
+    pub fn results(&self, query: &Query) -> Vec<Packet> {
         let mut found = BTreeMap::new();
         for (number, (interface, entry, packets)) in self.files.iter().enumerate() {
-            if !question.interfaces.is_empty() && !question.interfaces.contains(interface) {
+            if !query.interfaces.is_empty() && !query.interfaces.contains(interface) {
                 continue;
             }
             for (i, (ts, wire_len, data)) in packets.iter().enumerate() {
                 let headers = Headers::of(data, *wire_len, 1);
-                if question.from <= *ts && *ts <= question.to && question.filter.matches(data, *wire_len, &headers) {
+                if query.from <= *ts && *ts <= query.to && query.filter.matches(data, *wire_len, &headers) {
                     let packet = Packet {
                         interface: interface.clone(),
                         queue: entry.queue,
@@ -278,33 +279,33 @@ impl Scan {
     }
 }
 
-/// Everything that an answer gives, one by one.
-pub fn collect(answer: &mut Results) -> Vec<Packet> {
+/// All packets of a result, read one by one.
+pub fn collect(results: &mut Results) -> Vec<Packet> {
     let mut out = Vec::new();
     loop {
-        let (ts, wire_len, data, origin) = match answer.next().expect("an answer") {
+        let (ts, wire_len, data, origin) = match results.next().expect("a result") {
             Some(found) => (found.ts, found.wire_len, found.data.to_vec(), found.origin),
             None => return out,
         };
-        let origin = &answer.origins()[origin];
+        let origin = &results.origins()[origin];
         out.push(Packet { interface: origin.interface.clone(), queue: origin.queue, ts, wire_len, data });
     }
 }
 
-/// The same through batches, mixed with single packets as chance wants it.
-pub fn collect_batches(answer: &mut Results, prng: &mut Prng) -> Vec<Packet> {
+/// All packets of a result, read in batches and single packets at random.
+pub fn collect_batches(results: &mut Results, prng: &mut Prng) -> Vec<Packet> {
     let mut out = Vec::new();
     loop {
         let (records, packets, origin) = if prng.below(4) == 0 {
-            let Some(found) = answer.next().expect("an answer") else { return out };
+            let Some(found) = results.next().expect("a result") else { return out };
             let mut record = pcap::record_header_ns(found.ts, found.data.len() as u32, found.wire_len).to_vec();
             record.extend(found.data);
             (record, 1, found.origin)
         } else {
-            let Some(batch) = answer.next_batch().expect("an answer") else { return out };
+            let Some(batch) = results.next_batch().expect("a result") else { return out };
             (batch.records.to_vec(), batch.packets, batch.origin)
         };
-        let origin = &answer.origins()[origin];
+        let origin = &results.origins()[origin];
         let mut file = pcap::FILE_HEADER_NS.to_vec();
         file.extend(records);
         let mut reader = pcap::Reader::open(&file[..]).expect("records");
@@ -313,7 +314,7 @@ pub fn collect_batches(answer: &mut Results, prng: &mut Prng) -> Vec<Packet> {
             out.push(Packet {
                 interface: origin.interface.clone(),
                 queue: origin.queue,
-                ts: p.ts.expect("a stamp"),
+                ts: p.ts.expect("a timestamp"),
                 wire_len: p.wire_len,
                 data: p.data.to_vec(),
             });
@@ -326,7 +327,7 @@ pub fn everything(store: &Path) -> Results {
     run(&QuerySource::Store(store.to_owned()), Query::default()).expect("a store")
 }
 
-/// Compares without printing megabytes.
+/// Compares two lists of packets without printing megabytes.
 pub fn same(found: &[Packet], expected: &[Packet], what: &str) {
     let differs = found.iter().zip(expected).position(|(a, b)| a != b);
     let at = |packets: &[Packet], i: usize| packets.get(i).map(|p| (p.interface.clone(), p.queue, p.ts, p.data.len()));
@@ -336,8 +337,8 @@ pub fn same(found: &[Packet], expected: &[Packet], what: &str) {
     assert_eq!(found.len(), expected.len(), "{what}: {:?} {:?}", at(found, expected.len()), at(expected, found.len()));
 }
 
-/// A store as chance wants it: up to two interfaces, one of several queues, recorders that were started again, some of
-/// them with a clock that was set back, files and packets of all sizes, losses.
+/// A random store: one or two interfaces, one of them with several queues, recorders that were restarted, some of them
+/// with a clock that was set back, files and packets of all sizes, and losses.
 pub fn random_store(store: &Path, prng: &mut Prng) {
     for (interface, queues) in [("eth1", 1 + prng.below(3) as u16), ("eth2", 1)] {
         for queue in 0..queues {
@@ -371,17 +372,17 @@ pub fn random_store(store: &Path, prng: &mut Prng) {
     }
 }
 
-/// A question as chance wants it.
-pub fn random_question(scan: &Scan, prng: &mut Prng) -> Query {
+/// A random query.
+pub fn random_query(scan: &Scan, prng: &mut Prng) -> Query {
     let stamps: Vec<Timestamp> = scan.files.iter().flat_map(|(.., p)| p.iter().map(|(ts, ..)| *ts)).collect();
     let moment = |prng: &mut Prng| {
         let near = stamps.get(prng.below(stamps.len() as u64) as usize).copied().unwrap_or(START);
         near.after(Duration::from_nanos(prng.below(3))).before(Duration::from_nanos(prng.below(3)))
     };
     let (a, b) = (moment(prng), moment(prng));
-    let mut question = Query::default();
+    let mut query = Query::default();
     if prng.below(4) > 0 {
-        (question.from, question.to) = (a.min(b), a.max(b));
+        (query.from, query.to) = (a.min(b), a.max(b));
     }
     let host = prng.below(14);
     let text = match prng.below(7) {
@@ -391,16 +392,16 @@ pub fn random_question(scan: &Scan, prng: &mut Prng) -> Query {
         5 => format!("port {} or host 10.0.0.{host}", prng.below(400)),
         _ => format!("not tcp and less {}", 100 + prng.below(1500)),
     };
-    question.filter = Filter::parse(&text).expect("a filter");
+    query.filter = Filter::parse(&text).expect("a filter");
     if prng.below(4) == 0 {
-        question.interfaces = vec![if prng.below(2) == 0 { "eth1" } else { "eth2" }.to_owned()];
+        query.interfaces = vec![if prng.below(2) == 0 { "eth1" } else { "eth2" }.to_owned()];
     }
-    question
+    query
 }
 
-pub fn tally_of(answer: &Results) -> Tally {
+pub fn tally_of(results: &Results) -> Tally {
     let mut total = Tally::default();
-    (0..answer.origins().len()).for_each(|i| total += &answer.tally(i));
+    (0..results.origins().len()).for_each(|i| total += &results.tally(i));
     total
 }
 

@@ -1,6 +1,6 @@
-//! The file that is being written, damaged: what is given out is right, and what is missing is said to be.
+//! A damaged growing file: all returned packets are correct, and missing packets cause a warning.
 
-use super::{begin, number, sim, start, stop, stored, until, walk};
+use super::{all_files, begin, number, sim, start, stop, stored, until};
 use base::Timestamp;
 use engine::Plan;
 use filter::Filter;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use testkit::TempDir;
 
-/// A copy of the file that is being written, as a recorder would hold it: up to where its index vouched at that moment.
+/// A copy of the growing file as its recorder would hold it, with the bytes that its index covered at that moment.
 struct Held {
     dir: TempDir,
     packets: PathBuf,
@@ -21,16 +21,16 @@ struct Held {
 impl Held {
     fn copy(from: &Path) -> Self {
         let hidden = |ending: &str| {
-            let all = walk(from).into_iter();
+            let all = all_files(from).into_iter();
             let mut found = all.filter(|p| p.to_string_lossy().ends_with(&format!(".{ending}.partial")));
             found.find(|p| !p.to_string_lossy().contains(store::names::PREPARED)).expect("a hidden file")
         };
         let dir = TempDir::new("held");
         let place = |p: &Path| dir.join("store").join(p.strip_prefix(from).expect("below"));
         let (packets, index) = (hidden("pcap"), hidden("ngi"));
-        std::fs::create_dir_all(place(&index).parent().expect("an hour")).expect("a folder");
-        // In this order, so that no entry tells of what was not copied.
-        until("the index is not caught while an entry is rewritten", || {
+        std::fs::create_dir_all(place(&index).parent().expect("an hour")).expect("a directory");
+        // In this order, so that the index describes no bytes that were not copied.
+        until("the index is copied between two writes", || {
             std::fs::copy(&index, place(&index)).expect("the index");
             let copy = std::fs::read(place(&index)).expect("a copy");
             index::Reader::open(&&copy[..]).is_ok_and(|reader| reader.end() == Some(copy.len() as u64))
@@ -48,35 +48,35 @@ impl Held {
 
     fn hold(&mut self) {
         let file = std::fs::File::open(&self.packets).expect("the packets");
-        file.try_lock().expect("nobody else has it");
+        file.try_lock().expect("an unlocked file");
         self.lock = Some(file);
     }
 
-    /// What is found, what is said, and whether that is said to be all.
-    fn ask(&self, filter: &str) -> (Vec<(u64, Timestamp)>, Vec<String>, bool) {
+    /// The packets found, the warnings, and whether the result is complete.
+    fn query(&self, filter: &str) -> (Vec<(u64, Timestamp)>, Vec<String>, bool) {
         let filter = Filter::parse(filter).expect("a filter");
-        let mut answer = begin(&self.dir.join("store"), Query { filter, ..Query::default() });
+        let mut results = begin(&self.dir.join("store"), Query { filter, ..Query::default() });
         let mut out = Vec::new();
-        while let Some(found) = answer.next().expect("a packet") {
+        while let Some(found) = results.next().expect("a packet") {
             let whole = found.data.len() >= 50;
             out.push((if whole { number(found.data) } else { u64::MAX }, found.ts));
         }
-        let remarks = answer.warnings().into_iter().filter(|r| !r.contains("--socket none")).collect();
-        (out, remarks, answer.is_complete())
+        let warnings = results.warnings().into_iter().filter(|r| !r.contains("--socket none")).collect();
+        (out, warnings, results.is_complete())
     }
 }
 
 #[test]
-fn a_damaged_open_file_costs_its_own_blocks_and_says_so() {
-    let test = "a_damaged_open_file_costs_its_own_blocks_and_says_so";
+fn damage_in_a_growing_file_affects_its_blocks_and_is_reported() {
+    let test = "damage_in_a_growing_file_affects_its_blocks_and_is_reported";
     let dir = TempDir::new("damaged");
     let store = dir.join("store");
     let capture = start(&Plan { rotate: None, segment: 64 << 20, ..sim("300,rate=20kpps,truth", &store) });
     until("some blocks are written", || stored(&capture) > 50_000);
     let held = Held::copy(&store);
     stop(capture);
-    let (whole, remarks, is_whole) = held.ask("");
-    assert!(is_whole && whole.len() > 10_000 && remarks.is_empty(), "{} packets, {remarks:?}", whole.len());
+    let (whole, warnings, is_complete) = held.query("");
+    assert!(is_complete && whole.len() > 10_000 && warnings.is_empty(), "{} packets, {warnings:?}", whole.len());
     assert!(whole.iter().enumerate().all(|(i, (n, _))| *n == i as u64));
     let (packets, index) = (std::fs::read(&held.packets).expect("packets"), std::fs::read(&held.index).expect("index"));
     // `NETGRAIN_FUZZ_ITERS` multiplies the rounds.
@@ -87,7 +87,7 @@ fn a_damaged_open_file_costs_its_own_blocks_and_says_so() {
         let (mut p, mut i) = (packets.clone(), index.clone());
         let in_index = prng.below(3) == 0;
         let target = if in_index { &mut i } else { &mut p };
-        // The last bytes of the packets were still being written when they were copied; nothing vouches for them.
+        // The last bytes of the packets were still being written when they were copied; no checksum covers them.
         let len = if in_index { target.len() } else { (whole.len() * 316).min(target.len()) } as u64;
         for _ in 0..=prng.below(3) {
             let at = prng.below(len) as usize;
@@ -103,23 +103,23 @@ fn a_damaged_open_file_costs_its_own_blocks_and_says_so() {
         }
         std::fs::write(&held.packets, &p).expect("packets");
         std::fs::write(&held.index, &i).expect("an index");
-        let (found, remarks, is_whole) = held.ask("");
-        // What is given out is right, and in order; what was damaged is left out.
+        let (found, warnings, is_complete) = held.query("");
+        // The returned packets are correct and in order; packets in damaged blocks are missing.
         assert!(found.iter().all(|f| whole.get(f.0 as usize) == Some(f)), "round {round}");
         assert!(found.windows(2).all(|w| w[0].0 < w[1].0), "round {round}: in order");
         if found != whole && !in_index {
             damaged += 1;
-            assert!(!is_whole, "round {round}: {} of {} packets, {remarks:?}", found.len(), whole.len());
+            assert!(!is_complete, "round {round}: {} of {} packets, {warnings:?}", found.len(), whole.len());
         }
         if found != whole && in_index {
-            assert!(!remarks.is_empty(), "round {round}: {} of {} packets, and not a word", found.len(), whole.len());
+            assert!(!warnings.is_empty(), "round {round}: {} of {} packets, and no warning", found.len(), whole.len());
         }
     }
     assert!(damaged > 10 && cut > 0, "{damaged} damaged, {cut} cut");
 }
 
 #[test]
-fn an_open_file_whose_index_cannot_be_read_is_named_and_the_answer_not_whole() {
+fn a_growing_file_with_unreadable_index_makes_the_result_incomplete() {
     let dir = TempDir::new("no-index");
     let store = dir.join("store");
     let capture = start(&Plan { rotate: None, segment: 64 << 20, ..sim("300,rate=20kpps,truth", &store) });
@@ -127,39 +127,39 @@ fn an_open_file_whose_index_cannot_be_read_is_named_and_the_answer_not_whole() {
     let held = Held::copy(&store);
     stop(capture);
     let index = std::fs::read(&held.index).expect("an index");
-    let (whole, ..) = held.ask("");
-    // An entry that is not whole ends what is believed; it is no damage in itself, a recorder writes it in place.
+    let (whole, ..) = held.query("");
+    // An incomplete entry ends the covered part; it is no damage, because a recorder writes entries in place.
     std::fs::write(&held.index, &index[..index.len() / 2]).expect("an index");
-    let (found, remarks, is_whole) = held.ask("");
-    assert!(is_whole && found.len() < whole.len() && whole.starts_with(&found), "{remarks:?}");
-    assert!(remarks.iter().any(|r| r.contains("an entry that is not whole")), "{remarks:?}");
+    let (found, warnings, is_complete) = held.query("");
+    assert!(is_complete && found.len() < whole.len() && whole.starts_with(&found), "{warnings:?}");
+    assert!(warnings.iter().any(|r| r.contains("an incomplete entry")), "{warnings:?}");
     for (what, bytes) in
         [("another version", [&index[..8], &[0xee; 60], &index[68..]].concat()), ("cut off", index[..10].to_vec())]
     {
         std::fs::write(&held.index, bytes).expect("an index");
-        let (found, remarks, is_whole) = held.ask("");
-        assert!(found.is_empty() && !is_whole, "{what}");
-        assert!(remarks.iter().any(|r| r.contains("useless index")), "{what}: {remarks:?}");
+        let (found, warnings, is_complete) = held.query("");
+        assert!(found.is_empty() && !is_complete, "{what}");
+        assert!(warnings.iter().any(|r| r.contains("unusable index")), "{what}: {warnings:?}");
     }
     std::fs::remove_file(&held.index).expect("an index");
-    let (found, remarks, is_whole) = held.ask("");
-    assert!(found.is_empty() && !is_whole && remarks.iter().any(|r| r.contains("has no index")), "{remarks:?}");
+    let (found, warnings, is_complete) = held.query("");
+    assert!(found.is_empty() && !is_complete && warnings.iter().any(|r| r.contains("has no index")), "{warnings:?}");
 }
 
 #[test]
-fn the_end_of_a_file_that_is_being_sealed_is_waited_for_where_nobody_can_be_listened_to() {
+fn without_listeners_a_query_waits_for_the_end_of_a_sealing_file() {
     let dir = TempDir::new("sealing");
     let store = dir.join("store");
     let capture = start(&Plan { rotate: None, segment: 64 << 20, ..sim("300,rate=20kpps,truth", &store) });
     until("some blocks are written", || stored(&capture) > 30_000);
     let held = Held::copy(&store);
     stop(capture);
-    let (whole, ..) = held.ask("");
+    let (whole, ..) = held.query("");
     let index = std::fs::read(&held.index).expect("an index");
     let reader = index::Reader::open(&&index[..]).expect("an index");
     let last = reader.blocks().last().expect("a block");
     let end = reader.header().first_pos + u64::from(last.number) * ring::BLOCK + u64::from(last.bytes);
-    // The next file has begun, and has nothing yet.
+    // The next file has begun, and has no packets yet.
     let start = reader.header().start.after(Duration::from_secs(60));
     let header = index::Header { first_pos: end.next_multiple_of(ring::BLOCK), start, ..reader.header().clone() };
     let hour = store::names::hour_folder(&held.dir.join("store/sim"), start);
@@ -168,23 +168,23 @@ fn the_end_of_a_file_that_is_being_sealed_is_waited_for_where_nobody_can_be_list
     std::fs::write(next("ngi"), header.encode()).expect("an index");
     std::fs::write(next("pcap"), ring::file_header(65_535, 1)).expect("a file");
     let lock = std::fs::File::open(next("pcap")).expect("a file");
-    lock.try_lock().expect("nobody else has it");
-    // Of the file before, half is told of; the rest, and its name, come while the answer is being given.
+    lock.try_lock().expect("an unlocked file");
+    // The index describes half of the previous file; the rest and its final name follow during the query.
     std::fs::write(&held.index, &index[..index.len() / 2]).expect("an index");
     let shown = |path: &Path| {
         let name = path.file_name().and_then(|n| n.to_str()).expect("a name");
         path.with_file_name(name.trim_start_matches('.').trim_end_matches(".partial"))
     };
-    let (found, remarks, _) = std::thread::scope(|scope| {
-        let answer = scope.spawn(|| held.ask(""));
+    let (found, warnings, _) = std::thread::scope(|scope| {
+        let results = scope.spawn(|| held.query(""));
         std::thread::sleep(Duration::from_millis(300));
         std::fs::write(&held.index, &index).expect("an index");
         std::fs::rename(&held.index, shown(&held.index)).expect("a name");
         std::fs::rename(&held.packets, shown(&held.packets)).expect("a name");
-        answer.join().expect("an answer")
+        results.join().expect("a result")
     });
-    // The copy may end within a record, which its recorder would have finished; nothing else is missing.
-    assert!(found == whole, "{} of {}: {remarks:?}", found.len(), whole.len());
-    let others = remarks.iter().filter(|r| !r.contains("cut off") && !r.contains("an entry that is not whole"));
+    // The copy may end within a record, which its recorder would have completed; no other packet is missing.
+    assert!(found == whole, "{} of {}: {warnings:?}", found.len(), whole.len());
+    let others = warnings.iter().filter(|r| !r.contains("truncated record") && !r.contains("an incomplete entry"));
     assert_eq!(others.collect::<Vec<_>>(), [""; 0]);
 }

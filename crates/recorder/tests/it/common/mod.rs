@@ -1,4 +1,4 @@
-//! A producer in memory, and what must come of its stream.
+//! A producer in memory, and checks of the files that its stream must give.
 #![allow(dead_code, reason = "each test program uses its part")]
 
 use base::{Cause, Ledger, Note, Prng, Tally, Timestamp};
@@ -20,7 +20,7 @@ use sys::uring::Region;
 pub const START: u64 = 1_795_290_000_000_000_000;
 pub const SECOND: u64 = 1_000_000_000;
 
-/// Memory that holds the whole stream and panics when a byte is asked for that was given back.
+/// Memory with the whole stream; it panics on access to a released byte.
 pub struct Memory {
     base: u64,
     bytes: Vec<u8>,
@@ -30,7 +30,7 @@ pub struct Memory {
 
 impl Bytes for Memory {
     fn at(&self, pos: u64, len: usize) -> &[u8] {
-        assert!(pos >= self.released.load(Relaxed), "position {pos} was given back");
+        assert!(pos >= self.released.load(Relaxed), "position {pos} was released");
         &self.bytes[self.aligned + (pos - self.base) as usize..][..len]
     }
 
@@ -85,7 +85,7 @@ impl Stream {
         if let Some(open) = self.segments.last_mut() {
             open.end = end;
         }
-        // What lies between two segments means nothing, and must not come to disk.
+        // The bytes between two segments have no meaning and must not be written to the disk.
         self.bytes.resize(self.bytes.len().next_multiple_of(BLOCK as usize), 0xee);
         let pos = self.pos();
         let ts = Timestamp::from_nanos(self.now);
@@ -98,7 +98,7 @@ impl Stream {
         assert_eq!(self.bytes.len() % BLOCK as usize, FILE_HEADER);
     }
 
-    /// A UDP packet between two of a few hosts, `caplen` bytes long, the rest as chance wants it.
+    /// A UDP packet between two of a few hosts, `caplen` bytes long, with random content.
     pub fn packet(&mut self, prng: &mut Prng, caplen: u16, flags: u8) {
         let mut data = vec![0u8; usize::from(caplen)];
         prng.fill(&mut data);
@@ -121,7 +121,7 @@ impl Stream {
         self.row(tally);
     }
 
-    /// A packet of a real capture, with the offsets that Ethernet and its tags give.
+    /// A packet of a real capture; the header offsets follow from its VLAN tags.
     pub fn real_packet(&mut self, data: &[u8]) {
         let (pos, caplen) = (self.pos(), data.len() as u16);
         let mut l3 = 14;
@@ -149,7 +149,7 @@ impl Stream {
         self.row(Tally { offered: packets, filtered: packets, ..Tally::default() });
     }
 
-    /// The next second.
+    /// Advances to the next second.
     pub fn tick(&mut self) {
         self.now = (self.now / SECOND + 1) * SECOND;
         self.descs.push(Desc::control(Control::Tick, Timestamp::from_nanos(self.now)));
@@ -162,7 +162,7 @@ impl Stream {
         self.segments.last_mut().expect("a segment is open").end = end;
     }
 
-    /// Whatever may happen in a capture, `steps` of it.
+    /// A random stream of `steps` events of all kinds.
     pub fn random(base: u64, steps: u64, prng: &mut Prng) -> Self {
         let mut s = Self::new(base);
         for _ in 0..steps {
@@ -177,7 +177,7 @@ impl Stream {
                         s.packet(prng, 65_535, 0);
                     }
                 }
-                // Exactly to the end of the block, or nearly.
+                // A packet that ends at or near the end of the block.
                 25..30 if s.room() < 60_000 => {
                     let fit = s.room().saturating_sub(RECORD_HEADER as u64);
                     let caplen = (fit + prng.below(3)).saturating_sub(prng.below(3)) as u16;
@@ -203,7 +203,7 @@ impl Stream {
         Arc::new(Memory { base: self.base, bytes, aligned, released: AtomicU64::new(0) })
     }
 
-    /// The bytes of a stretch.
+    /// The bytes of a range of stream positions.
     pub fn at(&self, from: u64, to: u64) -> &[u8] {
         &self.bytes[(from - self.base) as usize..(to - self.base) as usize]
     }
@@ -235,7 +235,7 @@ pub fn config() -> Config {
     Config { allocate: BLOCK, ..Config::new(PathBuf::from("store"), header()) }
 }
 
-/// What a run left.
+/// The result of a run.
 pub struct Outcome {
     pub totals: Totals,
     pub events: Vec<Event>,
@@ -244,13 +244,14 @@ pub struct Outcome {
     pub descriptors: u64,
 }
 
-/// Runs both machines in step with a clock of their own. `meddle` is called before each step with its number and time.
+/// Runs both machines step by step with a simulated clock. `interfere` is called before each step with the number of
+/// the step and the time; the run ends when it returns false.
 pub fn run<D: Device>(
     stream: &Stream,
     device: D,
     config: Config,
     prng: &mut Prng,
-    mut meddle: impl FnMut(u64, &mut Writer<D>, Duration) -> bool,
+    mut interfere: impl FnMut(u64, &mut Writer<D>, Duration) -> bool,
 ) -> Outcome {
     let memory = stream.memory();
     let mut cutter = Cutter::new(Arc::clone(&memory) as Arc<dyn Bytes>);
@@ -268,15 +269,15 @@ pub fn run<D: Device>(
             let (batch, later) = rest.split_at((1 + prng.below(200) as usize).min(rest.len()));
             rest = later;
             let mut made = Vec::new();
-            cutter.read_descriptors(batch, &mut made).expect("the stream is whole");
+            cutter.read_descriptors(batch, &mut made).expect("a valid stream");
             jobs.extend(made);
         }
-        let go_on = meddle(step, &mut writer, now);
+        let is_continued = interfere(step, &mut writer, now);
         writer.step(now, Duration::ZERO);
         now += Duration::from_millis(3);
         events.append(&mut writer.take_events());
         memory.released.store(writer.released().pos, Relaxed);
-        if !go_on || writer.is_done() {
+        if !is_continued || writer.is_done() {
             break;
         }
     }
@@ -289,7 +290,7 @@ pub fn run<D: Device>(
     }
 }
 
-/// The published packet files, each with its segment's number; all that must hold of them is asserted.
+/// Checks all published packet files and returns the number of the segment of each.
 pub fn check_published(stream: &Stream, files: &Surviving, note: &str) -> Vec<usize> {
     let mut found = Vec::new();
     for (path, bytes) in files {
@@ -318,7 +319,7 @@ fn check_file(stream: &Stream, segment: &Segment, bytes: &[u8], index: &Index, n
     let stored = inside.iter().filter(|d| d.end() <= end).count() as u64;
     assert!(
         end == segment.end || inside.iter().any(|d| d.end() == end) || footer.bytes == 24,
-        "{note}: cut in a packet"
+        "{note}: the file ends within a packet"
     );
     let mut sum = Ledger::new();
     for entry in &index.entries {
@@ -330,7 +331,7 @@ fn check_file(stream: &Stream, segment: &Segment, bytes: &[u8], index: &Index, n
         assert_eq!(entry.tally().stored, here.len() as u64, "{note}: block {}", entry.block);
         if let (Some(first), Some(last)) = (here.first(), here.last()) {
             assert_eq!(entry.first_record, Some((first.pos - from) as u32), "{note}");
-            assert_eq!((entry.first.nanos(), entry.last.nanos()), (first.ts, last.ts), "{note}: stamps");
+            assert_eq!((entry.first.nanos(), entry.last.nanos()), (first.ts, last.ts), "{note}: timestamps");
         }
         let mut parts = index::SubBlocks::NONE;
         for d in &here {
@@ -339,13 +340,16 @@ fn check_file(stream: &Stream, segment: &Segment, bytes: &[u8], index: &Index, n
                 parts.begin(offset, crc32c::crc32c(stream.at(from, d.pos)));
             }
         }
-        assert_eq!(entry.sub_blocks, parts, "{note}: sixteenths of block {}", entry.block);
+        assert_eq!(entry.sub_blocks, parts, "{note}: sub-blocks of block {}", entry.block);
         for d in here.iter().filter(|d| d.l4 == 34) {
             let part = index::sub_block_of((d.pos - from) as u32);
             let packet = stream.at(d.pos + 16, d.end());
             let host = Ipv4Addr::new(packet[26], packet[27], packet[28], packet[29]);
-            assert!(entry.sets.spots(&KeyCondition::Host(host.into())).has(part), "{note}: {host} hidden");
-            assert!(entry.sets.admit(&KeyCondition::Ports(53, 53)), "{note}: port hidden");
+            assert!(
+                entry.sets.sub_block_mask(&KeyCondition::Host(host.into())).has(part),
+                "{note}: {host} wrongly excluded"
+            );
+            assert!(entry.sets.admit(&KeyCondition::Ports(53, 53)), "{note}: port wrongly excluded");
         }
     }
     let rows: Ledger = footer.rows.iter().fold(Ledger::new(), |mut l, r| {
@@ -362,17 +366,17 @@ fn check_file(stream: &Stream, segment: &Segment, bytes: &[u8], index: &Index, n
     }
 }
 
-/// A gate over a stream that is already there, in batches.
+/// A feed over a complete stream, in batches.
 pub struct FakeFeed<'a> {
     pub stream: &'a Stream,
     pub memory: Arc<Memory>,
-    pub given: usize,
+    pub delivered: usize,
     pub released: (u64, u64),
 }
 
 impl<'a> FakeFeed<'a> {
     pub fn new(stream: &'a Stream) -> Self {
-        Self { stream, memory: stream.memory(), given: 0, released: (0, 0) }
+        Self { stream, memory: stream.memory(), delivered: 0, released: (0, 0) }
     }
 }
 
@@ -382,7 +386,7 @@ impl netgrain_recorder::Feed for FakeFeed<'_> {
     }
 
     fn wait(&mut self, timeout: Duration) -> netgrain_recorder::Wait {
-        if self.given < self.stream.descs.len() {
+        if self.delivered < self.stream.descs.len() {
             return netgrain_recorder::Wait::Ready;
         }
         std::thread::sleep(timeout);
@@ -390,20 +394,20 @@ impl netgrain_recorder::Feed for FakeFeed<'_> {
     }
 
     fn descriptors(&mut self) -> &[Desc] {
-        let from = self.given;
-        self.given = (from + 1000).min(self.stream.descs.len());
-        &self.stream.descs[from..self.given]
+        let from = self.delivered;
+        self.delivered = (from + 1000).min(self.stream.descs.len());
+        &self.stream.descs[from..self.delivered]
     }
 
     fn release(&mut self, pos: u64, descriptors: u64) {
-        assert!(pos >= self.released.0 && descriptors >= self.released.1, "a release went back");
-        assert!(descriptors <= self.given as u64, "a release of what was never given");
+        assert!(pos >= self.released.0 && descriptors >= self.released.1, "released positions never decrease");
+        assert!(descriptors <= self.delivered as u64, "only delivered descriptors are released");
         self.released = (pos, descriptors);
         self.memory.released.store(pos, Relaxed);
     }
 }
 
-/// Every file below a folder.
+/// Every file below a directory.
 pub fn read_all(folder: &std::path::Path) -> Surviving {
     let mut files = Surviving::new();
     let mut folders = vec![folder.to_owned()];

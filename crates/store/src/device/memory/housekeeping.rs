@@ -1,5 +1,5 @@
-//! Making room on the volume in memory. Folders are there as long as something is in them; a second volume is wherever
-//! [`super::Fault::elsewhere`] says, with a capacity of its own.
+//! The operations of retention on the volume in memory. A directory exists while it contains a file. A second volume
+//! with its own capacity begins at [`super::Fault::second_volume`].
 
 use super::{EIO, ENOENT, MemoryDevice, Volume, error};
 use crate::device::housekeeping::{Housekeeping, Lock, Space, Stat};
@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 
 const ENOTEMPTY: i32 = 39;
 
-/// What a volume without a limit says it has.
+/// The size of a volume without a capacity.
 const PLENTY: u64 = 1 << 50;
 
-/// A reader's hold of a folder.
+/// A reader's hold of a directory.
 pub struct ReadHold(MemoryDevice, PathBuf);
 
 impl Drop for ReadHold {
@@ -25,7 +25,7 @@ impl Drop for ReadHold {
 }
 
 impl MemoryDevice {
-    /// Holds a folder as a reader does, until it is dropped.
+    /// Holds a directory as a reader does, until the returned value is dropped.
     pub fn hold(&self, folder: &Path) -> ReadHold {
         self.volume().held.push(folder.to_owned());
         ReadHold(self.clone(), folder.to_owned())
@@ -46,15 +46,15 @@ impl Housekeeping for MemoryDevice {
     fn space(&mut self, path: &Path) -> io::Result<Space> {
         let mut v = self.volume();
         v.call(0)?;
-        let elsewhere = v.fault.lies_elsewhere(path);
-        let total = if elsewhere { v.fault.elsewhere_capacity } else { v.fault.capacity }.unwrap_or(PLENTY);
-        Ok(Space { free: total.saturating_sub(v.used(elsewhere)), total })
+        let second_volume = v.fault.is_on_second_volume(path);
+        let total = if second_volume { v.fault.second_volume_capacity } else { v.fault.capacity }.unwrap_or(PLENTY);
+        Ok(Space { free: total.saturating_sub(v.used(second_volume)), total })
     }
 
     fn stat(&mut self, path: &Path) -> io::Result<Stat> {
         let mut v = self.volume();
         v.call(0)?;
-        let volume = u64::from(v.fault.lies_elsewhere(path));
+        let volume = u64::from(v.fault.is_on_second_volume(path));
         if v.fault.missing.is_some_and(|missing| path.starts_with(missing)) {
             return Err(error(ENOENT));
         }
@@ -63,15 +63,15 @@ impl Housekeeping for MemoryDevice {
                 let bytes = v.inodes[inode].now.len() as u64;
                 Ok(Stat { bytes, allocated: bytes, modified: Timestamp::ZERO, volume })
             }
-            // Counts changes instead of telling the time: it never stays the same where something changed.
-            Err(_) if v.is_folder(path) || v.fault.elsewhere.is_some_and(|e| path == Path::new(e)) => {
+            // The number of name changes stands for the time: it differs whenever a name has changed.
+            Err(_) if v.is_folder(path) || v.fault.second_volume.is_some_and(|e| path == Path::new(e)) => {
                 Ok(Stat { modified: Timestamp::from_nanos(v.named), volume, ..Stat::default() })
             }
             Err(e) => Err(e),
         }
     }
 
-    fn lock_out(&mut self, folder: &Path) -> io::Result<Option<Lock>> {
+    fn lock_for_removal(&mut self, folder: &Path) -> io::Result<Option<Lock>> {
         let mut v = self.volume();
         v.call(0)?;
         Ok((!v.held.iter().any(|held| held == folder)).then(|| Box::new(()) as Lock))

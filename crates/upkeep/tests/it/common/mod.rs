@@ -1,5 +1,5 @@
-//! Recorded streams and what must hold of what is left of them. The producer, and the recorder on a clock of its own,
-//! are those of the recorder's tests.
+//! Recorded streams, and checks of the files that remain of them. The producer and the simulated clock are those of the
+//! recorder's tests.
 #![allow(dead_code, reason = "each test program uses its part")]
 
 #[path = "../../../../recorder/tests/it/common/mod.rs"]
@@ -17,29 +17,29 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use store::device::{Device, Surviving};
 
-/// The folder of the interface that is recorded.
+/// The directory of the recorded interface.
 pub fn root() -> PathBuf {
     PathBuf::from("store/eth1")
 }
 
-/// Recovers everything; panics if that takes for ever.
+/// Runs a recovery to its end; returns its events as text.
 pub fn recover<D: Device>(device: D) -> Vec<String> {
     let mut recovery = Recovery::new(device, &root());
     recovery.run();
     recovery.take_events().iter().map(ToString::to_string).collect()
 }
 
-/// What the published files hold together.
+/// The content of all published files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Published {
     pub files: usize,
     pub tally: Tally,
-    /// By number in the stream, in order of the files.
+    /// Numbers of the packets in the stream, in order of the files.
     pub packets: Vec<usize>,
 }
 
-/// Checks every published file against the stream that was offered: its packets are packets of the stream, as they were
-/// and in order; its index says exactly what is in it; its ledger balances and never says more than was offered.
+/// Checks every published file against the offered stream: its packets are unchanged packets of the stream, in order;
+/// its index describes them exactly; its ledger balances and counts no more packets than were offered.
 pub fn check(stream: &Stream, files: &Surviving, note: &str) -> Published {
     let mut out = Published::default();
     let packets: Vec<&Desc> = stream.descs.iter().filter(|d| d.is_packet()).collect();
@@ -54,7 +54,7 @@ pub fn check(stream: &Stream, files: &Surviving, note: &str) -> Published {
         check_file(stream, &packets, bytes, &index, &mut out, &note);
         out.files += 1;
     }
-    assert!(out.packets.is_sorted_by(|a, b| a < b), "{note}: packets twice, or out of order");
+    assert!(out.packets.is_sorted_by(|a, b| a < b), "{note}: duplicate or out-of-order packets");
     out
 }
 
@@ -96,14 +96,20 @@ fn check_file(stream: &Stream, packets: &[&Desc], bytes: &[u8], index: &Index, o
         }
         if by_block[block] == 1 {
             assert_eq!(entry.first_record, Some((at % BLOCK as usize) as u32), "{note}: first record");
-            assert_eq!(entry.first.nanos(), ts, "{note}: first stamp");
+            assert_eq!(entry.first.nanos(), ts, "{note}: first timestamp");
         }
-        assert!(entry.last.nanos() >= ts, "{note}: last stamp");
+        assert!(entry.last.nanos() >= ts, "{note}: last timestamp");
         // Of a packet that nothing vouches for, the headers too may be gone.
         if d.l4 == 34 && same(d) {
             let host = Ipv4Addr::new(record[42], record[43], record[44], record[45]);
-            assert!(entry.sets.spots(&KeyCondition::Host(host.into())).has(part), "{note}: {host} hidden");
-            assert!(index.candidates(&KeyCondition::Ports(53, 53)).any(|b| b == entry.block), "{note}: port hidden");
+            assert!(
+                entry.sets.sub_block_mask(&KeyCondition::Host(host.into())).has(part),
+                "{note}: {host} wrongly excluded"
+            );
+            assert!(
+                index.candidates(&KeyCondition::Ports(53, 53)).any(|b| b == entry.block),
+                "{note}: port wrongly excluded"
+            );
         }
         let bytes = u64::from(word(3));
         seconds.add(ts / SECOND, &Tally { offered: 1, stored: 1, stored_bytes: bytes, ..Tally::default() });
@@ -111,10 +117,10 @@ fn check_file(stream: &Stream, packets: &[&Desc], bytes: &[u8], index: &Index, o
         number += 1;
         at = end;
     }
-    assert!(changed <= total.notes[Note::Unverified as usize], "{note}: {changed} packets are not as they were");
+    assert!(changed <= total.notes[Note::Unverified as usize], "{note}: {changed} packets are changed");
     for (i, entry) in index.entries.iter().enumerate() {
         let block = &bytes[i * BLOCK as usize..][..entry.bytes as usize];
-        assert_eq!(entry.sub_blocks, parts[i], "{note}: sixteenths of block {i}");
+        assert_eq!(entry.sub_blocks, parts[i], "{note}: sub-blocks of block {i}");
         assert_eq!(entry.crc, crc32c::crc32c(block), "{note}: block {i}");
         assert_eq!(entry.tally().stored, by_block[i], "{note}: block {i}");
     }
@@ -126,17 +132,17 @@ fn check_file(stream: &Stream, packets: &[&Desc], bytes: &[u8], index: &Index, o
     out.tally += &total;
 }
 
-/// No file is left that is hidden, and none that is not a packet file with its index; but what was left alone and told
+/// No file is left that is hidden, and none that is not a packet file with its index; but what was not changed and told
 /// of, because a failure of the power had taken both its head and its index.
 pub fn check_clean(files: &Surviving, reported: &[String], note: &str) {
-    let left_alone = |name: &str| {
+    let is_kept = |name: &str| {
         let stem = name.trim_start_matches('.').trim_end_matches(".partial");
         let stem = stem.trim_end_matches(".ngi").trim_end_matches(".pcap").trim_end_matches(".sealed");
-        reported.iter().any(|t| t.contains(stem) && (t.contains("left alone") || t.contains("is kept for")))
+        reported.iter().any(|t| t.contains(stem) && (t.contains("not changed") || t.contains("is kept for")))
     };
     for path in files.keys() {
         let name = path.file_name().and_then(|n| n.to_str()).expect("names are text");
-        assert!(!name.starts_with('.') || left_alone(name), "{note}: {name} is left: {reported:#?}");
+        assert!(!name.starts_with('.') || is_kept(name), "{note}: {name} is left: {reported:#?}");
         if name.ends_with(".ngi") {
             assert!(files.contains_key(&path.with_extension("pcap")), "{note}: {name} has no packets");
         }

@@ -1,9 +1,9 @@
-//! The structures that a block's hosts could be kept in, each in its plainest form, fed with the same keys: two for
-//! each packet, with all their repeats.
+//! The candidate structures for the hosts of a block, each in a plain implementation. All get the same keys: two per
+//! packet, including repeated keys.
 //!
-//! Bits are counted per distinct key, wrong answers over hosts that are in no block, nanoseconds per key given. Bytes
-//! read are those that one question about one host needs of a file of 1000 such blocks, if all that is read together
-//! costs one read.
+//! Bits are per distinct key, wrong answers (false positives) are over hosts that are in no block, and nanoseconds are
+//! per inserted key. The bytes read are those of one query for one host in a file of 1000 such blocks, if contiguous
+//! bytes cost one read.
 
 use crate::key::{KeyKind, host_v4, host_v6};
 use crate::set::{GROUP, Group, Set, bits_of, group_of, has_all};
@@ -16,20 +16,20 @@ use std::hint::black_box;
 use std::time::Instant;
 use wire::{FlowKey, Headers};
 
-/// Blocks of the file that is asked.
+/// Blocks of the queried file.
 const BLOCKS: usize = 1000;
 
-/// Groups of a filter that is filled at full size.
+/// Groups of a filter before it is folded.
 const FULL: usize = 256;
 
-/// What was made of one block: how many bits, whether it admits a key, and how many of its bytes a question reads.
-struct Made {
+/// The structure of one block: its bits, its membership test, and the bytes of it that a query reads.
+struct Structure {
     bits: usize,
     admits: Box<dyn Fn(u64) -> bool>,
     read: usize,
 }
 
-type Make = fn(&[u64]) -> Made;
+type Make = fn(&[u64]) -> Structure;
 
 pub fn compare(load: &Load) {
     let blocks: Vec<Vec<u64>> = load.blocks.iter().map(|b| hosts(b)).collect();
@@ -37,19 +37,19 @@ pub fn compare(load: &Load) {
     let keys: usize = distinct.iter().map(HashSet::len).sum();
     println!("{}: {} hosts per block", load.name, keys / blocks.len());
     println!("{:<52} bits/key   wrong %   build ns/key   bytes read", "");
-    let rivals: [(&str, Make); 6] = [
+    let candidates: [(&str, Make); 6] = [
         ("distinct keys, then split-block Bloom at 10 bits", distinct_bloom),
-        ("split-block Bloom at full size, folded (ours)", folded),
+        ("split-block Bloom at full size, folded (netgrain)", folded),
         ("register-blocked Bloom (4 bits in a word), folded", register),
         ("plain bitmap of 64 Kbit, folded", bitmap),
         ("distinct keys, then binary fuse of 8 bits", fuse),
         ("sorted set of 32-bit hashes", sorted),
     ];
-    for (name, make) in rivals {
-        let (made, nanos) = build(&blocks, make);
-        let bits: usize = made.iter().map(|m| m.bits).sum();
-        let read: usize = made.iter().map(|m| m.read).sum::<usize>() * BLOCKS / made.len();
-        let wrong = wrong(&made, &distinct);
+    for (name, make) in candidates {
+        let (structures, nanos) = build(&blocks, make);
+        let bits: usize = structures.iter().map(|m| m.bits).sum();
+        let read: usize = structures.iter().map(|m| m.read).sum::<usize>() * BLOCKS / structures.len();
+        let wrong = wrong(&structures, &distinct);
         println!("{name:<52} {:>8.1} {:>9.3} {nanos:>14.1} {read:>12}", bits as f64 / keys as f64, 100.0 * wrong);
     }
     inverted("inverted lists or bitmaps, blocks repeat", &blocks, keys, |key, _| key);
@@ -69,34 +69,34 @@ fn hosts(packets: &[crate::traffic::Packet]) -> Vec<u64> {
         .collect()
 }
 
-fn build(blocks: &[Vec<u64>], make: Make) -> (Vec<Made>, f64) {
-    let given: usize = blocks.iter().map(Vec::len).sum();
+fn build(blocks: &[Vec<u64>], make: Make) -> (Vec<Structure>, f64) {
+    let inserted: usize = blocks.iter().map(Vec::len).sum();
     let mut least = f64::MAX;
-    for _ in 0..(500_000 / given.max(1)).clamp(2, 100) {
+    for _ in 0..(500_000 / inserted.max(1)).clamp(2, 100) {
         let t = Instant::now();
         blocks.iter().for_each(|b| drop(black_box(make(b))));
-        least = least.min(t.elapsed().as_nanos() as f64 / given as f64);
+        least = least.min(t.elapsed().as_nanos() as f64 / inserted as f64);
     }
     (blocks.iter().map(|b| make(b)).collect(), least)
 }
 
-fn wrong(made: &[Made], distinct: &[HashSet<u64>]) -> f64 {
+fn wrong(structures: &[Structure], distinct: &[HashSet<u64>]) -> f64 {
     let mut prng = Prng::new(7);
-    let (mut asked, mut yes) = (0u64, 0u64);
-    for _ in 0..300_000 / made.len() {
+    let (mut tested, mut admitted) = (0u64, 0u64);
+    for _ in 0..300_000 / structures.len() {
         let key = prng.next_u64();
-        for (m, keys) in made.iter().zip(distinct) {
+        for (m, keys) in structures.iter().zip(distinct) {
             if !keys.contains(&key) {
-                asked += 1;
-                yes += u64::from((m.admits)(key));
+                tested += 1;
+                admitted += u64::from((m.admits)(key));
             }
         }
     }
-    yes as f64 / asked.max(1) as f64
+    admitted as f64 / tested.max(1) as f64
 }
 
-/// Each key once, by a table with open addressing.
-fn once(keys: &[u64]) -> Vec<u64> {
+/// The distinct keys, by a hash table with open addressing.
+fn distinct_keys(keys: &[u64]) -> Vec<u64> {
     let mut table = vec![0u64; 64];
     let mut list: Vec<u64> = Vec::new();
     for key in keys.iter().map(|k| k.max(&1)) {
@@ -126,8 +126,8 @@ fn insert(groups: &mut [Group], hash: u64) {
     (0..4).for_each(|w| groups[i][w] |= bits[w]);
 }
 
-fn distinct_bloom(keys: &[u64]) -> Made {
-    let keys = once(keys);
+fn distinct_bloom(keys: &[u64]) -> Structure {
+    let keys = distinct_keys(keys);
     let groups = (keys.len() * 10).div_ceil(256).max(1);
     let group = move |hash: u64| ((u128::from(hash) * groups as u128) >> 64) as usize;
     let mut filter = vec![[0; 4]; groups];
@@ -136,25 +136,25 @@ fn distinct_bloom(keys: &[u64]) -> Made {
         (0..4).for_each(|w| filter[group(key)][w] |= bits[w]);
     }
     let bytes = groups * GROUP;
-    // Entries of different lengths lie one behind the other: all of them are read.
-    Made { bits: bytes * 8, admits: Box::new(move |k| has_all(&filter[group(k)], &bits_of(k))), read: bytes }
+    // The filters have different lengths, so a query reads all of them.
+    Structure { bits: bytes * 8, admits: Box::new(move |k| has_all(&filter[group(k)], &bits_of(k))), read: bytes }
 }
 
-fn folded(keys: &[u64]) -> Made {
+fn folded(keys: &[u64]) -> Structure {
     let mut full = vec![[0; 4]; FULL];
     keys.iter().for_each(|k| insert(&mut full, *k));
     let mut fill = [Occupancy::of(KeyKind::Hosts, &full, keys.len())];
     set_sizing::fit(&mut fill, FULL * GROUP);
     let Set::Groups(groups) = fill[0].set(&full, keys.len()) else {
-        return Made { bits: 0, admits: Box::new(|_| true), read: 0 };
+        return Structure { bits: 0, admits: Box::new(|_| true), read: 0 };
     };
     let bits = groups.len() * GROUP * 8;
     let admits = move |k| !groups.is_empty() && has_all(&groups[group_of(k, groups.len())], &bits_of(k));
-    // One group of each block, which lie together.
-    Made { bits, admits: Box::new(admits), read: GROUP }
+    // A query reads one group of each block; these groups are contiguous.
+    Structure { bits, admits: Box::new(admits), read: GROUP }
 }
 
-/// Folds words until `most` of the bits would be set.
+/// Folds words as long as at most the share `most` of the bits is set.
 fn fold_words(mut words: Vec<u64>, most: f64) -> Vec<u64> {
     while words.len() > 1 {
         let half: Vec<u64> = words.chunks_exact(2).map(|c| c[0] | c[1]).collect();
@@ -171,27 +171,27 @@ fn word_index(hash: u64, words: usize) -> usize {
     (hash >> 1 >> (63 - words.trailing_zeros())) as usize
 }
 
-fn register(keys: &[u64]) -> Made {
+fn register(keys: &[u64]) -> Structure {
     let mask = |k: u64| (0..4).fold(0u64, |m, i| m | 1 << (k >> (6 * i) & 63));
     let mut words = vec![0; 4 * FULL];
     keys.iter().for_each(|k| words[word_index(*k, 4 * FULL)] |= mask(*k));
     let words = fold_words(words, 0.3);
     let bits = words.len() * 64;
     let admits = move |k| words[word_index(k, words.len())] & mask(k) == mask(k);
-    Made { bits, admits: Box::new(admits), read: 8 }
+    Structure { bits, admits: Box::new(admits), read: 8 }
 }
 
-fn bitmap(keys: &[u64]) -> Made {
+fn bitmap(keys: &[u64]) -> Structure {
     let mut words = vec![0; 4 * FULL];
     keys.iter().for_each(|k| words[word_index(*k, 4 * FULL)] |= 1 << (k & 63));
     let words = fold_words(words, 0.05);
     let bits = words.len() * 64;
-    Made { bits, admits: Box::new(move |k| words[word_index(k, words.len())] >> (k & 63) & 1 != 0), read: 8 }
+    Structure { bits, admits: Box::new(move |k| words[word_index(k, words.len())] >> (k & 63) & 1 != 0), read: 8 }
 }
 
-/// Binary fuse filter with three places per key (Graf and Lemire, JEA 2022), by peeling.
-fn fuse(keys: &[u64]) -> Made {
-    let keys = once(keys);
+/// Binary fuse filter with three slots per key (Graf and Lemire, JEA 2022), by peeling.
+fn fuse(keys: &[u64]) -> Structure {
+    let keys = distinct_keys(keys);
     let n = keys.len().max(2) as f64;
     let segment = (1usize << (n.ln() / 3.33f64.ln() + 2.25).floor().max(2.0) as u32).min(1 << 18);
     let factor = (0.875 + 0.25 * 1e6f64.ln() / n.ln()).max(1.125);
@@ -205,7 +205,7 @@ fn fuse(keys: &[u64]) -> Made {
             let third = (first + 2 * segment) ^ hash as usize & (segment - 1);
             ([first, second, third], hash as u8 ^ (hash >> 32) as u8)
         };
-        // How many keys each place has, and which they are, XORed together.
+        // For each slot: the number of its keys, and the XOR of its keys.
         let mut held = vec![(0u32, 0u64); len];
         for key in &keys {
             places(*key).0.iter().for_each(|p| held[*p] = (held[*p].0 + 1, held[*p].1 ^ key));
@@ -234,28 +234,33 @@ fn fuse(keys: &[u64]) -> Made {
             let ([a, b, c], print) = places(key);
             table[a] ^ table[b] ^ table[c] == print
         };
-        // Seeds and sizes differ from block to block, so nothing of them lies together.
-        return Made { bits: 8 * len, admits: Box::new(admits), read: len };
+        // Seeds and sizes differ between blocks, so the bytes for one key are not contiguous.
+        return Structure { bits: 8 * len, admits: Box::new(admits), read: len };
     }
-    unreachable!("some seed peels")
+    unreachable!("the construction succeeds with some seed")
 }
 
-fn sorted(keys: &[u64]) -> Made {
-    let mut hashes: Vec<u32> = once(keys).into_iter().map(|k| (k >> 32) as u32).collect();
+fn sorted(keys: &[u64]) -> Structure {
+    let mut hashes: Vec<u32> = distinct_keys(keys).into_iter().map(|k| (k >> 32) as u32).collect();
     hashes.sort_unstable();
     hashes.dedup();
     let bytes = 4 * hashes.len();
-    Made { bits: 8 * bytes, admits: Box::new(move |k| hashes.binary_search(&((k >> 32) as u32)).is_ok()), read: bytes }
+    Structure {
+        bits: 8 * bytes,
+        admits: Box::new(move |k| hashes.binary_search(&((k >> 32) as u32)).is_ok()),
+        read: bytes,
+    }
 }
 
-/// One list for the whole file: each key with its blocks, as a list or a bitmap, whichever is shorter. A file is made
-/// of these blocks again and again, as they are or with other hosts in each; a real one is between the two.
+/// One inverted list for the whole file: each key with its blocks, as a list or a bitmap, whichever is shorter. The
+/// file consists of repetitions of these blocks, either unchanged or with different hosts in each repetition; real
+/// files are between the two.
 fn inverted(name: &str, blocks: &[Vec<u64>], keys: usize, of: fn(u64, usize) -> u64) {
     let t = Instant::now();
     let mut lists: BTreeMap<u64, Vec<u16>> = BTreeMap::new();
-    let mut given = 0;
+    let mut inserted = 0;
     for (number, block) in (0..BLOCKS).map(|n| (n as u16, &blocks[n % blocks.len()])) {
-        given += block.len();
+        inserted += block.len();
         for key in block {
             let list = lists.entry(of(*key, usize::from(number) / blocks.len())).or_default();
             if list.last() != Some(&number) {
@@ -263,10 +268,10 @@ fn inverted(name: &str, blocks: &[Vec<u64>], keys: usize, of: fn(u64, usize) -> 
             }
         }
     }
-    let nanos = t.elapsed().as_nanos() as f64 / given as f64;
+    let nanos = t.elapsed().as_nanos() as f64 / inserted as f64;
     let bytes: usize = lists.values().map(|l| 8 + (2 * l.len()).min(BLOCKS / 8)).sum();
     let pairs = keys * BLOCKS / blocks.len();
-    // A page of the sorted keys, another of a directory of those pages, and the list.
+    // One page of the sorted keys, one page of the directory of these pages, and the list.
     let read = 2 * 4096 + BLOCKS / 8;
     println!("{name:<52} {:>8.1} {:>9.3} {nanos:>14.1} {read:>12}", 8.0 * bytes as f64 / pairs as f64, 0.0);
 }
