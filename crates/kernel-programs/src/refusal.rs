@@ -1,7 +1,7 @@
 //! Reasons why a program cannot run in the kernel, and advice for the user.
 
 use super::MAPS_MAX;
-use ir::VerifyError;
+use ir::{UserSpaceReason, VerifyError};
 use std::fmt;
 
 /// The reason why a program cannot run in the kernel.
@@ -14,7 +14,7 @@ pub enum Refusal {
         /// The source text of the stage.
         stage: String,
         /// The reason.
-        why: String,
+        why: UserSpaceReason,
     },
     /// Frames of the interface do not begin with an Ethernet header.
     LinkType(u16),
