@@ -95,9 +95,9 @@ impl fmt::Display for Reason {
                 let uses = uses.join(", ");
                 write!(f, "TPACKET_V3, because the host uses this interface ({uses}); --dedicated would take it away")
             }
-            Self::XdpAttached => f.write_str(
-                "TPACKET_V3, because an XDP program is attached already; what that takes away is not seen",
-            ),
+            Self::XdpAttached => {
+                f.write_str("TPACKET_V3, because an XDP program is attached already; what that takes away is not seen")
+            }
             Self::UnknownFeatures => {
                 f.write_str("TPACKET_V3, because this kernel does not tell what the driver can do with XDP")
             }
