@@ -423,7 +423,7 @@ static inline int ngl_receive_(int sock, unsigned char *to, size_t want, int fds
     msg.msg_controllen = sizeof control;
     for (int i = 0; i < 4; i++) fds[i] = -1;
     n = recvmsg(sock, &msg, MSG_CMSG_CLOEXEC);
-    if (n < 0) return ngl_fail_(err, NGL_UNREACHABLE, "no engine answers there: ", strerror(errno));
+    if (n < 0) return ngl_fail_(err, NGL_UNREACHABLE, "no engine listens on this socket: ", strerror(errno));
     for (c = CMSG_FIRSTHDR(&msg); c != NULL; c = CMSG_NXTHDR(&msg, c)) {
         size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
         if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
@@ -435,7 +435,7 @@ static inline int ngl_receive_(int sock, unsigned char *to, size_t want, int fds
         }
     }
     if ((size_t)n != want || (msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0)
-        return ngl_fail_(err, NGL_PROTOCOL, "the engine's answer is not understood: ", "a message of wrong length");
+        return ngl_fail_(err, NGL_PROTOCOL, "the engine's response is invalid: ", "a message is malformed");
     return 1;
 }
 
@@ -489,21 +489,21 @@ static inline int ngl_is_valid_size_(uint64_t n, uint64_t least) {
 
 /* Maps a ring from its four file descriptors; after a failure ngl_close unmaps it. */
 static inline int ngl_open_ring_(ngl_ring *r, const int fds[4], const unsigned char *message, ngl_error *err) {
-    const char *form = "the engine's answer is not understood: ", *map = "the shared ring cannot be mapped: ";
+    const char *form = "the engine's response is invalid: ", *map = "the shared ring cannot be mapped: ";
     uint64_t head, controls, desc = ngl_get_(message + 16), descs;
     for (int i = 0; i < 4; i++)
-        if (fds[i] < 0) return ngl_fail_(err, NGL_PROTOCOL, form, "a ring without its four file descriptors");
+        if (fds[i] < 0) return ngl_fail_(err, NGL_PROTOCOL, form, "a Ring message does not carry four file descriptors");
     r->control = ngl_map_(fds[2], NGL_PAGE, 1, PROT_READ, &r->control_mapped);
     if (!r->control) return ngl_fail_(err, NGL_MEMORY, map, strerror(errno));
     if (ngl_load_(r->control, NGL_AT_MAGIC) != NGL_MAGIC || ngl_load_(r->control, NGL_AT_VERSION) != NGL_VERSION)
-        return ngl_fail_(err, NGL_PROTOCOL, form, "a ring of another version of netgrain");
+        return ngl_fail_(err, NGL_PROTOCOL, form, "the ring is not of this version of netgrain");
     r->bytes_len = ngl_load_(r->control, NGL_AT_BYTES_LEN);
     r->descs_len = descs = ngl_load_(r->control, NGL_AT_DESCS);
     if (!ngl_is_valid_size_(r->bytes_len, NGL_BLOCK) || descs > NGL_BYTES_MAX / NGL_DESC_BYTES ||
         !ngl_is_valid_size_(descs * NGL_DESC_BYTES, NGL_PAGE))
-        return ngl_fail_(err, NGL_PROTOCOL, form, "a ring of invalid size");
+        return ngl_fail_(err, NGL_PROTOCOL, form, "the size of the ring is out of range");
     if (ngl_get_(message) != r->bytes_len || ngl_get_(message + 8) != descs)
-        return ngl_fail_(err, NGL_PROTOCOL, form, "the sizes of the ring contradict each other");
+        return ngl_fail_(err, NGL_PROTOCOL, form, "the sizes of the ring in the message and in the control page differ");
     r->link_type = (uint32_t)ngl_load_(r->control, NGL_AT_LINK_TYPE);
     r->snaplen = (uint32_t)ngl_load_(r->control, NGL_AT_SNAPLEN);
     r->queue = (uint16_t)ngl_load_(r->control, NGL_AT_QUEUE);
@@ -550,7 +550,7 @@ static inline void ngl_close(ngl *e) {
 
 /* Sends the hello message and receives the rings; returns 0 and sets *err on failure. */
 static inline int ngl_handshake_(ngl *e, const char *path, ngl_mode mode, const char *name, ngl_error *err) {
-    const char *unreachable = "no engine answers there: ";
+    const char *unreachable = "no engine listens on this socket: ";
     struct timeval timeout = {10, 0};
     struct sockaddr_un addr;
     unsigned char hello[NGL_HELLO] = {0}, welcome[NGL_ACCEPT], message[NGL_RING];
@@ -582,12 +582,12 @@ static inline int ngl_handshake_(ngl *e, const char *path, ngl_mode mode, const 
         if (fds[i] >= 0) close(fds[i]);
     if (!ok) return 0;
     if (ngl_get_(welcome) != NGL_MAGIC)
-        return ngl_fail_(err, NGL_PROTOCOL, "the engine's answer is not understood: ", "the welcome message has another format");
+        return ngl_fail_(err, NGL_PROTOCOL, "the engine's response is invalid: ", "the Welcome message is malformed");
     welcome[NGL_ACCEPT - 1] = 0;
     if (welcome[24] != 0) return ngl_fail_(err, NGL_REFUSED, "the engine refused: ", (const char *)welcome + 24);
     rings = ngl_get_(welcome + 16);
     if (rings == 0 || rings > NGL_RINGS_MAX)
-        return ngl_fail_(err, NGL_PROTOCOL, "the engine's answer is not understood: ", "an invalid number of rings");
+        return ngl_fail_(err, NGL_PROTOCOL, "the engine's response is invalid: ", "the number of rings is out of range");
     e->ring = (ngl_ring *)calloc((size_t)rings, sizeof *e->ring);
     if (!e->ring) return ngl_fail_(err, NGL_MEMORY, "the shared ring cannot be mapped: ", strerror(errno));
     while (ok && e->rings < rings) {

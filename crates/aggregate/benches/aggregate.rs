@@ -1,5 +1,5 @@
-//! How many records a second are grouped: one thread, records in memory, as a scan of the store hands them over (one
-//! record whose fields are overwritten). `cargo bench -p netgrain-report`.
+//! Measures the records aggregated per second: one thread, records in memory, one record whose fields are overwritten,
+//! as in a scan of the store. `cargo bench -p netgrain-aggregate`.
 
 use base::{Prng, Timestamp};
 use flow::{DirectionStats, Encapsulation, EndReason, Key, Record, TcpState};
@@ -11,7 +11,7 @@ use wire::IpProtocol;
 /// Records of a run.
 const RECORDS: usize = 4_000_000;
 
-/// Hosts on either side; a few of them have most of the records.
+/// Source hosts and destination hosts; a few hosts have most of the records.
 const HOSTS: u64 = 100_000;
 
 fn host(prng: &mut Prng) -> IpAddr {
@@ -44,7 +44,7 @@ fn main() {
     };
     let shown = [Measure::Flows, Measure::Packets, Measure::Bytes];
     println!(
-        "{RECORDS} records, {HOSTS} hosts on either side; flows, packets and bytes of each group, the 10 greatest by bytes"
+        "{RECORDS} records, {HOSTS} sources and destinations; flows, packets and bytes of each group, top 10 by bytes"
     );
     for group in ["proto", "src", "src/24", "host", "dst,dport", "src,dst,proto", "flow,src,dst,sport,dport,proto"] {
         let fields = Plan::fields_of(group).expect("fields");

@@ -1,7 +1,7 @@
-//! Records in, groups out.
+//! The aggregator: it adds records and returns groups.
 //!
-//! Keys and amounts are taken from each record at once and wait in a small batch until their groups are looked up
-//! together: the lookups of a batch wait for memory side by side.
+//! The key and the amounts of each record are computed at once and kept in a small batch. The groups of a batch are
+//! looked up together, so that the cache misses of the lookups overlap.
 
 use super::table::Table;
 use super::top::{TopN, rank};
@@ -11,87 +11,87 @@ use flow::{EndReason, Record};
 /// Rows that are looked up together.
 const BATCH: usize = 64;
 
-/// Sums in the making.
+/// An aggregation in progress.
 pub struct Aggregator {
     plan: Plan,
     table: Table,
-    /// Where each flow is a group: those that are told by one record need no table.
-    best: Option<TopN>,
+    /// Used if each flow is a group: flows with a single record need no entry in the table.
+    top: Option<TopN>,
     totals: Vec<u64>,
     records: u64,
-    waiting: Vec<u64>,
+    pending: Vec<u64>,
     hashes: Vec<u64>,
 }
 
-/// What it came to.
+/// The result of an aggregation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Aggregation {
-    /// What was grouped by: the values of each line.
+    /// The fields of the groups, in the order of [`GroupRow::values`].
     pub fields: Vec<Field>,
-    /// What was added up: the amounts of each line.
+    /// The measures, in the order of [`GroupRow::amounts`].
     pub measures: Vec<Measure>,
-    /// Which of the measures the lines are ranked by.
+    /// Index of the measure by which the groups are ranked.
     pub by: usize,
-    /// The groups that were wanted, greatest first; equal ones in the order of their keys.
+    /// The groups of the ranking, the greatest first; groups with equal amounts are in the order of their keys.
     pub lines: Vec<GroupRow>,
     /// The amounts of all records together, each record once.
     pub totals: Vec<u64>,
-    /// How many groups there are, those that were not wanted included.
+    /// Number of groups, including the groups that are not in the ranking.
     pub groups: u64,
-    /// How many records there were.
+    /// Number of records.
     pub records: u64,
 }
 
-/// One group.
+/// One group of the result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GroupRow {
-    /// Field by field.
+    /// The values of the fields.
     pub values: Vec<Value>,
-    /// Measure by measure.
+    /// The amounts of the measures.
     pub amounts: Vec<u64>,
 }
 
 impl Aggregator {
-    /// None yet.
+    /// An aggregation without records.
     pub fn new(plan: Plan) -> Self {
-        let joins: Vec<_> = plan.measures().iter().map(|m| m.join()).collect();
+        let merge_rules: Vec<_> = plan.measures().iter().map(|m| m.join()).collect();
         let totals = plan.measures().iter().map(|m| m.none()).collect();
-        let table = Table::new(plan.words(), joins, plan.most());
-        let best = (plan.is_by_flow() && plan.kept() < plan.most())
-            .then(|| TopN::new(plan.words(), table.stride(), plan.by(), plan.kept()));
-        Self { plan, table, best, totals, records: 0, waiting: Vec::new(), hashes: Vec::new() }
+        let table = Table::new(plan.words(), merge_rules, plan.limit_of_groups());
+        let top = (plan.is_by_flow() && plan.ranking_length() < plan.limit_of_groups())
+            .then(|| TopN::new(plan.words(), table.stride(), plan.by(), plan.ranking_length()));
+        Self { plan, table, top, totals, records: 0, pending: Vec::new(), hashes: Vec::new() }
     }
 
-    /// Takes one more record.
+    /// Adds a record.
     ///
     /// # Errors
-    /// When there are more groups than the plan allows.
+    /// If there are more groups than the plan permits.
     #[inline]
     pub fn add(&mut self, record: &Record) -> Result<(), ReportError> {
         self.records += 1;
         let (stride, words) = (self.table.stride(), self.plan.words());
-        let begin = self.waiting.len();
+        let begin = self.pending.len();
         let mut end = begin + stride;
-        self.waiting.resize(begin + 2 * stride, 0);
-        let (row, other) = self.waiting[begin..].split_at_mut(stride);
-        fill(&self.plan, record, false, row);
+        self.pending.resize(begin + 2 * stride, 0);
+        let (row, other) = self.pending[begin..].split_at_mut(stride);
+        write_row(&self.plan, record, false, row);
         for ((total, amount), measure) in self.totals.iter_mut().zip(&row[words..]).zip(self.plan.measures()) {
             *total = measure.join().of(*total, *amount);
         }
-        if self.plan.is_either() {
-            fill(&self.plan, record, true, other);
+        if self.plan.counts_both_ends() {
+            write_row(&self.plan, record, true, other);
             end += if row[..words] == other[..words] { 0 } else { stride };
         }
-        let whole = record.record_index == 0 && record.end_reason != EndReason::ActiveTimeout;
-        if let Some(best) = self.best.as_mut().filter(|_| whole) {
-            self.waiting[begin..end].chunks_exact(stride).for_each(|row| best.offer(row));
+        let is_whole_flow = record.record_index == 0 && record.end_reason != EndReason::ActiveTimeout;
+        if let Some(top) = self.top.as_mut().filter(|_| is_whole_flow) {
+            self.pending[begin..end].chunks_exact(stride).for_each(|row| top.add(row));
             end = begin;
         }
-        self.waiting.truncate(end);
-        if end >= BATCH * stride { self.look_up() } else { Ok(()) }
+        self.pending.truncate(end);
+        if end >= BATCH * stride { self.flush() } else { Ok(()) }
     }
 
-    /// Takes what another has added up by the same plan.
+    /// Adds the groups of another aggregation with the same plan.
     ///
     /// # Errors
     /// As [`Aggregator::add`].
@@ -99,9 +99,9 @@ impl Aggregator {
     /// # Panics
     /// If the plans differ.
     pub fn merge(&mut self, mut other: Self) -> Result<(), ReportError> {
-        assert!(self.plan == other.plan, "sums of different things have no sum");
-        self.look_up()?;
-        other.look_up()?;
+        assert!(self.plan == other.plan, "aggregations with different plans cannot be merged");
+        self.flush()?;
+        other.flush()?;
         self.records += other.records;
         for ((total, more), measure) in self.totals.iter_mut().zip(&other.totals).zip(self.plan.measures()) {
             *total = measure.join().of(*total, *more);
@@ -109,21 +109,21 @@ impl Aggregator {
         for row in other.table.rows() {
             self.insert(self.plan.hash(&row[..self.plan.words()]), row)?;
         }
-        if let (Some(mine), Some(its)) = (&mut self.best, &other.best) {
-            mine.merge(its);
+        if let (Some(own), Some(other_top)) = (&mut self.top, &other.top) {
+            own.merge(other_top);
         }
         Ok(())
     }
 
-    /// The answer.
+    /// Returns the result.
     ///
     /// # Errors
-    /// As [`Aggregator::add`]: of the last few records.
+    /// As [`Aggregator::add`], for the records of the last batch.
     pub fn finish(mut self) -> Result<Aggregation, ReportError> {
-        self.look_up()?;
-        let (words, by, keep) = (self.plan.words(), self.plan.by(), self.plan.kept());
+        self.flush()?;
+        let (words, by, keep) = (self.plan.words(), self.plan.by(), self.plan.ranking_length());
         let mut rows: Vec<&[u64]> = self.table.rows().collect();
-        rows.extend(self.best.iter().flat_map(TopN::rows));
+        rows.extend(self.top.iter().flat_map(TopN::rows));
         let order = |a: &&[u64], b: &&[u64]| rank(words, by, a, b);
         if keep < rows.len() {
             rows.select_nth_unstable_by(keep, order);
@@ -137,48 +137,48 @@ impl Aggregator {
             by,
             lines: rows.iter().map(line).collect(),
             totals: self.totals,
-            groups: self.table.len() as u64 + self.best.as_ref().map_or(0, TopN::offered),
+            groups: self.table.len() as u64 + self.top.as_ref().map_or(0, TopN::added),
             records: self.records,
         })
     }
 
-    fn look_up(&mut self) -> Result<(), ReportError> {
+    fn flush(&mut self) -> Result<(), ReportError> {
         let (stride, words) = (self.table.stride(), self.plan.words());
-        let rows = self.waiting.chunks_exact(stride);
+        let rows = self.pending.chunks_exact(stride);
         self.hashes.clear();
         self.hashes.extend(rows.map(|row| self.plan.hash(&row[..words])));
-        let touched = self.hashes.iter().fold(0, |all, hash| all ^ self.table.touch(*hash));
-        std::hint::black_box(touched);
-        let mut waiting = std::mem::take(&mut self.waiting);
+        let prefetched = self.hashes.iter().fold(0, |all, hash| all ^ self.table.prefetch(*hash));
+        std::hint::black_box(prefetched);
+        let mut pending = std::mem::take(&mut self.pending);
         let done =
-            (0..self.hashes.len()).try_for_each(|i| self.insert(self.hashes[i], &waiting[i * stride..][..stride]));
-        waiting.clear();
-        self.waiting = waiting;
+            (0..self.hashes.len()).try_for_each(|i| self.insert(self.hashes[i], &pending[i * stride..][..stride]));
+        pending.clear();
+        self.pending = pending;
         done
     }
 
     #[inline]
     fn insert(&mut self, hash: u64, row: &[u64]) -> Result<(), ReportError> {
-        match self.table.join(hash, row) {
+        match self.table.merge_row(hash, row) {
             true => Ok(()),
-            false => Err(ReportError::TooManyGroups { limit: self.plan.most() }),
+            false => Err(ReportError::TooManyGroups { limit: self.plan.limit_of_groups() }),
         }
     }
 }
 
-/// Writes key and amounts of a record into a row of zeros.
+/// Writes the key and the amounts of a record to a row of zeros.
 #[inline]
-fn fill(plan: &Plan, record: &Record, turned: bool, row: &mut [u64]) {
+fn write_row(plan: &Plan, record: &Record, from_destination: bool, row: &mut [u64]) {
     let (key, amounts) = row.split_at_mut(plan.words());
-    plan.key(record, turned, key);
+    plan.key(record, from_destination, key);
     for (amount, measure) in amounts.iter_mut().zip(plan.measures()) {
-        *amount = measure.of(record, turned);
+        *amount = measure.of(record, from_destination);
     }
 }
 
 impl Aggregation {
-    /// How much of all an amount is, from 0 to 1; of a sum that is not zero. Where records count for both of their
-    /// ends, the shares of all lines together are more than 1.
+    /// The share of a group in the total of a measure, from 0 to 1; `None` if the measure is not a sum or the total is
+    /// 0. If records count for both of their endpoints, the shares of all groups add up to more than 1.
     pub fn share(&self, line: &GroupRow, measure: usize) -> Option<f64> {
         let is_sum = self.measures[measure].join() == super::MergeRule::Sum;
         let total = self.totals[measure];

@@ -1,24 +1,24 @@
-//! What is wrong with a plan, and what to write instead.
+//! The errors of plans and aggregations, with advice.
 
 use std::fmt;
 
-/// Why something cannot be added up.
+/// The reason why a plan is invalid or an aggregation failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReportError {
-    /// Not a word that names a field.
+    /// No field has this name.
     UnknownField(String),
-    /// Not a word that names a measure.
+    /// No measure has this name.
     UnknownMeasure(String),
-    /// A field is named twice.
+    /// A field occurs twice.
     Twice(String),
-    /// More bits than an address has.
+    /// A prefix length exceeds the length of an address.
     Prefix(String),
-    /// `host` and `port` are of either end, `src` and `dst` of one.
+    /// `host` and `port` refer to both endpoints, `src`, `dst`, `sport` and `dport` to one; they cannot be combined.
     MixedEnds,
-    /// More groups than the memory is bounded to.
+    /// There are more groups than the limit.
     TooManyGroups {
-        /// How many there may be.
+        /// The limit.
         limit: usize,
     },
 }
@@ -45,16 +45,16 @@ impl fmt::Display for ReportError {
                     f.write_str(m.name())
                 })
             }
-            Self::Twice(word) => write!(f, "`{word}` is named twice; once is enough"),
+            Self::Twice(word) => write!(f, "`{word}` occurs twice; remove one of them"),
             Self::Prefix(word) => {
                 write!(f, "`{word}`: an IPv4 address has 32 bits and an IPv6 address 128; write src/24 or src/24/48")
             }
             Self::MixedEnds => f.write_str(
-                "host and port are of either end, src, dst, sport and dport of one: group by the ones or the others",
+                "host and port refer to both endpoints, src, dst, sport and dport to one: group by fields of one kind only",
             ),
             Self::TooManyGroups { limit } => write!(
                 f,
-                "more than {limit} groups: ask for a shorter interval, filter, or group by less (src/24 instead of src)"
+                "more than {limit} groups: use a shorter interval, a filter, or coarser groups (src/24 instead of src)"
             ),
         }
     }

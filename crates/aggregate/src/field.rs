@@ -1,7 +1,8 @@
-//! What records can be grouped by, and what stands in its place in an answer.
+//! The fields by which records can be grouped, and their values in a result.
 //!
-//! A group's key is a few 64-bit words, laid out once by the [plan](super::Plan): addresses take two words each, all
-//! else is packed behind them ([`Field::bits`]). Equal words are equal groups; nothing is hashed away.
+//! The key of a group is a few 64-bit words, whose layout the [plan](super::Plan) computes once: addresses take two
+//! words each, all other fields are packed after them ([`Field::bits`]). Groups are equal if and only if their words
+//! are equal; the key contains no hash.
 
 use super::ReportError;
 use flow::{Encapsulation, EndReason, Record, TcpState};
@@ -9,12 +10,12 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use wire::{IpProtocol, TunnelKind};
 
-/// Bits of an address that count.
+/// Prefix lengths of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefix {
-    /// Of IPv4.
+    /// Prefix length of IPv4 addresses.
     pub v4: u8,
-    /// Of IPv6.
+    /// Prefix length of IPv6 addresses.
     pub v6: u8,
 }
 
@@ -23,22 +24,22 @@ impl Prefix {
     pub const WHOLE: Self = Self { v4: 32, v6: 128 };
 }
 
-/// Something that records have in common.
+/// A field by which records are grouped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Field {
     /// The flow itself: the records of one flow are one group.
     Flow,
-    /// Who began.
+    /// The source address.
     Src(Prefix),
-    /// With whom.
+    /// The destination address.
     Dst(Prefix),
-    /// Either end: a record counts for both.
+    /// The address of either endpoint: a record counts for both endpoints.
     Host(Prefix),
-    /// The port of who began.
+    /// The source port.
     SrcPort,
-    /// The other port; of ICMP type × 256 + code.
+    /// The destination port; for ICMP, type × 256 + code.
     DstPort,
-    /// The port of either end; with [`Field::Host`], of that host.
+    /// The port of either endpoint; with [`Field::Host`], the port of that host.
     Port,
     /// The protocol above IP.
     Protocol,
@@ -50,38 +51,38 @@ pub enum Field {
     Tunnel,
     /// The interface, by its number.
     Interface,
-    /// Why records were made.
+    /// The flow end reason.
     End,
-    /// How far TCP got.
+    /// The TCP state.
     State,
 }
 
-/// What a group has in the place of a field.
+/// The value of a field in a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value {
     /// [`Record::id`].
     Flow(u64),
-    /// An address, and how many bits of it count.
+    /// An address and its prefix length.
     Address(IpAddr, u8),
     /// A port.
     Port(u16),
     /// A protocol.
     Protocol(IpProtocol),
-    /// Tags, outer first.
+    /// VLAN ids, the outer first.
     Vlan([Option<u16>; 2]),
-    /// A label.
+    /// An MPLS label.
     Mpls(Option<u32>),
-    /// A tunnel and its number.
+    /// A tunnel and its identifier.
     Tunnel(Option<(TunnelKind, u32)>),
     /// The number of an interface.
     Interface(u16),
-    /// Why records were made; `None` for a number that is no reason.
+    /// The flow end reason; `None` for an unknown number.
     End(Option<EndReason>),
-    /// How far TCP got; the same.
+    /// The TCP state; `None` for an unknown number.
     State(Option<TcpState>),
 }
 
-/// Every plain field by its word; addresses take bits as well.
+/// The fields without prefix lengths, by name.
 const PLAIN: [(&str, Field); 11] = [
     ("flow", Field::Flow),
     ("sport", Field::SrcPort),
@@ -97,7 +98,7 @@ const PLAIN: [(&str, Field); 11] = [
 ];
 
 impl Field {
-    /// All words, for messages and help.
+    /// The names of all fields, for messages and help.
     pub const WORDS: &str = "src, dst, host (each also src/24 or src/24/48: bits of IPv4 and of IPv6), sport, dport, port, proto, vlan, mpls, tunnel, \
                              interface, end, state, flow";
 
@@ -106,10 +107,10 @@ impl Field {
         ["src", "dst", "host"].into_iter().chain(PLAIN.iter().map(|(name, _)| *name))
     }
 
-    /// Reads one word: `dport`, `src`, `src/24`, `src/24/48`, `src/48`.
+    /// Parses a field: `dport`, `src`, `src/24`, `src/24/48`, `src/48`.
     ///
     /// # Errors
-    /// When it is no such word, or says more bits than there are.
+    /// If no field has this name, or a prefix length is too large.
     pub fn parse(word: &str) -> Result<Self, ReportError> {
         if let Some((_, field)) = PLAIN.iter().find(|(name, _)| *name == word) {
             return Ok(*field);
@@ -133,7 +134,7 @@ impl Field {
         Ok(make(prefix))
     }
 
-    /// Its word, without bits.
+    /// The name without prefix lengths.
     pub fn name(self) -> &'static str {
         match self {
             Self::Src(_) => "src",
@@ -143,8 +144,8 @@ impl Field {
         }
     }
 
-    /// The names of `flow::schema` by which answers for programs have it. Addresses with fewer bits keep the name;
-    /// `host` and `port` are of either end and of no field of a record.
+    /// The names of the field in machine-readable results, from `flow::schema`. Addresses with a prefix length have the
+    /// same name; `host` and `port` are not fields of a record.
     pub const fn columns(self) -> &'static [&'static str] {
         match self {
             Self::Flow => &["id"],
@@ -164,17 +165,18 @@ impl Field {
         }
     }
 
-    /// Whether a record counts for both of its ends.
-    pub fn is_either(self) -> bool {
+    /// True if a record counts for both of its endpoints.
+    pub fn counts_both_ends(self) -> bool {
         matches!(self, Self::Host(_) | Self::Port)
     }
 
-    /// Whether it is of one end.
-    pub fn is_one_end(self) -> bool {
+    /// True if the field belongs to one of the endpoints.
+    pub fn is_of_one_end(self) -> bool {
         matches!(self, Self::Src(_) | Self::Dst(_) | Self::SrcPort | Self::DstPort)
     }
 
-    /// Bits of the key that it takes. Addresses: those of two words; their family is told by one bit for all.
+    /// The number of bits of the field in a key. Addresses take two words; one further bit of the key has the address
+    /// family of all addresses.
     pub(crate) fn bits(self) -> u32 {
         match self {
             Self::Src(_) | Self::Dst(_) | Self::Host(_) => 128,
@@ -187,12 +189,13 @@ impl Field {
         }
     }
 
-    /// The two words of an address field, and whether it is IPv6; `turned` asks for the other end.
+    /// The two words of an address field, and true if the address is IPv6. With `from_destination`, [`Field::Host`] is
+    /// the destination.
     #[inline]
-    pub(crate) fn address(self, record: &Record, turned: bool) -> ([u64; 2], bool) {
+    pub(crate) fn address(self, record: &Record, from_destination: bool) -> ([u64; 2], bool) {
         let (address, prefix) = match self {
             Self::Dst(prefix) => (record.key.dst, prefix),
-            Self::Host(prefix) if turned => (record.key.dst, prefix),
+            Self::Host(prefix) if from_destination => (record.key.dst, prefix),
             Self::Src(prefix) | Self::Host(prefix) => (record.key.src, prefix),
             _ => return ([0; 2], false),
         };
@@ -205,17 +208,17 @@ impl Field {
         }
     }
 
-    /// The bits of any other field.
+    /// The bits of a field that is not an address.
     #[inline]
-    pub(crate) fn small(self, record: &Record, turned: bool) -> u64 {
+    pub(crate) fn packed_bits(self, record: &Record, from_destination: bool) -> u64 {
         let key = &record.key;
         match self {
             Self::Flow => record.id,
             Self::SrcPort => key.src_port.into(),
             Self::DstPort => key.dst_port.into(),
-            // Type and code of ICMP are no port of anybody.
+            // ICMP type and code are not the port of an endpoint.
             Self::Port if !key.protocol.has_ports() => 0,
-            Self::Port if turned => key.dst_port.into(),
+            Self::Port if from_destination => key.dst_port.into(),
             Self::Port => key.src_port.into(),
             Self::Protocol => key.protocol.0.into(),
             Self::Vlan => {
@@ -231,7 +234,7 @@ impl Field {
         }
     }
 
-    /// What the words of an address field say.
+    /// The value of the words of an address field.
     pub(crate) fn address_value(self, words: [u64; 2], is_v6: bool) -> Value {
         let (Self::Src(prefix) | Self::Dst(prefix) | Self::Host(prefix)) = self else { return Value::Port(0) };
         match is_v6 {
@@ -243,8 +246,8 @@ impl Field {
         }
     }
 
-    /// What the bits of any other field say.
-    pub(crate) fn small_value(self, bits: u64) -> Value {
+    /// The value of the bits of a field that is not an address.
+    pub(crate) fn packed_value(self, bits: u64) -> Value {
         match self {
             Self::Flow => Value::Flow(bits),
             Self::Protocol => Value::Protocol(IpProtocol(bits as u8)),
@@ -292,7 +295,7 @@ const STATES: [TcpState; 8] = [
     TcpState::Reset,
 ];
 
-/// A name in the small letters of a table: `SynSent` is `syn-sent`.
+/// Writes a name in lower case with hyphens: `SynSent` is `syn-sent`.
 fn small_letters(f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result {
     for (i, c) in name.chars().enumerate() {
         if i > 0 && c.is_ascii_uppercase() {
@@ -303,7 +306,7 @@ fn small_letters(f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result {
     Ok(())
 }
 
-/// As people read it; `-` for what is not there.
+/// The value as in tables; `-` if a record has no such value.
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
@@ -329,7 +332,7 @@ impl fmt::Display for Value {
 }
 
 impl Value {
-    /// What surrounds a record, as a table shows it: `vlan 5.7 mpls 16 vxlan:5000`, or nothing.
+    /// The encapsulation of a record as in tables: `vlan 5.7 mpls 16 vxlan:5000`, or an empty text.
     pub fn encapsulation(around: &Encapsulation) -> String {
         let mut parts = Vec::new();
         if around.vlans != [None; 2] {
@@ -350,7 +353,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_that_name_nothing_are_refused_with_those_that_do() {
+    fn unknown_fields_are_rejected_with_the_list_of_fields() {
         assert!(matches!(Field::parse("source"), Err(ReportError::UnknownField(w)) if w == "source"));
         for bad in ["src/33/64", "src/129", "src/24/48/1", "src/", "dst/x", "host/-1"] {
             assert!(matches!(Field::parse(bad), Err(ReportError::Prefix(_))), "{bad}");
@@ -361,7 +364,7 @@ mod tests {
         let said = ReportError::UnknownField("x".into()).to_string();
         for (name, field) in PLAIN {
             assert_eq!((Field::parse(name), field.name()), (Ok(field), name));
-            assert!(said.contains(name), "{name} is not told");
+            assert!(said.contains(name), "{name} is missing in the message");
             for column in field.columns() {
                 assert!(flow::schema::field(column).is_some() || *column == "port", "{name}: {column}");
             }
@@ -369,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn one_number_of_bits_is_of_the_family_that_it_fits() {
+    fn a_single_prefix_length_applies_to_the_family_that_it_fits() {
         assert_eq!(Field::parse("src"), Ok(Field::Src(Prefix::WHOLE)));
         assert_eq!(Field::parse("src/24"), Ok(Field::Src(Prefix { v4: 24, v6: 128 })));
         assert_eq!(Field::parse("dst/48"), Ok(Field::Dst(Prefix { v4: 32, v6: 48 })));
@@ -377,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_read_by_people() {
+    fn values_are_displayed_as_in_tables() {
         for (value, text) in [
             (Value::Address([10, 0, 0, 0].into(), 24), "10.0.0.0/24"),
             (Value::Address([10, 0, 0, 1].into(), 32), "10.0.0.1"),

@@ -1,9 +1,9 @@
 //! Layer 1: sums of flow records by the values of fields (`GROUP BY`).
 //!
-//! A [`Plan`] has the fields to group by ([`Field`]), the amounts to add up ([`Measure`]) and the length of the
-//! ranking. An [`Aggregator`] takes one record after the other and is exact: no sampling, no sketch. Partial sums of
-//! several threads or files are merged. The plan's limit of groups bounds the memory. More groups are an error, whose
-//! text says how to reduce the query; a result is never silently wrong.
+//! A [`Plan`] has the fields to group by ([`Field`]), the amounts to sum ([`Measure`]) and the length of the ranking.
+//! An [`Aggregator`] adds one record after the other and is exact: no sampling, no sketch. Partial sums of several
+//! threads or files are merged. The plan's limit of groups bounds the memory. More groups are an error, whose text
+//! advises how to reduce the query; a result is never silently wrong.
 #![forbid(unsafe_code)]
 
 mod aggregator;

@@ -1,4 +1,4 @@
-//! The amounts that are added up over the records of a group.
+//! The amounts that are summed over the records of a group.
 
 use super::ReportError;
 use flow::Record;
@@ -8,9 +8,9 @@ use flow::Record;
 pub enum MergeRule {
     /// The sum of both.
     Sum,
-    /// The greater of both.
+    /// The maximum of both.
     Max,
-    /// The lesser of both.
+    /// The minimum of both.
     Min,
 }
 
@@ -25,7 +25,8 @@ pub enum Measure {
     Packets,
     /// Bytes of the frames of both directions.
     Bytes,
-    /// Bytes of the frames that the source sent. With a field of either end: bytes of the frames that this end sent.
+    /// Bytes of the frames that the source sent. If the plan groups by `host` or `port`: bytes of the frames that this
+    /// endpoint sent.
     Sent,
     /// Bytes of the frames of the other direction.
     Received,
@@ -39,7 +40,7 @@ pub enum Measure {
     RetransmittedBytes,
     /// Packets out of order.
     OutOfOrder,
-    /// Packets that advertised a window of zero.
+    /// Packets that advertise a window of zero.
     ZeroWindow,
     /// Packets with SYN.
     Syn,
@@ -146,9 +147,9 @@ impl Measure {
         }
     }
 
-    /// The amount of one record, seen from its source or (`turned`) from its destination.
+    /// The amount of one record, seen from its source or (`from_destination`) from its destination.
     #[inline]
-    pub fn of(self, record: &Record, turned: bool) -> u64 {
+    pub fn of(self, record: &Record, from_destination: bool) -> u64 {
         let [a, b] = &record.directions;
         match self {
             Self::Flows => u64::from(record.record_index == 0),
@@ -156,14 +157,14 @@ impl Measure {
             Self::Packets => a.packets.saturating_add(b.packets),
             Self::Bytes => a.bytes.saturating_add(b.bytes),
             Self::Sent => {
-                if turned {
+                if from_destination {
                     b.bytes
                 } else {
                     a.bytes
                 }
             }
             Self::Received => {
-                if turned {
+                if from_destination {
                     a.bytes
                 } else {
                     b.bytes

@@ -1,4 +1,4 @@
-//! What is to be added up, and how the key of a group lies in memory.
+//! The plan of an aggregation, and the layout of the key of a group.
 //!
 //! ```text
 //! a group:  | addresses, 2 words each | family 1 bit, other fields packed, none across words | amounts, 1 word each |
@@ -8,11 +8,11 @@ use super::{Field, Measure, ReportError, Value};
 use base::hash;
 use flow::Record;
 
-/// Most groups, unless a plan says otherwise: with three amounts and one address a group takes about 64 bytes, so this
-/// is a quarter of a GiB.
+/// Default limit of groups: with three amounts and one address a group takes about 64 bytes, so the default is a
+/// quarter of a GiB.
 pub const GROUPS_MAX: usize = 1 << 22;
 
-/// What to group by, what to add up, and what is wanted of it.
+/// The fields to group by, the measures, and the length of the ranking.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     fields: Vec<Field>,
@@ -20,14 +20,14 @@ pub struct Plan {
     key_spans: Vec<KeySpan>,
     words: usize,
     family: Option<usize>,
-    is_either: bool,
+    counts_both_ends: bool,
     by: usize,
     keep: usize,
     limit: usize,
     seed: u64,
 }
 
-/// Where a field lies in the key.
+/// The position of a field in the key.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct KeySpan {
     word: usize,
@@ -35,19 +35,19 @@ struct KeySpan {
 }
 
 impl Plan {
-    /// Groups by `fields` (none: everything is one group), adds up `measures` and ranks by `by`, greatest first, which
-    /// is added to the measures where it is missing.
+    /// Groups by `fields` (without fields, all records are one group), sums `measures`, and ranks by `by`, the greatest
+    /// first. If `by` is not one of the measures, the plan adds it to them.
     ///
     /// # Errors
-    /// When fields do not go together.
+    /// If fields occur twice or cannot be combined.
     pub fn new(fields: &[Field], measures: &[Measure], by: Measure) -> Result<Self, ReportError> {
         for (i, field) in fields.iter().enumerate() {
             if fields[..i].iter().any(|f| f.name() == field.name()) {
                 return Err(ReportError::Twice(field.name().to_owned()));
             }
         }
-        let is_either = fields.iter().any(|f| f.is_either());
-        if is_either && fields.iter().any(|f| f.is_one_end()) {
+        let counts_both_ends = fields.iter().any(|f| f.counts_both_ends());
+        if counts_both_ends && fields.iter().any(|f| f.is_of_one_end()) {
             return Err(ReportError::MixedEnds);
         }
         let mut all: Vec<Measure> = Vec::new();
@@ -59,29 +59,29 @@ impl Plan {
         let is_address = |f: &Field| f.bits() == 128;
         let addresses = fields.iter().filter(|f| is_address(f)).count();
         let family = (addresses > 0).then_some(2 * addresses);
-        // The first bit of the packed words is that of the family.
+        // The first bit of the packed words is the address family.
         let (mut next, mut word, mut shift) = (0, 2 * addresses, u32::from(addresses > 0));
-        let mut spots = Vec::new();
+        let mut spans = Vec::new();
         for field in fields {
             if is_address(field) {
-                spots.push(KeySpan { word: next, shift: 0 });
+                spans.push(KeySpan { word: next, shift: 0 });
                 next += 2;
                 continue;
             }
             if shift + field.bits() > u64::BITS {
                 (word, shift) = (word + 1, 0);
             }
-            spots.push(KeySpan { word, shift });
+            spans.push(KeySpan { word, shift });
             shift += field.bits();
         }
         let by = all.iter().position(|m| *m == by).unwrap_or(0);
         Ok(Self {
             fields: fields.to_vec(),
             measures: all,
-            key_spans: spots,
+            key_spans: spans,
             words: word + usize::from(shift > 0),
             family,
-            is_either,
+            counts_both_ends,
             by,
             keep: usize::MAX,
             limit: GROUPS_MAX,
@@ -89,82 +89,84 @@ impl Plan {
         })
     }
 
-    /// Only so many of the greatest are wanted.
+    /// Sets the length of the ranking.
     pub fn keep(mut self, groups: usize) -> Self {
         self.keep = groups;
         self
     }
 
-    /// At most so many groups; 2^31 and more are as many.
+    /// Sets the limit of groups, at most 2^31.
     pub fn limit(mut self, groups: usize) -> Self {
         self.limit = groups.min(1 << 31);
         self
     }
 
-    /// A secret that makes it hopeless to choose addresses which slow the sums down. It changes no answer.
+    /// Sets the secret seed of the hash, so that a sender cannot choose addresses that collide and slow the aggregation
+    /// down. The seed does not change a result.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// Reads fields as people write them: `src/24,dport`.
+    /// Parses a list of fields: `src/24,dport`.
     ///
     /// # Errors
-    /// When one of them is none.
+    /// If a field is invalid.
     pub fn fields_of(text: &str) -> Result<Vec<Field>, ReportError> {
         text.split(',').map(|word| Field::parse(word.trim())).collect()
     }
 
-    /// What it groups by.
+    /// The fields to group by.
     pub fn fields(&self) -> &[Field] {
         &self.fields
     }
 
-    /// What it adds up.
+    /// The measures.
     pub fn measures(&self) -> &[Measure] {
         &self.measures
     }
 
-    /// What it ranks by: an index of [`Plan::measures`].
+    /// The measure by which groups are ranked, as an index into [`Plan::measures`].
     pub fn by(&self) -> usize {
         self.by
     }
 
-    pub(crate) fn kept(&self) -> usize {
+    pub(crate) fn ranking_length(&self) -> usize {
         self.keep
     }
 
-    pub(crate) fn most(&self) -> usize {
+    pub(crate) fn limit_of_groups(&self) -> usize {
         self.limit
     }
 
-    /// Words of a key.
+    /// Number of words of a key.
     pub(crate) fn words(&self) -> usize {
         self.words
     }
 
-    /// Whether a record counts for both of its ends.
-    pub(crate) fn is_either(&self) -> bool {
-        self.is_either
+    /// True if a record counts for both of its endpoints.
+    pub(crate) fn counts_both_ends(&self) -> bool {
+        self.counts_both_ends
     }
 
-    /// Whether every flow is a group of its own.
+    /// True if every flow is a separate group.
     pub(crate) fn is_by_flow(&self) -> bool {
         self.fields.contains(&Field::Flow)
     }
 
-    /// Writes the key of a record, seen from its source or (`turned`) from its destination, over zeros.
+    /// Writes the key of a record, seen from its source or (`from_destination`) from its destination, to words of
+    /// zeros.
     #[inline]
-    pub(crate) fn key(&self, record: &Record, turned: bool, key: &mut [u64]) {
+    pub(crate) fn key(&self, record: &Record, from_destination: bool, key: &mut [u64]) {
         let mut is_v6 = false;
-        for (field, spot) in self.fields.iter().zip(&self.key_spans) {
+        for (field, span) in self.fields.iter().zip(&self.key_spans) {
             match field {
                 Field::Src(_) | Field::Dst(_) | Field::Host(_) => {
                     let words;
-                    (words, is_v6) = field.address(record, turned);
-                    key[spot.word..spot.word + 2].copy_from_slice(&words);
+                    (words, is_v6) = field.address(record, from_destination);
+                    key[span.word..span.word + 2].copy_from_slice(&words);
                 }
-                _ => key[spot.word] |= field.small(record, turned) << spot.shift,
+                _ => key[span.word] |= field.packed_bits(record, from_destination) << span.shift,
             }
         }
         if let Some(word) = self.family {
@@ -172,13 +174,13 @@ impl Plan {
         }
     }
 
-    /// What a key says, field by field.
+    /// The values of the fields of a key.
     pub(crate) fn values(&self, key: &[u64]) -> Vec<Value> {
         let is_v6 = self.family.is_some_and(|word| key[word] & 1 == 1);
-        let value = |(field, spot): (&Field, &KeySpan)| match field.bits() {
-            128 => field.address_value([key[spot.word], key[spot.word + 1]], is_v6),
-            64 => field.small_value(key[spot.word]),
-            bits => field.small_value(key[spot.word] >> spot.shift & ((1 << bits) - 1)),
+        let value = |(field, span): (&Field, &KeySpan)| match field.bits() {
+            128 => field.address_value([key[span.word], key[span.word + 1]], is_v6),
+            64 => field.packed_value(key[span.word]),
+            bits => field.packed_value(key[span.word] >> span.shift & ((1 << bits) - 1)),
         };
         self.fields.iter().zip(&self.key_spans).map(value).collect()
     }
@@ -194,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_go_together_is_refused() {
+    fn fields_that_cannot_be_combined_are_rejected() {
         let plan = |text: &str| Plan::new(&Plan::fields_of(text)?, &[], Measure::Bytes);
         assert_eq!(plan("host,dport"), Err(ReportError::MixedEnds));
         assert_eq!(plan("src/24,dst,src"), Err(ReportError::Twice("src".into())));
@@ -203,14 +205,14 @@ mod tests {
     }
 
     #[test]
-    fn fields_never_share_a_bit_nor_cross_a_word() {
+    fn fields_of_a_key_do_not_overlap_or_cross_words() {
         let all = "src,flow,dst,sport,dport,proto,vlan,mpls,tunnel,interface,end,state";
         let plan = Plan::new(&Plan::fields_of(all).expect("fields"), &[], Measure::Flows).expect("a plan");
         let mut taken = vec![0u64; plan.words];
         taken[plan.family.expect("addresses")] |= 1;
-        for (field, spot) in plan.fields.iter().zip(&plan.key_spans) {
+        for (field, span) in plan.fields.iter().zip(&plan.key_spans) {
             for bit in 0..field.bits() {
-                let (word, bit) = (spot.word + (bit / 64) as usize, spot.shift + bit % 64);
+                let (word, bit) = (span.word + (bit / 64) as usize, span.shift + bit % 64);
                 assert!(bit < 64 && taken[word] >> bit & 1 == 0, "{field:?}");
                 taken[word] |= 1 << bit;
             }

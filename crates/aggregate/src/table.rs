@@ -1,34 +1,34 @@
-//! Groups by their key: open addressing over rows that lie one behind the other.
+//! The table of groups by key: open addressing over contiguous rows.
 //!
-//! A slot is the upper half of the key's hash and the row's number plus one; 0 is empty. The place of a slot comes from
-//! that half too, so growing needs no key. At most half of the slots are taken.
+//! A slot holds the upper half of the key's hash and the row number plus one; 0 is an empty slot. The index of a slot
+//! is computed from the same half, so growing does not read the keys. At most half of the slots are occupied.
 
 use super::MergeRule;
 
-/// Slots at the beginning.
-const FEWEST: usize = 1 << 10;
+/// Initial number of slots.
+const SLOTS_INITIAL: usize = 1 << 10;
 
-/// See the module.
+/// The table of groups; see the module documentation.
 pub struct Table {
     words: usize,
-    joins: Vec<MergeRule>,
+    merge_rules: Vec<MergeRule>,
     rows: Vec<u64>,
     slots: Vec<u64>,
-    most: usize,
+    groups_max: usize,
 }
 
 impl Table {
-    /// Of keys of `words` words, an amount for each of `joins`, and at most so many groups.
-    pub fn new(words: usize, joins: Vec<MergeRule>, most: usize) -> Self {
-        Self { words, joins, rows: Vec::new(), slots: vec![0; FEWEST], most }
+    /// A table of at most `groups_max` groups, with keys of `words` words and an amount for each of `merge_rules`.
+    pub fn new(words: usize, merge_rules: Vec<MergeRule>, groups_max: usize) -> Self {
+        Self { words, merge_rules, rows: Vec::new(), slots: vec![0; SLOTS_INITIAL], groups_max }
     }
 
-    /// Words of a row.
+    /// Number of words of a row.
     pub fn stride(&self) -> usize {
-        self.words + self.joins.len()
+        self.words + self.merge_rules.len()
     }
 
-    /// How many groups there are.
+    /// Number of groups.
     pub fn len(&self) -> usize {
         self.rows.len().checked_div(self.stride()).unwrap_or(0)
     }
@@ -38,38 +38,38 @@ impl Table {
         self.rows.chunks_exact(self.stride().max(1))
     }
 
-    /// Reads the slot where a key would be, so that a batch waits for memory once instead of once for each. The value
-    /// matters to nobody.
+    /// Reads the slot of a key, so that the cache misses of a batch overlap. The result only keeps the compiler from
+    /// removing the read.
     #[inline]
-    pub fn touch(&self, hash: u64) -> u64 {
-        let slot = self.slots[self.place(hash >> 32)];
+    pub fn prefetch(&self, hash: u64) -> u64 {
+        let slot = self.slots[self.slot_index(hash >> 32)];
         match (slot as u32).checked_sub(1) {
             Some(row) => slot ^ self.rows[row as usize * self.stride()],
             None => 0,
         }
     }
 
-    /// Joins a row to its group. Says whether there was room for it.
+    /// Merges a row into its group. Returns false if the group would be new and the limit of groups is reached.
     #[inline]
-    pub fn join(&mut self, hash: u64, row: &[u64]) -> bool {
+    pub fn merge_row(&mut self, hash: u64, row: &[u64]) -> bool {
         let (tag, stride) = (hash >> 32, self.stride());
         let key = &row[..self.words];
-        let mut at = self.place(tag);
+        let mut at = self.slot_index(tag);
         loop {
             let slot = self.slots[at];
             let Some(number) = (slot as u32).checked_sub(1) else { break };
             if slot >> 32 == tag {
                 let begin = number as usize * stride;
-                let there = &mut self.rows[begin..begin + stride];
-                if there[..self.words] == *key {
-                    let amounts = there[self.words..].iter_mut().zip(&row[self.words..]).zip(&self.joins);
-                    amounts.for_each(|((a, b), join)| *a = join.of(*a, *b));
+                let existing = &mut self.rows[begin..begin + stride];
+                if existing[..self.words] == *key {
+                    let amounts = existing[self.words..].iter_mut().zip(&row[self.words..]).zip(&self.merge_rules);
+                    amounts.for_each(|((a, b), rule)| *a = rule.of(*a, *b));
                     return true;
                 }
             }
             at = (at + 1) & (self.slots.len() - 1);
         }
-        if self.len() >= self.most {
+        if self.len() >= self.groups_max {
             return false;
         }
         self.rows.extend_from_slice(row);
@@ -81,7 +81,7 @@ impl Table {
     }
 
     #[inline]
-    fn place(&self, tag: u64) -> usize {
+    fn slot_index(&self, tag: u64) -> usize {
         tag as usize & (self.slots.len() - 1)
     }
 
@@ -89,7 +89,7 @@ impl Table {
         let old = std::mem::take(&mut self.slots);
         self.slots = vec![0; old.len() * 2];
         for slot in old.into_iter().filter(|s| *s != 0) {
-            let mut at = self.place(slot >> 32);
+            let mut at = self.slot_index(slot >> 32);
             while self.slots[at] != 0 {
                 at = (at + 1) & (self.slots.len() - 1);
             }

@@ -1,14 +1,15 @@
-//! A record as the filter sees it.
+//! The terms of a filter for flows, computed from a record.
 
 use filter::FlowTerms;
 use flow::{DirectionStats, Record};
 
-/// What `filter::FlowFilter` asks of a flow, out of its record.
+/// The values of a record that `filter::FlowFilter` tests.
 ///
-/// A later record of a long flow says what its own period saw: a direction that was silent in it has no packets there.
+/// A further record of a long flow has the counters of its own period: a direction without packets in this period has 0
+/// packets.
 #[inline]
 pub fn terms(record: &Record) -> FlowTerms {
-    let [there, back] = &record.directions;
+    let [forward, reverse] = &record.directions;
     FlowTerms {
         src: record.key.src,
         dst: record.key.dst,
@@ -16,21 +17,21 @@ pub fn terms(record: &Record) -> FlowTerms {
         dst_port: record.key.dst_port,
         protocol: record.key.protocol,
         vlans: record.encapsulation.vlans,
-        macs: [there.mac, back.mac],
+        macs: [forward.mac, reverse.mac],
         mpls: record.encapsulation.mpls,
-        packets: [there.packets, back.packets],
-        bytes: [there.bytes, back.bytes],
+        packets: [forward.packets, reverse.packets],
+        bytes: [forward.bytes, reverse.bytes],
         duration: record.last().since(record.first()).as_nanos() as u64,
-        flags: [flags(there), flags(back)],
+        flags: [flags(forward), flags(reverse)],
         state: record.tcp_state as u8,
         end: record.end_reason as u8,
         rtt: record.syn_rtt,
     }
 }
 
-/// The flags of TCP that a side sent, in the order of their bits.
-fn flags(side: &DirectionStats) -> u8 {
-    side.flags.iter().enumerate().fold(0, |bits, (i, packets)| bits | u8::from(*packets > 0) << i)
+/// The TCP flags that occurred in a direction, one bit each.
+fn flags(counters: &DirectionStats) -> u8 {
+    counters.flags.iter().enumerate().fold(0, |bits, (i, packets)| bits | u8::from(*packets > 0) << i)
 }
 
 #[cfg(test)]
@@ -39,7 +40,7 @@ mod tests {
     use flow::{EndReason, TcpState};
 
     #[test]
-    fn the_words_of_filters_have_the_numbers_of_records() {
+    fn names_in_filters_have_the_numbers_of_the_record_enums() {
         let states =
             [("established", TcpState::Established), ("reset", TcpState::Reset), ("midstream", TcpState::Midstream)];
         for (word, state) in states {

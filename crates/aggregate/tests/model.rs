@@ -1,4 +1,4 @@
-//! Sums beside an obvious model: maps of texts, every group kept, sorted at the end.
+//! Aggregations compared with a simple model: maps with texts as keys, every group kept, sorted at the end.
 
 use base::{Prng, Timestamp};
 use flow::{DirectionStats, Encapsulation, EndReason, Key, Record, TcpState};
@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use wire::{IpProtocol, TunnelKind};
 
-fn side(prng: &mut Prng, at: Timestamp) -> DirectionStats {
+fn random_direction(prng: &mut Prng, at: Timestamp) -> DirectionStats {
     let packets = prng.below(4) * prng.below(100);
-    let mut side = DirectionStats {
+    let mut random_direction = DirectionStats {
         first: at,
         last: Timestamp::from_nanos(at.nanos() + prng.below(1 << 36)),
         packets,
@@ -22,12 +22,12 @@ fn side(prng: &mut Prng, at: Timestamp) -> DirectionStats {
         zero_window: prng.below(2),
         ..DirectionStats::default()
     };
-    side.flags = [0; 8].map(|_: u64| prng.below(6));
-    if packets == 0 { DirectionStats::default() } else { side }
+    random_direction.flags = [0; 8].map(|_: u64| prng.below(6));
+    if packets == 0 { DirectionStats::default() } else { random_direction }
 }
 
 /// A record of few hosts and ports, so that groups have more than one.
-fn record(prng: &mut Prng, id: u64) -> Record {
+fn random_record(prng: &mut Prng, id: u64) -> Record {
     let v6 = prng.below(4) == 0;
     let host = |prng: &mut Prng| -> IpAddr {
         match v6 {
@@ -39,24 +39,24 @@ fn record(prng: &mut Prng, id: u64) -> Record {
     let protocol = [IpProtocol::TCP, IpProtocol::UDP, IpProtocol::ICMP][prng.below(3) as usize];
     let (src_port, dst_port) =
         if protocol.has_ports() { (prng.below(5) as u16, prng.below(5) as u16) } else { (0, 0x800) };
-    let around = Encapsulation {
+    let encapsulation = Encapsulation {
         vlans: [[None, None], [Some(0), None], [Some(4095), Some(7)]][prng.below(3) as usize],
         mpls: [None, Some(0), Some(0xf_ffff)][prng.below(3) as usize],
         tunnel: [None, Some((TunnelKind::Vxlan, 0)), Some((TunnelKind::Teredo, u32::MAX))][prng.below(3) as usize],
     };
-    let began = Timestamp::from_nanos((1 << 60) + prng.below(1 << 40));
-    let (mut there, back) = (side(prng, began), side(prng, began));
-    if there.packets + back.packets == 0 {
-        there = DirectionStats { first: began, last: began, packets: 1, bytes: 60, ..DirectionStats::default() };
+    let start = Timestamp::from_nanos((1 << 60) + prng.below(1 << 40));
+    let (mut forward, reverse) = (random_direction(prng, start), random_direction(prng, start));
+    if forward.packets + reverse.packets == 0 {
+        forward = DirectionStats { first: start, last: start, packets: 1, bytes: 60, ..DirectionStats::default() };
     }
     Record {
         id,
         key: Key { src, dst, src_port, dst_port, protocol },
-        encapsulation: around,
+        encapsulation: encapsulation,
         interface: prng.below(3) as u16,
-        flow_start: began,
+        flow_start: start,
         record_index: 0,
-        directions: [there, back],
+        directions: [forward, reverse],
         end_reason: [EndReason::IdleTimeout, EndReason::EndOfFlow, EndReason::ForcedEnd][prng.below(3) as usize],
         tcp_state: [TcpState::None, TcpState::Established, TcpState::Reset][prng.below(3) as usize],
         syn_rtt: (prng.below(2) == 0).then(|| prng.below(1 << 30)),
@@ -68,26 +68,26 @@ fn record(prng: &mut Prng, id: u64) -> Record {
     }
 }
 
-/// Records of which some are several of one flow.
-fn records(prng: &mut Prng, count: u64) -> Vec<Record> {
+/// Random records; some flows have several records.
+fn random_records(prng: &mut Prng, count: u64) -> Vec<Record> {
     let mut all = Vec::new();
     for id in 0..count {
-        let mut one = record(prng, id);
+        let mut one = random_record(prng, id);
         while prng.below(5) == 0 {
             all.push(Record { end_reason: EndReason::ActiveTimeout, ..one.clone() });
-            let more = record(prng, id);
-            one = Record { record_index: one.record_index + 1, directions: more.directions, ..one };
+            let next = random_record(prng, id);
+            one = Record { record_index: one.record_index + 1, directions: next.directions, ..one };
         }
         all.push(one);
     }
-    // A part whose flow began before the interval.
-    all.push(Record { id: u64::MAX, record_index: 3, ..record(prng, u64::MAX) });
+    // A further record of a flow that began before the interval.
+    all.push(Record { id: u64::MAX, record_index: 3, ..random_record(prng, u64::MAX) });
     all
 }
 
-/// What the field of one end says, as text.
-fn said(field: Field, r: &Record, turned: bool) -> String {
-    let cut = |a: IpAddr, v4: u8, v6: u8| match a {
+/// The value of a field as text, seen from the source or from the destination.
+fn field_text(field: Field, r: &Record, from_destination: bool) -> String {
+    let masked = |a: IpAddr, v4: u8, v6: u8| match a {
         IpAddr::V4(a) => {
             let kept = u64::from(a.to_bits()) >> (32 - v4) << (32 - v4);
             Value::Address(std::net::Ipv4Addr::from_bits(kept as u32).into(), v4).to_string()
@@ -101,13 +101,13 @@ fn said(field: Field, r: &Record, turned: bool) -> String {
     let k = r.key;
     match field {
         Field::Flow => format!("{}", r.id),
-        Field::Src(p) => cut(k.src, p.v4, p.v6),
-        Field::Dst(p) => cut(k.dst, p.v4, p.v6),
-        Field::Host(p) => cut(if turned { k.dst } else { k.src }, p.v4, p.v6),
+        Field::Src(p) => masked(k.src, p.v4, p.v6),
+        Field::Dst(p) => masked(k.dst, p.v4, p.v6),
+        Field::Host(p) => masked(if from_destination { k.dst } else { k.src }, p.v4, p.v6),
         Field::SrcPort => k.src_port.to_string(),
         Field::DstPort => k.dst_port.to_string(),
         Field::Port if k.protocol == IpProtocol::ICMP => "0".into(),
-        Field::Port => if turned { k.dst_port } else { k.src_port }.to_string(),
+        Field::Port => if from_destination { k.dst_port } else { k.src_port }.to_string(),
         Field::Protocol => k.protocol.to_string(),
         Field::Vlan => Value::Vlan(r.encapsulation.vlans).to_string(),
         Field::Mpls => Value::Mpls(r.encapsulation.mpls).to_string(),
@@ -122,10 +122,10 @@ fn said(field: Field, r: &Record, turned: bool) -> String {
 type Model = (BTreeMap<Vec<String>, Vec<u64>>, Vec<u64>);
 
 fn model(fields: &[Field], measures: &[Measure], records: &[Record]) -> Model {
-    let either = fields.iter().any(|f| matches!(f, Field::Host(_) | Field::Port));
-    let join = |sum: &mut Vec<u64>, more: Vec<u64>| match sum.is_empty() {
-        true => *sum = more,
-        false => sum.iter_mut().zip(more).zip(measures).for_each(|((a, b), m)| match m.join() {
+    let counts_both_ends = fields.iter().any(|f| matches!(f, Field::Host(_) | Field::Port));
+    let join = |sum: &mut Vec<u64>, next: Vec<u64>| match sum.is_empty() {
+        true => *sum = next,
+        false => sum.iter_mut().zip(next).zip(measures).for_each(|((a, b), m)| match m.join() {
             MergeRule::Sum => *a += b,
             MergeRule::Max => *a = b.max(*a),
             MergeRule::Min => *a = b.min(*a),
@@ -134,19 +134,19 @@ fn model(fields: &[Field], measures: &[Measure], records: &[Record]) -> Model {
     let mut groups: BTreeMap<Vec<String>, Vec<u64>> = BTreeMap::new();
     let mut totals = Vec::new();
     for r in records {
-        let amounts = |turned| measures.iter().map(|m| m.of(r, turned)).collect::<Vec<_>>();
+        let amounts = |from_destination| measures.iter().map(|m| m.of(r, from_destination)).collect::<Vec<_>>();
         join(&mut totals, amounts(false));
-        let key = |turned| fields.iter().map(|f| said(*f, r, turned)).collect::<Vec<_>>();
+        let key = |from_destination| fields.iter().map(|f| field_text(*f, r, from_destination)).collect::<Vec<_>>();
         join(groups.entry(key(false)).or_default(), amounts(false));
-        if either && key(true) != key(false) {
+        if counts_both_ends && key(true) != key(false) {
             join(groups.entry(key(true)).or_default(), amounts(true));
         }
     }
     (groups, totals)
 }
 
-/// Whether a report is what the model says: all of the groups, or the greatest of them.
-fn agrees(report: &Aggregation, (groups, totals): &Model, keep: usize) {
+/// Checks that a result agrees with the model: all groups, or the greatest `keep` groups.
+fn check_result(report: &Aggregation, (groups, totals): &Model, keep: usize) {
     assert_eq!((&report.totals, report.groups), (totals, groups.len() as u64));
     assert_eq!(report.lines.len(), keep.min(groups.len()));
     for line in &report.lines {
@@ -155,11 +155,11 @@ fn agrees(report: &Aggregation, (groups, totals): &Model, keep: usize) {
     }
     let mut ranked: Vec<u64> = groups.values().map(|amounts| amounts[report.by]).collect();
     ranked.sort_unstable_by(|a, b| b.cmp(a));
-    let reported: Vec<u64> = report.lines.iter().map(|l| l.amounts[report.by]).collect();
-    assert_eq!(reported, ranked[..reported.len()]);
+    let result: Vec<u64> = report.lines.iter().map(|l| l.amounts[report.by]).collect();
+    assert_eq!(result, ranked[..result.len()]);
 }
 
-fn grouped(plan: &Plan, records: &[Record]) -> Result<Aggregation, ReportError> {
+fn aggregate(plan: &Plan, records: &[Record]) -> Result<Aggregation, ReportError> {
     let mut groups = Aggregator::new(plan.clone());
     records.iter().try_for_each(|r| groups.add(r))?;
     groups.finish()
@@ -168,8 +168,8 @@ fn grouped(plan: &Plan, records: &[Record]) -> Result<Aggregation, ReportError> 
 fn random_fields(prng: &mut Prng) -> Vec<Field> {
     let one = ["src", "src/24", "dst/31/60", "dst", "sport", "dport"];
     let any = ["proto", "vlan", "mpls", "tunnel", "interface", "end", "state", "flow"];
-    let either = ["host", "host/24/64", "host/0/0", "port"];
-    let ends: &[&str] = if prng.below(2) == 0 { &one } else { &either };
+    let counts_both_ends = ["host", "host/24/64", "host/0/0", "port"];
+    let ends: &[&str] = if prng.below(2) == 0 { &one } else { &counts_both_ends };
     let mut words: Vec<&str> = Vec::new();
     for _ in 0..prng.below(5) {
         let from: &[&str] = if prng.below(2) == 0 { ends } else { &any };
@@ -182,26 +182,26 @@ fn random_fields(prng: &mut Prng) -> Vec<Field> {
 }
 
 #[test]
-fn more_groups_than_the_plan_allows_is_an_error_that_says_how_to_ask() {
-    let mut prng = Prng::new(testkit::seed("more_groups_than_the_plan_allows_is_an_error_that_says_how_to_ask"));
-    let records = records(&mut prng, 300);
+fn more_groups_than_the_limit_is_an_error_with_advice() {
+    let mut prng = Prng::new(testkit::seed("more_groups_than_the_limit_is_an_error_with_advice"));
+    let records = random_records(&mut prng, 300);
     let fields = Plan::fields_of("src,dst").expect("fields");
     let plan = Plan::new(&fields, &[], Measure::Bytes).expect("a plan");
     let groups = model(&fields, &[Measure::Bytes], &records).0.len();
     assert!(groups > 100);
-    let refused = grouped(&plan.clone().limit(groups - 1), &records).expect_err("one too many");
+    let refused = aggregate(&plan.clone().limit(groups - 1), &records).expect_err("one group more than the limit");
     assert_eq!(refused, ReportError::TooManyGroups { limit: groups - 1 });
     assert!(refused.to_string().contains("shorter interval"));
-    assert_eq!(grouped(&plan.limit(groups), &records).expect("just enough").groups, groups as u64);
+    assert_eq!(aggregate(&plan.limit(groups), &records).expect("exactly the limit").groups, groups as u64);
 }
 
 #[test]
-fn groups_are_those_of_a_plain_model_whole_and_in_parts() {
-    let seed = testkit::seed("groups_are_those_of_a_plain_model_whole_and_in_parts");
+fn aggregations_and_merged_aggregations_agree_with_the_model() {
+    let seed = testkit::seed("aggregations_and_merged_aggregations_agree_with_the_model");
     let mut prng = Prng::new(seed);
     for round in 0..150 {
         let many = 1 + prng.below(2000);
-        let records = records(&mut prng, many);
+        let records = random_records(&mut prng, many);
         let fields = random_fields(&mut prng);
         let mut measures: Vec<Measure> = Measure::ALL.into_iter().filter(|_| prng.below(3) == 0).collect();
         let by = Measure::ALL[prng.below(Measure::ALL.len() as u64) as usize];
@@ -211,11 +211,11 @@ fn groups_are_those_of_a_plain_model_whole_and_in_parts() {
             measures.push(by);
         }
         let expected = model(&fields, &measures, &records);
-        let whole = grouped(&plan, &records).expect("few groups");
-        let reported = std::panic::catch_unwind(|| agrees(&whole, &expected, keep));
-        assert!(reported.is_ok(), "seed {seed}, round {round}: {fields:?} by {by:?}");
+        let whole = aggregate(&plan, &records).expect("few groups");
+        let result = std::panic::catch_unwind(|| check_result(&whole, &expected, keep));
+        assert!(result.is_ok(), "seed {seed}, round {round}: {fields:?} by {by:?}");
 
-        // Shared out between three, and put together in any order.
+        // The records are distributed among three aggregators, which are merged in random order.
         let mut parts: Vec<Aggregator> = (0..3).map(|_| Aggregator::new(plan.clone())).collect();
         records.iter().for_each(|r| parts[prng.below(3) as usize].add(r).expect("few groups"));
         let mut all = parts.swap_remove(prng.below(3) as usize);
@@ -225,35 +225,35 @@ fn groups_are_those_of_a_plain_model_whole_and_in_parts() {
 }
 
 #[test]
-fn the_greatest_flows_need_no_table_of_all_flows() {
-    let seed = testkit::seed("the_greatest_flows_need_no_table_of_all_flows");
+fn a_ranking_of_flows_needs_no_table_of_all_flows() {
+    let seed = testkit::seed("a_ranking_of_flows_needs_no_table_of_all_flows");
     let mut prng = Prng::new(seed);
-    let records = records(&mut prng, 30_000);
+    let records = random_records(&mut prng, 30_000);
     let fields = Plan::fields_of("flow,src,dst").expect("fields");
     let in_parts = records.iter().filter(|r| r.record_index > 0 || r.end_reason == EndReason::ActiveTimeout).count();
     let plan = Plan::new(&fields, &[], Measure::Packets).expect("a plan").keep(10).limit(in_parts);
-    let report = grouped(&plan, &records).expect("only flows in several records are in the table");
-    agrees(&report, &model(&fields, &[Measure::Packets], &records), 10);
+    let report = aggregate(&plan, &records).expect("only flows in several records are in the table");
+    check_result(&report, &model(&fields, &[Measure::Packets], &records), 10);
 }
 
 #[test]
-fn shares_are_of_sums_and_of_nothing_else() {
-    let mut prng = Prng::new(testkit::seed("shares_are_of_sums_and_of_nothing_else"));
-    let records = records(&mut prng, 500);
+fn only_sums_have_shares() {
+    let mut prng = Prng::new(testkit::seed("only_sums_have_shares"));
+    let records = random_records(&mut prng, 500);
     let fields = Plan::fields_of("proto").expect("fields");
     let plan = Plan::new(&fields, &[Measure::Bytes, Measure::Duration], Measure::Bytes).expect("a plan");
-    let report = grouped(&plan, &records).expect("few groups");
+    let report = aggregate(&plan, &records).expect("few groups");
     let all: f64 = report.lines.iter().filter_map(|l| report.share(l, 0)).sum();
     assert!((all - 1.0).abs() < 1e-9, "{all}");
     assert_eq!(report.share(&report.lines[0], 1), None);
-    let none = grouped(&plan, &[]).expect("nothing at all");
+    let none = aggregate(&plan, &[]).expect("an empty result");
     assert_eq!((none.groups, none.lines.len(), none.totals[0]), (0, 0, 0));
 }
 
 #[test]
-fn a_record_is_asked_by_the_filter_as_what_it_says() {
-    let mut prng = Prng::new(testkit::seed("a_record_is_asked_by_the_filter_as_what_it_says"));
-    let mut r = record(&mut prng, 1);
+fn filters_match_records_by_their_terms() {
+    let mut prng = Prng::new(testkit::seed("filters_match_records_by_their_terms"));
+    let mut r = random_record(&mut prng, 1);
     r.key = Key {
         src: [10, 0, 0, 1].into(),
         dst: [10, 0, 0, 2].into(),
@@ -261,12 +261,14 @@ fn a_record_is_asked_by_the_filter_as_what_it_says() {
         dst_port: 53,
         protocol: IpProtocol::UDP,
     };
-    let ask = |text: &str, r: &Record| filter::FlowFilter::parse(text).expect(text).matches(&terms(r));
-    assert!(ask("dst port 53 and src 10.0.0.1", &r) && !ask("src port 53", &r) && !ask("not src 10.0.0.1", &r));
+    let matches = |text: &str, r: &Record| filter::FlowFilter::parse(text).expect(text).matches(&terms(r));
+    assert!(
+        matches("dst port 53 and src 10.0.0.1", &r) && !matches("src port 53", &r) && !matches("not src 10.0.0.1", &r)
+    );
     r.directions[0].packets = 3;
     r.directions[1].packets = 0;
-    assert!(ask("packets = 3 and dst packets = 0", &r) && !ask("packets > 3", &r));
+    assert!(matches("packets = 3 and dst packets = 0", &r) && !matches("packets > 3", &r));
     r.directions[0].flags = [0, 1, 0, 0, 2, 0, 0, 0];
     r.directions[1].flags = [0; 8];
-    assert!(ask("flags SA and not flags any FR", &r) && !ask("dst flags any S", &r));
+    assert!(matches("flags SA and not flags any FR", &r) && !matches("dst flags any S", &r));
 }

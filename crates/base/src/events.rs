@@ -12,11 +12,13 @@ pub enum Cause {
     ReceiveFull = 2,
     /// Unit: packets. The shared ring was full because a lossless reader had not released its part.
     RingFull = 3,
-    /// Unit: packets. The source could not deliver them completely (invalid descriptor, frame longer than the limit, broken file record).
+    /// Unit: packets. The source could not deliver them completely (invalid descriptor, frame longer than the limit,
+    /// broken file record).
     Source = 4,
     /// Unit: packets. Taken from the ring but not written: the volume refused writes until the recorder had to give up.
     Disk = 5,
-    /// Unit: packets. Were in a file, and recovery or repair did not find them complete: cut off by a crash or a power failure, or damaged on the volume.
+    /// Unit: packets. Were in a file, and recovery or repair did not find them complete: cut off by a crash or a power
+    /// failure, or damaged on the volume.
     Crash = 6,
 }
 
@@ -98,7 +100,8 @@ pub enum Note {
     VlanRestored = 3,
     /// Unit: packets. Sent by this host.
     Outgoing = 4,
-    /// Unit: packets. With a timestamp earlier than that of the packet before in the same queue, raised to that timestamp; or later than 2106-02-07T06:28:15Z, the last second of the pcap format, lowered to that second.
+    /// Unit: packets. With a timestamp earlier than that of the packet before in the same queue, raised to that
+    /// timestamp; or later than 2106-02-07T06:28:15Z, the last second of the pcap format, lowered to that second.
     Clamped = 5,
     /// Unit: steps. The system clock jumped by more than a millisecond between two fits.
     ClockStep = 6,
@@ -106,9 +109,11 @@ pub enum Note {
     Passed = 7,
     /// Unit: packets. Found in a file whose index was lost, so no checksum covers them.
     Unverified = 8,
-    /// Unit: files. A recorder died while it wrote this file, and its offered counter page is lost too (power failure): the number of lost packets is unknown.
+    /// Unit: files. A recorder died while it wrote this file, and its offered counter page is lost too (power failure):
+    /// the number of lost packets is unknown.
     TailUnknown = 9,
-    /// Unit: packets. Came from a capture with a wire length below the caplen; the wire length was raised to the caplen.
+    /// Unit: packets. Came from a capture with a wire length below the caplen; the wire length was raised to the
+    /// caplen.
     WireRaised = 10,
 }
 

@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_input_bit_flips_about_half_of_the_output() {
+    fn one_input_bit_flips_about_half_of_the_output_bits() {
         let mut total = 0;
         for bit in 0..64 {
             total += (mix64(0x0123_4567_89ab_cdef) ^ mix64(0x0123_4567_89ab_cdef ^ (1 << bit))).count_ones();
@@ -31,7 +31,7 @@ mod tests {
     }
 
     #[test]
-    fn order_matters() {
+    fn the_result_depends_on_the_order_of_the_words() {
         assert_ne!(combine(combine(1, 2), 3), combine(combine(1, 3), 2));
     }
 }

@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_total_survives_folding_old_rows() {
+    fn the_total_is_unchanged_when_old_rows_are_folded() {
         let mut ledger = Ledger::new();
         for second in 0..Ledger::MAX_ROWS as u64 + 100 {
             ledger.add(second, &Tally { offered: 2, stored: 1, filtered: 1, ..Tally::default() });
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_is_offered_and_lost() {
+    fn a_loss_counts_as_offered_and_as_lost() {
         let mut t = Tally::default();
         t.add_lost(Cause::RingFull, 3);
         assert_eq!((t.offered, t.lost_total(), t.residue()), (3, 3, 0));

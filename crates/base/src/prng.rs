@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn below_stays_below_and_reaches_everything() {
+    fn below_returns_every_value_below_the_bound_and_no_other() {
         let mut prng = Prng::new(1);
         let mut seen = [false; 10];
         for _ in 0..1000 {

@@ -1,5 +1,6 @@
 //! Tallies by second in little memory. A tally takes 184 bytes, most of them zeros, and a long capture has tens of
-//! thousands of seconds with packets: all seconds but those of one chunk are kept encoded, at about ten bytes each.
+//! thousands of seconds with packets. Therefore only the seconds of one chunk are kept decoded; all other seconds are
+//! encoded, at about ten bytes each.
 //!
 //! Invariants: the keys of `packed` and `from` divide the seconds into chunks, each of which ends before the next
 //! begins; exactly one chunk is decoded, in `open`, and has the seconds `from..=to`. No encoded chunk is empty.
@@ -107,7 +108,8 @@ impl SecondMap {
             self.packed.insert(self.from, encode(&self.open));
         }
         let chunk = self.packed.range(..=second).next_back().map_or(0, |(first, _)| *first);
-        // The first chunk has all seconds before the second chunk, even where its key is later than `second`.
+        // The first chunk has all seconds before the second chunk, even if the key of the first chunk is later than
+        // `second`.
         self.open = self.packed.remove(&chunk).map(|bytes| decode(&bytes).into_iter().collect()).unwrap_or_default();
         self.from = chunk;
         self.to = self.packed.range(chunk..).next().map_or(u64::MAX, |(next, _)| next - 1);
@@ -186,7 +188,7 @@ mod tests {
     use crate::Prng;
 
     #[test]
-    fn a_random_walk_gives_what_a_plain_map_gives() {
+    fn the_map_agrees_with_a_btree_map_on_a_random_walk() {
         let mut prng = Prng::new(47);
         for round in 0..60 {
             let (mut map, mut model) = (SecondMap::new(), BTreeMap::new());
@@ -226,7 +228,7 @@ mod tests {
             map.insert(1_790_000_000 + 2 * second, 1, tally);
         }
         let bytes: usize = map.packed.values().map(|bytes| bytes.len()).sum();
-        // Beside its bytes a chunk takes an entry of the tree and a header of the allocator.
+        // In addition to its bytes, a chunk takes an entry of the tree and a header of the allocator.
         assert!(bytes + 128 * map.packed.len() < 2_000_000, "{bytes} bytes in {} chunks", map.packed.len());
         assert!(map.open.len() <= 2 * CHUNK);
     }

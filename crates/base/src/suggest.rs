@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_misspelt_name_is_near_and_another_name_is_not() {
+    fn a_misspelt_name_has_a_suggestion_and_an_unrelated_name_has_none() {
         assert_eq!((distance(b"hots", b"host"), distance(b"", b"port"), distance(b"port", b"")), (1, 4, 4));
         let names = || ["host", "port", "portrange", "net", "a"].into_iter();
         assert_eq!(nearest("hots", names()), Some("host"));

@@ -19,12 +19,12 @@ impl Timestamp {
     /// The latest time that the type can hold.
     pub const MAX: Self = Self(u64::MAX);
 
-    /// The time so many nanoseconds after the epoch.
+    /// The time this number of nanoseconds after the epoch.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// The time so many seconds and nanoseconds after the epoch; saturates at [`Timestamp::MAX`].
+    /// The time this number of seconds and nanoseconds after the epoch; saturates at [`Timestamp::MAX`].
     pub const fn from_secs_nanos(secs: u64, nanos: u64) -> Self {
         Self(secs.saturating_mul(NANOS_PER_SEC).saturating_add(nanos))
     }
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn display_and_parse_are_inverse_over_four_centuries() {
+    fn parse_inverts_display_over_the_whole_range() {
         let mut prng = crate::Prng::new(7);
         for _ in 0..20_000 {
             let t = Timestamp::from_nanos(prng.next_u64() % (480 * 366 * 86_400 * NANOS_PER_SEC));
@@ -133,13 +133,13 @@ mod tests {
     }
 
     #[test]
-    fn known_dates() {
+    fn known_dates_are_displayed_correctly() {
         assert_eq!(Timestamp::from_secs_nanos(951_782_400, 0).to_string(), "2000-02-29T00:00:00.000000000Z");
         assert_eq!(Timestamp::from_secs_nanos(1_795_290_000, 5).to_string(), "2026-11-21T19:40:00.000000005Z");
     }
 
     #[test]
-    fn floor_is_aligned_to_the_epoch() {
+    fn floor_to_returns_multiples_of_the_period_since_the_epoch() {
         let t = Timestamp::from_secs_nanos(125, 7);
         assert_eq!(t.floor_to(Duration::from_secs(60)).secs(), 120);
         assert_eq!(t.floor_to(Duration::ZERO), t);

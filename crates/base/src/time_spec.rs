@@ -1,13 +1,12 @@
 //! The notation of points in time on the command line and in queries.
 //!
 //! ```text
-//! moment   = "now" [signed] | signed | date "T" (clock | hour) [zone] | date [zone] | clock [zone] | number
-//! signed   = ("-" | "+") span                 -10min, +5s, -1h30min; see [`crate::units::parse_span`]
-//! date     = 2026-11-21 | 20261121            the second form as in the names of a store's files
-//! clock    = 10:42 | 10:42:07 | 10:42:07.25 | 104207.25
-//! hour     = 10
-//! zone     = "Z" | +01:00 | +0100 | +01       after RFC 3339; without one: UTC, or the zone that the reader asks for
-//! number   = since 1970: seconds (to 11 digits), milli- (12-14), micro- (15-17) or nanoseconds (18-20), with a fraction
+//! moment   = "now" [signed] | signed | date "T" (clock | hour) [zone] | date [zone] | clock [zone] | number signed   =
+//! ("-" | "+") span                 -10min, +5s, -1h30min; see [`crate::units::parse_span`] date     = 2026-11-21 |
+//! 20261121            the second form as in the names of a store's files clock    = 10:42 | 10:42:07 | 10:42:07.25 |
+//! 104207.25 hour     = 10 zone     = "Z" | +01:00 | +0100 | +01       as in RFC 3339; without a zone: UTC, or the
+//! caller's default zone number   = since 1970: seconds (to 11 digits), milli- (12-14), micro- (15-17) or nanoseconds
+//! (18-20), with a fraction
 //! ```
 //! A blank may replace the `T`. A clock without a date is a time of the current day, in the zone of the text.
 //! [`TimeSpec::at`] reads a text without a zone as UTC, as in the names of all files, so that a query has the same
@@ -168,12 +167,12 @@ fn read(t: &str) -> Result<WithPrecision, Reason> {
 fn unclear(t: &str) -> Option<&'static str> {
     digits(t)?;
     match t.len() {
-        4 => Some("a year, or seconds since 1970? write 2026-01-01, or 2026.0 for seconds"),
+        4 => Some("four digits are ambiguous: write 2026-01-01 for a year, or 2026.0 for seconds since 1970"),
         12 | 14 => {
             let (_, left) = date(&t[..8]).ok()??;
             let seconds = if t.len() == 14 { &t[12..] } else { "00" };
             clock(&format!("{}{seconds}", &t[8..12])).ok().filter(|_| left == 0)?;
-            Some("a date and a clock need a T between them: 20261121T104200")
+            Some("a date and a time of day need a T between them: 20261121T104200")
         }
         _ => None,
     }
@@ -244,10 +243,10 @@ fn date(t: &str) -> Result<Option<(u64, usize)>, Reason> {
         2 => 28,
         4 | 6 | 9 | 11 => 30,
         1..=12 => 31,
-        _ => return Err(Some("there is no such month")),
+        _ => return Err(Some("no such month")),
     };
     if day == 0 || day > days_in_month {
-        return Err(Some("there is no such day"));
+        return Err(Some("no such day"));
     }
     if year < 1970 {
         return Err(Some("before 1970"));
@@ -284,7 +283,7 @@ fn clock(t: &str) -> Result<(u64, Duration, &str), Reason> {
     let [Some(h), Some(m), Some(s)] = texts.map(|p| p.and_then(digits)) else { return Err(None) };
     // A leap second (`:60`) becomes the first second of the next minute, as in `CLOCK_REALTIME`.
     if h > 23 || m > 59 || s > 60 {
-        return Err(Some("there is no such time of day"));
+        return Err(Some("no such time of day"));
     }
     let mut nanos = 0;
     if let Some(r) = rest.strip_prefix('.') {
@@ -349,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_with_advice() {
+    fn invalid_times_are_rejected_with_advice() {
         for (bad, why) in [
             ("", ""),
             ("yesterday", ""),
@@ -380,7 +379,7 @@ mod tests {
             ("10:4", ""),
             ("１０:42", ""),
             ("123456789012345678901", ""),
-            ("2026", "a year, or seconds"),
+            ("2026", "four digits are ambiguous"),
             ("202611211042", "need a T between them"),
             ("20261121104200", "need a T between them"),
         ] {
@@ -390,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn each_form_is_what_it_looks_like() {
+    fn each_form_has_its_documented_value() {
         let day = 1_795_257_720 / 86_400 * 86_400;
         for (text, secs, nanos) in [
             ("now", NOW.secs(), 250_000_000),
@@ -420,7 +419,7 @@ mod tests {
             ("1795257720.25", 1_795_257_720, 250_000_000),
             ("1795257720250", 1_795_257_720, 250_000_000),
             ("2026.0", 2026, 0),
-            // The digits are no valid date, so they are milliseconds.
+            // The digits are not a valid date, so they are milliseconds.
             ("202613211042", 202_613_211, 42_000_000),
             ("1795257720250.5", 1_795_257_720, 250_500_000),
             ("1795257720250001", 1_795_257_720, 250_001_000),
@@ -431,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn the_precision_is_that_of_the_smallest_unit_written() {
+    fn the_precision_is_the_smallest_unit_in_the_text() {
         const MS: u64 = 1_000_000;
         for (text, nanos) in [
             ("2026-11-21", Some(86_400_000 * MS)),
@@ -460,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_later_counts_from_the_beginning_where_there_is_one() {
+    fn a_positive_span_counts_from_the_anchor_if_there_is_one() {
         let from = Timestamp::from_secs_nanos(100, 0);
         let later = TimeSpec::parse("+5min").expect("a span");
         assert_eq!(later.at(NOW, Some(from)).secs(), 400);
@@ -469,7 +468,7 @@ mod tests {
 
     /// Every notation of a random time, in any zone, is parsed to that time.
     #[test]
-    fn all_spellings_of_a_moment_agree() {
+    fn all_notations_of_a_time_parse_to_that_time() {
         let seed = 7;
         let mut prng = Prng::new(seed);
         for round in 0..20_000 {
@@ -505,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn any_text_is_read_or_refused() {
+    fn any_text_is_parsed_or_rejected_without_panic() {
         let mut prng = Prng::new(9);
         let alphabet: Vec<char> = "0123456789-+:.TZ nowmsh䷀".chars().collect();
         for _ in 0..200_000 {

@@ -104,7 +104,7 @@ pub fn whole<T: TryFrom<u64>>(
         let n = text.parse::<u64>().ok().filter(|n| range.contains(n)).and_then(|n| T::try_from(n).ok());
         n.ok_or_else(|| {
             let (least, most) = (*range.start(), *range.end());
-            let bounds = if most == u64::MAX { format!("{least} on") } else { format!("{least} to {most}") };
+            let bounds = if most == u64::MAX { format!("{least} upwards") } else { format!("{least} to {most}") };
             format!("{text:?} is not a whole number from {bounds}")
         })
     }
@@ -139,8 +139,8 @@ pub fn parse_rate(text: &str) -> Result<Rate, ParseUnitError> {
     if value * scale > 0.0 { Ok(rate(value * scale)) } else { Err(error(text, EXPECTED)) }
 }
 
-/// Parses an age after which retention removes files: a duration whose unit is mandatory. A `30` that means days, read
-/// as seconds, would empty a store.
+/// Parses an age after which retention removes files: a duration whose unit is mandatory. If a `30` meant as days were
+/// read as seconds, retention would empty the store.
 ///
 /// # Errors
 /// As [`parse_span`], and for a number without a unit.
@@ -249,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_age_needs_its_unit() {
+    fn an_age_without_a_unit_is_rejected() {
         assert_eq!(parse_age("30d").unwrap(), Duration::from_secs(30 * 86_400));
         assert_eq!(parse_age(" 1h30min ").unwrap(), Duration::from_secs(5400));
         for bad in ["30", "1h30", "", "30 "] {
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_add_up() {
+    fn the_parts_of_a_span_are_summed() {
         assert_eq!(parse_span("1h30min").unwrap(), Duration::from_secs(5400));
         assert_eq!(parse_span("1.5s").unwrap(), Duration::from_millis(1500));
         assert_eq!(parse_span("0").unwrap(), Duration::ZERO);
@@ -278,17 +278,17 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_is_none_is_answered_with_its_range() {
+    fn an_invalid_number_is_rejected_with_the_permitted_range() {
         assert_eq!(whole::<u32>(0..=9)("9"), Ok(9));
         for bad in ["", "x", "-1", "1.5", "10", "4294967296"] {
             let said = whole::<u32>(0..=9)(bad).unwrap_err();
             assert!(said.contains("from 0 to 9"), "{said}");
         }
-        assert!(whole::<u16>(7..=u64::MAX)("65536").unwrap_err().ends_with("from 7 on"));
+        assert!(whole::<u16>(7..=u64::MAX)("65536").unwrap_err().ends_with("from 7 upwards"));
     }
 
     #[test]
-    fn rates_and_sizes() {
+    fn rates_and_sizes_are_parsed() {
         assert_eq!(parse_rate("1.6Mpps"), Ok(Rate::Packets(1.6e6)));
         assert_eq!(parse_rate("10Gbit"), Ok(Rate::Bits(1e10)));
         assert_eq!(parse_rate("flat"), Ok(Rate::Flat));

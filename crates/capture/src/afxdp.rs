@@ -1,6 +1,6 @@
 //! AF_XDP: the frames of a queue go to this process instead of the kernel.
 //!
-//! [`open`] attaches our XDP program to the interface ([`XdpDispatcher`]), opens a socket for each queue and returns
+//! [`open`] attaches the XDP program to the interface ([`XdpDispatcher`]), opens a socket for each queue and returns
 //! one [`AfXdp`] per queue, each for use by one thread. The kernel keeps receiving the frames of queues without a
 //! socket. The program is detached when the last source is dropped.
 //!
@@ -22,8 +22,8 @@
 //! The kernel takes a chunk before it examines the receive ring, and returns the chunk if the ring is full, so the two
 //! counters never count the same frame. In native mode the driver counts all of these losses a second time (veth in
 //! `rx_dropped`), so the driver's drops are not added. The exception is `rx_missed`, the frames that the NIC dropped
-//! for lack of buffers before any program ran: they are a separate loss (`nic`) and part of `offered`, but not of
-//! `seen`. The kernel counts them per interface, so the first source reports them.
+//! because it had no buffers, before any program ran: they are a separate loss (`nic`) and part of `offered`, but not
+//! of `seen`. The kernel counts them per interface, so the first source reports them.
 //!
 //! A VLAN tag that the interface removed from the frame is not in the packet when the program runs, and an AF_XDP
 //! socket cannot report it. `ethtool -K eth1 rxvlan off` keeps the tag in the frame.
@@ -124,14 +124,14 @@ pub struct AfXdp {
     queue: u32,
     assembly: Assembly,
     /// Metadata from the first piece of a frame that is being assembled.
-    kept: [u8; METADATA_BYTES],
+    kept_metadata: [u8; METADATA_BYTES],
     delivered: u64,
     /// A frame longer than this was merged from several frames (GRO, LRO).
     wire_max: usize,
     phase: Phase,
     idle: u32,
     /// Present in the first source of an interface, which reports the counters of the whole interface.
-    whole: Option<InterfaceCounts>,
+    interface_counts: Option<InterfaceCounts>,
     /// The interface has disappeared.
     gone: bool,
     /// Frames that were on their way to the socket when the interface disappeared: no kernel counter counts them.
@@ -161,7 +161,7 @@ struct InterfaceCounts {
 
 /// Explains why the kernel refused the program for the interface `name`, with advice.
 pub fn explain(name: &str, refused: DispatcherError) -> SourceError {
-    advice::steer(name, refused)
+    advice::dispatcher_error(name, refused)
 }
 
 /// Opens the interface: one source for each queue, in the order of the configuration.
@@ -186,8 +186,9 @@ pub fn open(config: &AfXdpConfig) -> Result<Vec<AfXdp>, SourceError> {
     let [metadata, mark] = if config.programmed { [METADATA_BYTES as u32, COMPACT_BYTES as u32] } else { [0; 2] };
     let chunk = if link.mtu + LINK_HEADER <= 2048 - HEADROOM - mark { 2048 } else { 4096 };
     let frames = if multi_buffer { Frames::Fragmented } else { Frames::Linear };
-    let steer = XdpDispatcher::attach(link.index, existing, frames, config.xdp).map_err(|e| advice::steer(name, e))?;
-    let steer = Arc::new(steer);
+    let dispatcher = XdpDispatcher::attach(link.index, existing, frames, config.xdp)
+        .map_err(|e| advice::dispatcher_error(name, e))?;
+    let dispatcher = Arc::new(dispatcher);
 
     let allocate = |queues: usize| {
         let bytes = config.chunks as usize * queues * chunk as usize;
@@ -195,10 +196,7 @@ pub fn open(config: &AfXdpConfig) -> Result<Vec<AfXdp>, SourceError> {
             name: name.clone(),
             what: "allocate packet memory",
             error,
-            advice: format!(
-                "{} were asked for; use fewer chunks or fewer queues",
-                base::units::show_bytes(bytes as u64)
-            ),
+            advice: format!("{} requested; use fewer chunks or fewer queues", base::units::show_bytes(bytes as u64)),
         })
     };
     let shared = if config.shared_memory { Some(allocate(queues.len())?) } else { None };
@@ -222,14 +220,15 @@ pub fn open(config: &AfXdpConfig) -> Result<Vec<AfXdp>, SourceError> {
             mark,
         };
         let share = sources.first().filter(|_| shared.is_some()).map(|first| &first.receiver);
-        let receiver = Receiver::open(&options, memory, share).map_err(|e| advice::socket(name, queue, e))?;
-        sources.push(AfXdp::new(config, &options, &link, receiver, Arc::clone(&steer)));
+        let receiver = Receiver::open(&options, memory, share).map_err(|e| advice::socket_error(name, queue, e))?;
+        sources.push(AfXdp::new(config, &options, &link, receiver, Arc::clone(&dispatcher)));
     }
     if let Some(first) = sources.first_mut() {
         let others = (0..existing).filter(|q| !queues.contains(q)).collect();
-        first.whole = Some(InterfaceCounts::new(&link, others)?);
+        first.interface_counts = Some(InterfaceCounts::new(&link, others)?);
     }
-    // Last: if opening one queue fails, the kernel keeps the frames of the others instead of a socket without a reader.
+    // Begin last: if opening one queue fails, the kernel keeps the frames of the other queues instead of sending them
+    // to sockets without a reader.
     if !config.prepared {
         sources.iter().try_for_each(AfXdp::begin)?;
     }
@@ -243,7 +242,7 @@ impl AfXdp {
     /// If the kernel refuses to put the socket into the program's map.
     pub fn begin(&self) -> Result<(), SourceError> {
         let given = self.dispatcher.take(self.queue, self.receiver.as_fd());
-        given.map_err(|e| self.failed("give the queue to the socket", e))
+        given.map_err(|e| self.failed("redirect the queue to the socket", e))
     }
 
     fn new(
@@ -251,7 +250,7 @@ impl AfXdp {
         options: &ReceiverOptions,
         link: &Link,
         receiver: Receiver,
-        steer: Arc<XdpDispatcher>,
+        dispatcher: Arc<XdpDispatcher>,
     ) -> Self {
         let mut description = format!(
             "AF_XDP {} queue {}: {} mode, {} XDP, need-wakeup{}{}, rings {} receive / {} fill, chunks of {} B in {} \
@@ -259,7 +258,7 @@ impl AfXdp {
             link.name,
             options.queue,
             if receiver.is_zero_copy() { "zero-copy" } else { "copy" },
-            steer.mode().name(),
+            dispatcher.mode().name(),
             if config.busy_poll.is_some() { ", busy polling" } else { "" },
             if options.multi_buffer { ", multi-buffer" } else { "" },
             options.receive_ring,
@@ -275,8 +274,10 @@ impl AfXdp {
         // veth reports that it removes tags, but leaves them in packets that were sent with a tag.
         let takes_out = || sys::ethtool::driver(&link.name).is_ok_and(|driver| driver != "veth");
         if sys::xsk::strips_vlan(&link.name).unwrap_or(false) && takes_out() {
-            description +=
-                &format!("; VLAN tags that the interface takes out are lost (ethtool -K {} rxvlan off)", link.name);
+            description += &format!(
+                "; VLAN tags that the interface removes are lost (ethtool -K {} rxvlan off keeps them)",
+                link.name
+            );
         }
         let info = SourceInfo {
             name: link.name.clone(),
@@ -285,23 +286,23 @@ impl AfXdp {
             link_type: 1,
             timestamp_source: TimestampSource::Engine,
             counted_from: if config.programmed {
-                "frames that our XDP program judged or sent to the queue's socket, and those that the card missed"
+                "frames that the XDP program decided on or redirected to the queue's socket, and frames that the NIC missed"
             } else {
-                "frames that our XDP program sent to the queue's socket, and those that the card missed"
+                "frames that the XDP program redirected to the queue's socket, and frames that the NIC missed"
             },
         };
         Self {
             info,
             receiver,
-            dispatcher: steer,
+            dispatcher,
             queue: options.queue,
             assembly: Assembly::default(),
-            kept: [0; METADATA_BYTES],
+            kept_metadata: [0; METADATA_BYTES],
             delivered: 0,
             wire_max: (link.mtu + LINK_HEADER) as usize,
             phase: Phase::Running,
             idle: 0,
-            whole: None,
+            interface_counts: None,
             gone: false,
             vanished: 0,
         }
@@ -314,16 +315,16 @@ impl AfXdp {
 
     /// Hands over the content of the receive ring and returns the number of frames.
     fn take(&mut self, budget: usize, take: &mut impl FnMut(&Frame<'_>)) -> usize {
-        let Self { receiver, assembly, kept, wire_max, .. } = self;
+        let Self { receiver, assembly, kept_metadata, wire_max, .. } = self;
         let mut frames = 0;
         receiver.take(budget, |piece| {
             let (begins, ends) = (!assembly.is_open(), !piece.more);
-            if begins && !ends && piece.before.len() == kept.len() {
-                kept.copy_from_slice(piece.before);
+            if begins && !ends && piece.before.len() == kept_metadata.len() {
+                kept_metadata.copy_from_slice(piece.before);
             }
             let Some(bytes) = assembly.add(piece.bytes, piece.more) else { return };
             frames += 1;
-            let metadata = if begins || piece.before.is_empty() { piece.before } else { &kept[..] };
+            let metadata = if begins || piece.before.is_empty() { piece.before } else { &kept_metadata[..] };
             take(&Frame { super_frame: bytes.len() > *wire_max, metadata, ..Frame::new(bytes) });
         });
         self.delivered += frames as u64;
@@ -331,7 +332,7 @@ impl AfXdp {
     }
 
     /// Detects that the interface has disappeared; returns true only the first time.
-    fn goes(&mut self) -> bool {
+    fn has_disappeared(&mut self) -> bool {
         if self.gone || self.receiver.check().is_ok() {
             return false;
         }
@@ -344,21 +345,21 @@ impl AfXdp {
 
     /// Completes the counters of an interface that has disappeared, after all received frames were handed over.
     fn finish_counts(&mut self) {
-        if let Ok((steered, lost)) = self.tally() {
+        if let Ok((counted, lost)) = self.tally() {
             let accounted = self.delivered + lost.iter().sum::<u64>();
-            self.vanished = self.vanished.max(steered.redirected.saturating_sub(accounted));
+            self.vanished = self.vanished.max(counted.redirected.saturating_sub(accounted));
         }
     }
 
     /// Frames that the program redirected to the socket, and frames lost between program and reader.
     fn tally(&self) -> io::Result<(DispatcherCounts, [u64; Cause::COUNT])> {
-        let steered = self.dispatcher.counts(self.queue)?;
+        let counted = self.dispatcher.counts(self.queue)?;
         let kernel = self.receiver.statistics()?;
         let mut lost = [0; Cause::COUNT];
         lost[Cause::FillEmpty as usize] = kernel.rx_dropped;
         lost[Cause::ReceiveFull as usize] = kernel.rx_ring_full;
         lost[Cause::Source as usize] = self.receiver.invalid() + self.assembly.too_long;
-        Ok((steered, lost))
+        Ok((counted, lost))
     }
 
     fn gone(&self) -> SourceError {
@@ -379,7 +380,7 @@ impl AfXdp {
         // `GRACE` is over.
         settled
             || since.elapsed() > GRACE
-            || self.tally().is_ok_and(|(steered, lost)| steered.redirected == self.delivered + lost.iter().sum::<u64>())
+            || self.tally().is_ok_and(|(counted, lost)| counted.redirected == self.delivered + lost.iter().sum::<u64>())
     }
 }
 
@@ -414,7 +415,7 @@ impl Source for AfXdp {
             _ => {}
         }
         self.idle += 1;
-        if (!wait.is_zero() || self.idle.is_multiple_of(CHECK_EVERY)) && self.goes() {
+        if (!wait.is_zero() || self.idle.is_multiple_of(CHECK_EVERY)) && self.has_disappeared() {
             // Frames received earlier are handed over first; the next call returns `Gone`.
             return self.poll(budget, Duration::ZERO, take);
         }
@@ -435,36 +436,36 @@ impl Source for AfXdp {
 
     fn counts(&mut self) -> Result<Counts, SourceError> {
         let running = self.phase == Phase::Running;
-        let (steered, mut lost) = self.tally().map_err(|e| self.failed("read the counters", e))?;
+        let (counted, mut lost) = self.tally().map_err(|e| self.failed("read the counters", e))?;
         lost[Cause::Source as usize] += self.vanished;
         let mut notes = [0; Note::COUNT];
-        notes[Note::Passed as usize] = steered.passed;
+        notes[Note::Passed as usize] = counted.passed;
         let mut missed = 0;
-        if let Some(whole) = &mut self.whole {
+        if let Some(interface_counts) = &mut self.interface_counts {
             if running {
-                whole.refresh();
+                interface_counts.refresh();
             }
-            missed = whole.missed;
-            for &queue in &whole.others {
+            missed = interface_counts.missed;
+            for &queue in &interface_counts.others {
                 notes[Note::Passed as usize] += self.dispatcher.counts(queue).map_or(0, |s| s.passed);
             }
         }
         lost[Cause::Nic as usize] = missed;
-        let seen = Some(steered.redirected + steered.disposed.total());
-        Ok(Counts { lost, notes, program_outcomes: steered.disposed, undecided: steered.undecided, seen })
+        let seen = Some(counted.redirected + counted.disposed.total());
+        Ok(Counts { lost, notes, program_outcomes: counted.disposed, undecided: counted.undecided, seen })
     }
 
     fn stop(&mut self) {
         if self.phase != Phase::Running {
             return;
         }
-        if let Some(whole) = &mut self.whole {
-            whole.refresh();
+        if let Some(interface_counts) = &mut self.interface_counts {
+            interface_counts.refresh();
         }
         // From here on no reader collects the results of a program in the kernel, so the slot is emptied. Packets that
         // still arrive are undecided and are filtered in user space. The call fails only if the interface has
         // disappeared.
-        let _ = self.dispatcher.relieve();
+        let _ = self.dispatcher.empty_slot();
         // Fails only if the queue is not in the map, because the interface has disappeared and the queue was given
         // back.
         let _ = self.dispatcher.give_back(self.queue);
@@ -495,19 +496,19 @@ impl InterfaceCounts {
 fn look_up(name: &str) -> Result<Link, SourceError> {
     Netlink::route().and_then(|mut netlink| netlink.link(name)).map_err(|error| {
         let advice =
-            if advice::is_gone(&error) { "see ip link for the names there are".to_owned() } else { String::new() };
+            if advice::is_gone(&error) { "see ip link for the names of interfaces".to_owned() } else { String::new() };
         SourceError::System { name: name.to_owned(), what: "find the interface", error, advice }
     })
 }
 
 fn chosen_queues(config: &AfXdpConfig, existing: u32) -> Result<Vec<u32>, SourceError> {
-    let Some(wished) = &config.queues else { return Ok((0..existing).collect()) };
+    let Some(requested) = &config.queues else { return Ok((0..existing).collect()) };
     let unsupported = |reason| SourceError::Unsupported { name: config.interface.clone(), reason };
-    if wished.is_empty() {
-        return Err(unsupported("no queue was chosen; leave the choice out to take all".to_owned()));
+    if requested.is_empty() {
+        return Err(unsupported("the list of queues is empty; omit the list to capture all queues".to_owned()));
     }
     let mut queues = Vec::new();
-    for queue in wished.iter().copied().map(u32::from) {
+    for queue in requested.iter().copied().map(u32::from) {
         if queue >= existing {
             return Err(unsupported(format!(
                 "queue {queue} does not exist; {} has {existing}, counted from 0",
@@ -515,7 +516,7 @@ fn chosen_queues(config: &AfXdpConfig, existing: u32) -> Result<Vec<u32>, Source
             )));
         }
         if queues.contains(&queue) {
-            return Err(unsupported(format!("queue {queue} was chosen twice")));
+            return Err(unsupported(format!("queue {queue} is listed twice")));
         }
         queues.push(queue);
     }
@@ -527,13 +528,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn queues_that_do_not_exist_are_named() {
+    fn a_queue_that_does_not_exist_is_named_in_the_error() {
         let choose = |queues: &[u16]| {
             let config = AfXdpConfig { queues: Some(queues.to_vec()), ..AfXdpConfig::new("eth1") };
             chosen_queues(&config, 2).map_err(|e| e.to_string())
         };
         assert_eq!(choose(&[3]), Err("eth1: queue 3 does not exist; eth1 has 2, counted from 0".to_owned()));
-        assert_eq!(choose(&[1, 1]), Err("eth1: queue 1 was chosen twice".to_owned()));
+        assert_eq!(choose(&[1, 1]), Err("eth1: queue 1 is listed twice".to_owned()));
         assert!(choose(&[]).is_err());
         assert_eq!(choose(&[1, 0]), Ok(vec![1, 0]));
     }

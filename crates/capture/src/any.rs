@@ -1,10 +1,13 @@
-//! One type for all sources: the match on the variant runs once per batch, and the inner loop is that of the source.
+//! One type for all sources: the match on the variant runs once per batch, and the inner loop is the source's own.
 
 use crate::{Counts, Frame, Polled, Source, SourceError, SourceInfo, afxdp, file, sim, tpacket};
 use std::time::Duration;
 
 /// Any of the sources.
-#[allow(clippy::large_enum_variant, reason = "one lives per engine thread; a box would add a pointer to every poll")]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "there is one value per engine thread; a box would add a pointer to every poll"
+)]
 pub enum AnySource {
     /// AF_XDP.
     AfXdp(afxdp::AfXdp),

@@ -57,11 +57,11 @@ pub enum Reason {
     Loopback,
     /// TPACKET_V3: the host uses the interface in these ways.
     HostUse(Vec<HostUse>),
-    /// TPACKET_V3: an XDP program is attached.
+    /// TPACKET_V3: another XDP program is attached.
     XdpAttached,
     /// TPACKET_V3: the kernel does not report the XDP features of the driver.
     UnknownFeatures,
-    /// TPACKET_V3: this driver cannot redirect in native XDP.
+    /// TPACKET_V3: this driver does not support redirects in native XDP.
     NoRedirect {
         /// The driver.
         driver: String,
@@ -88,31 +88,36 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Loopback => {
-                f.write_str("TPACKET_V3, because a loopback interface only ever carries the host's own traffic")
+                f.write_str("TPACKET_V3, because a loopback interface carries only the host's own traffic")
             }
             Self::HostUse(uses) => {
                 let uses: Vec<_> = uses.iter().map(HostUse::to_string).collect();
                 let uses = uses.join(", ");
-                write!(f, "TPACKET_V3, because the host uses this interface ({uses}); --dedicated would take it away")
+                write!(
+                    f,
+                    "TPACKET_V3, because the host uses this interface ({uses}); with --dedicated the host would \
+                     receive nothing from it"
+                )
             }
-            Self::XdpAttached => {
-                f.write_str("TPACKET_V3, because an XDP program is attached already; what that takes away is not seen")
-            }
+            Self::XdpAttached => f.write_str(
+                "TPACKET_V3, because another XDP program is attached; frames that it does not pass to the kernel are \
+                 not captured",
+            ),
             Self::UnknownFeatures => {
-                f.write_str("TPACKET_V3, because this kernel does not tell what the driver can do with XDP")
+                f.write_str("TPACKET_V3, because this kernel does not report the driver's XDP features")
             }
             Self::NoRedirect { driver } => {
-                write!(f, "TPACKET_V3, because the driver ({driver}) cannot redirect in native XDP")
+                write!(f, "TPACKET_V3, because the driver ({driver}) does not support redirects in native XDP")
             }
             Self::LargeFrames { driver, mtu } => write!(
                 f,
-                "TPACKET_V3, because the driver ({driver}) cannot spread frames of MTU {mtu} over several XDP buffers \
-                 (limit {ONE_BUFFER_MTU})"
+                "TPACKET_V3, because the driver ({driver}) does not support XDP frames of several buffers, and the MTU \
+                 is {mtu} (limit {ONE_BUFFER_MTU})"
             ),
             Self::NativeXdp { driver, is_dedicated, has_zero_copy } => {
                 let why = if *is_dedicated { "--dedicated was given" } else { "the host does not use this interface" };
                 let copies = if *has_zero_copy { "zero copy" } else { "one copy in the kernel" };
-                write!(f, "AF_XDP, because {why} and its driver ({driver}) can; {copies}")
+                write!(f, "AF_XDP, because {why} and its driver ({driver}) supports it; {copies}")
             }
         }
     }
@@ -210,12 +215,12 @@ impl PortFacts {
         let fail = |what: &'static str| {
             move |error| SourceError::System { name: interface.to_owned(), what, error, advice: String::new() }
         };
-        let mut netlink = Netlink::route().map_err(fail("ask the kernel for its interfaces"))?;
+        let mut netlink = Netlink::route().map_err(fail("query the kernel's interfaces"))?;
         let link = netlink.link(interface).map_err(|error| SourceError::System {
             name: interface.to_owned(),
             what: "find the interface",
             error,
-            advice: "see ip link for the names there are".to_owned(),
+            advice: "see ip link for the names of interfaces".to_owned(),
         })?;
         let links = netlink.links().map_err(fail("list the interfaces"))?;
         let addresses = netlink.addresses().map_err(fail("list the addresses"))?;
@@ -283,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_in_use_keeps_its_traffic_whatever_its_driver_can_do() {
+    fn an_interface_that_the_host_uses_keeps_its_traffic_with_any_driver() {
         let all = [
             HostUse::Address(IpAddr::V4(Ipv4Addr::LOCALHOST)),
             HostUse::DefaultRoute,
@@ -307,15 +312,15 @@ mod tests {
     }
 
     #[test]
-    fn what_the_driver_cannot_do_is_the_reason_given() {
+    fn the_explanation_names_the_missing_feature_of_the_driver() {
         let features = |bits| Some(XdpFeatures { bits, ..XdpFeatures::default() });
         let basic = feature::BASIC | feature::REDIRECT;
         let cases = [
-            (PortFacts { xdp: None, ..mirror() }, "does not tell"),
-            (PortFacts { xdp: features(0), ..mirror() }, "(ice) cannot redirect"),
-            (PortFacts { xdp: features(feature::BASIC), ..mirror() }, "(ice) cannot redirect"),
-            (PortFacts { xdp: features(basic), ..mirror() }, "MTU 9000"),
-            (PortFacts { has_xdp: true, ..mirror() }, "attached already"),
+            (PortFacts { xdp: None, ..mirror() }, "does not report"),
+            (PortFacts { xdp: features(0), ..mirror() }, "(ice) does not support redirects"),
+            (PortFacts { xdp: features(feature::BASIC), ..mirror() }, "(ice) does not support redirects"),
+            (PortFacts { xdp: features(basic), ..mirror() }, "MTU is 9000"),
+            (PortFacts { has_xdp: true, ..mirror() }, "another XDP program is attached"),
         ];
         for (facts, reason) in cases {
             for dedicated in [false, true] {
@@ -331,16 +336,16 @@ mod tests {
     }
 
     #[test]
-    fn the_explanation_is_one_line_that_names_the_port() {
+    fn the_explanation_is_one_line_that_names_the_interface() {
         let choice = decide(&mirror(), false);
         assert_eq!(
             choice.to_string(),
-            "eth1: AF_XDP, because the host does not use this interface and its driver (ice) can; zero copy"
+            "eth1: AF_XDP, because the host does not use this interface and its driver (ice) supports it; zero copy"
         );
     }
 
     #[test]
-    fn addresses_count_as_use_and_of_routes_those_that_somebody_set_up() {
+    fn addresses_and_configured_routes_count_as_host_use() {
         let port = |index, name: &str| Link { index, name: name.to_owned(), ..Link::default() };
         let us = port(2, "eth1");
         let v6 = |first| IpAddr::V6(Ipv6Addr::new(first, 0, 0, 0, 0, 0, 0, 1));
@@ -353,7 +358,11 @@ mod tests {
             Route { link: 2, network: Some(v6(0xff00)), prefix: 8 },
         ];
         let local = [HostUse::Address(v6(0xfe80))];
-        assert_eq!(uses(&us, std::slice::from_ref(&veth), &automatic, &routes), local, "routing daemons use it");
+        assert_eq!(
+            uses(&us, std::slice::from_ref(&veth), &automatic, &routes),
+            local,
+            "routing daemons use link-local addresses"
+        );
         assert_eq!(uses(&us, std::slice::from_ref(&veth), &automatic[1..], &routes), []);
 
         let vlan = Link { lower: Some(2), kind: Some("vlan".to_owned()), ..port(4, "eth1.5") };
@@ -373,8 +382,8 @@ mod tests {
     }
 
     #[test]
-    fn the_facts_of_a_real_port_are_the_kernels() {
-        let Some(sandbox) = Sandbox::new("auto::the_facts_of_a_real_port_are_the_kernels") else { return };
+    fn the_facts_of_a_real_interface_come_from_the_kernel() {
+        let Some(sandbox) = Sandbox::new("auto::the_facts_of_a_real_interface_come_from_the_kernel") else { return };
         assert!(
             choose("nothing0", false).expect_err("no such interface").to_string().contains("nothing0: cannot find")
         );
@@ -392,7 +401,11 @@ mod tests {
         assert_eq!(decide(&used, false).kind(), SourceKind::Tpacket);
         let taken = crate::afxdp::open(&crate::afxdp::AfXdpConfig::new(&a.name)).unwrap_or_else(|e| panic!("{e}"));
         let facts = PortFacts::gather(&a.name).expect("facts");
-        assert_eq!((facts.uses.as_slice(), facts.has_xdp), (&[][..], true), "the other end is another interface");
+        assert_eq!(
+            (facts.uses.as_slice(), facts.has_xdp),
+            (&[][..], true),
+            "the peer of the veth pair is not a use by the host"
+        );
         drop(taken);
         assert!(!PortFacts::gather(&a.name).expect("facts").has_xdp);
     }

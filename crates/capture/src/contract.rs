@@ -14,8 +14,10 @@ pub(crate) fn ethernet(link: &Link) -> Result<(), SourceError> {
     if matches!(link.hardware_type, ARPHRD_ETHER | ARPHRD_LOOPBACK) {
         return Ok(());
     }
-    let reason =
-        format!("its frames (hardware type {}) are not Ethernet; capture the interface below it", link.hardware_type);
+    let reason = format!(
+        "its frames (hardware type {}) are not Ethernet; capture its lower interface instead",
+        link.hardware_type
+    );
     Err(SourceError::Unsupported { name: link.name.clone(), reason })
 }
 
@@ -28,7 +30,7 @@ pub struct Frame<'a> {
     pub wire_len: u32,
     /// A tag that the kernel removed from the frame; the engine inserts it at byte 12 (and adds 4 to both lengths).
     pub vlan: Option<VlanTag>,
-    /// Time of arrival if the source knows it; otherwise the engine takes the present time.
+    /// Time of arrival if the source provides it; otherwise the engine takes the present time.
     pub stamp: Option<Timestamp>,
     /// True if this host sent the frame.
     pub outgoing: bool,
@@ -117,7 +119,7 @@ pub struct SourceInfo {
     pub link_type: u16,
     /// The clock that makes the timestamps.
     pub timestamp_source: TimestampSource,
-    /// The point at which `offered` of the ledger is counted, e.g. `frames that reached our XDP program`.
+    /// The point at which `offered` of the ledger is counted, e.g. `frames that reached the packet socket`.
     pub counted_from: &'static str,
 }
 
@@ -185,7 +187,7 @@ pub trait Source: Send {
 /// Reasons why a source cannot be opened or has ended.
 #[derive(Debug)]
 pub enum SourceError {
-    /// A system call failed while doing `what` to `name`; `advice` says what to do.
+    /// The system call of operation `what` on `name` failed; `advice` is the next step.
     System {
         /// The interface or file.
         name: String,
@@ -224,13 +226,13 @@ impl fmt::Display for SourceError {
         match self {
             Self::System { name, what, error, advice } => {
                 match *what {
-                    // Only these operations are of files; errors of interfaces keep the kernel's words.
+                    // Only these two operations are of files; errors of interfaces keep the kernel's text.
                     "open" | "read" => write!(f, "{name}: cannot {what}: {}", sys::advice::cause(error))?,
                     _ => write!(f, "{name}: cannot {what}: {error}")?,
                 }
                 if advice.is_empty() { Ok(()) } else { write!(f, "; {advice}") }
             }
-            Self::Gone { name } => write!(f, "{name}: the interface went away"),
+            Self::Gone { name } => write!(f, "{name}: the interface has disappeared"),
             Self::Unsupported { name, reason } => write!(f, "{name}: {reason}"),
             Self::Corrupt { name, offset, reason } => write!(f, "{name}: byte {offset}: {reason}"),
         }

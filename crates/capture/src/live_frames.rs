@@ -1,10 +1,10 @@
 //! Sending at full speed: an XDP program makes the frames inside the kernel, without a socket and without a copy.
 //!
-//! `BPF_PROG_TEST_RUN` with `BPF_F_TEST_XDP_LIVE_FRAMES` (net/bpf/test_run.c, kernel 5.18) runs a program on pages of
-//! its own and executes the program's verdict. The program of `program.rs` turns each page into the next frame of the
-//! traffic and redirects it to the interface. This sends two to three times as many frames as AF_XDP in copy mode, and
-//! they equal the frames of `gen::Traffic` byte for byte, for traffic of one frame size and with flows in turn. The
-//! [`Transmitter`](crate::afxdp::Transmitter) sends mixed sizes.
+//! `BPF_PROG_TEST_RUN` with `BPF_F_TEST_XDP_LIVE_FRAMES` (net/bpf/test_run.c, kernel 5.18) runs a program on pages that
+//! the kernel allocates, and executes the program's verdict. The program of `program.rs` turns each page into the next
+//! frame of the traffic and redirects it to the interface. This sends two to three times as many frames as AF_XDP in
+//! copy mode, and they equal the frames of `gen::Traffic` byte for byte, for traffic of one frame size and with flows
+//! in turn. The [`Transmitter`](crate::afxdp::Transmitter) sends mixed sizes.
 //!
 //! **Path and counters.** Only veth interfaces are supported, because only there the counters cover every path of a
 //! frame. The peer receives frames while it has an XDP program or GRO; the kernel reports this in the interface's XDP
@@ -15,7 +15,7 @@
 //! as long as no other process sends on the interface.
 //!
 //! After each batch of 64 frames the peer's receive loop runs on the same CPU and takes up to 64 frames at a time, so
-//! 256 entries suffice for this batch size. Larger batches, or a receive loop in a slower thread of its own
+//! 256 entries suffice for this batch size. Larger batches, or a receive loop in a separate, slower thread
 //! (`/sys/class/net/IFACE/threaded`), lose frames, and the counters contain the number.
 
 mod program;
@@ -44,7 +44,7 @@ pub const MAX_FLOWS: u32 = 1 << 20;
 pub const BATCH: u32 = 64;
 
 /// Approximate duration of one system call; short, because a stop takes effect only between two calls.
-const SLICE: Duration = Duration::from_millis(4);
+const CALL_DURATION: Duration = Duration::from_millis(4);
 
 /// Time that the peer may need to receive the frames in flight.
 const TIMEOUT: Duration = Duration::from_millis(100);
@@ -93,7 +93,7 @@ pub struct LiveFrames {
     before: LinkStats,
     batch: u32,
     /// Frames per system call, so that a call takes about a [`SLICE`].
-    slice: u64,
+    frames_per_call: u64,
 }
 
 impl LiveFrames {
@@ -104,14 +104,14 @@ impl LiveFrames {
     /// otherwise the error of the kernel, with advice.
     pub fn open(config: &LiveFramesConfig, parts: &Parts) -> Result<Self, SourceError> {
         let name = &config.interface;
-        let system = |what, error| trouble(name, what, error);
-        let mut netlink = Netlink::route().map_err(|e| system("ask for the interface", e))?;
+        let system = |what, error| system_error(name, what, error);
+        let mut netlink = Netlink::route().map_err(|e| system("query the interface", e))?;
         let link = netlink.link(name).map_err(|e| system("find the interface", e))?;
         check(config, parts, &link)
             .map_err(|e| SourceError::Unsupported { name: name.clone(), reason: e.to_string() })?;
         let tai_ahead = tai_ahead().map_err(|e| e.into_source_error(name))?;
         let first = config.first & LOW_48;
-        let maps = Maps::create(parts, first).map_err(|e| system("make the maps of the sending program", e))?;
+        let maps = Maps::create(parts, first).map_err(|e| system("create the maps of the sending program", e))?;
         let template = parts.template().to_vec();
         let code = program::code(&maps, template.len(), parts.flows(), link.index, tai_ahead);
         let program = Program::load("netgrain_gen", &code, Frames::Linear)
@@ -128,7 +128,7 @@ impl LiveFrames {
             made: 0,
             before: link.stats,
             batch: config.batch,
-            slice: u64::from(config.batch),
+            frames_per_call: u64::from(config.batch),
         })
     }
 
@@ -138,7 +138,7 @@ impl LiveFrames {
     /// # Errors
     /// An error of the kernel.
     pub fn send(&mut self, count: u64) -> Result<u64, SourceError> {
-        let count = count.min(self.slice);
+        let count = count.min(self.frames_per_call);
         if count == 0 {
             return Ok(0);
         }
@@ -148,17 +148,17 @@ impl LiveFrames {
         match self.program.get().run_live(&self.template, 0, count as u32, self.batch) {
             Ok(()) => (),
             Err(e) if e.kind() == io::ErrorKind::Interrupted => (),
-            Err(e) => return Err(trouble(&self.name, "send", e)),
+            Err(e) => return Err(system_error(&self.name, "send", e)),
         }
         let taken = begun.elapsed();
-        let next = self.maps.next().map_err(|e| trouble(&self.name, "read the sequence number", e))?;
+        let next = self.maps.next().map_err(|e| system_error(&self.name, "read the sequence number", e))?;
         let made = next - self.first;
         let new = made - self.made;
         self.made = made;
-        if taken > SLICE {
-            self.slice = (self.slice / 2).max(u64::from(self.batch));
-        } else if new == self.slice && taken < SLICE / 2 {
-            self.slice = (self.slice * 2).min(1 << 20);
+        if taken > CALL_DURATION {
+            self.frames_per_call = (self.frames_per_call / 2).max(u64::from(self.batch));
+        } else if new == self.frames_per_call && taken < CALL_DURATION / 2 {
+            self.frames_per_call = (self.frames_per_call * 2).min(1 << 20);
         }
         Ok(new)
     }
@@ -185,7 +185,7 @@ impl LiveFrames {
     pub fn counts(&mut self) -> Result<LiveCounts, SourceError> {
         let link = self.netlink.link_by_index(self.ifindex).map_err(|e| match e.raw_os_error() {
             Some(ENODEV) => SourceError::Gone { name: self.name.clone() },
-            _ => trouble(&self.name, "read the counters", e),
+            _ => system_error(&self.name, "read the counters", e),
         })?;
         let dropped = (link.stats.tx_dropped - self.before.tx_dropped).min(self.made);
         let sent = (link.stats.tx_packets - self.before.tx_packets).min(self.made - dropped);
@@ -202,7 +202,7 @@ impl LiveFrames {
     /// # Errors
     /// An error of the kernel.
     pub fn instructions(&self) -> Result<u32, SourceError> {
-        let info = self.program.get().info().map_err(|e| trouble(&self.name, "ask for the program", e))?;
+        let info = self.program.get().info().map_err(|e| system_error(&self.name, "query the program", e))?;
         Ok(info.xlated_bytes / 8)
     }
 }
@@ -221,9 +221,9 @@ enum Unsuitable {
     Down(String),
     /// The frames do not fit the MTU.
     Mtu { frame: usize, mtu: u32 },
-    /// The peer takes no XDP frames.
+    /// The peer does not accept XDP frames.
     Peer,
-    /// The kernel does not say whether the peer takes XDP frames.
+    /// The kernel does not report whether the peer accepts XDP frames.
     UnknownPeer(io::Error),
 }
 
@@ -231,26 +231,26 @@ impl fmt::Display for Unsuitable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::FrameLength(len) => {
-                write!(f, "live frames have at most {MAX_LEN} bytes, not {len}; send these through AF_XDP")
+                write!(f, "live frames have at most {MAX_LEN} bytes, not {len}; send these frames through AF_XDP")
             }
             Self::Flows(flows) => {
-                write!(f, "live frames have at most {MAX_FLOWS} flows, not {flows}; send these through AF_XDP")
+                write!(f, "live frames have at most {MAX_FLOWS} flows, not {flows}; send these frames through AF_XDP")
             }
             Self::Batch(frames) => write!(f, "a batch has 1 to 256 frames, not {frames}"),
             Self::Kind => f.write_str("live frames can be counted on veth interfaces only; send through AF_XDP"),
             Self::Down(interface) => {
-                write!(f, "the interface or its other end is down; bring both up: ip link set {interface} up")
+                write!(f, "the interface or its peer is down; bring both up: ip link set {interface} up")
             }
             Self::Mtu { frame, mtu } => {
-                write!(f, "frames of {frame} bytes need an MTU of {}, it is {mtu}", frame - ETHERNET_HEADER)
+                write!(f, "frames of {frame} bytes need an MTU of {}, but the MTU is {mtu}", frame - ETHERNET_HEADER)
             }
             Self::Peer => f.write_str(
-                "the other end takes no XDP frames; switch on its GRO (ethtool -K PEER gro on), capture there with \
-                 AF_XDP, or send through AF_XDP",
+                "the peer does not accept XDP frames; enable GRO on the peer (ethtool -K PEER gro on), capture there \
+                 with AF_XDP, or send through AF_XDP",
             ),
             Self::UnknownPeer(e) => write!(
                 f,
-                "the kernel does not say whether the other end takes XDP frames ({e}; it does from 6.3 on); send \
+                "the kernel does not report whether the peer accepts XDP frames ({e}; Linux 6.3 and later do); send \
                  through AF_XDP"
             ),
         }
@@ -295,14 +295,16 @@ enum ClockError {
 impl ClockError {
     fn into_source_error(self, name: &str) -> SourceError {
         match self {
-            Self::Load(refusal) if refusal.log.is_empty() => trouble(name, "load the sending program", refusal.error),
+            Self::Load(refusal) if refusal.log.is_empty() => {
+                system_error(name, "load the sending program", refusal.error)
+            }
             Self::Load(refusal) => SourceError::System {
                 name: name.to_owned(),
                 what: "load the sending program",
-                advice: format!("the verifier says:\n{}", refusal.log.trim_end()),
+                advice: format!("the verifier's log:\n{}", refusal.log.trim_end()),
                 error: refusal.error,
             },
-            Self::Run(error) => trouble(name, "read the kernel's clock", error),
+            Self::Run(error) => system_error(name, "read the kernel's clock", error),
         }
     }
 }
@@ -324,13 +326,13 @@ fn tai_ahead() -> Result<u64, ClockError> {
 const EPERM: i32 = 1;
 const ENODEV: i32 = 19;
 
-fn trouble(name: &str, what: &'static str, error: io::Error) -> SourceError {
+fn system_error(name: &str, what: &'static str, error: io::Error) -> SourceError {
     let advice = match error.raw_os_error() {
         Some(EPERM) => privilege::advice(
-            "making frames in the kernel",
+            "sending frames from the kernel",
             Capabilities::of(&[Capability::NetAdmin, Capability::Bpf, Capability::SysAdmin]),
         ),
-        Some(ENODEV) => "see ip link for the names there are".to_owned(),
+        Some(ENODEV) => "see ip link for the names of interfaces".to_owned(),
         _ => String::new(),
     };
     SourceError::System { name: name.to_owned(), what, error, advice }

@@ -67,14 +67,14 @@ impl Sim {
     pub fn open(spec: &Spec, start: Option<Timestamp>) -> Result<Self, SourceError> {
         let name = format!("sim:{spec}");
         if start.is_some() && spec.rate == Rate::Flat {
-            let reason = "virtual time follows the rate, and there is none; add one, e.g. rate=1Mpps".to_owned();
+            let reason = "virtual time needs a rate; add a rate, e.g. rate=1Mpps".to_owned();
             return Err(SourceError::Unsupported { name, reason });
         }
         let mut traffic = Traffic::new(spec);
         let frames = Frames::new(spec, &mut traffic);
         let kind = match &frames {
             Frames::Table { index, .. } => format!("{} prepared frames", index.len()),
-            Frames::Made { .. } => "each frame made when due".to_owned(),
+            Frames::Made { .. } => "each frame is made when it is due".to_owned(),
         };
         let time = if start.is_some() { "virtual time" } else { "live" };
         Ok(Self {
@@ -84,7 +84,7 @@ impl Sim {
                 queue: 0,
                 link_type: 1,
                 timestamp_source: if start.is_some() { TimestampSource::Simulated } else { TimestampSource::Engine },
-                counted_from: "frames the simulation handed out",
+                counted_from: "frames that the simulation delivered",
             },
             max_len: traffic.max_len(),
             traffic,
@@ -248,7 +248,7 @@ mod tests {
             }
         }
         assert_eq!(sim.counts().unwrap(), Counts { seen: Some(out.len() as u64), ..Counts::default() });
-        assert_eq!(sim.poll(budget, Duration::ZERO, |_| panic!("a frame after the end")).unwrap(), Polled::End);
+        assert_eq!(sim.poll(budget, Duration::ZERO, |_| panic!("a frame arrived after the end")).unwrap(), Polled::End);
         out
     }
 
@@ -267,17 +267,17 @@ mod tests {
     }
 
     #[test]
-    fn nothing_asked_for_is_nothing_given() {
+    fn a_limit_or_budget_of_zero_delivers_no_frame() {
         for spec in ["60,packets=0", "60,duration=0s", "60,rate=1pps,duration=0s"] {
             assert!(drain(&mut open(spec, None), 64).is_empty(), "{spec}");
         }
         assert!(drain(&mut open("60,rate=1pps,duration=0s", Some(START)), 64).is_empty());
         let mut idle = open("60", None);
-        assert_eq!(idle.poll(0, Duration::ZERO, |_| panic!("beyond the budget")).unwrap(), Polled::Idle);
+        assert_eq!(idle.poll(0, Duration::ZERO, |_| panic!("a frame exceeds the budget")).unwrap(), Polled::Idle);
     }
 
     #[test]
-    fn stop_is_the_end() {
+    fn no_frame_follows_a_stop() {
         let mut sim = open("60", None);
         assert_eq!(sim.poll(7, Duration::ZERO, |_| ()).unwrap(), Polled::Frames(7));
         sim.stop();
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schedule_is_kept_to_the_frame_on_either_clock() {
+    fn both_clocks_deliver_exactly_the_scheduled_number_of_frames() {
         for (spec, frames) in [
             ("60,rate=100kpps,duration=20ms", 2000),
             ("60,rate=100kpps,packets=77", 77),
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn on_virtual_time_two_runs_are_equal_whatever_the_budget() {
+    fn runs_on_virtual_time_are_equal_for_any_budget() {
         for spec in [
             "60,rate=3Mpps,packets=5000",
             "imix,truth,rate=1Gbit,duration=5ms",
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_the_stream_it_stands_for() {
+    fn prepared_frames_equal_the_frames_of_the_generator() {
         // 8192 frames fit, so 20 000 frames use the table more than twice; `Traffic` gives the flows in the same order.
         let spec: Spec = "60,flows=1000,packets=20k".parse().unwrap();
         let mut traffic = Traffic::new(&spec);
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn truth_counts_on_through_table_and_made_frames() {
+    fn sequence_numbers_are_consecutive_for_prepared_and_made_frames() {
         for spec in
             ["1514,flows=5,truth,packets=3000", "256,flows=1M,truth,packets=3000", "backbone,truth,packets=3000"]
         {

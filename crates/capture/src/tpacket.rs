@@ -1,14 +1,14 @@
-//! TPACKET_V3: copies of the frames of an interface that the host goes on using (packet(7), `net/packet/af_packet.c`).
+//! TPACKET_V3: copies of the frames of an interface that the host also uses (packet(7), `net/packet/af_packet.c`).
 //!
 //! The kernel writes a copy of every frame into a ring of blocks in shared memory. It hands over a block when the block
 //! is full, or [`TpacketConfig::retire`] after its first frame. Several threads form a *fanout group*: each has its own
 //! ring, and a symmetric hash keeps both directions of a flow in one ring.
 //!
 //! Every frame that passes the socket's filter is counted once. The kernel's count of these frames (`seen`) is
-//! independent of ours; after a stop it equals the frames handed over plus the losses of this source. The count begins
-//! and ends with that filter: sockets are bound, grouped and prepared while it refuses every frame, so that no frame is
-//! received twice during set-up, and a stop is a single atomic step. The sources of a group must be stopped together:
-//! frames that the group assigns to a stopped source have no reader.
+//! independent of the counters of this source; after a stop it equals the frames handed over plus the losses of this
+//! source. The count begins and ends with that filter: sockets are bound, grouped and prepared while it refuses every
+//! frame, so that no frame is received twice during set-up, and a stop is a single atomic step. The sources of a group
+//! must be stopped together: frames that the group assigns to a stopped source have no reader.
 //!
 //! The kernel makes the timestamps when it hands a frame to its protocols; or the NIC makes them, if it is set to
 //! timestamp every received frame. The NIC's clock must then follow the system clock (`phc2sys`).
@@ -38,12 +38,13 @@ pub struct Tpacket {
     socket: PacketSocket,
     ring: Ring,
     /// The position of the next frame.
-    place: BlockPosition,
+    position: BlockPosition,
     phase: Phase,
     account: SocketCounts,
     port: Port,
     retire: Duration,
-    /// The interface was down at the last check. Its removal while down causes no event, so `rest` must poll for it.
+    /// The interface was down at the last check. Its removal while down causes no event, so `wait_for_frames` must poll
+    /// for the removal.
     down: bool,
 }
 
@@ -61,7 +62,7 @@ enum Phase {
     /// The filter refuses every frame; frames that passed before are being handed over.
     Draining(Drain),
     /// No frame will follow: stopped and drained.
-    Over,
+    Drained,
     /// No frame will follow: the interface disappeared and its frames were handed over.
     Gone,
     /// The kernel refused the stop; the next poll returns the error once.
@@ -74,8 +75,8 @@ struct Port {
     link: u32,
     /// Length in bytes of the longest frame on the wire, without the VLAN tag that the kernel removes.
     longest: u32,
-    /// Frames that the NIC had missed at the start, which no socket sees. `Some` in only one source of a group, so that
-    /// losses are counted once; 0 for an interface without a NIC.
+    /// Frames that the NIC had missed at the start; no socket receives them. `Some` in only one source of a group, so
+    /// that losses are counted once; 0 for an interface without a NIC.
     missed_before: Option<u64>,
 }
 
@@ -101,7 +102,7 @@ impl Port {
     }
 
     /// Reads the MTU again, which may have been raised.
-    fn measure_again(&mut self) {
+    fn refresh_mtu(&mut self) {
         if let Ok(link) = self.netlink.link_by_index(self.link) {
             self.longest = link.mtu + Self::LINK_OVERHEAD;
         }
@@ -124,10 +125,10 @@ impl Source for Tpacket {
         mut take: F,
     ) -> Result<Polled, SourceError> {
         match &self.phase {
-            Phase::Over => return Ok(Polled::End),
+            Phase::Drained => return Ok(Polled::End),
             Phase::Gone => return Err(SourceError::Gone { name: self.info.name.clone() }),
             Phase::Broken(_) => {
-                if let Phase::Broken(error) = std::mem::replace(&mut self.phase, Phase::Over) {
+                if let Phase::Broken(error) = std::mem::replace(&mut self.phase, Phase::Drained) {
                     return Err(self.system("stop the capture", error, ""));
                 }
             }
@@ -135,7 +136,7 @@ impl Source for Tpacket {
         }
         let mut taken = self.read_block(budget, &mut take);
         if taken == 0 {
-            self.rest(wait)?;
+            self.wait_for_frames(wait)?;
             taken = self.read_block(budget, &mut take);
         }
         if taken > 0 {
@@ -161,8 +162,8 @@ impl Source for Tpacket {
                 };
             }
             Phase::Draining(ref mut drain) => drain.gone = false,
-            Phase::Gone => self.phase = Phase::Over,
-            Phase::Over | Phase::Broken(_) => (),
+            Phase::Gone => self.phase = Phase::Drained,
+            Phase::Drained | Phase::Broken(_) => (),
         }
     }
 }
@@ -173,33 +174,33 @@ impl Tpacket {
         let mut taken = 0;
         let mut measured = false;
         while taken < budget {
-            let Some(block) = self.ring.block(self.place.block) else { break };
-            let mut left = self.place.left.unwrap_or_else(|| {
-                self.place.offset = block.first();
+            let Some(block) = self.ring.block(self.position.block) else { break };
+            let mut left = self.position.left.unwrap_or_else(|| {
+                self.position.offset = block.first();
                 block.count()
             });
             while left > 0 && taken < budget {
-                let Some(record) = block.record(self.place.offset) else {
-                    // Never observed; if it happens, the rest of the block is lost and counted as lost.
+                let Some(record) = block.record(self.position.offset) else {
+                    // A malformed block was never observed; the rest of such a block counts as lost.
                     self.account.broken += u64::from(left);
                     left = 0;
                     break;
                 };
                 if record.length > self.port.longest && !measured {
-                    // Once per call: merged frames are frequent, a change of the MTU is rare.
-                    self.port.measure_again();
+                    // At most once per call, because merged frames are frequent and a change of the MTU is rare.
+                    self.port.refresh_mtu();
                     measured = true;
                 }
                 take(&frame(&record, self.port.longest));
-                self.place.offset += record.next;
+                self.position.offset += record.next;
                 left -= 1;
                 taken += 1;
             }
-            self.place.left = Some(left);
+            self.position.left = Some(left);
             if left == 0 {
-                self.ring.release(self.place.block);
-                self.place =
-                    BlockPosition { block: (self.place.block + 1) % self.ring.blocks(), left: None, offset: 0 };
+                self.ring.release(self.position.block);
+                self.position =
+                    BlockPosition { block: (self.position.block + 1) % self.ring.blocks(), left: None, offset: 0 };
             }
         }
         self.account.delivered += taken as u64;
@@ -207,7 +208,7 @@ impl Tpacket {
     }
 
     /// Waits for the socket and interprets its error, if there is one.
-    fn rest(&mut self, wait: Duration) -> Result<(), SourceError> {
+    fn wait_for_frames(&mut self, wait: Duration) -> Result<(), SourceError> {
         // A drain ends by time, which the socket does not signal.
         let wait = if matches!(self.phase, Phase::Draining(_)) { wait.min(self.retire) } else { wait };
         let ready = self.socket.wait_readable(wait).map_err(|e| self.system("wait for frames", e, ""))?;
@@ -222,7 +223,7 @@ impl Tpacket {
             }
         }
         if self.down && matches!(self.phase, Phase::Capturing) {
-            let link = self.socket.bound_link().map_err(|e| self.system("ask for the interface", e, ""))?;
+            let link = self.socket.bound_link().map_err(|e| self.system("query the interface", e, ""))?;
             if link.is_none() {
                 self.phase = Phase::Draining(Drain::begin(Instant::now(), self.retire, true));
             }
@@ -246,7 +247,7 @@ impl Tpacket {
             self.phase = Phase::Gone;
             return Err(SourceError::Gone { name: self.info.name.clone() });
         }
-        self.phase = Phase::Over;
+        self.phase = Phase::Drained;
         Ok(Polled::End)
     }
 

@@ -14,12 +14,12 @@ pub struct Options {
     /// Number of frames that the generator reported as sent: the numbers 0 to `sent - 1` are expected and no others. If
     /// `None`, all numbers from the least to the greatest that arrived are expected.
     pub sent: Option<u64>,
-    /// Judge reordering within each file alone, because the files belong to several queues. Otherwise a file continues
+    /// Detect reordering within each file alone, because the files belong to several queues. Otherwise a file continues
     /// the file before it.
     pub file_by_file: bool,
 }
 
-/// Why a check has no report.
+/// The reason why a check has no report.
 #[derive(Debug)]
 pub enum CheckError {
     /// None of the paths is or contains a `.pcap` or `.raw` file.
@@ -50,13 +50,17 @@ impl fmt::Display for CheckError {
         match self {
             Self::NothingFound { paths } => {
                 let paths: Vec<_> = paths.iter().map(|p| p.display().to_string()).collect();
-                write!(f, "no .pcap or .raw file in {}; name the folder of a store or capture files", paths.join(", "))
+                write!(
+                    f,
+                    "no .pcap or .raw file in {}; name the directory of a store, or capture files",
+                    paths.join(", ")
+                )
             }
             Self::Io { path, error } => write!(f, "{}: {error}", path.display()),
             Self::SequenceGapTooLarge { path, offset, sequence } => write!(
                 f,
                 "{}:{offset}: sequence {sequence}: the numbers so far have more gaps than {MEMORY_LIMIT} bytes can hold; \
-                 check fewer files at a time, and those of one generator only",
+                 check fewer files at a time, and only files of one generator",
                 path.display()
             ),
         }
@@ -95,7 +99,7 @@ pub fn check(paths: &[PathBuf], options: Options) -> Result<Report, CheckError> 
 
 struct Checker {
     sequences: Sequences,
-    /// The greatest number so far (in this file, if files are judged alone).
+    /// The greatest number so far (in this file, if reordering is detected within each file alone).
     highest: Option<u64>,
     options: Options,
     report: Report,

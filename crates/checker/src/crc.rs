@@ -54,14 +54,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_check_values_of_the_standard() {
+    fn the_crc_has_the_check_values_of_the_standard() {
         assert_eq!(crc32c(b"123456789"), 0xe306_9283);
         assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa);
         assert_eq!(crc32c(&[0xff; 32]), 0x62a8_ab43);
     }
 
     #[test]
-    fn blocks_and_single_bytes_agree_at_every_length() {
+    fn the_block_algorithm_equals_the_bytewise_crc_at_every_length() {
         let bytes: Vec<u8> = (0..200u32).map(|i| (i * i * 7 + 3) as u8).collect();
         for len in 0..bytes.len() {
             let mut crc = !0u32;

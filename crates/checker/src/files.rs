@@ -23,8 +23,8 @@ impl Format {
     }
 }
 
-/// The capture files in and below `paths`: those of one path in the order of their names, which in a store is the order
-/// of time. A file given as a path is read whatever its name, as pcap unless the name ends in `.raw`.
+/// The capture files in and below `paths`. The files of one path are in the order of their names, which in a store is
+/// the order of time. A file given as a path is read whatever its name, as pcap unless the name ends in `.raw`.
 pub(crate) fn find(paths: &[PathBuf]) -> Result<Vec<(PathBuf, Format)>, (PathBuf, io::Error)> {
     let mut found = Vec::new();
     for path in paths {
@@ -41,7 +41,7 @@ pub(crate) fn find(paths: &[PathBuf]) -> Result<Vec<(PathBuf, Format)>, (PathBuf
 fn list_files(folder: &Path, depth: usize, found: &mut Vec<(PathBuf, Format)>) -> Result<(), (PathBuf, io::Error)> {
     let failed = |e| (folder.to_owned(), e);
     if depth == 0 {
-        return Err(failed(io::Error::other(format!("folders nested more than {MAX_DEPTH} deep"))));
+        return Err(failed(io::Error::other(format!("directories are nested more than {MAX_DEPTH} levels deep"))));
     }
     let mut entries = std::fs::read_dir(folder).map_err(failed)?.collect::<Result<Vec<_>, _>>().map_err(failed)?;
     entries.sort_by_key(std::fs::DirEntry::file_name);

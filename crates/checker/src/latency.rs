@@ -17,7 +17,8 @@ pub struct Latency {
     /// The maximum.
     pub max: i64,
     count: u64,
-    /// Counts of the negative values (by magnitude less one); the other field counts the values from zero on.
+    /// Counts of the negative values by bucket of their magnitude less one; the other field counts the values from
+    /// zero.
     negative: Vec<u64>,
     positive: Vec<u64>,
 }
@@ -79,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_has_no_median() {
+    fn an_empty_distribution_has_no_median() {
         assert_eq!(Latency::new().median(), None);
     }
 
@@ -97,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn the_median_is_near_that_of_the_sorted_values_on_both_sides_of_zero() {
+    fn the_median_is_close_to_the_exact_median_also_of_negative_values() {
         for shift in [0i64, 300_000, 700_000, -5_000_000] {
             let mut values: Vec<i64> = (0..1_000_001i64).map(|i| i * 7919 % 1_000_001 - shift).collect();
             let mut latency = Latency::new();
@@ -105,7 +106,7 @@ mod tests {
             values.sort_unstable();
             let exact = values[values.len() / 2];
             let median = latency.median().unwrap();
-            assert!((median - exact).abs() <= exact.abs() / 32 + 1, "{median}, exactly {exact}");
+            assert!((median - exact).abs() <= exact.abs() / 32 + 1, "{median}, exact median {exact}");
             assert_eq!((latency.min, latency.max), (values[0], values[values.len() - 1]));
         }
     }

@@ -1,7 +1,7 @@
 //! Independent check of stored frames: which frames of the generator are on disk, and whether they are intact.
 //!
-//! The crate shares no code with the engine, not even with `base`: it knows only the frame layout below and the two
-//! file formats, and reads nothing but the files. So its results can verify the engine's own counters.
+//! The crate shares no code with the engine, not even with `base`. Its only inputs are the files, in two formats, with
+//! frames of the layout below. So its results can verify the engine's own counters.
 //!
 //! ```text
 //! byte  0        6        12     14        24    26        30        34    36    38    40
@@ -15,18 +15,18 @@
 //! ```
 //!
 //! All fields are big-endian; `n` is at least 60. Both hardware addresses begin 02:6e:67 and `magic` is 0x6e67. A frame
-//! with two of these three marks counts as the generator's, so that damage to one mark is found as damage; any other
+//! with two of these three marks counts as a frame of the generator, so that damage to one mark is detected; any other
 //! frame is *foreign* (neighbour discovery and the like) and only counted. `departure` is the low 48 bits of UTC
 //! nanoseconds; the record's timestamp restores the upper bits, if both are less than 39 hours apart.
 //!
 //! Terms: a sequence number is *missing* if no intact frame has it. A *damaged* frame is stored, but its CRC
 //! contradicts its bytes; its number is unreliable, so that number counts as missing too. A frame is *duplicated* if
-//! its number came before, and *reordered* (RFC 4737) if it is the first with its number but a greater number came
-//! before it. A frame is *cut* if fewer of its bytes are stored than were on the wire; its number counts as arrived,
-//! unverified.
+//! an earlier frame has the same number, and *reordered* (RFC 4737) if it is the first with its number but an earlier
+//! frame has a greater number. A frame is *truncated* if fewer of its bytes are stored than were on the wire; its
+//! number counts as arrived, unverified.
 //!
-//! Memory: 8 KiB for each 65 536 sequence numbers of which some are missing so far, 64 bytes where none is, together at
-//! most [`MEMORY_LIMIT`] — enough for 500 million frames even if some of every 65 536 are lost.
+//! Memory: 8 KiB for each 65 536 sequence numbers of which some are missing so far, 64 bytes if none is missing, in
+//! total at most [`MEMORY_LIMIT`]. This suffices for 500 million frames even if some of every 65 536 are lost.
 #![forbid(unsafe_code)]
 
 mod check;

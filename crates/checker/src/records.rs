@@ -31,7 +31,7 @@ pub(crate) struct Record<'a> {
     pub bytes: &'a [u8],
 }
 
-/// Why reading ended before the end of the file.
+/// The reason why reading ended before the end of the file.
 pub(crate) enum ReadError {
     Io(io::Error),
     Broken { offset: u64, what: String },
@@ -100,7 +100,7 @@ impl Records {
         let offset = self.input.offset;
         let bytes = self.input.peek(len)?;
         if bytes.len() < len {
-            let what = format!("the file ends inside {what}: {len} bytes needed, {} there", bytes.len());
+            let what = format!("the file ends inside {what}: {len} bytes needed, {} present", bytes.len());
             return Err(ReadError::Broken { offset, what });
         }
         Ok(bytes)
@@ -116,7 +116,7 @@ impl Records {
     ) -> Result<Option<Record<'_>>, ReadError> {
         let offset = self.input.offset;
         if nsec >= 1_000_000_000 || caplen > MAX_PACKET || caplen > wire {
-            let what = format!("no record begins here: {nsec} nanoseconds, {caplen} bytes stored of {wire}");
+            let what = format!("invalid record header: {nsec} nanoseconds, {caplen} bytes stored of {wire}");
             return Err(ReadError::Broken { offset, what });
         }
         let len = header + caplen as usize;
@@ -134,20 +134,24 @@ fn words<const N: usize>(header: &[u8]) -> [u32; N] {
 fn file_header(bytes: &[u8]) -> Result<(), String> {
     if bytes.len() < PCAP_FILE_HEADER {
         return Err(format!(
-            "a pcap file begins with {PCAP_FILE_HEADER} bytes of header, this one has {}",
+            "a pcap file begins with a header of {PCAP_FILE_HEADER} bytes, and this file has {} bytes",
             bytes.len()
         ));
     }
     let [magic, version, _, _, _, link]: [u32; 6] = words(bytes);
     match (magic, version, link) {
         (0xa1b2_3c4d, 0x0004_0002, 1) => Ok(()),
-        (0xa1b2_3c4d, 0x0004_0002, _) => Err(format!("link type {link}, and only Ethernet (1) is checked")),
+        (0xa1b2_3c4d, 0x0004_0002, _) => {
+            Err(format!("link type {link} is not supported; only Ethernet (1) is checked"))
+        }
         (0xa1b2_3c4d, ..) => Err(format!("pcap version {}.{} instead of 2.4", version & 0xffff, version >> 16)),
-        _ => Err(format!("begins with {magic:#010x}, which is not nanosecond pcap, little-endian (0xa1b23c4d)")),
+        _ => {
+            Err(format!("the file begins with {magic:#010x}, which is not nanosecond pcap, little-endian (0xa1b23c4d)"))
+        }
     }
 }
 
-/// A file that is read in large pieces and lets the caller see the next bytes.
+/// A file that is read in large pieces; the caller can examine the next bytes before consuming them.
 struct Input<R> {
     from: R,
     buffer: Vec<u8>,

@@ -11,9 +11,9 @@ const EXAMPLES: usize = 5;
 pub enum Defect {
     /// No intact frame has this number.
     Missing,
-    /// A frame before had this number.
+    /// An earlier frame has this number.
     Duplicated,
-    /// A frame before had a greater number.
+    /// An earlier frame has a greater number.
     Reordered,
     /// The CRC contradicts the bytes.
     Damaged,
@@ -68,7 +68,7 @@ pub struct Example {
     pub what: String,
 }
 
-/// The result of a check. All counts are of frames except where the name says otherwise.
+/// The result of a check. All counts are of frames unless the name states another unit.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// Files read.
@@ -77,7 +77,7 @@ pub struct Report {
     pub records: u64,
     /// Bytes of those packets, without record headers.
     pub bytes: u64,
-    /// Distinct frames of the generator that arrived (intact, or cut).
+    /// Distinct frames of the generator that arrived (intact, or truncated).
     pub frames: u64,
     /// Packets that the generator did not send.
     pub foreign: u64,
@@ -91,7 +91,7 @@ pub struct Report {
     pub gaps: u64,
     /// Length of the longest of these ranges.
     pub longest_gap: u64,
-    /// Frames whose number a frame before had.
+    /// Frames whose number an earlier frame has.
     pub duplicated: u64,
     /// Frames that came after a frame with a greater number.
     pub reordered: u64,
@@ -245,15 +245,15 @@ impl fmt::Display for Report {
         }
         if let Some(median) = self.latency.median() {
             let (min, max) = (micros(self.latency.min), micros(self.latency.max));
-            line(f, "departure to stamp", &format!("least {min}, median {}, greatest {max}", micros(median)))?;
+            line(f, "latency", &format!("minimum {min}, median {}, maximum {max}", micros(median)))?;
         }
         if self.missing > 0 {
             let (gaps, longest) = (spaced(self.gaps), spaced(self.longest_gap));
-            line(f, "missing", &format!("{} in {gaps} gaps, the longest of {longest}", spaced(self.missing)))?;
+            line(f, "missing", &format!("{} in {gaps} gaps, the longest has {longest}", spaced(self.missing)))?;
         }
         if self.reordered > 0 {
             let (count, by) = (spaced(self.reordered), spaced(self.reorder_distance));
-            line(f, "reordered", &format!("{count}, at most {by} behind"))?;
+            line(f, "reordered", &format!("{count}, by at most {by} numbers"))?;
         }
         for e in &self.examples {
             let sequence = e.sequence.map_or(String::new(), |s| format!("sequence {s}"));
@@ -321,13 +321,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_at_all_is_not_complete_unless_nothing_was_sent() {
+    fn an_empty_report_is_complete_only_if_no_frame_was_sent() {
         assert!(!Report::new().is_complete());
         assert!(Report { sent: Some(0), ..Report::new() }.is_complete());
     }
 
     #[test]
-    fn the_verdict_is_the_last_line() {
+    fn the_last_line_is_the_verdict() {
         let clean = Report { frames: 96_000_000, ..Report::new() };
         let wanted = "complete: 96 000 000 frames, 0 missing, 0 duplicated, 0 reordered, 0 damaged";
         assert_eq!(clean.to_string().lines().last(), Some(wanted));
@@ -337,13 +337,13 @@ mod tests {
     }
 
     #[test]
-    fn packets_of_others_are_no_broken_store() {
+    fn a_store_with_only_foreign_packets_is_reported_as_such() {
         let text = Report { foreign: 7, ..Report::new() }.to_string();
         assert!(text.ends_with("none of the 7 packets is a frame of `netgrain gen` (or `--sim …,truth`)\n"), "{text}");
     }
 
     #[test]
-    fn json_escapes_what_a_file_name_may_contain() {
+    fn file_names_are_escaped_in_json() {
         assert_eq!(quoted("a\"b\\c\nd"), r#""a\"b\\c\u000ad""#);
     }
 }

@@ -1,5 +1,5 @@
-//! The set of sequence numbers that have arrived: one bit per number, in chunks that exist only if a number of theirs
-//! arrived, and that need no bits once all of them arrived.
+//! The set of sequence numbers that have arrived: one bit per number, in chunks. A chunk exists only if one of its
+//! numbers has arrived, and needs no bits once all of its numbers have arrived.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -136,15 +136,15 @@ mod tests {
     }
 
     #[test]
-    fn numbers_too_far_apart_are_refused_before_memory_is_gone() {
+    fn numbers_with_too_many_gaps_are_refused_at_the_memory_limit() {
         let mut set = Sequences::new();
         let refused = (0..).position(|i| set.insert(i * CHUNK).is_err()).unwrap();
         assert_eq!(refused, MEMORY_LIMIT / OPEN_COST);
-        assert!(refused as u64 * CHUNK > 500_000_000, "the promise of the crate's documentation");
+        assert!(refused as u64 * CHUNK > 500_000_000, "the limit stated in the crate's documentation");
     }
 
     #[test]
-    fn complete_chunks_cost_next_to_nothing() {
+    fn complete_chunks_need_little_memory() {
         let mut set = Sequences::new();
         for sequence in 0..200 * CHUNK {
             assert!(set.insert(sequence).unwrap());
@@ -155,14 +155,14 @@ mod tests {
     }
 
     #[test]
-    fn a_random_walk_agrees_with_an_ordinary_set() {
+    fn the_set_agrees_with_a_standard_set_on_a_random_walk() {
         for seed in 1..=20 {
             let mut state = seed;
             let (mut set, mut model) = (Sequences::new(), BTreeSet::new());
             let (span, mut at) = (3 * CHUNK, (1 << 47) - CHUNK);
             let base = at;
             for _ in 0..60_000 {
-                // Mostly in order, sometimes back, sometimes far ahead.
+                // Usually in order, sometimes smaller, sometimes much greater.
                 at = match random(&mut state) % 100 {
                     0 => base + random(&mut state) % span,
                     1..4 => at.saturating_sub(random(&mut state) % 70).max(base),

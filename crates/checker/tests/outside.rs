@@ -1,4 +1,5 @@
-//! The generator, the checker and the file formats held against programs that know nothing of each other.
+//! The generator, the checker and the file formats compared with third-party programs and with the writers of this
+//! project.
 
 use base::{Prng, Timestamp};
 use r#gen::Traffic;
@@ -10,7 +11,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use testkit::{RawSender, Sandbox, TempDir};
 
-/// A hang is a failure, not a long test.
+/// Time after which a program that does not end counts as failed.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn frames(spec: &str, count: usize, mut now: impl FnMut() -> Timestamp) -> Vec<Vec<u8>> {
@@ -28,8 +29,8 @@ fn system_time() -> Timestamp {
 }
 
 #[test]
-fn tcpdump_records_what_the_generator_sends_and_the_checker_knows_what_was_held_back() {
-    const TEST: &str = "tcpdump_records_what_the_generator_sends_and_the_checker_knows_what_was_held_back";
+fn the_checker_finds_the_withheld_frames_in_a_recording_of_tcpdump() {
+    const TEST: &str = "the_checker_finds_the_withheld_frames_in_a_recording_of_tcpdump";
     const SENT: u64 = 2000;
     let Some(mut tcpdump) = testkit::tool(TEST, "tcpdump") else { return };
     let Some(sandbox) = Sandbox::new(TEST) else { return };
@@ -44,7 +45,7 @@ fn tcpdump_records_what_the_generator_sends_and_the_checker_knows_what_was_held_
     let mut line = String::new();
     while !line.contains("listening on") {
         line.clear();
-        assert_ne!(said.read_line(&mut line).expect("tcpdump speaks"), 0, "tcpdump ended before it listened");
+        assert_ne!(said.read_line(&mut line).expect("output of tcpdump"), 0, "tcpdump ended before it listened");
     }
     RawSender::new(&a).send(&frames);
     let started = Instant::now();
@@ -62,12 +63,12 @@ fn tcpdump_records_what_the_generator_sends_and_the_checker_knows_what_was_held_
         (0, 0, 0, 0),
         "{report}"
     );
-    assert!(report.latency.min >= 0, "a frame is stamped after it was made: {report}");
+    assert!(report.latency.min >= 0, "the timestamp of a frame is after its departure: {report}");
 }
 
 #[test]
-fn tshark_finds_ordinary_udp_with_good_checksums() {
-    const TEST: &str = "tshark_finds_ordinary_udp_with_good_checksums";
+fn tshark_decodes_generated_frames_as_udp_with_valid_checksums() {
+    const TEST: &str = "tshark_decodes_generated_frames_as_udp_with_valid_checksums";
     let Some(mut tshark) = testkit::tool(TEST, "tshark") else { return };
     let dir = TempDir::new(TEST);
     let file = fs::File::create(dir.join("1.pcap")).expect("a file");
@@ -90,7 +91,7 @@ fn tshark_finds_ordinary_udp_with_good_checksums() {
         "-E",
         "separator=,",
     ]);
-    // Whatever the ports remind it of, the payload is data.
+    // All protocols above UDP are disabled, because tshark guesses protocols by the ports.
     tshark.args(["--disable-protocol", "ALL"]);
     for protocol in ["eth", "ethertype", "ip", "udp", "data", "frame"] {
         tshark.args(["--enable-protocol", protocol]);
@@ -107,7 +108,7 @@ fn tshark_finds_ordinary_udp_with_good_checksums() {
 }
 
 #[test]
-fn files_of_our_own_writers_are_what_the_checker_demands() {
+fn files_of_our_own_writers_pass_the_strict_parser() {
     for seed in 1..=20 {
         let mut prng = Prng::new(seed);
         let dir = TempDir::new("own");

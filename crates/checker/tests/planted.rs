@@ -1,4 +1,4 @@
-//! Every kind of defect, planted in files of known content, must be found exactly.
+//! Every kind of defect, planted in files of known content, must be found and counted exactly.
 
 use base::{Prng, Timestamp};
 use r#gen::Traffic;
@@ -9,7 +9,7 @@ use testkit::TempDir;
 
 const START: u64 = 1_700_000_000_000_000_000;
 const STEP: u64 = 1000;
-/// Each frame is stamped so much after its departure.
+/// Time from the departure of each frame to its timestamp.
 const LATENCY: u64 = 300;
 
 /// A packet to be stored.
@@ -20,7 +20,7 @@ struct Packet {
     bytes: Vec<u8>,
 }
 
-/// `count` frames with truth, one per microsecond.
+/// `count` frames with signature, one per microsecond.
 fn traffic(spec: &str, count: u64) -> Vec<Packet> {
     let mut traffic = Traffic::new(&format!("{spec},truth").parse().expect("a specification"));
     let mut buf = vec![0; traffic.max_len()];
@@ -33,7 +33,7 @@ fn traffic(spec: &str, count: u64) -> Vec<Packet> {
         .collect()
 }
 
-/// As they arrive: stamped in this order whatever they are.
+/// Sets the timestamps of the packets in the order of the list.
 fn restamped(mut packets: Vec<Packet>) -> Vec<Packet> {
     for (i, p) in packets.iter_mut().enumerate() {
         p.stamp = START + i as u64 * STEP + LATENCY;
@@ -83,13 +83,14 @@ fn stored(packets: &[Packet], options: Options) -> Report {
     checked(&dir, options)
 }
 
-/// The counts of missing, duplicated, reordered, damaged, cut, unsent, stamps back, broken files.
+/// The counts of missing, duplicated, reordered, damaged, truncated and unsent frames, timestamps that step back, and
+/// broken files.
 fn defects(report: &Report) -> [u64; 8] {
     Defect::ALL.map(|d| report.count(d))
 }
 
 #[test]
-fn a_folder_without_captures_is_an_error_and_so_is_a_path_that_is_not_there() {
+fn a_directory_without_captures_and_a_missing_path_are_errors() {
     let dir = TempDir::new("nothing");
     std::fs::write(dir.join("notes.txt"), "none").unwrap();
     let error = check(&[dir.path().to_owned()], Options::default()).unwrap_err();
@@ -99,7 +100,7 @@ fn a_folder_without_captures_is_an_error_and_so_is_a_path_that_is_not_there() {
 }
 
 #[test]
-fn clean_files_pass() {
+fn files_without_defects_are_complete() {
     for spec in ["60", "61", "imix", "backbone", "9014"] {
         let packets = traffic(spec, 3000);
         let report = stored(&packets, Options { sent: Some(3000), ..Options::default() });
@@ -113,7 +114,7 @@ fn clean_files_pass() {
 }
 
 #[test]
-fn raw_files_with_padding_pass_and_cut_ones_do_not() {
+fn raw_files_with_padding_are_complete_and_truncated_files_are_not() {
     let dir = TempDir::new("raw");
     let packets = traffic("imix", 500);
     std::fs::write(dir.join("1.raw"), raw(&packets[..200], 0)).unwrap();
@@ -128,7 +129,7 @@ fn raw_files_with_padding_pass_and_cut_ones_do_not() {
 }
 
 #[test]
-fn files_of_a_store_are_read_in_the_order_of_time_and_only_captures_are_read() {
+fn capture_files_of_a_store_are_read_in_order_of_time() {
     let dir = TempDir::new("store");
     let packets = traffic("60", 900);
     for (i, part) in packets.chunks(100).enumerate() {
@@ -143,14 +144,14 @@ fn files_of_a_store_are_read_in_the_order_of_time_and_only_captures_are_read() {
 }
 
 #[test]
-fn every_flipped_bit_is_damage_wherever_it_is() {
+fn every_flipped_bit_is_detected_as_damage() {
     for len in [60, 131] {
         let mut packets = traffic(&len.to_string(), len * 8 + 2);
         for (bit, packet) in packets[1..=len as usize * 8].iter_mut().enumerate() {
             packet.bytes[bit / 8] ^= 1 << (bit % 8);
         }
         let report = stored(&packets, Options::default());
-        // All but the first and the last frame: their numbers are therefore missing too.
+        // All frames except the first and the last are damaged, so their numbers are missing too.
         assert_eq!(defects(&report), [len * 8, 0, 0, len * 8, 0, 0, 0, 0], "{report}");
         assert_eq!((report.frames, report.foreign, report.gaps), (2, 0, 1));
         let first = report.examples.iter().find(|e| e.defect == Defect::Damaged).unwrap();
@@ -170,7 +171,7 @@ fn a_frame_that_is_too_short_or_too_long_is_damaged() {
 }
 
 #[test]
-fn a_file_that_ends_anywhere_inside_a_record_is_broken_there() {
+fn a_file_that_ends_inside_a_record_is_broken_at_that_record() {
     let dir = TempDir::new("short");
     let whole = pcap(&traffic("64", 3));
     let last = 24 + 2 * 80;
@@ -186,18 +187,18 @@ fn a_file_that_ends_anywhere_inside_a_record_is_broken_there() {
 }
 
 #[test]
-fn what_a_recorder_of_ours_would_not_write_is_refused() {
+fn records_that_our_recorder_would_not_write_break_the_file() {
     let dir = TempDir::new("strict");
     let whole = pcap(&traffic("64", 3));
-    // Microseconds, big-endian magic, version, link type, nanoseconds of a second or more, more stored than sent.
+    // Microseconds, big-endian magic, version, link type, nanoseconds of a second or more, caplen above wire length.
     for (offset, bytes, advice) in [
         (0, [0xd4, 0xc3, 0xb2, 0xa1], "not nanosecond pcap"),
         (0, [0xa1, 0xb2, 0x3c, 0x4d], "not nanosecond pcap"),
         (4, [2, 0, 3, 0], "version 2.3"),
         (20, [101, 0, 0, 0], "link type 101"),
-        (24 + 4, 1_000_000_000u32.to_le_bytes(), "no record begins here"),
-        (24 + 8, 65u32.to_le_bytes(), "no record begins here"),
-        (24 + 12, 63u32.to_le_bytes(), "no record begins here"),
+        (24 + 4, 1_000_000_000u32.to_le_bytes(), "invalid record header"),
+        (24 + 8, 65u32.to_le_bytes(), "invalid record header"),
+        (24 + 12, 63u32.to_le_bytes(), "invalid record header"),
     ] {
         let mut file = whole.clone();
         file[offset..offset + 4].copy_from_slice(&bytes);
@@ -209,7 +210,7 @@ fn what_a_recorder_of_ours_would_not_write_is_refused() {
 }
 
 #[test]
-fn a_broken_file_does_not_hide_the_others() {
+fn the_files_after_a_broken_file_are_checked() {
     let dir = TempDir::new("beside");
     let packets = traffic("64", 30);
     std::fs::write(dir.join("1.pcap"), pcap(&packets[..10])).unwrap();
@@ -220,29 +221,29 @@ fn a_broken_file_does_not_hide_the_others() {
 }
 
 #[test]
-fn what_was_sent_bounds_what_is_expected() {
+fn the_number_of_sent_frames_determines_missing_and_unsent_frames() {
     let packets = traffic("60", 100);
     let sent = |n| Options { sent: Some(n), ..Options::default() };
     assert_eq!(defects(&stored(&packets[10..90], Options::default())), [0; 8]);
     assert_eq!(defects(&stored(&packets[10..90], sent(100))), [20, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(defects(&stored(&packets, sent(97))), [0, 0, 0, 0, 0, 3, 0, 0]);
     assert_eq!(defects(&stored(&[], sent(7))), [7, 0, 0, 0, 0, 0, 0, 0]);
-    assert!(!stored(&[], Options::default()).is_complete(), "nothing is not complete");
+    assert!(!stored(&[], Options::default()).is_complete(), "a store without frames is not complete");
 }
 
 #[test]
-fn cut_frames_count_as_arrived_but_not_as_complete() {
+fn truncated_frames_count_as_arrived_but_the_store_is_not_complete() {
     let mut packets = traffic("1000", 50);
     packets[7].bytes.truncate(96);
     packets[9].bytes.truncate(43);
     let report = stored(&packets, Options::default());
-    // Of the second, even the number is gone.
+    // The second truncated frame has lost its sequence number too.
     assert_eq!(defects(&report), [1, 0, 0, 0, 2, 0, 0, 0], "{report}");
     assert_eq!(report.frames, 49);
 }
 
 #[test]
-fn packets_of_others_are_counted_and_do_not_matter() {
+fn foreign_packets_are_counted_and_are_not_a_defect() {
     let mut packets = traffic("60", 50);
     let other = |bytes: Vec<u8>| Packet { stamp: START, wire_len: bytes.len(), bytes };
     packets.insert(20, other(vec![0xff; 42]));
@@ -256,7 +257,7 @@ fn packets_of_others_are_counted_and_do_not_matter() {
 }
 
 #[test]
-fn stamps_that_go_back_are_found_in_a_file_and_not_between_files() {
+fn timestamps_that_step_back_are_found_within_a_file_only() {
     let dir = TempDir::new("stamps");
     let mut packets = traffic("60", 40);
     packets[10].stamp -= 5 * STEP;
@@ -271,8 +272,8 @@ fn stamps_that_go_back_are_found_in_a_file_and_not_between_files() {
 }
 
 #[test]
-fn departures_and_latencies_are_right_where_48_bits_wrap() {
-    // The period of the departure field passes between the second frame's departure and its stamp.
+fn departures_and_latencies_are_correct_across_the_wrap_of_48_bits() {
+    // The departure field wraps between the departure of the second frame and its timestamp.
     let wrap = (START >> 48 << 48) + (1 << 48);
     let mut traffic = Traffic::new(&"60,truth".parse().unwrap());
     let packets: Vec<Packet> = [wrap - 1000, wrap - 100, wrap + 800]
@@ -289,7 +290,7 @@ fn departures_and_latencies_are_right_where_48_bits_wrap() {
 }
 
 #[test]
-fn files_of_two_queues_are_not_reordered_when_judged_one_by_one() {
+fn files_of_two_queues_are_not_reordered_if_each_is_checked_alone() {
     let dir = TempDir::new("queues");
     let packets = traffic("60", 1000);
     let queue = |q: usize| packets.iter().skip(q).step_by(2).cloned().collect::<Vec<_>>();
@@ -302,9 +303,9 @@ fn files_of_two_queues_are_not_reordered_when_judged_one_by_one() {
     assert_eq!(report.reorder_distance, 998 - 1);
 }
 
-/// Loss, duplication, displacement and damage at random, over several files, beside a plain model of the terms.
+/// Random loss, duplication, reordering and damage over several files, compared with a simple model of the terms.
 #[test]
-fn a_random_walk_of_defects_is_counted_exactly() {
+fn random_defects_are_counted_exactly() {
     for seed in 1..=40 {
         let mut prng = Prng::new(seed);
         let sent = 1 + prng.below(3000);
@@ -351,7 +352,7 @@ fn a_random_walk_of_defects_is_counted_exactly() {
 }
 
 #[test]
-fn random_bytes_never_do_more_than_break_a_file() {
+fn random_bytes_break_a_file_and_nothing_else() {
     let dir = TempDir::new("bytes");
     let whole = pcap(&traffic("imix", 40));
     for seed in 1..=300 {
@@ -371,15 +372,15 @@ fn random_bytes_never_do_more_than_break_a_file() {
 }
 
 #[test]
-fn the_report_reads_as_promised() {
+fn the_report_has_the_documented_lines_and_json() {
     let mut packets = traffic("60", 2000);
     packets.drain(1000..1003);
     packets.remove(10);
     let report = stored(&packets, Options { sent: Some(2000), ..Options::default() });
     let text = report.to_string();
-    assert!(text.contains("missing            4 in 2 gaps, the longest of 3\n"), "{text}");
+    assert!(text.contains("missing            4 in 2 gaps, the longest has 3\n"), "{text}");
     assert!(text.contains("  missing          sequence 1000 to 1002\n"), "{text}");
-    assert!(text.contains("least 0.3 us, median 0.3 us, greatest 0.3 us"), "{text}");
+    assert!(text.contains("minimum 0.3 us, median 0.3 us, maximum 0.3 us"), "{text}");
     assert!(text.ends_with("NOT complete: 1 996 frames, 4 missing, 0 duplicated, 0 reordered, 0 damaged\n"), "{text}");
     let json = report.to_json();
     for part in [

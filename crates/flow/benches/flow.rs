@@ -1,9 +1,9 @@
-//! What a packet costs the flow table, decoding included, and what a flow costs in memory: `cargo bench -p
-//! netgrain-flow`. Packets are headers in memory, as a capture with a small snaplen leaves them; each load runs three
-//! times, the median is printed. `cargo bench -p netgrain-flow -- 200k` runs those whose name contains the word.
+//! The time per packet of the flow table, including decoding, and the memory per flow: `cargo bench -p netgrain-flow`.
+//! Packets are headers in memory, as in a capture with a small snaplen. Each load runs three times; the median is
+//! printed. `cargo bench -p netgrain-flow -- 200k` runs the loads whose name contains the argument.
 //!
-//! The meters here have no hints (`flow::Hints`), so each miss is waited for: `netgrain-bench flow` measures what the
-//! engine does. This is for comparing two versions of the table.
+//! The meters here have no hints (`flow::Hints`), so the core waits for every cache miss; `netgrain-bench flow`
+//! measures the engine with hints. This benchmark compares versions of the table.
 
 use base::{Prng, Timestamp};
 use netgrain_flow::{Config, EndReason, Meter, Packet, Record, Sink};
@@ -16,7 +16,7 @@ const SNAP: usize = 54;
 /// Packets that are decoded before the meter takes them.
 const BATCH: usize = 64;
 
-/// Counts what comes, as cheaply as can be.
+/// Counts records and their packets, at little cost.
 #[derive(Default)]
 struct Count {
     records: u64,
@@ -30,7 +30,7 @@ impl Sink for Count {
     }
 }
 
-/// Makes a load of this name.
+/// Makes the load with this name.
 type Make = fn(&'static str) -> Load;
 
 struct Load {
@@ -122,7 +122,7 @@ fn talk(name: &'static str, packets: usize, conversations: u64) -> Load {
     let mut prng = Prng::new(1);
     let mut sent = vec![[0_u32; 2]; conversations as usize];
     let frames = (0..packets as u64).map(|n| {
-        // Each conversation once, so that all are there; then whichever.
+        // Each conversation once, so that all exist; then random ones.
         let which = if n < conversations { n } else { prng.below(conversations) };
         let side = usize::from(n >= conversations && prng.below(2) == 1);
         let payload = if n < conversations { 0 } else { prng.below(1400) as u16 };
@@ -135,14 +135,14 @@ fn talk(name: &'static str, packets: usize, conversations: u64) -> Load {
     Load { name, capacity: conversations as usize, frames: frames.collect(), step: 1000 }
 }
 
-/// Every packet a flow that was never seen.
+/// Every packet starts a flow.
 fn flood(name: &'static str) -> Load {
     let frames = (0..4_000_000).map(|n| frame(n, false, SYN, n as u32, 0)).collect();
     Load { name, capacity: 200_000, frames, step: 200 }
 }
 
-/// Flows of as many packets as flows of an academic network have (AGH, 2015: 48 % one packet, 84 % at most eight), all
-/// there at the end.
+/// Flows with the packet counts of an academic network (AGH, 2015: 48 % one packet, 84 % at most eight), all active at
+/// the end.
 fn mix(name: &'static str) -> Load {
     let mut prng = Prng::new(3);
     let mut frames = Vec::new();
@@ -159,7 +159,7 @@ fn mix(name: &'static str) -> Load {
             sent[side] += u32::from(payload);
         }
     }
-    // The packets of a flow in order, those of different flows mixed.
+    // The packets of each flow are in order; packets of different flows alternate.
     frames.sort_by_key(|f| f.1);
     Load { name, capacity: 200_000, frames: frames.into_iter().map(|f| f.2).collect(), step: 1000 }
 }

@@ -68,14 +68,14 @@ pub(crate) trait Coder {
         u128::from(self.bits((value >> 64) as u64, width.saturating_sub(64))) << 64 | u128::from(low)
     }
 
-    /// A value that other values determine: `foretold`.
+    /// A value that other values predict: `predicted`.
     #[inline(always)]
-    fn known(&mut self, value: u128, foretold: u128) -> u128 {
+    fn known(&mut self, value: u128, predicted: u128) -> u128 {
         if self.is_loose() {
-            return self.wide(value.wrapping_sub(foretold)).wrapping_add(foretold);
+            return self.wide(value.wrapping_sub(predicted)).wrapping_add(predicted);
         }
-        self.claim(value == foretold);
-        foretold
+        self.claim(value == predicted);
+        predicted
     }
 }
 
@@ -196,21 +196,21 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_in_every_form() {
-        let seed = testkit::seed("what_was_written_is_read_in_every_form");
+    fn the_reader_returns_the_written_values_in_every_form() {
+        let seed = testkit::seed("the_reader_returns_the_written_values_in_every_form");
         for round in 0..20_000 {
             let is_loose = round % 3 == 0;
             let mut writer = Writer::new(is_loose);
             let given = some(&mut writer, false, &mut Prng::new(seed ^ round));
             assert!(given.iter().all(|(value, back)| value == back), "seed {seed}, round {round}");
-            let mut reader = Reader::new(writer.finish().expect("all that was foretold came about"));
+            let mut reader = Reader::new(writer.finish().expect("all predictions hold"));
             let read = some(&mut reader, true, &mut Prng::new(seed ^ round));
             assert_eq!(given, read, "seed {seed}, round {round}");
         }
     }
 
     #[test]
-    fn a_value_that_was_foretold_wrongly_is_noticed() {
+    fn a_failed_prediction_is_noticed() {
         let mut writer = Writer::new(false);
         writer.within(9, 8);
         assert!(writer.finish().is_none());
@@ -220,6 +220,6 @@ mod tests {
         let mut writer = Writer::new(true);
         writer.known(1, 2);
         writer.within(u128::MAX, 0);
-        assert!(writer.finish().is_some(), "nothing is foretold");
+        assert!(writer.finish().is_some(), "the loose form has no predictions");
     }
 }

@@ -31,7 +31,7 @@ const MAX_GAP: u64 = (1 << 40) - 1;
 const LANES: [(u32, u32); 8] = [(32, 5), (37, 5), (42, 5), (0, 16), (16, 16), (47, 5), (52, 5), (57, 5)];
 
 /// The flags with counters of five bits, and the highest bit of each of these counters.
-const SELDOM: u8 = 0b1110_0111;
+const NARROW_FLAGS: u8 = 0b1110_0111;
 const NEARLY_FULL: u64 = 1 << 36 | 1 << 41 | 1 << 46 | 1 << 51 | 1 << 56 | 1 << 61;
 
 /// The increments of the flag counters for each flag byte.
@@ -79,7 +79,7 @@ impl CompactDirection {
     /// True if another packet can be counted.
     #[inline(always)]
     pub const fn fits(&self, at: u64, flags: u8) -> bool {
-        let is_room = flags & SELDOM == 0 || self.flags & NEARLY_FULL == 0;
+        let is_room = flags & NARROW_FLAGS == 0 || self.flags & NEARLY_FULL == 0;
         is_room && self.packets < MAX_PACKETS && (self.packets == 0 || at - self.last <= MAX_GAP)
     }
 
@@ -106,11 +106,11 @@ impl CompactDirection {
     /// `extra`.
     pub fn of(side: &wide_counters::WideDirection) -> Self {
         if side.packets == 0 {
-            return NOTHING;
+            return EMPTY;
         }
         let spread = |all: u64, (count, (at, _)): (&u32, (u32, u32))| all | u64::from(*count) << at;
         // Without an inter-arrival time, the minimum is the largest value.
-        let gap_min = if side.gaps() == 0 { MAX_GAP } else { side.gap_min };
+        let gap_min = if side.gap_count() == 0 { MAX_GAP } else { side.gap_min };
         Self {
             last: side.last,
             extra: side.first,
@@ -182,7 +182,7 @@ impl CompactDirection {
             }
             return;
         }
-        let gaps = u64::from(self.packets) - u64::from(before == NEVER);
+        let gap_count = u64::from(self.packets) - u64::from(before == NEVER);
         sums.render(self.length.into(), mac, out);
         out.first = Timestamp::from_nanos(first);
         out.last = Timestamp::from_nanos(self.last);
@@ -190,12 +190,12 @@ impl CompactDirection {
         out.length.min = self.length_min.into();
         out.length.max = self.length_max.into();
         out.length.squares = self.length_squares.into();
-        out.iat.min = if gaps == 0 { 0 } else { self.gap_min() };
+        out.iat.min = if gap_count == 0 { 0 } else { self.gap_min() };
         out.iat.max = self.gap_max();
         // The timestamps of a flow never decrease, so the sum of the inter-arrival times is last minus first.
         out.iat.sum = self.last - if before == NEVER { first } else { before };
         out.iat.squares = self.iat_squares();
-        out.iat_count = gaps;
+        out.iat_count = gap_count;
         for (out, (at, bits)) in out.flags.iter_mut().zip(LANES) {
             *out = self.flags >> at & ((1 << bits) - 1);
         }
@@ -203,7 +203,7 @@ impl CompactDirection {
 }
 
 /// Counters without a packet.
-const NOTHING: CompactDirection = CompactDirection {
+const EMPTY: CompactDirection = CompactDirection {
     last: 0,
     extra: NONE as u64,
     length_squares: 0,
@@ -250,7 +250,7 @@ impl CompactCounters {
 
     /// Counters without a packet.
     pub const fn new() -> Self {
-        Self { sides: [NOTHING; 2] }
+        Self { sides: [EMPTY; 2] }
     }
 }
 
@@ -261,8 +261,8 @@ mod tests {
     use base::Prng;
 
     #[test]
-    fn a_line_counts_what_a_full_side_does_until_a_packet_does_not_fit() {
-        let seed = testkit::seed("a_line_counts_what_a_full_side_does_until_a_packet_does_not_fit");
+    fn compact_counters_equal_wide_counters_while_packets_fit() {
+        let seed = testkit::seed("compact_counters_equal_wide_counters_while_packets_fit");
         let mut prng = Prng::new(seed);
         let mut refused = 0;
         for round in 0..200 {
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn no_lane_runs_into_another() {
+    fn flag_counters_do_not_overflow_into_each_other() {
         let mut line = CompactDirection::default();
         let mut packets = 0;
         while line.fits(0, 0xff) {

@@ -58,7 +58,7 @@ pub(crate) struct FlowState {
     /// Stream position of the last packet.
     pub position: u64,
     /// The times of the handshake.
-    pub shake: [u64; 2],
+    pub handshake: [u64; 2],
     /// The source MAC addresses in the encoding of [`crate::macs`]; 0 if unknown.
     pub macs: [u64; 2],
     /// The packet list without the first packet; [`EntryFields::listed`] is its length with the first packet.
@@ -67,59 +67,59 @@ pub(crate) struct FlowState {
 }
 
 /// Encodes a flow.
-pub(crate) fn compress(whole: &FlowState, about: &EntryFields) -> Writer {
+pub(crate) fn compress(state: &FlowState, fields: &EntryFields) -> Writer {
     let mut tight = Writer::new(false);
-    code(&mut tight, &mut whole.clone(), about);
+    code(&mut tight, &mut state.clone(), fields);
     if tight.finish().is_some() {
         return tight;
     }
     let mut loose = Writer::new(true);
-    code(&mut loose, &mut whole.clone(), about);
+    code(&mut loose, &mut state.clone(), fields);
     loose
 }
 
 /// Decodes a flow.
-pub(crate) fn decompress(words: &[u64], about: &EntryFields) -> FlowState {
+pub(crate) fn decompress(words: &[u64], fields: &EntryFields) -> FlowState {
     let mut reader = Reader::new(words);
-    let mut whole = FlowState::default();
-    code(&mut reader, &mut whole, about);
-    whole
+    let mut state = FlowState::default();
+    code(&mut reader, &mut state, fields);
+    state
 }
 
 /// Decodes the head of a flow.
-pub(crate) fn peek(words: &[u64], about: &EntryFields) -> CompressedHead {
+pub(crate) fn peek(words: &[u64], fields: &EntryFields) -> CompressedHead {
     let (mut reader, mut head) = (Reader::new(words), CompressedHead::default());
-    code_head(&mut reader, &mut head, about);
+    code_head(&mut reader, &mut head, fields);
     head
 }
 
-/// Encodes or decodes: a writer encodes the values in `whole`, a reader overwrites `whole` with the decoded values.
-fn code(c: &mut impl Coder, whole: &mut FlowState, about: &EntryFields) {
-    code_head(c, &mut whole.head, about);
-    whole.position = about.position.wrapping_add(c.number(whole.position.wrapping_sub(about.position)));
-    whole.shake = whole.shake.map(|time| c.number(time));
-    for (mac, is_known) in whole.macs.iter_mut().zip(about.has_mac) {
+/// Encodes or decodes: a writer encodes the values in `state`, a reader overwrites `state` with the decoded values.
+fn code(c: &mut impl Coder, state: &mut FlowState, fields: &EntryFields) {
+    code_head(c, &mut state.head, fields);
+    state.position = fields.position.wrapping_add(c.number(state.position.wrapping_sub(fields.position)));
+    state.handshake = state.handshake.map(|time| c.number(time));
+    for (mac, is_known) in state.macs.iter_mut().zip(fields.has_mac) {
         *mac = if is_known { code_mac(c, *mac) } else { 0 };
     }
-    let listed = if whole.head.part == 0 { about.listed } else { 0 };
-    let log = &mut whole.log[..listed.saturating_sub(1)];
-    code_list(c, log, about);
-    let mut reported = reported(log, listed, c.is_loose(), about);
-    for (side, reported) in whole.sides.iter_mut().zip(&mut reported) {
-        code_before(c, side, reported, whole.head.part, about);
-        code_counters(c, side, reported, whole.head.first.unwrap_or(about.start), about);
-        code_sums(c, side, about);
+    let listed = if state.head.part == 0 { fields.listed } else { 0 };
+    let log = &mut state.log[..listed.saturating_sub(1)];
+    code_list(c, log, fields);
+    let mut reported = reported(log, listed, c.is_loose(), fields);
+    for (side, reported) in state.sides.iter_mut().zip(&mut reported) {
+        code_before(c, side, reported, state.head.part, fields);
+        code_counters(c, side, reported, state.head.first.unwrap_or(fields.start), fields);
+        code_sums(c, side, fields);
     }
 }
 
-fn code_head(c: &mut impl Coder, head: &mut CompressedHead, about: &EntryFields) {
+fn code_head(c: &mut impl Coder, head: &mut CompressedHead, fields: &EntryFields) {
     c.begin();
     head.is_full = c.bit(head.is_full);
     head.part = c.number(head.part.into()) as u32;
     head.first = if head.part == 0 {
-        Some(about.start)
+        Some(fields.start)
     } else if c.bit(head.first.is_some()) {
-        Some(about.last.wrapping_sub(c.number(about.last.wrapping_sub(head.first.unwrap_or(0)))))
+        Some(fields.last.wrapping_sub(c.number(fields.last.wrapping_sub(head.first.unwrap_or(0)))))
     } else {
         None
     };
@@ -141,15 +141,15 @@ const LEN_MAX: u64 = (1 << (GAP + 31)) - 1;
 const _: () = assert!(packet_list::is_exact(LEN_MAX) && !packet_list::is_exact(LEN_MAX + 1));
 
 /// Codes the packets of the list after the first.
-fn code_list(c: &mut impl Coder, log: &mut [u64], about: &EntryFields) {
+fn code_list(c: &mut impl Coder, log: &mut [u64], fields: &EntryFields) {
     if c.is_loose() {
         log.iter_mut().for_each(|word| *word = c.bits(*word, 64));
         return;
     }
-    let answer = if about.first_flags & (SYN | ACK) == SYN { SYN | ACK } else { about.first_flags };
+    let answer = if fields.first_flags & (SYN | ACK) == SYN { SYN | ACK } else { fields.first_flags };
     let mut before = [
-        InitialPacket { offset_ns: 0, length: about.first_length, flags: about.first_flags, reverse: false },
-        InitialPacket { offset_ns: 0, length: about.first_length, flags: answer, reverse: true },
+        InitialPacket { offset_ns: 0, length: fields.first_length, flags: fields.first_flags, reverse: false },
+        InitialPacket { offset_ns: 0, length: fields.first_length, flags: answer, reverse: true },
     ];
     let mut after = 0;
     for word in log {
@@ -187,20 +187,20 @@ fn code_flags(c: &mut impl Coder, flags: u8, before: u8) -> u8 {
 }
 
 /// The counters of both directions as the packet list determines them; all zero in loose form.
-fn reported(log: &[u64], listed: usize, is_loose: bool, about: &EntryFields) -> [WideDirection; 2] {
+fn reported(log: &[u64], listed: usize, is_loose: bool, fields: &EntryFields) -> [WideDirection; 2] {
     let mut reported: [WideDirection; 2] = Default::default();
     if is_loose || listed == 0 {
         return reported;
     }
     // Compact counters hold all values of a list, and are three times as fast as wide counters.
     let mut pair = CompactCounters::new();
-    pair.sides[0].count(about.start, about.first_length, about.first_flags);
+    pair.sides[0].count(fields.start, fields.first_length, fields.first_flags);
     for word in log {
         let early = packet_list::unpack(*word);
-        let at = about.start.saturating_add(early.offset_ns);
+        let at = fields.start.saturating_add(early.offset_ns);
         pair.sides[usize::from(early.reverse)].count(at, early.length, early.flags);
     }
-    for (n, first) in [about.start, pair.first_back()].into_iter().enumerate() {
+    for (n, first) in [fields.start, pair.first_back()].into_iter().enumerate() {
         reported[n].take_over(&pair.sides[n], first, NEVER);
     }
     reported
@@ -212,14 +212,14 @@ fn code_before(
     side: &mut WideDirection,
     reported: &mut WideDirection,
     part: u32,
-    about: &EntryFields,
+    fields: &EntryFields,
 ) {
     side.before = if part == 0 {
         c.known(side.before.into(), NEVER.into()) as u64
     } else if c.bit(side.before == NEVER) {
         NEVER
     } else {
-        about.last.wrapping_sub(c.number(about.last.wrapping_sub(side.before)))
+        fields.last.wrapping_sub(c.number(fields.last.wrapping_sub(side.before)))
     };
     if part > 0 {
         (reported.before, reported.last) = (side.before, if side.before == NEVER { 0 } else { side.before });
@@ -232,7 +232,7 @@ fn code_counters(
     side: &mut WideDirection,
     reported: &WideDirection,
     first: u64,
-    about: &EntryFields,
+    fields: &EntryFields,
 ) {
     let count = c.number(side.packets.wrapping_sub(reported.packets).into()) as u32;
     side.packets = reported.packets.wrapping_add(count);
@@ -245,10 +245,10 @@ fn code_counters(
         } else {
             first.wrapping_add(c.number(side.first.wrapping_sub(first)))
         };
-        side.last = about.last.wrapping_sub(c.number(about.last.wrapping_sub(side.last)));
+        side.last = fields.last.wrapping_sub(c.number(fields.last.wrapping_sub(side.last)));
     }
     code_lengths(c, side, reported, count);
-    code_flag_counts(c, side, reported, count, about.is_tcp);
+    code_flag_counts(c, side, reported, count, fields.is_tcp);
     code_gaps(c, side, reported);
 }
 
@@ -307,9 +307,9 @@ fn code_flag_counts(c: &mut impl Coder, side: &mut WideDirection, reported: &Wid
 
 /// The inter-arrival times: their sum is known from the first and the last timestamp.
 fn code_gaps(c: &mut impl Coder, side: &mut WideDirection, reported: &WideDirection) {
-    let count = side.gaps().wrapping_sub(reported.gaps());
+    let count = side.gap_count().wrapping_sub(reported.gap_count());
     let sum = side.gap_sum().wrapping_sub(reported.gap_sum());
-    let is_first = reported.gaps() == 0;
+    let is_first = reported.gap_count() == 0;
     let base = wide(reported.iat_squares);
     match count {
         0 => {
@@ -356,9 +356,9 @@ const IP: [u64; 2] = [20, 40];
 const TRANSPORT: [u64; 2] = [8, 20];
 
 /// Codes the values that the packet list does not have.
-fn code_sums(c: &mut impl Coder, side: &mut WideDirection, about: &EntryFields) {
+fn code_sums(c: &mut impl Coder, side: &mut WideDirection, fields: &EntryFields) {
     let packets = u64::from(side.packets);
-    let headers = IP[usize::from(about.is_v6)] + TRANSPORT[usize::from(about.is_tcp)];
+    let headers = IP[usize::from(fields.is_v6)] + TRANSPORT[usize::from(fields.is_tcp)];
     side.bytes = c.near(side.bytes, side.length.wrapping_add(packets * LINK));
     side.payload = c.near(side.payload, side.length.wrapping_sub(packets * headers));
     side.payload_packets = c.within(side.payload_packets.into(), packets.into()) as u32;
@@ -423,7 +423,7 @@ mod tests {
         }
     }
 
-    fn any_about(prng: &mut Prng) -> EntryFields {
+    fn any_fields(prng: &mut Prng) -> EntryFields {
         EntryFields {
             start: any(prng),
             last: any(prng),
@@ -437,40 +437,40 @@ mod tests {
         }
     }
 
-    fn any_whole(prng: &mut Prng, about: &EntryFields) -> FlowState {
+    fn any_state(prng: &mut Prng, fields: &EntryFields) -> FlowState {
         let part = if prng.below(2) == 0 { any(prng) as u32 } else { 0 };
-        let first = if part == 0 { Some(about.start) } else { (prng.below(3) > 0).then(|| any(prng)) };
+        let first = if part == 0 { Some(fields.start) } else { (prng.below(3) > 0).then(|| any(prng)) };
         let label = (prng.below(3) == 0).then(|| any(prng) as u32);
         let mut log = [0; LOG - 1];
-        let listed = if part == 0 { about.listed.saturating_sub(1) } else { 0 };
+        let listed = if part == 0 { fields.listed.saturating_sub(1) } else { 0 };
         log[..listed].fill_with(|| any(prng));
         FlowState {
             head: CompressedHead { is_full: prng.below(2) == 0, part, first, label },
             position: any(prng),
-            shake: [any(prng), any(prng)],
-            macs: about.has_mac.map(|has| if has { prng.below(macs::NAMES + (1 << 48)) } else { 0 }),
+            handshake: [any(prng), any(prng)],
+            macs: fields.has_mac.map(|has| if has { prng.below(macs::NAMES + (1 << 48)) } else { 0 }),
             log,
             sides: [any_side(prng, part), any_side(prng, part)],
         }
     }
 
     #[test]
-    fn whatever_a_flow_is_it_comes_back() {
-        let seed = testkit::seed("whatever_a_flow_is_it_comes_back");
+    fn any_state_survives_compression() {
+        let seed = testkit::seed("any_state_survives_compression");
         let mut prng = Prng::new(seed);
         for round in 0..20_000 {
-            let about = any_about(&mut prng);
-            let whole = any_whole(&mut prng, &about);
-            let writer = compress(&whole, &about);
-            let words = writer.finish().expect("nothing was foretold in vain");
-            assert_eq!(decompress(words, &about), whole, "seed {seed}, round {round}");
-            assert_eq!(peek(words, &about), whole.head, "seed {seed}, round {round}");
+            let fields = any_fields(&mut prng);
+            let state = any_state(&mut prng, &fields);
+            let writer = compress(&state, &fields);
+            let words = writer.finish().expect("all predictions hold, or the form is loose");
+            assert_eq!(decompress(words, &fields), state, "seed {seed}, round {round}");
+            assert_eq!(peek(words, &fields), state.head, "seed {seed}, round {round}");
         }
     }
 
     #[test]
-    fn the_longest_there_can_be_has_room() {
-        let about = EntryFields {
+    fn the_longest_encoding_fits() {
+        let fields = EntryFields {
             start: 0,
             last: 0,
             position: 0,
@@ -506,15 +506,15 @@ mod tests {
             dscp: (255, 254),
             ..WideDirection::default()
         };
-        let whole = FlowState {
+        let state = FlowState {
             head: CompressedHead { is_full: true, part: 0, first: Some(0), label: Some(u32::MAX) },
             position: u64::MAX,
-            shake: [u64::MAX; 2],
+            handshake: [u64::MAX; 2],
             macs: [macs::NAMES + (1 << 48) - 1; 2],
             log: [u64::MAX; LOG - 1],
             sides: [side.clone(), side],
         };
-        let writer = compress(&whole, &about);
-        assert_eq!(decompress(writer.finish().expect("nothing was foretold"), &about), whole);
+        let writer = compress(&state, &fields);
+        assert_eq!(decompress(writer.finish().expect("the loose form has no predictions"), &fields), state);
     }
 }

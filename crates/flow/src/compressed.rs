@@ -3,10 +3,11 @@
 //! compact or wide counters are compressed.
 //!
 //! ```text
-//! entry   key, last packet, state, first packet       as ever: it is found, timed and told from others without being woken
-//!         position of the last, sums of both sides,   64 bytes in their place: the first bits of what is packed
-//!         handshake, MACs
-//! slab    what is left of it, 16 bytes to 256         crate::slab; Hot::more names the place
+//! entry   key, last packet, state, first packet        unchanged
+//!         position of the last packet, sums of both    replaced by the first 64 bytes of the encoding
+//!         directions, handshake, MAC addresses
+//! slab    16 to 256 bytes                              the remainder of the encoding: crate::slab; Hot::more is the
+//! slot
 //! ```
 //! So the table lookup, the wheel and the comparison of keys need no decompression: their fields stay in the entry. The
 //! encoding takes the space of fields that it contains itself, and the remainder a slot of the slab.
@@ -109,13 +110,13 @@ impl<H: Hints> Meter<H> {
     #[inline(always)]
     pub(crate) fn compress_idle(&mut self, packets: usize) {
         let Some(second) = self.second else { return };
-        let rest = &mut self.rest;
-        if rest.second != second && rest.after > 0 {
-            rest.second = second;
-            rest.pairs.left = self.pairs.len().div_ceil(rest.seconds);
-            rest.fulls.left = self.fulls.len().div_ceil(rest.seconds);
+        let compressed = &mut self.compressed;
+        if compressed.second != second && compressed.after > 0 {
+            compressed.second = second;
+            compressed.pairs.left = self.pairs.len().div_ceil(compressed.seconds);
+            compressed.fulls.left = self.fulls.len().div_ceil(compressed.seconds);
         }
-        if rest.pairs.left + rest.fulls.left > 0 {
+        if compressed.pairs.left + compressed.fulls.left > 0 {
             self.compress_some(packets, second);
         }
     }
@@ -123,13 +124,13 @@ impl<H: Hints> Meter<H> {
     #[inline(never)]
     fn compress_some(&mut self, packets: usize, second: u64) {
         // Flows whose last packet is not later than this are idle.
-        let Some(before) = (second * SECOND).checked_sub(self.rest.after) else { return };
+        let Some(before) = (second * SECOND).checked_sub(self.compressed.after) else { return };
         let (mut found, mut count) = ([NONE; MAX], 0);
         let most = (1 + packets / PACKETS).min(MAX);
         let mut looks = SWEEP_MIN + packets * SWEEPS;
         let (pairs, fulls) = (self.pairs.len(), self.fulls.len());
-        while looks > 0 && count < most && self.rest.pairs.left > 0 {
-            let place = self.rest.pairs.turn(pairs) as u32;
+        while looks > 0 && count < most && self.compressed.pairs.left > 0 {
+            let place = self.compressed.pairs.turn(pairs) as u32;
             let pair = &mut self.pairs[place];
             if pair.sides[0].last <= before && pair.sides[1].last <= before {
                 let flow = pair.flow();
@@ -141,8 +142,8 @@ impl<H: Hints> Meter<H> {
             }
             looks -= 1;
         }
-        while looks > 0 && count < most && self.rest.fulls.left > 0 {
-            let place = self.rest.fulls.turn(fulls) as u32;
+        while looks > 0 && count < most && self.compressed.fulls.left > 0 {
+            let place = self.compressed.fulls.turn(fulls) as u32;
             let full = &mut self.fulls[place];
             if full.sides[0].last <= before && full.sides[1].last <= before {
                 if !is_own(&self.flows[full.flow].hot, bit::FULL, place) {
@@ -157,23 +158,23 @@ impl<H: Hints> Meter<H> {
             self.fetch_entry(*flow);
             let _ = self.fetch_due(*flow, false);
         }
-        found[..count].iter().for_each(|flow| self.pack(*flow));
+        found[..count].iter().for_each(|flow| self.compress_flow(*flow));
     }
 
     /// Compresses a flow, if the slab has space.
-    fn pack(&mut self, flow: u32) {
-        let Some(mut whole) = self.whole(flow) else { return };
-        let about = self.about(flow);
-        for side in (0..2).filter(|side| about.has_mac[*side]) {
-            whole.macs[side] = self.rest.macs.name(self.rare(flow).mac(side));
+    fn compress_flow(&mut self, flow: u32) {
+        let Some(mut state) = self.flow_state(flow) else { return };
+        let fields = self.entry_fields(flow);
+        for side in (0..2).filter(|side| fields.has_mac[*side]) {
+            state.macs[side] = self.compressed.macs.name(self.rare(flow).mac(side));
         }
-        let writer = compress::compress(&whole, &about);
-        let words = writer.finish().expect("nothing was foretold in vain");
-        debug_assert_eq!(whole, compress::decompress(words, &about), "what is woken is what was packed");
+        let writer = compress::compress(&state, &fields);
+        let words = writer.finish().expect("all predictions hold, or the form is loose");
+        debug_assert_eq!(state, compress::decompress(words, &fields), "decompression restores the state");
         let (inline, beyond) = words.split_at(words.len().min(INLINE));
         let place = match beyond.len() {
             0 => NONE,
-            1..=MAX_WORDS => match self.rest.slab.put(beyond) {
+            1..=MAX_WORDS => match self.compressed.slab.put(beyond) {
                 Some(place) => place,
                 None => return,
             },
@@ -186,7 +187,7 @@ impl<H: Hints> Meter<H> {
         let mut words = [0; INLINE];
         words[..inline.len()].copy_from_slice(inline);
         self.set_inline(flow, words);
-        self.rest.count += 1;
+        self.compressed.count += 1;
     }
 
     /// Frees the packet list and the counters of a flow, after its compression or its last record.
@@ -194,74 +195,81 @@ impl<H: Hints> Meter<H> {
     #[inline(never)]
     pub(crate) fn compress_entry(&mut self, flow: u32) {
         let hot = &self.flows[flow].hot;
-        self.give_back(hot.bits, hot.more);
+        self.free_memory(hot.bits, hot.more);
     }
 
     /// Decompresses a flow to exactly its former state.
     #[inline(never)]
     pub(crate) fn decompress(&mut self, flow: u32) {
-        let (about, words) = (self.about(flow), self.words(flow));
-        let FlowState { head, position, shake, macs, log, sides } = compress::decompress(&words, &about);
-        let macs = macs.map(|name| self.rest.macs.of(name));
-        for side in (0..2).filter(|side| about.has_mac[*side]) {
+        let (fields, words) = (self.entry_fields(flow), self.words(flow));
+        let FlowState { head, position, handshake, macs, log, sides } = compress::decompress(&words, &fields);
+        let macs = macs.map(|name| self.compressed.macs.of(name));
+        for side in (0..2).filter(|side| fields.has_mac[*side]) {
             self.rare_mut(flow).set_mac(side, macs[side]);
         }
         if !head.is_full {
-            self.rare_mut(flow).set_shake(shake);
+            self.rare_mut(flow).set_handshake(handshake);
         }
         let Entry { hot, body } = &mut self.flows[flow];
         if hot.more != NONE {
-            self.rest.slab.free(hot.more);
+            self.compressed.slab.free(hot.more);
         }
-        self.rest.count -= 1;
+        self.compressed.count -= 1;
         hot.bits &= !bit::COMPRESSED;
         body.positions[1] = position;
         let mut chunk = NONE;
-        if head.part == 0 && about.listed > 1 {
-            chunk = self.chunks.put(PacketList { log }).expect("there are as many chunks as flows");
+        if head.part == 0 && fields.listed > 1 {
+            chunk = self.chunks.put(PacketList { log }).expect("there are as many packet lists as flows");
         }
         if head.is_full {
-            body.sums = [ListSums::unused(about.first_flags), ListSums::unused(0)];
-            let full = WideCounters { sides, flow, part: head.part, chunk, more: Vec::new(), shake, label: head.label };
-            hot.more = self.fulls.put(full).expect("there are as many full flows as flows");
+            body.sums = [ListSums::unused(fields.first_flags), ListSums::unused(0)];
+            let full =
+                WideCounters { sides, flow, part: head.part, chunk, more: Vec::new(), handshake, label: head.label };
+            hot.more = self.fulls.put(full).expect("there are as many wide counters as flows");
             hot.bits |= bit::FULL;
             return;
         }
-        body.sums = [ListSums::of(&sides[0], about.first_flags), ListSums::of(&sides[1], 0)];
+        body.sums = [ListSums::of(&sides[0], fields.first_flags), ListSums::of(&sides[1], 0)];
         let mut pair = CompactCounters { sides: [CompactDirection::of(&sides[0]), CompactDirection::of(&sides[1])] };
         if hot.has(bit::HAS_INTERIM_RECORD) {
             // A direction without a packet in this record has no first packet.
-            let tie = RecordContinuation {
+            let continuation = RecordContinuation {
                 before: [sides[0].before, sides[1].before],
                 first: if sides[0].packets > 0 { sides[0].first } else { NEVER },
                 part: head.part,
             };
-            chunk = self.chunks.put(tie.chunk()).expect("there are as many chunks as flows");
+            chunk = self.chunks.put(continuation.chunk()).expect("there are as many packet lists as flows");
         }
         pair.set_owner(flow, chunk);
-        hot.more = self.pairs.put(pair).expect("there are as many pairs as flows");
+        hot.more = self.pairs.put(pair).expect("there are as many compact counters as flows");
         hot.bits |= bit::PAIR;
     }
 
     /// The head of a compressed flow, decoded without decompressing the flow.
     pub(crate) fn head(&self, flow: u32) -> CompressedHead {
-        compress::peek(&self.inline(flow), &self.about(flow))
+        compress::peek(&self.inline(flow), &self.entry_fields(flow))
     }
 
     /// The state to encode of a flow with counters; `None` if it has more initial packets than the packet list holds.
-    fn whole(&self, flow: u32) -> Option<FlowState> {
+    fn flow_state(&self, flow: u32) -> Option<FlowState> {
         let Entry { hot, body } = &self.flows[flow];
         let is_full = hot.has(bit::FULL);
-        let (sides, chunk, part, label, shake) = if is_full {
+        let (sides, chunk, part, label, handshake) = if is_full {
             let full = &self.fulls[hot.more];
             if !full.more.is_empty() {
                 return None;
             }
-            (full.sides.clone(), full.chunk, full.part, full.label, full.shake)
+            (full.sides.clone(), full.chunk, full.part, full.label, full.handshake)
         } else {
             let pair = &self.pairs[hot.more];
-            let tie = self.continuation(hot.bits, pair);
-            (self.widened(flow, pair, &tie), pair.chunk(), tie.part, None, self.rare(flow).shake())
+            let continuation = self.continuation(hot.bits, pair);
+            (
+                self.widened(flow, pair, &continuation),
+                pair.chunk(),
+                continuation.part,
+                None,
+                self.rare(flow).handshake(),
+            )
         };
         let mut log = [0; LOG - 1];
         if part == 0 && chunk != NONE {
@@ -269,10 +277,10 @@ impl<H: Hints> Meter<H> {
             log[..listed].copy_from_slice(&self.chunks[chunk].log[..listed]);
         }
         let head = CompressedHead { is_full, part, first: self.first(flow), label };
-        Some(FlowState { head, position: body.positions[1], shake, macs: [0; 2], log, sides })
+        Some(FlowState { head, position: body.positions[1], handshake, macs: [0; 2], log, sides })
     }
 
-    fn about(&self, flow: u32) -> EntryFields {
+    fn entry_fields(&self, flow: u32) -> EntryFields {
         let Entry { hot, body } = &self.flows[flow];
         EntryFields {
             start: body.start,
@@ -293,7 +301,7 @@ impl<H: Hints> Meter<H> {
         let mut words = [0; INLINE + MAX_WORDS];
         words[..INLINE].copy_from_slice(&self.inline(flow));
         if hot.more != NONE {
-            let beyond = self.rest.slab.of(hot.more);
+            let beyond = self.compressed.slab.of(hot.more);
             words[INLINE..INLINE + beyond.len()].copy_from_slice(beyond);
         }
         words

@@ -3,18 +3,18 @@
 //! ```text
 //! hot, one cache line         0 addresses, last 32 bits    8 last packet    16 VLANs, tunnel id or label    24 ports
 //!                            28 chunk, pair or full       32 bits          34 protocol    35 tunnel kind   36 TCP state
-//!                            37 packets in the list       38 queue         40 what is rare (crate::rare), or the rest of IPv6
-//! body, the line after it     0 first packet   8 places of the first and the last packet   24 sums of both directions
-//! rare, 24                    of IPv6 only
+//!                            37 packets in the list       38 queue         40 extra fields, or the other bits of IPv6
+//! body, the next line         0 first packet   8 positions of the first and last packet   24 sums of both directions
+//! rare, 24 bytes              IPv6 only: extra fields (crate::extra_fields)
 //! links of the wheel, 8       crate::wheel
-//! place in a bucket, 11       crate::table
-//! chunk, 72                   from the second packet on: nine packets (crate::slim)
-//! pair, 128                   from the eleventh packet on: counters, a cache line for each direction (crate::pair)
-//! full, 448                   from the first remarkable packet on: counters for whatever comes (crate::full)
-//! at rest, 0 to 256           in place of a pair or a full one, and its chunk (crate::rest)
+//! slot in a bucket, 11        crate::table
+//! chunk, 72                   from the second packet on: nine packets (crate::packet_list)
+//! pair, 128                   from the eleventh packet on: compact counters, a cache line for each direction
+//! full, 448                   from the first irregular packet on: wide counters
+//! encoding, 0 to 256          in place of chunk and pair or full: a compressed flow
 //! ```
-//! In this layout, *chunk* is the packet list, *pair* the compact counters, *full* the wide counters, *rare* the extra
-//! fields ([`crate::extra_fields`]), and *at rest* the encoding of a compressed flow ([`crate::compressed`]); the pools
+//! In this layout, *chunk* is the packet list, *pair* the compact counters ([`crate::compact_counters`]), *full* the
+//! wide counters ([`crate::wide_counters`]) and *encoding* that of a compressed flow ([`crate::compressed`]); the pools
 //! in [`crate::Meter`] have these names. A flow has at most one of pair, full and encoding.
 //!
 //! So a regular packet of a long flow touches four cache lines: bucket, hot, body, and the compact counters of its
@@ -42,7 +42,7 @@ pub(crate) mod bit {
     pub const USED: u16 = 1 << 4;
     /// The reverse direction has had a packet.
     pub const BACK: u16 = 1 << 5;
-    /// [`ExtraFields::shake`](crate::extra_fields::ExtraFields::shake) holds durations instead of timestamps.
+    /// [`ExtraFields::handshake`](crate::extra_fields::ExtraFields::handshake) holds durations instead of timestamps.
     pub const SYN_RTT: u16 = 1 << 6;
     pub const ACK_RTT: u16 = 1 << 7;
     pub const MAC: [u16; 2] = [1 << 8, 1 << 9];
@@ -172,8 +172,8 @@ impl Hot {
 
     /// Records which times of the handshake have become durations.
     #[inline(always)]
-    pub fn add_extra(&mut self, shakes: HandshakeUpdate) {
-        let [syn, ack] = shakes.learned().map(u16::from);
+    pub fn add_extra(&mut self, update: HandshakeUpdate) {
+        let [syn, ack] = update.learned().map(u16::from);
         self.bits |= (syn * bit::SYN_RTT) | (ack * bit::ACK_RTT);
     }
 

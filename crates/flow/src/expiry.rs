@@ -24,7 +24,7 @@ impl<H: Hints> Meter<H> {
     /// Nanoseconds without a packet after which a flow ends.
     #[inline(always)]
     pub(crate) fn timeout(&self, hot: &Hot) -> u64 {
-        if tcp::is_over(hot.state) { self.linger } else { self.idle[usize::from(hot.protocol)] }
+        if tcp::is_over(hot.state) { self.close_timeout } else { self.idle[usize::from(hot.protocol)] }
     }
 
     /// Puts a flow that is not on the wheel into the slot of its deadline.
@@ -48,7 +48,7 @@ impl<H: Hints> Meter<H> {
         let active = self.active.filter(|_| !hot.has(bit::DETACHED)).zip(self.first(flow));
         // A closed flow gets its last record after the close timeout, and no interim record before, unless packets
         // continue to arrive.
-        let longer = if tcp::is_over(hot.state) { self.linger } else { 0 };
+        let longer = if tcp::is_over(hot.state) { self.close_timeout } else { 0 };
         active.map_or(idle, |(active, first)| idle.min(first.saturating_add(active).saturating_add(longer)))
     }
 
@@ -147,7 +147,7 @@ impl<H: Hints> Meter<H> {
     }
 
     /// Makes the record of a flow that is due, and ends or continues the flow.
-    fn settle(&mut self, flow: u32, known: StableFields, second: u64, sink: &mut dyn Sink) {
+    fn handle_due(&mut self, flow: u32, known: StableFields, second: u64, sink: &mut dyn Sink) {
         let hot = &self.flows[flow].hot;
         let idle = hot.last.saturating_add(self.timeout(hot));
         self.counts.lateness.count((second * SECOND).saturating_sub(self.deadline(flow)));
@@ -155,7 +155,7 @@ impl<H: Hints> Meter<H> {
             if self.flows[flow].hot.is_compressed() {
                 self.decompress(flow);
             }
-            self.cut(flow, known.id, sink);
+            self.make_interim_record(flow, known.id, sink);
             self.schedule(flow);
         } else {
             let reason = if tcp::is_over(hot.state) { EndReason::EndOfFlow } else { EndReason::IdleTimeout };
@@ -178,14 +178,14 @@ impl<H: Hints> Meter<H> {
             self.table.remove(known.bucket, flow);
         }
         self.flows[flow].hot.bits = 0;
-        self.give_back(bits, more);
+        self.free_memory(bits, more);
         self.flows.free(flow);
         self.counts.active -= 1;
     }
 
     /// Frees the memory, besides the entry, of a flow that is not compressed. `bits` and `more` are those of its entry.
     #[inline(always)]
-    pub(crate) fn give_back(&mut self, bits: u16, more: u32) {
+    pub(crate) fn free_memory(&mut self, bits: u16, more: u32) {
         let chunk = match bits & (bit::FULL | bit::PAIR) {
             0 => more,
             bit::FULL => {
@@ -206,8 +206,8 @@ impl<H: Hints> Meter<H> {
     /// Makes the last record of a flow, if it has packets since the record before.
     #[inline(always)]
     fn conclude(&mut self, flow: u32, id: u64, reason: EndReason, sink: &mut dyn Sink) {
-        let has_packets =
-            self.flows[flow].hot.bits & (bit::FULL | bit::HAS_INTERIM_RECORD) == 0 || self.awakes_with_packets(flow);
+        let has_packets = self.flows[flow].hot.bits & (bit::FULL | bit::HAS_INTERIM_RECORD) == 0
+            || self.has_packets_once_decompressed(flow);
         if has_packets {
             self.emit(flow, id, reason, sink);
         } else {
@@ -217,7 +217,7 @@ impl<H: Hints> Meter<H> {
 
     /// Decompresses a compressed flow; true if the flow has had a packet since its last record.
     #[inline(never)]
-    fn awakes_with_packets(&mut self, flow: u32) -> bool {
+    fn has_packets_once_decompressed(&mut self, flow: u32) -> bool {
         if self.flows[flow].hot.is_compressed() {
             self.decompress(flow);
         }
@@ -233,7 +233,7 @@ impl<H: Hints> Meter<H> {
     }
 
     /// Frees the memory of all flows.
-    fn forget(&mut self) {
+    fn free_all(&mut self) {
         if self.counts.active > 0 {
             self.table.clear();
         }
@@ -242,7 +242,7 @@ impl<H: Hints> Meter<H> {
         self.chunks.clear();
         self.pairs.clear();
         self.fulls.clear();
-        self.rest.clear();
+        self.compressed.clear();
         (self.hand, self.counts.active) = (0, 0);
     }
 }
@@ -270,11 +270,11 @@ pub(crate) fn pass<H: Hints>(shards: &mut [Meter<H>], second: u64, sink: &mut dy
         if shards.iter().any(|s| s.due.len() > 0) {
             idle = 0;
             sink.second(each);
-            in_order(shards, true, |shard, flow, known| shard.settle(flow, known, each, sink));
+            in_order(shards, true, |shard, flow, known| shard.handle_due(flow, known, each, sink));
         }
         if idle == wheel::SECONDS {
             idle = 0;
-            each = leap(shards, each, second);
+            each = skip_to_deadline(shards, each, second);
         }
     }
     shards.iter_mut().for_each(|s| s.second = Some(second));
@@ -283,7 +283,7 @@ pub(crate) fn pass<H: Hints>(shards: &mut [Meter<H>], second: u64, sink: &mut dy
 /// Called after a whole turn of the wheel, in which each flow was inspected and none was due: advances time to the
 /// second before the next deadline, at most to `until`. So the cost of a silent period does not depend on its length.
 #[cold]
-fn leap<H: Hints>(shards: &mut [Meter<H>], now: u64, until: u64) -> u64 {
+fn skip_to_deadline<H: Hints>(shards: &mut [Meter<H>], now: u64, until: u64) -> u64 {
     let due = shards.iter().filter_map(Meter::earliest).min().unwrap_or(until).min(until);
     let to = due.saturating_sub(1).max(now);
     if to > now {
@@ -317,7 +317,7 @@ pub(crate) fn end_all<H: Hints>(shards: &mut [Meter<H>], sink: &mut dyn Sink) {
         }
     });
     for shard in shards {
-        shard.forget();
+        shard.free_all();
         shard.due = Due::default();
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! byte  0             5              10          16          22      24
-//!       | SYN, or RTT | SYN+ACK, RTT | MAC there | MAC back  | length |        times in ns after the flow's first packet
+//!       | SYN, or RTT | SYN+ACK, RTT | MAC fwd   | MAC rev   | length |        times in ns after the flow's first packet
 //! ```
 //! For ICMP, type and code of the first packet replace the times. A time of 18 minutes or more does not fit: such a
 //! flow has wide counters ([`crate::wide_counters`]), which contain the times.
@@ -15,7 +15,7 @@ pub(crate) struct ExtraFields([u8; 24]);
 
 mod at {
     /// The two times of the handshake, 40 bits each.
-    pub const SHAKE: usize = 0;
+    pub const HANDSHAKE: usize = 0;
     pub const MACS: [usize; 2] = [10, 16];
     pub const LENGTH: usize = 22;
     pub const INNER: [usize; 3] = [2, 10, 18];
@@ -27,27 +27,28 @@ pub(crate) const FAR: u64 = 1 << 40;
 impl ExtraFields {
     /// The times of the handshake.
     #[inline(always)]
-    pub fn shake(&self) -> [u64; 2] {
-        let (low, high) = (u64::from_le_bytes(*self.chunk(at::SHAKE)), u16::from_le_bytes(*self.chunk(at::SHAKE + 8)));
+    pub fn handshake(&self) -> [u64; 2] {
+        let (low, high) =
+            (u64::from_le_bytes(*self.chunk(at::HANDSHAKE)), u16::from_le_bytes(*self.chunk(at::HANDSHAKE + 8)));
         [low & (FAR - 1), low >> 40 | u64::from(high) << 24]
     }
 
     /// Sets the times, both of which must be below [`FAR`].
     #[inline(always)]
-    pub fn set_shake(&mut self, [first, second]: [u64; 2]) {
+    pub fn set_handshake(&mut self, [first, second]: [u64; 2]) {
         debug_assert!(first < FAR && second < FAR);
-        *self.chunk_mut(at::SHAKE) = (first | second << 40).to_le_bytes();
-        *self.chunk_mut(at::SHAKE + 8) = ((second >> 24) as u16).to_le_bytes();
+        *self.chunk_mut(at::HANDSHAKE) = (first | second << 40).to_le_bytes();
+        *self.chunk_mut(at::HANDSHAKE + 8) = ((second >> 24) as u16).to_le_bytes();
     }
 
     pub fn icmp(&self) -> u16 {
-        u16::from_le_bytes(*self.chunk(at::SHAKE))
+        u16::from_le_bytes(*self.chunk(at::HANDSHAKE))
     }
 
     /// The fields after the first packet. A length above 65535 is stored as 65535.
     #[inline(always)]
     pub fn first(icmp: u16, [a, b, c, d, e, f]: [u8; 6], length: u32) -> Self {
-        const { assert!(at::SHAKE == 0 && at::MACS[0] == 10 && at::LENGTH == 22) };
+        const { assert!(at::HANDSHAKE == 0 && at::MACS[0] == 10 && at::LENGTH == 22) };
         let mac = u64::from_le_bytes([0, 0, a, b, c, d, e, f]);
         Self::of_words([icmp.into(), mac, u64::from(length.min(u16::MAX.into())) << 48])
     }
@@ -113,19 +114,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_in_it_lies_on_anything_else() {
+    fn extra_fields_do_not_overlap() {
         let mut rare = ExtraFields::first(0x0803, [1; 6], 70_000);
         assert_eq!((rare.icmp(), rare.mac(0), rare.mac(1)), (0x0803, [1; 6], [0; 6]));
-        rare.set_shake([FAR - 1, FAR - 2]);
+        rare.set_handshake([FAR - 1, FAR - 2]);
         rare.set_mac(1, [2; 6]);
-        assert_eq!((rare.shake(), rare.mac(0), rare.mac(1)), ([FAR - 1, FAR - 2], [1; 6], [2; 6]));
+        assert_eq!((rare.handshake(), rare.mac(0), rare.mac(1)), ([FAR - 1, FAR - 2], [1; 6], [2; 6]));
         assert_eq!(rare.first_length(), u16::MAX);
         rare.set_inner(([0x99, u64::MAX], 0x9999_9999));
         assert_eq!(rare.inner(), ([0x99, u64::MAX], 0x9999_9999));
         assert_eq!((rare.icmp(), rare.first_length()), ((FAR - 1) as u16, u16::MAX));
         rare.set_mac(0, [1; 6]);
-        rare.set_shake([0, 0]);
-        assert_eq!((rare.shake(), rare.mac(0), rare.first_length()), ([0, 0], [1; 6], u16::MAX));
+        rare.set_handshake([0, 0]);
+        assert_eq!((rare.handshake(), rare.mac(0), rare.first_length()), ([0, 0], [1; 6], u16::MAX));
         let words = [u64::MAX, 1, 0x0123_4567_89ab_cdef];
         assert_eq!(ExtraFields::of_words(words).words(), words);
     }

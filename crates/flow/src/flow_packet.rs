@@ -79,8 +79,8 @@ mod tests {
     use crate::tests::traffic::Traffic;
 
     #[test]
-    fn the_short_way_and_the_long_one_give_the_same() {
-        let seed = testkit::seed("the_short_way_and_the_long_one_give_the_same");
+    fn the_fast_path_and_the_general_path_agree() {
+        let seed = testkit::seed("the_fast_path_and_the_general_path_agree");
         let mut traffic = Traffic::new(seed);
         traffic.jumps = false;
         let mut short = 0;
@@ -90,12 +90,12 @@ mod tests {
             let keys = Keys::new(round, levels);
             let owned = traffic.packet();
             let packet = owned.lend();
-            let (mut any, mut lane) = (FlowPacket { index: 7, ..FlowPacket::default() }, FlowPacket::default());
+            let (mut any, mut flow_packet) = (FlowPacket { index: 7, ..FlowPacket::default() }, FlowPacket::default());
             let is_ip = any.set_any(&packet, &keys, bidirectional);
-            assert_eq!(lane.set(&packet, 7, &keys, bidirectional), is_ip, "seed {seed}, round {round}");
-            assert_eq!(format!("{lane:?}"), format!("{any:?}"), "seed {seed}, round {round}");
+            assert_eq!(flow_packet.set(&packet, 7, &keys, bidirectional), is_ip, "seed {seed}, round {round}");
+            assert_eq!(format!("{flow_packet:?}"), format!("{any:?}"), "seed {seed}, round {round}");
             short += u32::from(plain(&packet).is_some());
         }
-        assert!(short > 2000, "seed {seed}: only {short} packets went the short way");
+        assert!(short > 2000, "seed {seed}: only {short} packets took the fast path");
     }
 }

@@ -68,8 +68,8 @@ mod tests {
     }
 
     #[test]
-    fn every_bit_of_what_tells_flows_apart_changes_about_half_of_the_id() {
-        let seed = testkit::seed("every_bit_of_what_tells_flows_apart_changes_about_half_of_the_id");
+    fn every_bit_of_a_flows_properties_changes_about_half_of_the_id() {
+        let seed = testkit::seed("every_bit_of_a_flows_properties_changes_about_half_of_the_id");
         let mut prng = Prng::new(seed);
         // Flips one bit of a field of the key.
         type Flip = fn(&mut Key, u32);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_in_address_port_and_time_have_ids_of_their_own() {
+    fn flows_with_adjacent_addresses_ports_and_times_have_different_ids() {
         let mut all = HashSet::new();
         let mut count = 0;
         for (client, server) in (0..40).flat_map(|c| (0..20).map(move |s| (0x0a00_0000 + c, 0xc0a8_0000 + s))) {
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn who_began_counts_and_not_how_both_ends_lie() {
+    fn the_id_depends_on_the_direction_of_the_first_packet_and_not_on_the_order_of_the_endpoints() {
         let key = |low: u64, ports, turned| Key { low, ports, turned, protocol: 6, ..Key::default() };
         let (a, b) = (0x0a00_0001, 0x0a00_0002);
         let unturned = id(key(b << 32 | a, 80 << 16 | 1024, false), 0, 0, 5);

@@ -28,26 +28,27 @@ const CANDIDATES: usize = 8;
 impl<H: Hints> Meter<H> {
     /// Starts a flow with its first packet, and returns its index.
     #[inline(never)]
-    pub(crate) fn begin(&mut self, packet: &Packet, lane: &FlowPacket, sink: &mut dyn Sink) -> u32 {
-        let seen = &lane.seen;
-        debug_assert_eq!(seen.side, 0, "whoever sends the first packet is side 0");
+    pub(crate) fn begin(&mut self, packet: &Packet, flow_packet: &FlowPacket, sink: &mut dyn Sink) -> u32 {
+        let seen = &flow_packet.seen;
+        debug_assert_eq!(seen.side, 0, "the first packet has direction 0");
         if self.flows.is_full() {
             self.evict(sink);
         }
         let decoded = packet.decoded;
         let (state, fins) = tcp::first(seen, self.config.bidirectional);
-        let is_v6 = lane.key.v6;
+        let is_v6 = flow_packet.key.v6;
         let label = decoded.mpls;
-        let is_label_in_tunnel = label.is_some() && lane.key.tunnel > 0;
-        let idle = if tcp::is_over(state) { self.linger } else { self.idle[usize::from(lane.key.protocol)] };
+        let is_label_in_tunnel = label.is_some() && flow_packet.key.tunnel > 0;
+        let idle =
+            if tcp::is_over(state) { self.close_timeout } else { self.idle[usize::from(flow_packet.key.protocol)] };
         let timeout = idle.min(self.active.unwrap_or(u64::MAX));
         let icmp = if key::is_icmp(decoded.protocol) { key::icmp_word(decoded) } else { 0 };
         let mac = packet_fields::mac(packet);
         let rare = ExtraFields::first(icmp, mac.unwrap_or(MacAddr([0; 6])).0, seen.length);
         // Written in place, field by field: building the entry first and copying it takes a third of the time of this
         // function.
-        let (flow, entry) = self.flows.place().expect("there is a place");
-        entry.hot = Hot::new(&lane.key, seen.at, packet.queue);
+        let (flow, entry) = self.flows.place().expect("there is a free entry");
+        entry.hot = Hot::new(&flow_packet.key, seen.at, packet.queue);
         entry.hot.bits |= if packet.position == Packet::NOWHERE { 0 } else { bit::LOCATED };
         entry.hot.bits |= u16::from(fins) << bit::FINS | if mac.is_some() { bit::MAC[0] } else { 0 };
         entry.hot.state = state;
@@ -66,7 +67,7 @@ impl<H: Hints> Meter<H> {
         }
         self.counts.started += 1;
         self.counts.active += 1;
-        self.enter(flow, lane.bucket, sink);
+        self.enter(flow, flow_packet.bucket, sink);
         if !is_slim || is_label_in_tunnel {
             self.widen_first(flow, seen, label.filter(|_| is_label_in_tunnel));
         }
@@ -74,7 +75,7 @@ impl<H: Hints> Meter<H> {
             payloads.begin(flow);
             payloads.keep(flow, packet, 0);
         }
-        if lane.key.tunnel > 0 {
+        if flow_packet.key.tunnel > 0 {
             self.numbers.begin(flow);
         }
         self.put_on_wheel(flow, seen.at.saturating_add(timeout));
@@ -118,12 +119,12 @@ impl<H: Hints> Meter<H> {
             return;
         }
         let idle = |f: &u32| self.flows[*f].hot.last;
-        let victim = self.table.neighbours(spot).min_by_key(idle).expect("a bucket that is full has flows");
+        let victim = self.table.neighbours(spot).min_by_key(idle).expect("a full bucket has flows");
         self.counts.shard_full += 1;
         self.eviction_candidates.clear();
         self.end(victim, self.known(victim), EndReason::LackOfResources, sink);
         let entered = self.table.insert(spot, flow);
-        debug_assert!(entered.is_ok(), "the place that became free is in the bucket of this flow");
+        debug_assert!(entered.is_ok(), "the freed slot is in the bucket of this flow");
     }
 
     /// Evicts a flow, so that another can take its memory.

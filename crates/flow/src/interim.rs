@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! word  0                  1                  2                         3
-//!       | last before of 0 | last before of 1 | first of 0 in this one  | records made before |
+//!       | last packet of 0 | last packet of 1 | first packet of 0       | earlier records |
 //! ```
 //! The words are: timestamps of the last packet of both directions before this record, timestamp of the first packet of
 //! direction 0 in this record, and the number of earlier records.
@@ -63,13 +63,13 @@ impl<H: Hints> Meter<H> {
 
     /// Timestamp of each direction's first packet in this record.
     #[inline(always)]
-    pub(crate) fn firsts(&self, flow: u32, pair: &CompactCounters, tie: &RecordContinuation) -> [u64; 2] {
+    pub(crate) fn firsts(&self, flow: u32, pair: &CompactCounters, continuation: &RecordContinuation) -> [u64; 2] {
         let Entry { hot, body } = &self.flows[flow];
-        [if hot.has(bit::HAS_INTERIM_RECORD) { tie.first } else { body.start }, pair.first_back()]
+        [if hot.has(bit::HAS_INTERIM_RECORD) { continuation.first } else { body.start }, pair.first_back()]
     }
 
     /// Makes an interim record; the flow continues.
-    pub(crate) fn cut(&mut self, flow: u32, id: u64, sink: &mut dyn Sink) {
+    pub(crate) fn make_interim_record(&mut self, flow: u32, id: u64, sink: &mut dyn Sink) {
         let hot = &self.flows[flow].hot;
         if hot.bits & (bit::FULL | bit::PAIR) == 0 {
             self.pair(flow);
@@ -79,22 +79,23 @@ impl<H: Hints> Meter<H> {
             self.numbers.begin(flow);
         }
         if self.flows[flow].hot.has(bit::FULL) {
-            return self.cut_full(flow);
+            return self.begin_wide_record(flow);
         }
         let Entry { hot, body } = &mut self.flows[flow];
         let pair = self.pairs[hot.more];
-        let tie = if hot.has(bit::HAS_INTERIM_RECORD) {
+        let continuation = if hot.has(bit::HAS_INTERIM_RECORD) {
             RecordContinuation::of(&self.chunks[pair.chunk()])
         } else {
             NO_CONTINUATION
         };
         let before = |side: usize| {
             let line = &pair.sides[side];
-            if line.packets > 0 { line.last } else { tie.before[side] }
+            if line.packets > 0 { line.last } else { continuation.before[side] }
         };
-        let chunk = RecordContinuation { before: [before(0), before(1)], first: NEVER, part: tie.part + 1 }.chunk();
+        let chunk =
+            RecordContinuation { before: [before(0), before(1)], first: NEVER, part: continuation.part + 1 }.chunk();
         let place = match pair.chunk() {
-            NONE => self.chunks.put(chunk).expect("there are as many chunks as flows"),
+            NONE => self.chunks.put(chunk).expect("there are as many packet lists as flows"),
             place => {
                 self.chunks[place] = chunk;
                 place
@@ -107,7 +108,7 @@ impl<H: Hints> Meter<H> {
         body.sums.iter_mut().for_each(|sums| *sums = sums.continued());
     }
 
-    fn cut_full(&mut self, flow: u32) {
+    fn begin_wide_record(&mut self, flow: u32) {
         let full = &mut self.fulls[self.flows[flow].hot.more];
         full.sides = [full.sides[0].continued(), full.sides[1].continued()];
         full.part += 1;
@@ -125,8 +126,8 @@ impl<H: Hints> Meter<H> {
         let Entry { hot, body } = &mut self.flows[flow];
         let pair = &mut self.pairs[hot.more];
         let place = pair.chunk();
-        let mut tie = RecordContinuation::of(&self.chunks[place]);
-        let before = tie.before[seen.side];
+        let mut continuation = RecordContinuation::of(&self.chunks[place]);
+        let before = continuation.before[seen.side];
         let gap = if before == NEVER { 0 } else { seen.at - before };
         if !CompactDirection::fits_gap(gap) || !body.sums[seen.side].take(seen, true) {
             return (false, false);
@@ -138,8 +139,8 @@ impl<H: Hints> Meter<H> {
         }
         if seen.side == 0 {
             pair.set_owner(flow, place);
-            tie.first = seen.at;
-            self.chunks[place] = tie.chunk();
+            continuation.first = seen.at;
+            self.chunks[place] = continuation.chunk();
         }
         if is_first {
             hot.begin_record(packet);

@@ -56,7 +56,9 @@ impl Key {
             }
             Family::V6 => {
                 let b: &[u8; 40] = l3.first_chunk()?;
-                let word = |i: usize| u64::from_be_bytes(*b[8 + i * 8..].first_chunk().expect("it has five words"));
+                let word = |i: usize| {
+                    u64::from_be_bytes(*b[8 + i * 8..].first_chunk().expect("an IPv6 header has five words"))
+                };
                 let (src, dst) = ([word(0), word(1)], [word(2), word(3)]);
                 let turned = bidirectional && (src, sp) > (dst, dp);
                 let ((a, ap), (b, bp)) = if turned { ((dst, dp), (src, sp)) } else { ((src, sp), (dst, dp)) };
@@ -80,7 +82,7 @@ impl Key {
     /// As [`Key::of`], for TCP or UDP in IPv4 without a tunnel.
     #[inline(always)]
     pub fn plain(decoded: &Decoded, head: &[u8; 20], bidirectional: bool) -> Self {
-        let both = u64::from_be_bytes(*head.last_chunk().expect("it is longer"));
+        let both = u64::from_be_bytes(*head.last_chunk().expect("an IPv4 header has more than eight bytes"));
         let (low, ports, turned) = order_v4(both, decoded.src_port.0, decoded.dst_port.0, bidirectional);
         Self {
             low,
@@ -289,7 +291,7 @@ mod tests {
     /// Neighbouring addresses and ports must spread as evenly as random numbers: the chi-squared statistic is within
     /// six standard deviations (Pearson, 1900).
     #[test]
-    fn neighbours_are_dealt_out_as_if_at_random() {
+    fn adjacent_keys_spread_like_random_numbers() {
         const PLACES: usize = 1 << 12;
         const KEYS: u64 = 1 << 18;
         for seed in 0..4 {

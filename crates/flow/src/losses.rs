@@ -46,10 +46,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_that_was_ahead_neither_takes_nor_leaves_losses() {
+    fn a_backward_clock_step_removes_losses_of_later_seconds() {
         let mut losses = Losses::default();
         losses.add(7200, 5);
-        losses.add(4_102_444_800, 1); // one stamp of the year 2100
+        losses.add(4_102_444_800, 1); // one timestamp of the year 2100
         losses.step_back(3600);
         for second in 3600..3700 {
             losses.add(second, 2);
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forgotten_first_is_what_is_far_from_now() {
+    fn the_second_farthest_from_now_is_removed_first() {
         let mut losses = Losses::default();
         losses.add(9_000_000, 1);
         for second in 0..2 * MAX as u64 {

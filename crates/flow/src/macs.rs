@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_address_comes_back_with_or_without_a_name() {
+    fn every_address_is_restored_with_or_without_a_short_number() {
         let mut macs = Macs::new();
         let address = |n: u32| {
             let [a, b, c, d] = n.to_le_bytes();
@@ -67,7 +67,10 @@ mod tests {
             assert_eq!((macs.of(*name), macs.name(*mac)), (*mac, *name));
         }
         let named = names.iter().filter(|n| **n < NAMES).count();
-        assert!((3000..=4096).contains(&named), "{named} of twenty thousand");
-        assert!(names[..100].iter().filter(|n| **n < NAMES).count() >= 95, "the first ones, nearly all");
+        assert!((3000..=4096).contains(&named), "{named} of 20 000 addresses have a short number");
+        assert!(
+            names[..100].iter().filter(|n| **n < NAMES).count() >= 95,
+            "nearly all of the first addresses have a short number"
+        );
     }
 }

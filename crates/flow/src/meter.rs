@@ -56,7 +56,7 @@ pub struct Meter<H = NoHints> {
     pub(crate) keys: Keys,
     pub(crate) idle: Box<[u64; 256]>,
     pub(crate) active: Option<u64>,
-    pub(crate) linger: u64,
+    pub(crate) close_timeout: u64,
     pub(crate) table: Table,
     pub(crate) flows: Pool<Entry>,
     /// The extra fields of IPv6 flows, indexed like `flows`, up to the last entry that an IPv6 flow used.
@@ -66,7 +66,7 @@ pub struct Meter<H = NoHints> {
     pub(crate) fulls: Pool<WideCounters>,
     pub(crate) payloads: Option<Payloads>,
     pub(crate) numbers: TunnelSequences,
-    pub(crate) rest: CompressedFlows,
+    pub(crate) compressed: CompressedFlows,
     pub(crate) wheel: Wheel,
     pub(crate) losses: Losses,
     /// The current second; `None` before the first packet or tick.
@@ -103,7 +103,7 @@ impl<H: Hints> Meter<H> {
             keys: Keys::new(config.seed, config.key_fields),
             idle: config.idle_nanos(),
             active: config.active_timeout.map(nanos),
-            linger: nanos(config.close_timeout),
+            close_timeout: nanos(config.close_timeout),
             table: Table::new(capacity, hints),
             flows: Pool::new(capacity, hints),
             rares: hints.reserve(capacity),
@@ -112,7 +112,7 @@ impl<H: Hints> Meter<H> {
             fulls: Pool::new(capacity, hints),
             payloads: (config.payload > 0).then(|| Payloads::new(config.payload)),
             numbers: TunnelSequences::default(),
-            rest: CompressedFlows::new(nanos(config.compress_after), capacity, hints),
+            compressed: CompressedFlows::new(nanos(config.compress_after), capacity, hints),
             wheel: Wheel::new(capacity, hints),
             losses: Losses::default(),
             second: None,
@@ -165,14 +165,14 @@ impl<H: Hints> Meter<H> {
     pub fn counts(&self) -> Counts {
         let rares = self.rares.len() * size_of::<ExtraFields>();
         let tables = self.table.bytes() + self.flows.bytes() + rares + self.wheel.bytes();
-        let pools = self.chunks.bytes() + self.pairs.bytes() + self.fulls.bytes() + self.rest.bytes();
+        let pools = self.chunks.bytes() + self.pairs.bytes() + self.fulls.bytes() + self.compressed.bytes();
         let rest = self.payloads.as_ref().map_or(0, Payloads::bytes) + self.numbers.bytes() + self.due.bytes();
         let held = self.table.bytes() + self.flows.held() + rares + Wheel::bytes_of(self.counts.active);
-        let pools_held = self.chunks.held() + self.pairs.held() + self.fulls.held() + self.rest.held();
+        let pools_held = self.chunks.held() + self.pairs.held() + self.fulls.held() + self.compressed.held();
         Counts {
             bytes: (tables + pools + rest) as u64,
             held: (held + pools_held + rest) as u64,
-            compressed: self.rest.count,
+            compressed: self.compressed.count,
             ..self.counts
         }
     }
@@ -185,14 +185,14 @@ impl<H: Hints> Meter<H> {
 
     /// The nanoseconds of the current second; empty before the first second.
     #[inline(always)]
-    pub(crate) fn calm(&self) -> Range<u64> {
+    pub(crate) fn current_second(&self) -> Range<u64> {
         self.second.map_or(0..0, |now| now * SECOND..now.saturating_add(1).saturating_mul(SECOND))
     }
 
     /// Converts a packet; false if it is not IP.
     #[inline(always)]
-    pub(crate) fn lane(&self, packet: &Packet, index: usize, lane: &mut FlowPacket) -> bool {
-        lane.set(packet, index, &self.keys, self.config.bidirectional)
+    pub(crate) fn prepare(&self, packet: &Packet, index: usize, flow_packet: &mut FlowPacket) -> bool {
+        flow_packet.set(packet, index, &self.keys, self.config.bidirectional)
     }
 
     pub(crate) fn count_other(&mut self) {

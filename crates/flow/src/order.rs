@@ -84,9 +84,12 @@ impl Due {
         }
         by_number(&mut self.words, hints);
         let mut at = 0;
-        while let Some(same) = self.words[at..].windows(2).position(|w| moment(w[0]) == moment(w[1])) {
+        while let Some(same) = self.words[at..].windows(2).position(|w| stored_time(w[0]) == stored_time(w[1])) {
             let from = at + same;
-            let run = self.words[from..].iter().take_while(|word| moment(**word) == moment(self.words[from])).count();
+            let run = self.words[from..]
+                .iter()
+                .take_while(|word| stored_time(**word) == stored_time(self.words[from]))
+                .count();
             at = from + run;
             self.words[from..at].sort_by_cached_key(|word| (last(*word as u32), rank(*word as u32)));
         }
@@ -99,7 +102,7 @@ fn word(before: u64, unit: u32, flow: u32) -> u64 {
 }
 
 #[inline(always)]
-fn moment(word: u64) -> u32 {
+fn stored_time(word: u64) -> u32 {
     (word >> 32) as u32
 }
 
@@ -112,7 +115,7 @@ fn by_number(due: &mut [u64], hints: impl Hints) {
     let shift = (u64::BITS - (most - least).leading_zeros()).saturating_sub(BITS[0]);
     let mut other = hints.reserve(due.len());
     other.resize(due.len(), 0);
-    let ends: [_; SLOTS[0]] = deal(due, &mut other, |d| (d - least) >> shift);
+    let ends: [_; SLOTS[0]] = distribute(due, &mut other, |d| (d - least) >> shift);
     let mut begin = 0;
     for end in ends {
         let (from, to) = (&mut other[begin..end], &mut due[begin..end]);
@@ -122,7 +125,7 @@ fn by_number(due: &mut [u64], hints: impl Hints) {
         } else {
             // The bits below remain for the insertion sort, which moves few flows, and these not far.
             let shift = shift.saturating_sub(BITS[1]);
-            let _: [_; SLOTS[1]] = deal(from, to, |d| (d - least) >> shift);
+            let _: [_; SLOTS[1]] = distribute(from, to, |d| (d - least) >> shift);
             place_in_order(to);
         }
         begin = end;
@@ -136,7 +139,7 @@ fn place_in_order(words: &mut [u64]) {
         let word = words[at];
         let mut to = at;
         // Words with equal timestamps are not moved: there may be thousands in descending order.
-        while to > 0 && moment(words[to - 1]) > moment(word) {
+        while to > 0 && stored_time(words[to - 1]) > stored_time(word) {
             words[to] = words[to - 1];
             to -= 1;
         }
@@ -146,7 +149,7 @@ fn place_in_order(words: &mut [u64]) {
 
 /// Distributes the words to slots by the lower bits of `slot`, and returns the end of each slot.
 #[inline(always)]
-fn deal<const N: usize>(from: &[u64], to: &mut [u64], slot: impl Fn(u64) -> u64) -> [usize; N] {
+fn distribute<const N: usize>(from: &[u64], to: &mut [u64], slot: impl Fn(u64) -> u64) -> [usize; N] {
     let mut places = [0; N];
     for d in from {
         places[slot(*d) as usize % N] += 1;
@@ -170,8 +173,8 @@ mod tests {
     use base::Prng;
 
     #[test]
-    fn many_and_few_come_in_the_order_of_time() {
-        let seed = testkit::seed("many_and_few_come_in_the_order_of_time");
+    fn many_and_few_flows_are_sorted_by_time() {
+        let seed = testkit::seed("many_and_few_flows_are_sorted_by_time");
         let mut prng = Prng::new(seed);
         for spread in [1, 2, 1000, 1 << 14, 1 << 22, 1 << 35, 1 << 36, 1 << 37, 1 << 50, u64::MAX] {
             for count in [0, 1, FEW - 1, FEW, 3 * FEW, 40 * FEW] {

@@ -42,7 +42,7 @@ pub(crate) const TCP: usize = 16;
 
 impl PacketFields {
     /// All values 0.
-    pub const NOTHING: Self = Self {
+    pub const EMPTY: Self = Self {
         at: 0,
         side: 0,
         wire: 0,

@@ -28,13 +28,13 @@ pub(crate) const AHEAD: usize = 8;
 const RING: usize = 32;
 const _: () = assert!(3 * AHEAD < RING);
 /// The first packets of a flow, which include the handshake and the first packet of the reverse direction.
-const SHAKING: usize = 3;
+const HANDSHAKE_PACKETS: usize = 3;
 /// Below this number of flows nothing is prefetched for evictions, because the table is in cache.
 const FEW: usize = 4 * AHEAD;
 
 /// The packets between the stages: so few that they stay in cache.
 pub(crate) struct Pipeline {
-    lanes: [FlowPacket; RING],
+    flow_packets: [FlowPacket; RING],
     /// The flow to which each packet probably belongs.
     guesses: [u32; RING],
     /// Packets that entered since the pipeline was last empty.
@@ -43,7 +43,7 @@ pub(crate) struct Pipeline {
 
 impl Pipeline {
     pub fn new() -> Self {
-        Self { lanes: [FlowPacket::default(); RING], guesses: [NONE; RING], count: 0 }
+        Self { flow_packets: [FlowPacket::default(); RING], guesses: [NONE; RING], count: 0 }
     }
 }
 
@@ -51,97 +51,97 @@ impl<H: Hints> Meter<H> {
     /// Meters packets in the order of their arrival. Their timestamps advance the meter's time.
     pub fn push(&mut self, packets: &[Packet], sink: &mut dyn Sink) {
         self.make_table(packets.len(), sink);
-        let mut way = self.pipeline.take().expect("it is there between two calls");
+        let mut pipeline = self.pipeline.take().expect("the pipeline is only missing during a call");
         self.compress_idle(packets.len());
-        let mut calm = self.calm();
+        let mut current_second = self.current_second();
         for (index, packet) in packets.iter().enumerate() {
-            if !calm.contains(&packet.ts.nanos()) && self.is_other_second(packet.ts.secs()) {
-                self.arrive(packets, &mut way, sink);
+            if !current_second.contains(&packet.ts.nanos()) && self.is_other_second(packet.ts.secs()) {
+                self.drain_pipeline(packets, &mut pipeline, sink);
                 pass(std::slice::from_mut(self), packet.ts.secs(), sink);
-                calm = self.calm();
+                current_second = self.current_second();
             }
-            let lane = &mut way.lanes[way.count % RING];
-            if lane.set(packet, index, &self.keys, self.config.bidirectional) {
-                lane.bucket = self.table.bucket_hint(lane.hash);
-                self.table.fetch(lane.bucket, self.hints);
-                self.advance(packets, &mut way, sink);
+            let flow_packet = &mut pipeline.flow_packets[pipeline.count % RING];
+            if flow_packet.set(packet, index, &self.keys, self.config.bidirectional) {
+                flow_packet.bucket = self.table.bucket_hint(flow_packet.hash);
+                self.table.fetch(flow_packet.bucket, self.hints);
+                self.advance(packets, &mut pipeline, sink);
             } else {
                 self.counts.other += 1;
             }
         }
-        self.arrive(packets, &mut way, sink);
-        self.pipeline = Some(way);
+        self.drain_pipeline(packets, &mut pipeline, sink);
+        self.pipeline = Some(pipeline);
     }
 
     /// As [`Meter::push`], for packets of one second that are already converted to [`FlowPacket`]s.
-    pub(crate) fn run(&mut self, packets: &[Packet], lanes: &[FlowPacket], sink: &mut dyn Sink) {
-        self.make_table(lanes.len(), sink);
-        self.compress_idle(lanes.len());
-        let mut way = self.pipeline.take().expect("it is there between two calls");
-        for lane in lanes {
-            let spot = self.table.bucket_hint(lane.hash);
-            way.lanes[way.count % RING] = FlowPacket { bucket: spot, ..*lane };
+    pub(crate) fn run(&mut self, packets: &[Packet], flow_packets: &[FlowPacket], sink: &mut dyn Sink) {
+        self.make_table(flow_packets.len(), sink);
+        self.compress_idle(flow_packets.len());
+        let mut pipeline = self.pipeline.take().expect("the pipeline is only missing during a call");
+        for flow_packet in flow_packets {
+            let spot = self.table.bucket_hint(flow_packet.hash);
+            pipeline.flow_packets[pipeline.count % RING] = FlowPacket { bucket: spot, ..*flow_packet };
             self.table.fetch(spot, self.hints);
-            self.advance(packets, &mut way, sink);
+            self.advance(packets, &mut pipeline, sink);
         }
-        self.arrive(packets, &mut way, sink);
-        self.pipeline = Some(way);
+        self.drain_pipeline(packets, &mut pipeline, sink);
+        self.pipeline = Some(pipeline);
     }
 
     /// Advances the pipeline after a packet has entered.
     #[inline(always)]
-    fn advance(&mut self, packets: &[Packet], way: &mut Pipeline, sink: &mut dyn Sink) {
-        let step = way.count;
-        way.count += 1;
+    fn advance(&mut self, packets: &[Packet], pipeline: &mut Pipeline, sink: &mut dyn Sink) {
+        let step = pipeline.count;
+        pipeline.count += 1;
         if step < 3 * AHEAD {
-            return self.set_out(packets, way, step, sink);
+            return self.fill_pipeline(packets, pipeline, step, sink);
         }
         let [first, second, third] = [1, 2, 3].map(|stage| (step - stage * AHEAD) % RING);
-        way.guesses[first] = self.fetch(&way.lanes[first]);
-        self.fetch_rest(way.guesses[second], &way.lanes[second].key);
-        let lane = &mut way.lanes[third];
-        self.take(&packets[lane.index as usize], lane, way.guesses[third], sink);
+        pipeline.guesses[first] = self.fetch(&pipeline.flow_packets[first]);
+        self.fetch_rest(pipeline.guesses[second], &pipeline.flow_packets[second].key);
+        let flow_packet = &mut pipeline.flow_packets[third];
+        self.take(&packets[flow_packet.index as usize], flow_packet, pipeline.guesses[third], sink);
     }
 
     /// As `advance`, for the first packets, while some stages are empty.
     #[inline(never)]
-    fn set_out(&mut self, packets: &[Packet], way: &mut Pipeline, step: usize, sink: &mut dyn Sink) {
-        self.stages(packets, way, step, sink);
+    fn fill_pipeline(&mut self, packets: &[Packet], pipeline: &mut Pipeline, step: usize, sink: &mut dyn Sink) {
+        self.stages(packets, pipeline, step, sink);
     }
 
     /// Empties the pipeline: counts every packet in it.
     #[inline(never)]
-    fn arrive(&mut self, packets: &[Packet], way: &mut Pipeline, sink: &mut dyn Sink) {
-        for step in way.count..way.count + 3 * AHEAD {
-            self.stages(packets, way, step, sink);
+    fn drain_pipeline(&mut self, packets: &[Packet], pipeline: &mut Pipeline, sink: &mut dyn Sink) {
+        for step in pipeline.count..pipeline.count + 3 * AHEAD {
+            self.stages(packets, pipeline, step, sink);
         }
-        self.counts.packets += way.count as u64;
-        way.count = 0;
+        self.counts.packets += pipeline.count as u64;
+        pipeline.count = 0;
         self.eviction_candidates.clear();
         self.ahead = self.hand;
     }
 
     #[inline(always)]
-    fn stages(&mut self, packets: &[Packet], way: &mut Pipeline, step: usize, sink: &mut dyn Sink) {
-        let at = |behind: usize| step.checked_sub(behind).filter(|at| *at < way.count).map(|at| at % RING);
+    fn stages(&mut self, packets: &[Packet], pipeline: &mut Pipeline, step: usize, sink: &mut dyn Sink) {
+        let at = |behind: usize| step.checked_sub(behind).filter(|at| *at < pipeline.count).map(|at| at % RING);
         let (first, second, third) = (at(AHEAD), at(2 * AHEAD), at(3 * AHEAD));
         if let Some(at) = first {
-            way.guesses[at] = self.fetch(&way.lanes[at]);
+            pipeline.guesses[at] = self.fetch(&pipeline.flow_packets[at]);
         }
         if let Some(at) = second {
-            self.fetch_rest(way.guesses[at], &way.lanes[at].key);
+            self.fetch_rest(pipeline.guesses[at], &pipeline.flow_packets[at].key);
         }
         if let Some(at) = third {
-            let lane = &mut way.lanes[at];
-            self.take(&packets[lane.index as usize], lane, way.guesses[at], sink);
+            let flow_packet = &mut pipeline.flow_packets[at];
+            self.take(&packets[flow_packet.index as usize], flow_packet, pipeline.guesses[at], sink);
         }
     }
 
     /// The flow to which a packet probably belongs; prefetches its entry. Without such a flow, prefetches the memory of
     /// the new flow, or the entry of the flow that will be evicted.
     #[inline(always)]
-    fn fetch(&self, lane: &FlowPacket) -> u32 {
-        match self.table.guess(lane.bucket) {
+    fn fetch(&self, flow_packet: &FlowPacket) -> u32 {
+        match self.table.guess(flow_packet.bucket) {
             Some(flow) => {
                 self.fetch_entry(flow);
                 flow
@@ -173,7 +173,7 @@ impl<H: Hints> Meter<H> {
     fn fetch_rest(&mut self, flow: u32, key: &Key) {
         if flow == NONE {
             if self.flows.is_full() && self.flows.len() >= FEW {
-                self.foresee();
+                self.predict_eviction();
             }
             return;
         }
@@ -183,7 +183,7 @@ impl<H: Hints> Meter<H> {
             bit::PAIR => self.hints.fetch(&self.pairs[hot.more].sides[hot.side(key)]),
             0 => {
                 // The first packets update the times of the handshake, and the eleventh packet reads all extra fields.
-                if hot.has(bit::V6) && (packets < SHAKING || packets == LOG) {
+                if hot.has(bit::V6) && (packets < HANDSHAKE_PACKETS || packets == LOG) {
                     self.hints.fetch(&self.rares[flow as usize]);
                 }
                 // The address of the flow's packet list, or of the next list to be allocated. Chosen without a branch,
@@ -217,14 +217,14 @@ impl<H: Hints> Meter<H> {
             self.hints.fetch(&self.rares[flow as usize]);
         }
         if hot.more != NONE {
-            self.rest.slab.fetch(hot.more, self.hints);
+            self.compressed.slab.fetch(hot.more, self.hints);
         }
     }
 
     /// Determines the flow that will probably be evicted next, and stores its [`StableFields`], which remain valid
     /// unless the flow ends for another reason.
     #[inline(always)]
-    fn foresee(&mut self) {
+    fn predict_eviction(&mut self) {
         let flow = self.ahead;
         self.ahead = self.after(flow, 1);
         if self.flows[flow].hot.has(bit::SEEN_SINCE_SWEEP) {
@@ -247,7 +247,7 @@ impl<H: Hints> Meter<H> {
         self.known(victim)
     }
 
-    /// The flow `places` slots further, in circular order.
+    /// The flow `places` entries after this one, in circular order.
     #[inline(always)]
     pub(crate) fn after(&self, flow: u32, places: usize) -> u32 {
         let (at, all) = (flow as usize + places, self.flows.len());

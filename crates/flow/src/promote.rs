@@ -16,10 +16,10 @@ impl<H: Hints> Meter<H> {
     /// Converts a packet list to compact counters.
     #[inline(never)]
     pub(crate) fn pair(&mut self, flow: u32) {
-        let mut pair = self.unfold(flow);
+        let mut pair = self.counters_of_list(flow);
         let hot = &mut self.flows[flow].hot;
         pair.set_owner(flow, hot.more);
-        hot.more = self.pairs.put(pair).expect("there are as many pairs as flows");
+        hot.more = self.pairs.put(pair).expect("there are as many compact counters as flows");
         hot.bits |= bit::PAIR;
     }
 
@@ -42,10 +42,10 @@ impl<H: Hints> Meter<H> {
             self.pairs.free(hot.more);
             (pair, pair.chunk())
         } else {
-            (self.unfold(flow), hot.more)
+            (self.counters_of_list(flow), hot.more)
         };
-        let tie = self.continuation(hot.bits, &pair);
-        let sides = self.widened(flow, &pair, &tie);
+        let continuation = self.continuation(hot.bits, &pair);
+        let sides = self.widened(flow, &pair, &continuation);
         if hot.has(bit::HAS_INTERIM_RECORD) {
             self.chunks.free(chunk);
             chunk = NONE;
@@ -54,11 +54,11 @@ impl<H: Hints> Meter<H> {
             sides,
             flow,
             chunk,
-            part: tie.part,
-            shake: self.rare(flow).shake(),
+            part: continuation.part,
+            handshake: self.rare(flow).handshake(),
             ..WideCounters::default()
         };
-        let more = self.fulls.put(full).expect("there are as many full flows as flows");
+        let more = self.fulls.put(full).expect("there are as many wide counters as flows");
         let hot = &mut self.flows[flow].hot;
         hot.more = more;
         hot.bits = hot.bits & !(bit::PAIR | bit::HAS_INTERIM_RECORD) | bit::FULL;
@@ -69,13 +69,13 @@ impl<H: Hints> Meter<H> {
         &self,
         flow: u32,
         pair: &CompactCounters,
-        tie: &RecordContinuation,
+        continuation: &RecordContinuation,
     ) -> [wide_counters::WideDirection; 2] {
-        let firsts = self.firsts(flow, pair, tie);
+        let firsts = self.firsts(flow, pair, continuation);
         let sums = &self.flows[flow].body.sums;
         [0, 1].map(|n| {
             let mut side = wide_counters::WideDirection::default();
-            side.take_over(&pair.sides[n], firsts[n], tie.before[n]);
+            side.take_over(&pair.sides[n], firsts[n], continuation.before[n]);
             side.complete(&sums[n]);
             side
         })
@@ -96,14 +96,14 @@ impl<H: Hints> Meter<H> {
 
     /// The times of the handshake.
     #[inline(always)]
-    pub(crate) fn shake(&self, flow: u32) -> [u64; 2] {
+    pub(crate) fn handshake(&self, flow: u32) -> [u64; 2] {
         let hot = &self.flows[flow].hot;
-        if hot.has(bit::FULL) { self.fulls[hot.more].shake } else { self.rare(flow).shake() }
+        if hot.has(bit::FULL) { self.fulls[hot.more].handshake } else { self.rare(flow).handshake() }
     }
 
     /// The compact counters that the packets of the flow's packet list give.
     #[inline(always)]
-    pub(crate) fn unfold(&self, flow: u32) -> CompactCounters {
+    pub(crate) fn counters_of_list(&self, flow: u32) -> CompactCounters {
         let Entry { hot, body } = &self.flows[flow];
         let mut pair = CompactCounters::new();
         pair.sides[0].count(body.start, self.rare(flow).first_length(), body.sums[0].first_flags);

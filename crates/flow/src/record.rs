@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_of_what_a_record_claims_end_at_the_largest_number() {
+    fn sums_over_both_directions_saturate() {
         let mut record = crate::sample::any_record(&mut base::Prng::new(1));
         for side in &mut record.directions {
             (side.packets, side.bytes) = (1 << 63, u64::MAX);

@@ -16,10 +16,10 @@ use wire::{IpProtocol, MacAddr, TunnelKind};
 
 /// A record to be overwritten.
 pub(crate) fn blank() -> Record {
-    let nobody = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+    let unspecified = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
     Record {
         id: 0,
-        key: Key { src: nobody, dst: nobody, src_port: 0, dst_port: 0, protocol: IpProtocol(0) },
+        key: Key { src: unspecified, dst: unspecified, src_port: 0, dst_port: 0, protocol: IpProtocol(0) },
         encapsulation: Encapsulation::default(),
         interface: 0,
         flow_start: Timestamp::ZERO,
@@ -41,7 +41,7 @@ impl<H: Hints> Meter<H> {
     #[inline(always)]
     pub(crate) fn render(&self, flow: u32, id: u64, reason: EndReason, out: &mut Record) {
         let (Entry { hot, body }, rare) = (&self.flows[flow], self.rare(flow));
-        let mut shake = rare.shake();
+        let mut handshake = rare.handshake();
         if hot.bits & (bit::FULL | bit::PAIR) == 0 {
             let words = match hot.more {
                 NONE => &[][..],
@@ -51,7 +51,7 @@ impl<H: Hints> Meter<H> {
             out.record_index = 0;
         } else {
             self.render_counters(flow, out);
-            shake = self.shake(flow);
+            handshake = self.handshake(flow);
         }
         out.initial_packets.truncate(self.config.initial_packets);
         out.id = id;
@@ -64,8 +64,8 @@ impl<H: Hints> Meter<H> {
         out.flow_start = Timestamp::from_nanos(body.start);
         out.end_reason = reason;
         out.tcp_state = hot.state;
-        out.syn_rtt = hot.has(bit::SYN_RTT).then_some(shake[0]);
-        out.ack_rtt = hot.has(bit::ACK_RTT).then_some(shake[1]);
+        out.syn_rtt = hot.has(bit::SYN_RTT).then_some(handshake[0]);
+        out.ack_rtt = hot.has(bit::ACK_RTT).then_some(handshake[1]);
         for (side, bytes) in out.payload.iter_mut().enumerate() {
             bytes.clear();
             if let Some(payloads) = self.payloads.as_ref().filter(|_| out.record_index == 0) {
@@ -87,11 +87,11 @@ impl<H: Hints> Meter<H> {
             out.directions = [0, 1].map(|side| full.sides[side].render(mac_of(hot, rare, side)));
         } else {
             let pair = &self.pairs[hot.more];
-            let tie = self.continuation(hot.bits, pair);
-            out.record_index = tie.part;
-            let firsts = self.firsts(flow, pair, &tie);
+            let continuation = self.continuation(hot.bits, pair);
+            out.record_index = continuation.part;
+            let firsts = self.firsts(flow, pair, &continuation);
             for (n, out) in out.directions.iter_mut().enumerate() {
-                pair.sides[n].render(&body.sums[n], firsts[n], tie.before[n], mac_of(hot, rare, n), out);
+                pair.sides[n].render(&body.sums[n], firsts[n], continuation.before[n], mac_of(hot, rare, n), out);
             }
         }
         self.initial_packets(flow, &mut out.initial_packets);

@@ -15,7 +15,7 @@ pub fn any(prng: &mut Prng) -> u64 {
     if bits == 0 { 0 } else { prng.next_u64() >> (64 - bits) }
 }
 
-fn any_moments(prng: &mut Prng) -> Stats {
+fn any_stats(prng: &mut Prng) -> Stats {
     let squares = u128::from(any(prng)) * u128::from(any(prng));
     Stats { min: any(prng), max: any(prng), sum: any(prng), squares }
 }
@@ -42,8 +42,8 @@ fn any_side(prng: &mut Prng) -> DirectionStats {
         ip_bytes,
         payload_bytes: any(prng),
         payload_packets: any(prng),
-        length: Stats { sum: ip_bytes, ..any_moments(prng) },
-        iat: any_moments(prng),
+        length: Stats { sum: ip_bytes, ..any_stats(prng) },
+        iat: any_stats(prng),
         iat_count: any(prng),
         flags: std::array::from_fn(|_| any(prng)),
         zero_window: any(prng),

@@ -278,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_name_is_there_twice() {
+    fn names_are_unique() {
         let mut names: Vec<&str> = fields().iter().map(|field| &*field.name).collect();
         names.sort_unstable();
         names.dedup();

@@ -21,7 +21,7 @@ use base::Timestamp;
 pub struct Shards<H = NoHints> {
     meters: Vec<Meter<H>>,
     /// For each meter, the packets of this second that it has not yet metered.
-    lanes: Vec<Vec<FlowPacket>>,
+    flow_packets: Vec<Vec<FlowPacket>>,
 }
 
 impl Shards {
@@ -44,7 +44,7 @@ impl<H: Hints> Shards<H> {
     pub fn with_hints(config: &Config, interface: u16, count: usize, hints: H) -> Self {
         let part = Shards::part(config, count);
         let meters = (0..count.max(1)).map(|_| Meter::with_hints(part.clone(), interface, hints)).collect::<Vec<_>>();
-        Self { lanes: meters.iter().map(|_| Vec::new()).collect(), meters }
+        Self { flow_packets: meters.iter().map(|_| Vec::new()).collect(), meters }
     }
 
     /// Meters packets in the order of their arrival. Their timestamps advance the meters' time.
@@ -52,15 +52,15 @@ impl<H: Hints> Shards<H> {
         if let [meter] = &mut self.meters[..] {
             return meter.push(packets, sink);
         }
-        let mut lane = FlowPacket::default();
+        let mut flow_packet = FlowPacket::default();
         for (index, packet) in packets.iter().enumerate() {
             let second = packet.ts.secs();
             if self.meters[0].is_other_second(second) {
                 self.run(packets, sink);
                 pass(&mut self.meters, second, sink);
             }
-            if self.meters[0].lane(packet, index, &mut lane) {
-                self.lanes[shard_of(lane.hash, self.meters.len())].push(lane);
+            if self.meters[0].prepare(packet, index, &mut flow_packet) {
+                self.flow_packets[shard_of(flow_packet.hash, self.meters.len())].push(flow_packet);
             } else {
                 self.meters[0].count_other();
             }
@@ -70,9 +70,9 @@ impl<H: Hints> Shards<H> {
 
     /// Passes its packets of this second to every meter.
     fn run(&mut self, packets: &[Packet], sink: &mut dyn Sink) {
-        for (meter, lanes) in self.meters.iter_mut().zip(&mut self.lanes) {
-            meter.run(packets, lanes, sink);
-            lanes.clear();
+        for (meter, flow_packets) in self.meters.iter_mut().zip(&mut self.flow_packets) {
+            meter.run(packets, flow_packets, sink);
+            flow_packets.clear();
         }
     }
 

@@ -31,7 +31,7 @@ struct Block {
     /// Units per slot.
     size: u16,
     taken: u16,
-    /// The first unit after all slots that were ever in use, and the first unit of the slot that was freed last.
+    /// The first unit after all slots used so far, and the first unit of the slot that was freed last.
     made: u16,
     free: u16,
 }
@@ -47,7 +47,7 @@ pub(crate) struct Slab {
     units: Vec<Unit>,
     blocks: Vec<Block>,
     /// For each size, the first block with a free slot.
-    roomy: [u32; SIZES],
+    with_free_slot: [u32; SIZES],
     /// The first free block.
     empty: u32,
     /// The largest number of blocks.
@@ -62,13 +62,13 @@ impl Slab {
         // A slot is identified by its first unit.
         let most = (bytes / size_of::<Unit>()).min(NONE as usize) / BLOCK;
         let (units, blocks) = (hints.reserve(most * BLOCK), hints.reserve(most));
-        Self { units, blocks, roomy: [NONE; SIZES], empty: NONE, most, taken: 0 }
+        Self { units, blocks, with_free_slot: [NONE; SIZES], empty: NONE, most, taken: 0 }
     }
 
     /// Stores at least one and at most [`MAX_WORDS`] words in a slot; `None` if there is no space.
     pub fn put(&mut self, words: &[u64]) -> Option<u32> {
         let size = words.len().div_ceil(UNIT);
-        let at = match self.roomy[size - 1] {
+        let at = match self.with_free_slot[size - 1] {
             NONE => self.begin(size)?,
             at => at,
         };
@@ -128,7 +128,7 @@ impl Slab {
 
     /// Frees all slots.
     pub fn clear(&mut self) {
-        self.roomy = [NONE; SIZES];
+        self.with_free_slot = [NONE; SIZES];
         self.empty = NONE;
         self.taken = 0;
         for at in (0..self.blocks.len()).rev() {
@@ -171,7 +171,7 @@ impl Slab {
     /// Inserts a block into the list of blocks of its size with a free slot.
     fn link(&mut self, at: u32) {
         let block = &mut self.blocks[at as usize];
-        let next = std::mem::replace(&mut self.roomy[usize::from(block.size) - 1], at);
+        let next = std::mem::replace(&mut self.with_free_slot[usize::from(block.size) - 1], at);
         (block.before, block.next) = (NONE, next);
         if next != NONE {
             self.blocks[next as usize].before = at;
@@ -182,7 +182,7 @@ impl Slab {
     fn unlink(&mut self, at: u32) {
         let Block { before, next, size, .. } = self.blocks[at as usize];
         match before {
-            NONE => self.roomy[usize::from(size) - 1] = next,
+            NONE => self.with_free_slot[usize::from(size) - 1] = next,
             before => self.blocks[before as usize].next = next,
         }
         if next != NONE {
@@ -199,8 +199,8 @@ mod tests {
     use std::collections::{HashMap, HashSet};
 
     #[test]
-    fn a_slab_is_a_map_until_it_is_full_and_again_once_it_is_not() {
-        let seed = testkit::seed("a_slab_is_a_map_until_it_is_full_and_again_once_it_is_not");
+    fn a_slab_is_a_map_while_it_has_free_slots() {
+        let seed = testkit::seed("a_slab_is_a_map_while_it_has_free_slots");
         let mut prng = Prng::new(seed);
         let mut slab = Slab::new(40 * 4096, NoHints);
         let mut model: HashMap<u32, Vec<u64>> = HashMap::new();
@@ -216,7 +216,7 @@ mod tests {
                     None => refused += 1,
                 }
             } else if let Some(place) = model.keys().nth(prng.below(8) as usize).copied() {
-                let words = model.remove(&place).expect("it is there");
+                let words = model.remove(&place).expect("the slot is in use");
                 let stored = slab.of(place);
                 assert!(stored.starts_with(&words) && stored.len() <= words.len() + 1, "seed {seed}, step {step}");
                 slab.free(place);
@@ -229,25 +229,25 @@ mod tests {
             assert_eq!(slab.held(), blocks.len() * (4096 + size_of::<Block>()), "seed {seed}, step {step}");
             assert!(slab.bytes() <= 40 * (4096 + size_of::<Block>()));
         }
-        assert!(refused > 100, "seed {seed}: it was full {refused} times");
+        assert!(refused > 100, "seed {seed}: the slab was full {refused} times");
         model.iter().for_each(|(place, words)| assert!(slab.of(*place).starts_with(words), "seed {seed}"));
     }
 
     #[test]
-    fn what_one_size_gave_back_another_takes() {
+    fn blocks_freed_by_one_size_are_used_by_another() {
         let mut slab = Slab::new(1 << 20, NoHints);
-        let small: Vec<u32> = (0..4096).map(|n| slab.put(&[n]).expect("there is room")).collect();
+        let small: Vec<u32> = (0..4096).map(|n| slab.put(&[n]).expect("there is space")).collect();
         let touched = slab.bytes();
         small.iter().for_each(|place| slab.free(*place));
         for n in 0..(4096 * 16) / 128 {
-            slab.put(&[n; 16]).expect("there is room");
+            slab.put(&[n; 16]).expect("there is space");
         }
         assert_eq!((slab.bytes(), slab.held()), (touched, touched));
     }
 
     #[test]
-    fn flows_that_come_and_go_at_random_leave_few_holes() {
-        let seed = testkit::seed("flows_that_come_and_go_at_random_leave_few_holes");
+    fn random_allocation_and_release_leaves_few_free_slots() {
+        let seed = testkit::seed("random_allocation_and_release_leaves_few_free_slots");
         let (mut prng, mut slab) = (Prng::new(seed), Slab::new(1 << 22, NoHints));
         let mut flows: Vec<(u32, usize)> = Vec::new();
         for _ in 0..200_000 {
@@ -257,7 +257,7 @@ mod tests {
             }
             let words = [0; 20];
             let words = &words[..6 + (prng.below(8) + prng.below(8)) as usize];
-            flows.push((slab.put(words).expect("there is room"), words.len() * 8));
+            flows.push((slab.put(words).expect("there is space"), words.len() * 8));
         }
         let bytes: usize = flows.iter().map(|f| f.1).sum();
         assert!(slab.held() < bytes + bytes / 5, "seed {seed}: {} bytes for {bytes}", slab.held());

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! byte  0         12                60        62        64
-//!       | 12 tags | 12 flow numbers | spilled | nothing |      tag 0: the place is free
+//!       | 12 tags | 12 flow indices | spilled | unused  |      tag 0: the slot is free
 //! ```
 //! A flow is in the bucket of its hash, or, if that bucket is full, in one of the [`REACH`] - 1 buckets after it.
 //! `spilled` counts the flows of a bucket that are in other buckets, so that nearly every search ends in its first
@@ -165,7 +165,7 @@ impl Table {
                 return;
             }
         }
-        debug_assert!(false, "flow {flow} is in no bucket within reach");
+        debug_assert!(false, "flow {flow} is in none of the {REACH} buckets");
     }
 
     /// The flows in this bucket.
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_knows_its_zero_bytes() {
+    fn zero_bytes_finds_every_zero_byte() {
         let mut prng = Prng::new(1);
         for _ in 0..10_000 {
             // Few different values, so that zeros and bytes next to them in value occur together.
@@ -281,8 +281,8 @@ mod tests {
     }
 
     #[test]
-    fn a_table_is_a_map_until_it_says_that_it_is_crowded() {
-        let seed = testkit::seed("a_table_is_a_map_until_it_says_that_it_is_crowded");
+    fn a_table_is_a_map_until_its_buckets_are_full() {
+        let seed = testkit::seed("a_table_is_a_map_until_its_buckets_are_full");
         let mut prng = Prng::new(seed);
         for capacity in [1, 7, 60, 500] {
             let (mut table, mut map) = (table(capacity), HashMap::new());
@@ -303,7 +303,7 @@ mod tests {
                         Ok(()) => assert_eq!(map.insert(hash, flow), None),
                         Err(BucketsFull) => {
                             crowded += 1;
-                            let victim = table.neighbours(spot).next().expect("it is full");
+                            let victim = table.neighbours(spot).next().expect("the bucket is full");
                             assert!(map.values().any(|f| *f == victim), "seed {seed}");
                         }
                     },
@@ -313,7 +313,7 @@ mod tests {
                     map.clear();
                 }
             }
-            assert!(crowded > 0 || capacity > 60, "seed {seed}, room for {capacity}");
+            assert!(crowded > 0 || capacity > 60, "seed {seed}, capacity {capacity}");
             map.iter().for_each(|(hash, flow)| table.remove(table.bucket_hint(*hash), *flow));
             assert!(table.buckets.iter().all(|b| b.spilled == 0 && b.tags == [0; BUCKET_SLOTS]), "seed {seed}");
         }

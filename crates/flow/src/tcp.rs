@@ -80,7 +80,7 @@ impl SequenceSpace {
                 self.holes = [(high, seq), self.holes[0]];
             }
             self.high = Some(end);
-            self.forget(end);
+            self.remove_ambiguous_holes(end);
             return SegmentOrder::New;
         }
         if self.fill(seq, end) { SegmentOrder::OutOfOrder } else { SegmentOrder::Retransmitted }
@@ -88,7 +88,7 @@ impl SequenceSpace {
 
     /// Forgets holes so old that their numbers would be ambiguous after the wrap-around.
     #[inline(always)]
-    fn forget(&mut self, high: u32) {
+    fn remove_ambiguous_holes(&mut self, high: u32) {
         let is_young = |h: (u32, u32)| h.0 != h.1 && high.wrapping_sub(h.0) <= WINDOW;
         if self.holes[0] != (0, 0) {
             self.keep(self.holes.into_iter().filter(|h| is_young(*h)));
@@ -192,7 +192,7 @@ pub(crate) const fn next(state: TcpState, fins: &mut Fins, seen: &PacketFields, 
 pub(crate) struct HandshakeUpdate(u8);
 
 impl HandshakeUpdate {
-    pub const NOTHING: Self = Self(0);
+    pub const EMPTY: Self = Self(0);
     /// The last of several SYNs counts, so that a lost SYN does not increase the round-trip time.
     const SYN: Self = Self(1);
     const ANSWER: Self = Self(1 << 1 | 1 << 2);
@@ -203,12 +203,12 @@ impl HandshakeUpdate {
         use TcpState::*;
         let is_syn = flags & SYN != 0;
         match (before, after) {
-            (Established | Midstream, _) => Self::NOTHING,
+            (Established | Midstream, _) => Self::EMPTY,
             (_, SynSent) if side == 0 && is_syn => Self::SYN,
             (SynSent, SynReceived) => Self::ANSWER,
             (SynReceived, SynReceived) if side == 1 && is_syn => Self::ANSWER_AGAIN,
             (SynReceived, Established) => Self::END,
-            _ => Self::NOTHING,
+            _ => Self::EMPTY,
         }
     }
 
@@ -238,7 +238,7 @@ static STEPS: [u8; 128] = {
     while at < all.len() {
         let (before, tcp, side) = (states[at >> 4], at >> 3 & 1 == 1, at >> 2 & 1);
         let flags = if at & 1 == 1 { SYN } else { 0 } | if at >> 1 & 1 == 1 { ACK } else { 0 };
-        let seen = PacketFields { tcp, flags, side, ..PacketFields::NOTHING };
+        let seen = PacketFields { tcp, flags, side, ..PacketFields::EMPTY };
         // A packet without FIN does not change the FINs seen, so a half-closed connection stays half-closed.
         let after = if matches!(before, HalfClosed) { before } else { next(before, &mut 0, &seen, true) };
         all[at] = after as u8 | HandshakeUpdate::of(before, after, side, flags).0 << 4;
@@ -279,7 +279,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_first_packet_says_is_what_it_would_say_as_any_other() {
+    fn the_state_after_a_first_packet_follows_the_general_rule() {
         for flags in 0..=255 {
             for (tcp, bidirectional) in [(true, true), (true, false), (false, true), (false, false)] {
                 let seen = PacketFields { tcp, flags: if tcp { flags } else { 0 }, ..PacketFields::default() };
@@ -291,11 +291,11 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_what_the_rules_say() {
+    fn steps_agree_with_the_general_rule() {
         use TcpState::*;
         for flags in (0..=255).filter(|flags| flags & (FIN | RST) == 0) {
             for (tcp, side) in [(true, 0), (true, 1), (false, 0), (false, 1)] {
-                let seen = PacketFields { tcp, side, flags: if tcp { flags } else { 0 }, ..PacketFields::NOTHING };
+                let seen = PacketFields { tcp, side, flags: if tcp { flags } else { 0 }, ..PacketFields::EMPTY };
                 for (before, fins) in
                     [(None, 0), (Midstream, 0), (SynSent, 0), (SynReceived, 0), (Established, 0), (HalfClosed, 1)]
                 {
@@ -308,18 +308,18 @@ mod tests {
     }
 
     #[test]
-    fn times_are_moments_until_both_ends_of_a_span_are_known() {
+    fn handshake_times_are_timestamps_until_both_ends_are_known() {
         let mut times = [0, 0];
-        for (shake, at, expected) in [
+        for (handshake, at, expected) in [
             (HandshakeUpdate::SYN, 5, [5, 0]),
             (HandshakeUpdate::SYN, 7, [7, 0]),
             (HandshakeUpdate::ANSWER, 20, [13, 20]),
             (HandshakeUpdate::ANSWER_AGAIN, 22, [13, 22]),
-            (HandshakeUpdate::NOTHING, 30, [13, 22]),
+            (HandshakeUpdate::EMPTY, 30, [13, 22]),
             (HandshakeUpdate::END, 40, [13, 18]),
         ] {
-            times = shake.times(times, at);
-            assert_eq!(times, expected, "{shake:?}");
+            times = handshake.times(times, at);
+            assert_eq!(times, expected, "{handshake:?}");
         }
     }
 }

@@ -77,8 +77,8 @@ mod tests {
     use std::collections::BTreeMap;
 
     #[test]
-    fn numbers_are_a_map_whose_blocks_come_with_their_first_flow() {
-        let seed = testkit::seed("numbers_are_a_map_whose_blocks_come_with_their_first_flow");
+    fn sequence_numbers_are_a_map_with_blocks_allocated_on_first_use() {
+        let seed = testkit::seed("sequence_numbers_are_a_map_with_blocks_allocated_on_first_use");
         let mut prng = Prng::new(seed);
         let (mut numbers, mut map) = (TunnelSequences::default(), BTreeMap::<(u32, usize), (u32, u32)>::new());
         for _ in 0..20_000 {

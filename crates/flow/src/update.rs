@@ -23,51 +23,51 @@ use wire::tcp_flags::{FIN, RST, SYN};
 impl<H: Hints> Meter<H> {
     /// Counts a packet in its flow, which is probably `guess`.
     #[inline(always)]
-    pub(crate) fn take(&mut self, packet: &Packet, lane: &mut FlowPacket, guess: u32, sink: &mut dyn Sink) {
-        let flow = self.count(packet, lane, guess, sink);
-        if lane.key.tunnel > 0 {
-            self.note(flow, packet, lane);
+    pub(crate) fn take(&mut self, packet: &Packet, flow_packet: &mut FlowPacket, guess: u32, sink: &mut dyn Sink) {
+        let flow = self.count(packet, flow_packet, guess, sink);
+        if flow_packet.key.tunnel > 0 {
+            self.note(flow, packet, flow_packet);
         }
     }
 
     /// Stores the tunnel sequence number of a packet, after the packet was counted, so that the number belongs to the
     /// same record.
     #[inline(never)]
-    fn note(&mut self, flow: u32, packet: &Packet, lane: &FlowPacket) {
+    fn note(&mut self, flow: u32, packet: &Packet, flow_packet: &FlowPacket) {
         let hot = &self.flows[flow].hot;
         // If the tunnel is not in the flow key, a flow may have packets inside and outside of tunnels. If its first
         // packet was in none, no sequence numbers are kept.
         if let Some(number) = packet.decoded.tunnel.and_then(|t| t.sequence).filter(|_| hot.tunnel > 0) {
-            self.numbers.note(flow, hot.side(&lane.key), number);
+            self.numbers.note(flow, hot.side(&flow_packet.key), number);
         }
     }
 
     /// Counts a packet and returns the index of its flow.
     #[inline(always)]
-    fn count(&mut self, packet: &Packet, lane: &mut FlowPacket, guess: u32, sink: &mut dyn Sink) -> u32 {
+    fn count(&mut self, packet: &Packet, flow_packet: &mut FlowPacket, guess: u32, sink: &mut dyn Sink) -> u32 {
         // A packet before this one may have ended the guessed flow, and another flow may use its entry.
-        let found = if guess != NONE && is_same(&self.flows[guess].hot, &lane.key, &self.keys) {
-            if self.take_usual(packet, lane, guess) || self.take_listed(packet, lane, guess) {
+        let found = if guess != NONE && is_same(&self.flows[guess].hot, &flow_packet.key, &self.keys) {
+            if self.take_usual(packet, flow_packet, guess) || self.take_listed(packet, flow_packet, guess) {
                 return guess;
             }
             Some(guess)
         } else {
-            self.table.find(lane.bucket, |flow| is_same(&self.flows[flow].hot, &lane.key, &self.keys))
+            self.table.find(flow_packet.bucket, |flow| is_same(&self.flows[flow].hot, &flow_packet.key, &self.keys))
         };
-        let Some(flow) = found else { return self.begin(packet, lane, sink) };
+        let Some(flow) = found else { return self.begin(packet, flow_packet, sink) };
         let hot = &mut self.flows[flow].hot;
-        let timeout = if tcp::is_over(hot.state) { self.linger } else { self.idle[usize::from(hot.protocol)] };
-        if is_another(hot.state, &lane.seen) || lane.seen.at.saturating_sub(hot.last) >= timeout {
+        let timeout = if tcp::is_over(hot.state) { self.close_timeout } else { self.idle[usize::from(hot.protocol)] };
+        if is_another(hot.state, &flow_packet.seen) || flow_packet.seen.at.saturating_sub(hot.last) >= timeout {
             // The record of the old flow is made when its own timeout expires; until then it keeps its entry and its
-            // place on the wheel.
+            // slot of the wheel.
             hot.bits |= bit::DETACHED;
-            self.table.remove(lane.bucket, flow);
-            return self.begin(packet, lane, sink);
+            self.table.remove(flow_packet.bucket, flow);
+            return self.begin(packet, flow_packet, sink);
         }
-        let seen = &mut lane.seen;
+        let seen = &mut flow_packet.seen;
         self.counts.backward_timestamps += u64::from(seen.at < hot.last);
         seen.at = seen.at.max(hot.last);
-        seen.side = hot.side(&lane.key);
+        seen.side = hot.side(&flow_packet.key);
         if hot.has(bit::FULL) {
             self.add_to_other(flow, packet, seen, sink);
         } else {
@@ -88,12 +88,12 @@ impl<H: Hints> Meter<H> {
     /// The fast path for long flows: counts a packet for which compact counters suffice; false if another path must
     /// count the packet.
     #[inline(always)]
-    fn take_usual(&mut self, packet: &Packet, lane: &FlowPacket, flow: u32) -> bool {
+    fn take_usual(&mut self, packet: &Packet, flow_packet: &FlowPacket, flow: u32) -> bool {
         let Entry { hot, body } = &mut self.flows[flow];
         if hot.bits & (bit::FULL | bit::PAIR) != bit::PAIR || self.payloads.is_some() {
             return false;
         }
-        let (seen, side) = (&lane.seen, hot.side(&lane.key));
+        let (seen, side) = (&flow_packet.seen, hot.side(&flow_packet.key));
         let changes_state = seen.tcp & ((seen.flags & (SYN | FIN | RST) != 0) | !tcp::is_final(hot.state));
         let is_next = (seen.at >= hot.last) & (seen.at.wrapping_sub(hot.last) < self.idle[usize::from(hot.protocol)]);
         let is_first_back = (side == 1) & (hot.bits & bit::BACK == 0);
@@ -115,9 +115,9 @@ impl<H: Hints> Meter<H> {
     /// The fast path for short flows: counts a regular packet that the packet list can hold; false if another path must
     /// count the packet.
     #[inline(always)]
-    fn take_listed(&mut self, packet: &Packet, lane: &FlowPacket, flow: u32) -> bool {
+    fn take_listed(&mut self, packet: &Packet, flow_packet: &FlowPacket, flow: u32) -> bool {
         let Entry { hot, body } = &mut self.flows[flow];
-        let (seen, side) = (&lane.seen, hot.side(&lane.key));
+        let (seen, side) = (&flow_packet.seen, hot.side(&flow_packet.key));
         let after = seen.at.wrapping_sub(body.start);
         let is_list = (hot.bits & (bit::FULL | bit::PAIR) == 0) & (usize::from(hot.packets) < LOG);
         let is_next = (seen.at >= hot.last) & (seen.at.wrapping_sub(hot.last) < self.idle[usize::from(hot.protocol)]);
@@ -130,13 +130,13 @@ impl<H: Hints> Meter<H> {
             return false;
         }
         hot.last = seen.at;
-        let (state, shakes) = tcp::step(hot.state, side, seen);
+        let (state, update) = tcp::step(hot.state, side, seen);
         hot.state = state;
-        hot.add_extra(shakes);
+        hot.add_extra(update);
         hot.bits |= bit::SEEN_SINCE_SWEEP;
         let rare = if hot.has(bit::V6) { &mut self.rares[flow as usize] } else { &mut hot.rare };
         // A time that the list can hold also fits into the extra fields.
-        rare.set_shake(shakes.times(rare.shake(), after));
+        rare.set_handshake(update.times(rare.handshake(), after));
         if is_reply {
             hot.bits |= bit::BACK;
             if let Some(mac) = packet_fields::mac(packet) {
@@ -148,7 +148,7 @@ impl<H: Hints> Meter<H> {
         if hot.more == NONE {
             let mut chunk = PacketList::default();
             chunk.log[0] = word;
-            hot.more = self.chunks.put(chunk).expect("there are as many chunks as flows");
+            hot.more = self.chunks.put(chunk).expect("there are as many packet lists as flows");
         } else {
             self.chunks[hot.more].log[usize::from(hot.packets) - 1] = word;
         }
@@ -218,7 +218,7 @@ impl<H: Hints> Meter<H> {
         if hot.more == NONE {
             let mut chunk = PacketList::default();
             chunk.log[0] = packet_list::pack(after, seen.side, seen);
-            hot.more = self.chunks.put(chunk).expect("there are as many chunks as flows");
+            hot.more = self.chunks.put(chunk).expect("there are as many packet lists as flows");
         } else {
             self.chunks[hot.more].log[usize::from(hot.packets) - 1] = packet_list::pack(after, seen.side, seen);
         }
@@ -242,7 +242,7 @@ impl<H: Hints> Meter<H> {
             self.widen(flow);
         }
         if self.fulls[self.flows[flow].hot.more].sides[seen.side].is_full(self.most_packets) {
-            self.cut(flow, self.id(flow), sink);
+            self.make_interim_record(flow, self.id(flow), sink);
         }
         let Entry { hot, body } = &mut self.flows[flow];
         let full = &mut self.fulls[hot.more];
@@ -257,7 +257,8 @@ impl<H: Hints> Meter<H> {
             let word = packet_list::pack(seen.at - body.start, seen.side, seen);
             if usize::from(hot.packets) < LOG {
                 if full.chunk == NONE {
-                    full.chunk = self.chunks.put(PacketList::default()).expect("there are as many chunks as flows");
+                    full.chunk =
+                        self.chunks.put(PacketList::default()).expect("there are as many packet lists as flows");
                 }
                 self.chunks[full.chunk].log[usize::from(hot.packets) - 1] = word;
             } else {
@@ -279,21 +280,21 @@ impl<H: Hints> Meter<H> {
         let after = tcp::next(before, &mut fins, seen, self.config.bidirectional);
         hot.state = after;
         hot.bits |= u16::from(fins) << bit::FINS;
-        let shakes = HandshakeUpdate::of(before, after, seen.side, seen.flags);
-        if shakes == HandshakeUpdate::NOTHING {
+        let update = HandshakeUpdate::of(before, after, seen.side, seen.flags);
+        if update == HandshakeUpdate::EMPTY {
             return;
         }
-        let shake = shakes.times(self.shake(flow), at);
-        self.flows[flow].hot.add_extra(shakes);
-        let far = shake[0].max(shake[1]) >= extra_fields::FAR;
+        let handshake = update.times(self.handshake(flow), at);
+        self.flows[flow].hot.add_extra(update);
+        let far = handshake[0].max(handshake[1]) >= extra_fields::FAR;
         if far && !self.flows[flow].hot.has(bit::FULL) {
             self.widen(flow);
         }
         let hot = &self.flows[flow].hot;
         if hot.has(bit::FULL) {
-            self.fulls[hot.more].shake = shake;
+            self.fulls[hot.more].handshake = handshake;
         } else {
-            self.rare_mut(flow).set_shake(shake);
+            self.rare_mut(flow).set_handshake(handshake);
         }
     }
 }

@@ -116,8 +116,8 @@ mod tests {
     }
 
     #[test]
-    fn flows_are_looked_at_in_their_second_and_never_after_it() {
-        let seed = testkit::seed("flows_are_looked_at_in_their_second_and_never_after_it");
+    fn flows_are_inspected_no_later_than_their_second() {
+        let seed = testkit::seed("flows_are_inspected_no_later_than_their_second");
         let mut prng = Prng::new(seed);
         let mut wheel = Wheel::new(100, NoHints);
         // The second at which each flow is to be inspected.
@@ -128,7 +128,7 @@ mod tests {
             assert!(expected.iter().all(|f| looked_at.contains(f)), "seed {seed}, second {now}");
             for flow in looked_at {
                 let due = model[&flow];
-                assert!(due >= now, "seed {seed}: flow {flow} was forgotten");
+                assert!(due >= now, "seed {seed}: flow {flow} was inspected too late");
                 if due > now {
                     // The deadline was more than one turn away.
                     wheel.put(flow, due, now);

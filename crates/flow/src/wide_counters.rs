@@ -92,7 +92,7 @@ impl WideDirection {
         }
         if !first || self.before != NEVER {
             let gap = at - self.last;
-            let no_gap_yet = self.gaps() == 0;
+            let no_gap_yet = self.gap_count() == 0;
             self.gap_min = if no_gap_yet { gap } else { self.gap_min.min(gap) };
             self.gap_max = self.gap_max.max(gap);
             add(&mut self.iat_squares, u128::from(gap) * u128::from(gap));
@@ -143,7 +143,7 @@ impl WideDirection {
         (self.packets, self.length) = (line.packets.into(), line.length.into());
         (self.length_min, self.length_max) = (line.length_min.into(), line.length_max.into());
         self.length_squares = [line.length_squares, 0];
-        self.gap_min = if self.gaps() > 0 { line.gap_min() } else { 0 };
+        self.gap_min = if self.gap_count() > 0 { line.gap_min() } else { 0 };
         self.gap_max = line.gap_max();
         add(&mut self.iat_squares, line.iat_squares());
         self.flags = line.flags();
@@ -174,7 +174,7 @@ impl WideDirection {
 
     /// The number of inter-arrival times in this record.
     #[inline(always)]
-    pub fn gaps(&self) -> u32 {
+    pub fn gap_count(&self) -> u32 {
         self.packets - u32::from(self.before == NEVER && self.packets > 0)
     }
 
@@ -199,7 +199,7 @@ impl WideDirection {
         if self.packets == 0 {
             return record::DirectionStats::default();
         }
-        let gaps = self.gaps();
+        let gap_count = self.gap_count();
         let gap = Stats { min: self.gap_min, max: self.gap_max, sum: self.gap_sum(), squares: total(self.iat_squares) };
         record::DirectionStats {
             first: Timestamp::from_nanos(self.first),
@@ -215,8 +215,8 @@ impl WideDirection {
                 sum: self.length,
                 squares: total(self.length_squares),
             },
-            iat: if gaps == 0 { Stats::default() } else { gap },
-            iat_count: gaps.into(),
+            iat: if gap_count == 0 { Stats::default() } else { gap },
+            iat_count: gap_count.into(),
             flags: self.flags.map(u64::from),
             zero_window: self.zero_window.into(),
             retransmitted: self.retransmitted.into(),
@@ -254,7 +254,7 @@ pub(crate) struct WideCounters {
     /// Initial packets beyond the packet list, if the configuration keeps more.
     pub more: Vec<u64>,
     /// The times of the handshake, as in [`crate::extra_fields`].
-    pub shake: [u64; 2],
+    pub handshake: [u64; 2],
     /// The topmost MPLS label of a flow in a tunnel; `None` also if the entry has the label.
     pub label: Option<u32>,
 }

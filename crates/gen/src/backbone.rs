@@ -1,15 +1,16 @@
-//! Flows as heavy-tailed as those of a backbone.
+//! Flows with the heavy-tailed lengths of a backbone.
 //!
-//! The figures are those of the AGH university network in 2015, over 4.03 G unsampled flows (Jurkiewicz, Rzym, Boryło:
+//! The figures are from the AGH university network in 2015, over 4.03 G unsampled flows (Jurkiewicz, Rzym, Boryło:
 //! "Flow length and size distributions in campus Internet traffic", Computer Communications 167, 2021; repository
-//! `flow-models`, `data/agh_2015`): 47.8 % of the flows have one packet, 84 % at most 8, 0.1 % more than 10 000; those
-//! carry about 70 % of the packets; the mean is 78.6 packets of 871 bytes.
+//! `flow-models`, `data/agh_2015`): 47.8 % of the flows have one packet, 84 % at most 8, 0.1 % more than 10 000; the
+//! flows of more than 10 000 packets carry about 70 % of the packets; the mean is 78.6 packets of 871 bytes.
 //!
 //! The model: flow lengths come from four classes; within the two long ones from power laws with exponents 1 and 1/2,
 //! chosen because their inverses need only division and square root, which give the same bits on every machine. A
-//! constant number of flows is alive at a time, each packet belongs to one of them at random, and a flow that has
-//! ended is replaced by a fresh one. The first flows are drawn as one would meet them on looking at the link (long ones
-//! more often, all somewhere in their course), so that the packets have their long-run statistics from the beginning.
+//! constant number of flows is active at a time, each packet belongs to a random active flow, and a flow that has
+//! ended is replaced by a new flow. The first flows are drawn with the distribution of the flows that are active at a
+//! random moment (in proportion to their length, at a random position within the flow), so that the packets have their
+//! long-run statistics from the beginning.
 
 use base::Prng;
 
@@ -17,36 +18,36 @@ use base::Prng;
 pub(crate) const SIZES: [(u16, u16); 9] =
     [(60, 239), (64, 109), (128, 40), (256, 20), (512, 25), (750, 16), (1024, 15), (1250, 46), (1514, 490)];
 
-/// Flows of 1000 that have one packet, at most eight, at most ten thousand.
+/// The numbers of flows, of 1000, that have one packet, at most eight packets, at most ten thousand packets.
 const SINGLE: u64 = 478;
 const UP_TO_EIGHT: u64 = 840;
 const UP_TO_10K: u64 = 999;
 
-/// Flows of 362 that have two, three, … eight packets.
+/// The numbers of flows, of 362, that have two, three, … eight packets.
 const SHORT: [(u32, u64); 7] = [(2, 140), (3, 70), (4, 50), (5, 34), (6, 28), (7, 22), (8, 18)];
 
-/// Lengths from 9 to 10 000. Of 10 000 such flows, 6 864 follow the steeper law (mean 62.7), the others the flatter one
-/// (mean 299.5): together 137.0 packets.
+/// Flow lengths from 9 to 10 000 packets. Of 10 000 such flows, 6 864 follow the steeper law (mean 62.7 packets) and
+/// the others the flatter law (mean 299.5 packets); the mean of both is 137.0 packets.
 const MIDDLE: (f64, f64) = (9.0, 10_001.0);
 const MIDDLE_STEEP: u64 = 6864;
-/// The same share, of 10 000 packets instead of flows.
+/// The share of the steeper law as a share of packets: of 10 000 packets in flows of these lengths.
 const MIDDLE_STEEP_PACKETS: u64 = 3142;
 
-/// Lengths above 10 000: mean 55 020.
+/// Flow lengths above 10 000 packets; the mean is 55 020.
 const LONG: (f64, f64) = (10_001.0, 2_395_000.0);
 
-/// Packets of 100 000 that belong to flows of the four classes.
+/// The numbers of packets, of 100 000, that belong to flows of each of the four classes.
 const PACKETS_SINGLE: u64 = 608;
 const PACKETS_SHORT: u64 = PACKETS_SINGLE + 1687;
 const PACKETS_MIDDLE: u64 = PACKETS_SHORT + 27_705;
 
-/// The flows alive now. 16 bytes each.
+/// The active flows, with 16 bytes for each.
 #[derive(Clone, Debug)]
 pub(crate) struct Backbone {
     alive: Vec<ActiveFlow>,
     next_id: u64,
     prng: Prng,
-    /// The flows of the next packets. They are drawn together so that their cache misses overlap.
+    /// The flows of the next packets. They are drawn together, so that their cache misses overlap.
     drawn: [u64; DRAWN],
     taken: usize,
 }
@@ -96,7 +97,7 @@ impl Backbone {
     }
 }
 
-/// The length in packets of a fresh flow.
+/// The length in packets of a new flow.
 fn length(prng: &mut Prng) -> u32 {
     match prng.below(1000) {
         0..SINGLE => 1,
@@ -107,7 +108,7 @@ fn length(prng: &mut Prng) -> u32 {
     }
 }
 
-/// The length of the flow to which a packet of the link belongs: as [`length`], but in proportion to the length.
+/// The length of the flow to which a random packet belongs: the distribution of [`length`] weighted by the length.
 fn length_met(prng: &mut Prng) -> u32 {
     match prng.below(100_000) {
         0..PACKETS_SINGLE => 1,
@@ -128,7 +129,7 @@ fn weighted(prng: &mut Prng, table: &[(u32, u64)]) -> u32 {
             None => return *value,
         }
     }
-    unreachable!("a number below the sum of the weights falls into one of them")
+    unreachable!("a number below the sum of the weights is within one of the weights")
 }
 
 /// Density proportional to `x^-2` (a Pareto law with exponent 1) between the bounds.
@@ -142,14 +143,14 @@ fn flat(prng: &mut Prng, (low, high): (f64, f64)) -> f64 {
     1.0 / (root * root)
 }
 
-/// [`flat`] in proportion to the length: density proportional to `x^-0.5`.
+/// [`flat`] weighted by the length: density proportional to `x^-0.5`.
 fn flat_met(prng: &mut Prng, (low, high): (f64, f64)) -> f64 {
     let root = low.sqrt() + prng.unit() * (high.sqrt() - low.sqrt());
     root * root
 }
 
-/// [`steep`] in proportion to the length: density proportional to `1/x`. Its inverse would need a power, so draws of
-/// density `x^-0.5` are kept with probability `sqrt(low / x)`, one in five for the long flows.
+/// [`steep`] weighted by the length: density proportional to `1/x`. The inverse of this law would need a power, so
+/// draws of density `x^-0.5` are accepted with probability `sqrt(low / x)`: one in five for the long flows.
 fn steep_met(prng: &mut Prng, (low, high): (f64, f64)) -> f64 {
     loop {
         let x = flat_met(prng, (low, high));
@@ -166,18 +167,18 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn the_weights_are_shares_of_the_whole() {
+    fn the_weights_sum_to_their_totals() {
         assert_eq!(SIZES.iter().map(|(_, w)| w).sum::<u16>(), 1000);
         assert_eq!(SHORT.iter().map(|(_, w)| w).sum::<u64>(), UP_TO_EIGHT - SINGLE);
         let mean = SIZES.iter().map(|(size, w)| u64::from(*size) * u64::from(*w)).sum::<u64>() as f64 / 1000.0;
         assert!((mean - 871.0).abs() < 0.5, "{mean}");
     }
 
-    /// The stated tolerance: shares of flows within 0.1 points (of the longest, within 0.005), the mean length within 5
-    /// %, the longest flows' share of packets within 3 points of 70 %. The tail is so heavy that the mean of ten
-    /// million flows still has a standard error of 2 %.
+    /// The tolerance: shares of flows within 0.1 percentage points (0.005 for the longest flows), the mean length
+    /// within 5 %, the share of packets in the longest flows within 3 percentage points of 70 %. The tail is so heavy
+    /// that the mean of ten million flows still has a standard error of 2 %.
     #[test]
-    fn ten_million_fresh_flows_have_the_published_lengths() {
+    fn ten_million_new_flows_have_the_published_lengths() {
         let mut prng = Prng::new(2015);
         let (mut single, mut up_to_eight, mut long, mut packets, mut long_packets) = (0u64, 0u64, 0u64, 0u64, 0u64);
         const FLOWS: u64 = 10_000_000;
@@ -200,9 +201,10 @@ mod tests {
         near("packets in the longest", percent(long_packets, packets), 70.0, 3.0);
     }
 
-    /// For each law, the mean logarithm of fresh lengths weighted by length is that of the lengths met.
+    /// For each law, the length-weighted mean logarithm of the lengths of new flows equals the mean logarithm of the
+    /// lengths that the weighted law draws.
     #[test]
-    fn flows_met_follow_the_law_of_fresh_flows_weighted_by_length() {
+    fn weighted_laws_agree_with_new_flows_weighted_by_their_length() {
         type Law = fn(&mut Prng, (f64, f64)) -> f64;
         let laws: [(Law, Law, (f64, f64)); 3] =
             [(steep, steep_met, MIDDLE), (flat, flat_met, MIDDLE), (steep, steep_met, LONG)];
@@ -223,9 +225,9 @@ mod tests {
         }
     }
 
-    /// The shares of packets that the classes of flows met are drawn with are those that fresh flows have.
+    /// The classes of the first flows are drawn with the shares of packets that new flows have.
     #[test]
-    fn flows_met_have_the_classes_of_the_packets_of_fresh_flows() {
+    fn the_classes_of_first_flows_have_the_packet_shares_of_new_flows() {
         const DRAWS: u64 = 10_000_000;
         let mut prng = Prng::new(10);
         let class = |n: u32| [1, 8, 10_000].into_iter().filter(|bound| n > *bound).count();
@@ -243,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_that_ends_is_replaced_and_does_not_return() {
+    fn an_ended_flow_is_replaced_and_does_not_return() {
         let mut link = Backbone::new(100, Prng::new(5));
         let ids = |link: &Backbone| link.alive.iter().map(|f| f.id).collect::<HashSet<u64>>();
         let mut gone = HashSet::new();

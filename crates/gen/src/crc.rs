@@ -1,9 +1,9 @@
 //! CRC32C (polynomial 0x1edc6f41, reflected), computed incrementally: the CRC is linear.
 //!
 //! If two frames of equal length differ by `d` (their exclusive or), their CRCs differ by the remainder of `d` alone.
-//! So the CRC of a template is computed once, and the CRC of a frame made from it costs one table look-up per changed
-//! byte ([`Window`]: the remainder at byte 56, after the last changed byte) and four more to carry the sum over the
-//! unchanged rest ([`Carry`]). The plain loop stays here as the oracle.
+//! So the CRC of a template is computed once. The CRC of a frame made from the template costs one table look-up per
+//! changed byte ([`Window`]: the remainder at byte 56, after the last changed byte) and four look-ups to carry the sum
+//! over the unchanged rest ([`Carry`]). The plain loop is kept in this module as the oracle.
 
 use crate::layout::at;
 
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_check_values_of_the_standard() {
+    fn the_crc_has_the_check_values_of_the_standard() {
         // RFC 3720 (iSCSI) appendix B.4, and the common check value of nine digits.
         assert_eq!(crc32c(b"123456789"), 0xe306_9283);
         assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn changing_bytes_in_the_window_changes_the_crc_as_predicted() {
+    fn the_incremental_crc_equals_the_crc_of_the_changed_frame() {
         let mut prng = base::Prng::new(11);
         let window = Window::new();
         for len in [60usize, 61, 64, 100, 1514] {

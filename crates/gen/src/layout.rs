@@ -120,12 +120,12 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn flows_are_distinct_and_stay_in_their_ranges() {
+    fn flows_are_distinct_and_within_their_address_and_port_ranges() {
         let ids = (0..100_000).chain((0..1 << 26).step_by(997).map(|high: u64| high << 24 | 5));
         let mut seen = HashSet::new();
         for id in ids {
             let f = Flow::of(id);
-            assert!(seen.insert(f) || id == 5, "flow {id} came twice");
+            assert!(seen.insert(f) || id == 5, "flow {id} occurred twice");
             assert_eq!(f.src & 0xff_ffff, (id & 0xff_ffff) as u32);
             assert!((32768..=49151).contains(&f.src_port) && (20480..=24575).contains(&f.dst_port));
             assert!(matches!(f.dst >> 16, 0xc612 | 0xc613));
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn the_header_checksum_makes_the_header_sum_to_all_ones() {
+    fn the_ipv4_header_with_its_checksum_sums_to_all_ones() {
         for (len, id) in [(60, 0), (61, 0xff_ffff), (1514, 77), (MAX_FRAME, 1 << 49)] {
             let mut frame = template(len, true, 1);
             let bytes = Flow::of(id).bytes(header_sum(&frame));

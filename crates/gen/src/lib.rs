@@ -44,7 +44,7 @@
 //!     // … send buf[..len] …
 //!     pacer.sent(1, len as u64);
 //! }
-//! assert_eq!(traffic.sequence(), 3); // those of 0, 1 and 2 microseconds
+//! assert_eq!(traffic.sequence(), 3); // the frames due at 0, 1 and 2 microseconds
 //! # Ok::<(), netgrain_gen::SpecError>(())
 //! ```
 #![forbid(unsafe_code)]

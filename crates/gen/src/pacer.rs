@@ -89,7 +89,7 @@ mod tests {
     const START: Timestamp = Timestamp::from_nanos(1_700_000_000_123_456_789);
 
     #[test]
-    fn before_the_start_nothing_is_due() {
+    fn no_frame_is_due_before_the_start() {
         for rate in [Rate::Packets(1e6), Rate::Bits(1e9)] {
             let pacer = Pacer::new(rate, START);
             assert_eq!(pacer.due(START.before(Duration::from_nanos(1)), 60), 0);
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn hours_of_irregular_polling_do_not_drift() {
+    fn irregular_polling_over_hours_does_not_drift() {
         let mut prng = Prng::new(3);
         for rate in [0.001, 0.3, 7.0, 1e6 / 3.0, 1.6e6, 14_880_952.38] {
             let mut pacer = Pacer::new(Rate::Packets(rate), START);
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_is_due_exactly_from_its_departure_on() {
+    fn a_frame_is_due_from_its_departure_time_on_and_not_before() {
         let mut prng = Prng::new(4);
         for rate in [Rate::Packets(3.0), Rate::Packets(999_983.0), Rate::Bits(1e3), Rate::Bits(9.99e9)] {
             let mut pacer = Pacer::new(rate, START);
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn flat_is_always_due() {
+    fn without_a_rate_frames_are_always_due() {
         let pacer = Pacer::new(Rate::Flat, START);
         assert_eq!(pacer.due(START, 60), u64::MAX);
         assert_eq!(pacer.departure(), START);

@@ -101,14 +101,14 @@ mod tests {
     use base::Timestamp;
 
     #[test]
-    fn what_cannot_be_taken_apart_is_refused() {
+    fn traffic_with_mixed_sizes_or_random_flows_has_no_parts() {
         for spec in ["imix,truth", "backbone,truth", "60,order=heavy,truth", "60"] {
             assert!(Parts::new(&spec.parse().unwrap()).is_none(), "{spec}");
         }
     }
 
     #[test]
-    fn put_together_again_the_frames_are_those_of_the_traffic() {
+    fn frames_assembled_from_parts_equal_the_frames_of_the_traffic() {
         for text in ["60,flows=1,truth", "61,flows=7,truth", "1514,flows=1000,seed=9,truth", "9014,flows=3,truth"] {
             let spec: Spec = text.parse().unwrap();
             let (parts, mut traffic) = (Parts::new(&spec).unwrap(), Traffic::new(&spec));

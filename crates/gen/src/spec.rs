@@ -46,8 +46,8 @@ impl Sizes {
 pub enum Order {
     /// All flows take turns, without end.
     Even,
-    /// Flow lengths with the heavy tail of a backbone: `flows` are alive at a time, short flows come and go, and long
-    /// flows carry most packets. Costs 16 bytes of memory per live flow.
+    /// Flow lengths with the heavy tail of a backbone: `flows` flows are active at a time, short flows begin and end,
+    /// and long flows carry most packets. Costs 16 bytes of memory per active flow.
     Heavy,
 }
 
@@ -56,7 +56,7 @@ pub enum Order {
 pub struct Spec {
     /// Frame lengths.
     pub sizes: Sizes,
-    /// Flows alive at a time, 1 to [`MAX_FLOWS`].
+    /// Flows active at a time, 1 to [`MAX_FLOWS`].
     pub flows: u32,
     /// The order of flows.
     pub order: Order,
@@ -120,7 +120,7 @@ impl FromStr for Spec {
                     }
                 }
                 "truth" if value.is_none() => spec.signature = true,
-                "truth" => return Err(bad("a word that stands alone: truth")),
+                "truth" => return Err(bad("a word without a value: truth")),
                 _ => return Err(SpecError::Key(part.to_owned())),
             }
         }
@@ -202,13 +202,13 @@ impl fmt::Display for SpecError {
         match self {
             Self::Sizes(text) => write!(
                 f,
-                "traffic begins with the frame sizes, not {text:?}: write a length from {MIN_FRAME} to {MAX_FRAME} (bytes \
-                 without frame check sequence), imix, imix7:4:1 (at most {MAX_WEIGHT} each), or backbone"
+                "a traffic specification begins with the frame sizes, not {text:?}: write a length from {MIN_FRAME} to \
+                 {MAX_FRAME} (bytes without frame check sequence), imix, imix7:4:1 (at most {MAX_WEIGHT} each), or backbone"
             ),
             Self::Key(part) => write!(
                 f,
-                "traffic does not know {part:?}: use flows=, order=, seed=, rate=, packets=, duration= or truth, with \
-                 commas between"
+                "unknown part {part:?} of a traffic specification: write flows=, order=, seed=, rate=, packets=, \
+                 duration= or truth, separated by commas"
             ),
             Self::Value { part, expected } => write!(f, "{part:?} should be {expected}"),
         }
@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nonsense_is_refused_with_advice() {
+    fn invalid_specifications_are_rejected_with_advice() {
         for (bad, advice) in [
             ("", "begins with the frame sizes"),
             ("59", "from 60 to 9014"),
@@ -241,9 +241,9 @@ mod tests {
             ("60,packets=99999999999G", "packets=10M"),
             ("60,duration=soon", "duration=10s"),
             ("60,order=odd", "order=heavy"),
-            ("60,truth=yes", "stands alone"),
-            ("60,colour=red", "does not know \"colour=red\""),
-            ("60,", "does not know \"\""),
+            ("60,truth=yes", "without a value"),
+            ("60,colour=red", "unknown part \"colour=red\""),
+            ("60,", "unknown part \"\""),
             ("60,packets=é", "packets=10M"),
         ] {
             let error = bad.parse::<Spec>().expect_err(bad).to_string();
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_people_write_is_understood() {
+    fn a_specification_is_parsed_with_blanks_and_units() {
         let spec: Spec = "1000, flows=100k, seed=7, rate=1Mpps, packets=2.5M, duration=10s, truth".parse().unwrap();
         assert_eq!(spec.sizes, Sizes::Fixed(1000));
         assert_eq!((spec.flows, spec.seed, spec.packets), (100_000, 7, Some(2_500_000)));
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_reads_back_the_same() {
+    fn a_displayed_specification_parses_to_the_same_value() {
         for text in [
             "60",
             "imix",

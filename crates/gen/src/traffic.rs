@@ -181,12 +181,12 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "range end index 60")]
-    fn a_buffer_that_is_too_short_is_a_mistake_of_the_caller() {
+    fn a_buffer_that_is_too_short_panics() {
         Traffic::new(&"60".parse().unwrap()).fill(&mut [0; 59], Timestamp::ZERO);
     }
 
     #[test]
-    fn every_frame_tells_the_truth_that_the_drawing_promises() {
+    fn every_frame_has_the_documented_fields_and_crc() {
         for spec in ["60,truth", "61,truth", "imix,truth,flows=7", "backbone,truth,flows=1k,seed=3", "9014,truth"] {
             for (i, f) in frames(spec, 2000).iter().enumerate() {
                 let body = f.len() - 4;
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prepared_frame_can_be_stamped_again_and_again() {
+    fn a_prepared_frame_can_be_stamped_repeatedly() {
         let mut traffic = Traffic::new(&"imix,truth".parse().unwrap());
         let mut buf = vec![0; traffic.max_len()];
         let prepared = traffic.prepare(&mut buf);
@@ -215,20 +215,20 @@ mod tests {
     }
 
     #[test]
-    fn without_truth_there_is_no_magic_and_no_change_of_time() {
+    fn frames_without_signature_have_no_magic_and_no_departure() {
         let (a, b) = (frames("100", 10), frames("100", 10));
         assert_eq!(a, b);
         assert!(a.iter().all(|f| f[42..44] == [0, 0] && f[..3] == [2, 0, 0]));
     }
 
     #[test]
-    fn equal_seeds_give_equal_streams_and_others_do_not() {
+    fn equal_seeds_give_equal_streams_and_different_seeds_do_not() {
         assert_eq!(frames("backbone,seed=4,truth", 1000), frames("backbone,seed=4,truth", 1000));
         assert_ne!(frames("backbone,seed=4,truth", 1000), frames("backbone,seed=5,truth", 1000));
     }
 
     #[test]
-    fn even_order_goes_through_all_flows_in_turn() {
+    fn the_even_order_takes_all_flows_in_turn() {
         let frames = frames("60,flows=37", 37 * 4);
         let tuple = |f: &Vec<u8>| f[26..38].to_vec();
         let first: HashSet<_> = frames[..37].iter().map(tuple).collect();
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn mixes_have_their_proportions() {
+    fn mixes_of_sizes_have_their_proportions() {
         const FRAMES: u64 = 200_000;
         let mut sizes = HashMap::new();
         for f in frames("imix", FRAMES) {
@@ -256,16 +256,17 @@ mod tests {
     }
 
     #[test]
-    fn a_heavy_tail_shows_in_the_packets_from_the_start() {
-        // Seven in ten packets belong to flows of more than 10 000; with 1000 flows alive and 200 packets for each,
-        // such flows are still alive at the end, so they show as flows with about 200 packets. All others are fresh.
+    fn the_heavy_order_has_its_long_flows_from_the_start() {
+        // Seven in ten packets belong to flows of more than 10 000 packets. With 1000 active flows and 200 packets for
+        // each, such flows are still active at the end, so they occur as flows of about 200 packets. All other flows
+        // are new.
         let mut packets = HashMap::new();
         for f in frames("60,order=heavy,flows=1000,seed=6", 200_000) {
             *packets.entry(f[26..38].to_vec()).or_insert(0u64) += 1;
         }
         let heavy = packets.values().filter(|n| **n > 140).sum::<u64>() as f64 / 200_000.0;
         let single = packets.values().filter(|n| **n == 1).count() as f64 / (packets.len() - 1000) as f64;
-        assert!((0.62..0.95).contains(&heavy), "{heavy} of the packets in long flows, seed 6");
-        assert!((0.44..0.56).contains(&single), "{single} of the fresh flows have one packet, seed 6");
+        assert!((0.62..0.95).contains(&heavy), "share of packets in long flows: {heavy}, seed 6");
+        assert!((0.44..0.56).contains(&single), "share of new flows with one packet: {single}, seed 6");
     }
 }

@@ -1,6 +1,6 @@
 //! The client of the groups' control socket: requests to groups, and membership in a group.
 
-use crate::control::empty;
+use crate::control::discard_received;
 use crate::request::{MESSAGE_MAX, Request, Response};
 use crate::unresponsive::UnresponsiveQueue;
 use ring::{AttachError, Branch, Desc, Listener};
@@ -13,10 +13,10 @@ use std::time::Duration;
 use sys::unix::Connection;
 
 /// Time limit for a request that changes a group; the engine may compile a program within it.
-const TIMEOUT: Duration = Duration::from_secs(20);
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Time limit for a request that only reads; the engine may first finish requests of other clients.
-const QUESTION: Duration = Duration::from_secs(10);
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The most branches of one member.
 const BRANCHES_MAX: usize = 256;
@@ -45,14 +45,15 @@ impl fmt::Display for ClientError {
             Self::Unreachable(e) if e.kind() == io::ErrorKind::PermissionDenied => {
                 write!(f, "permission denied on the engine's socket; run as its owner or a member of its group")
             }
-            Self::Unreachable(e) => write!(f, "no engine answers there: {}", sys::advice::cause(e)),
-            Self::NoResponse(patience) => write!(
+            Self::Unreachable(e) => write!(f, "no engine listens on this socket: {}", sys::advice::cause(e)),
+            Self::NoResponse(timeout) => write!(
                 f,
-                "the engine has not answered for {} s: it is stopped, or has too much to do; look at its process, then ask again",
-                patience.as_secs()
+                "the engine has not responded for {} s: its process is stopped or overloaded; check the process, then \
+                 repeat the request",
+                timeout.as_secs()
             ),
             Self::Refused(why) => f.write_str(why),
-            Self::Protocol(what) => write!(f, "the engine's answer is not understood: {what}"),
+            Self::Protocol(what) => write!(f, "the engine's response is invalid: {what}"),
             Self::Branch(e) => e.fmt(f),
         }
     }
@@ -85,7 +86,7 @@ impl MemberSession {
     }
 }
 
-/// Ends a membership in good order.
+/// A handle that ends a membership without loss of delivered packets.
 #[derive(Debug)]
 pub struct LeaveHandle(Client);
 
@@ -107,7 +108,7 @@ impl Client {
     /// [`ClientError::Unreachable`].
     pub fn connect(path: &Path) -> Result<Self, ClientError> {
         let connection = Connection::connect(path).map_err(ClientError::Unreachable)?;
-        connection.set_timeout(TIMEOUT).map_err(ClientError::Unreachable)?;
+        connection.set_timeout(CHANGE_TIMEOUT).map_err(ClientError::Unreachable)?;
         Ok(Self(Arc::new(connection)))
     }
 
@@ -119,49 +120,52 @@ impl Client {
     /// [`ClientError`].
     pub fn request(&self, request: &Request) -> Result<(Response, Vec<Value>), ClientError> {
         let text =
-            serde_json::to_vec(request).map_err(|_| ClientError::Protocol("a request that cannot be written"))?;
+            serde_json::to_vec(request).map_err(|_| ClientError::Protocol("the request cannot be encoded as JSON"))?;
         if text.len() > MESSAGE_MAX {
-            return Err(ClientError::Refused(format!("a request of {} bytes; at most {MESSAGE_MAX}", text.len())));
+            return Err(ClientError::Refused(format!(
+                "the request has {} bytes; the limit is {MESSAGE_MAX}",
+                text.len()
+            )));
         }
-        let patience = match request {
-            Request::List | Request::Stats { .. } | Request::Program { .. } => QUESTION,
-            _ => TIMEOUT,
+        let timeout = match request {
+            Request::List | Request::Stats { .. } | Request::Program { .. } => READ_TIMEOUT,
+            _ => CHANGE_TIMEOUT,
         };
-        let answer = self.exchange(&text, patience);
-        if !matches!(answer, Ok(_) | Err(ClientError::Refused(_))) {
-            self.hang_up();
+        let response = self.exchange(&text, timeout);
+        if !matches!(response, Ok(_) | Err(ClientError::Refused(_))) {
+            self.shut_down();
         }
-        answer
+        response
     }
 
-    fn exchange(&self, text: &[u8], patience: Duration) -> Result<(Response, Vec<Value>), ClientError> {
-        self.0.set_timeout(patience).map_err(ClientError::Unreachable)?;
-        let silent = |e| match e {
-            ClientError::Unreachable(e) if e.kind() == io::ErrorKind::WouldBlock => ClientError::NoResponse(patience),
+    fn exchange(&self, text: &[u8], timeout: Duration) -> Result<(Response, Vec<Value>), ClientError> {
+        self.0.set_timeout(timeout).map_err(ClientError::Unreachable)?;
+        let no_response = |e| match e {
+            ClientError::Unreachable(e) if e.kind() == io::ErrorKind::WouldBlock => ClientError::NoResponse(timeout),
             e => e,
         };
-        // An engine that refuses the connection sends a refusal and closes. The refusal says more than the EPIPE of
-        // this send.
+        // An engine that refuses the connection sends a refusal and closes the connection. The refusal gives the
+        // reason, the EPIPE error of this send does not.
         let sent = self.0.send(text, &[]);
-        let answer: Response = match self.receive() {
-            Ok(answer) => answer,
-            Err(e) => return Err(silent(sent.err().map_or(e, ClientError::Unreachable))),
+        let response: Response = match self.receive() {
+            Ok(response) => response,
+            Err(e) => return Err(no_response(sent.err().map_or(e, ClientError::Unreachable))),
         };
-        if !answer.ok {
-            return Err(ClientError::Refused(answer.error.unwrap_or_default()));
+        if !response.ok {
+            return Err(ClientError::Refused(response.error.unwrap_or_default()));
         }
-        if answer.items > ITEMS_MAX {
-            return Err(ClientError::Protocol("an impossible number of objects"));
+        if response.items > ITEMS_MAX {
+            return Err(ClientError::Protocol("it announces too many objects"));
         }
-        let items = (0..answer.items).map(|_| self.receive()).collect::<Result<_, _>>().map_err(silent)?;
-        Ok((answer, items))
+        let items = (0..response.items).map(|_| self.receive()).collect::<Result<_, _>>().map_err(no_response)?;
+        Ok((response, items))
     }
 
     /// Shuts both directions of the connection down.
-    fn hang_up(&self) {
+    fn shut_down(&self) {
         if self.0.shut().is_ok() {
             // A response may have arrived before the shutdown; discard it.
-            empty(&self.0);
+            discard_received(&self.0);
         }
     }
 
@@ -170,18 +174,18 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub fn join(self, request: &Request) -> Result<MemberSession, ClientError> {
-        let (answer, _) = self.request(request)?;
-        if answer.branches == 0 || answer.branches > BRANCHES_MAX {
-            return Err(ClientError::Protocol("an impossible number of branches"));
+        let (response, _) = self.request(request)?;
+        if response.branches == 0 || response.branches > BRANCHES_MAX {
+            return Err(ClientError::Protocol("it announces no branch, or too many branches"));
         }
-        let listeners = (0..answer.branches)
+        let listeners = (0..response.branches)
             .map(|_| Branch::receive(&self.0).map_err(ClientError::Branch))
             .collect::<Result<_, _>>()?;
         Ok(MemberSession {
-            slot: answer.slot.unwrap_or_default(),
-            generation: answer.generation.unwrap_or_default(),
+            slot: response.slot.unwrap_or_default(),
+            generation: response.generation.unwrap_or_default(),
             listeners,
-            unresponsive: answer.unresponsive,
+            unresponsive: response.unresponsive,
             connection: self.0,
         })
     }
@@ -192,7 +196,8 @@ impl Client {
         if n == 0 {
             return Err(ClientError::Unreachable(io::ErrorKind::ConnectionReset.into()));
         }
-        serde_json::from_slice(&message[..n]).map_err(|_| ClientError::Protocol("not an object of the expected form"))
+        serde_json::from_slice(&message[..n])
+            .map_err(|_| ClientError::Protocol("a message is not an object of the expected form"))
     }
 }
 
@@ -208,11 +213,11 @@ impl Generations {
     /// faulty.
     ///
     /// # Errors
-    /// A text that names the contradiction.
+    /// A text that describes the contradiction.
     pub fn follow(&mut self, desc: &Desc) -> Result<Option<u64>, String> {
         if let Some(generation) = desc.as_program() {
             if generation < self.now {
-                return Err(format!("generation {generation} after {}", self.now));
+                return Err(format!("program generation {generation} follows generation {}", self.now));
             }
             self.now = generation;
         }
@@ -220,7 +225,11 @@ impl Generations {
             return Ok(None);
         }
         if u64::from(desc.generation()) != self.now & 3 {
-            return Err(format!("a packet of generation {} modulo 4 among those of {}", desc.generation(), self.now));
+            return Err(format!(
+                "a packet has generation {} modulo 4, but the program has generation {}",
+                desc.generation(),
+                self.now
+            ));
         }
         Ok(Some(self.now))
     }
@@ -229,42 +238,42 @@ impl Generations {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sys::unix::Listener as Door;
+    use sys::unix::Listener as UnixListener;
     use testkit::TempDir;
 
-    const ANSWER: &[u8] = br#"{"ok":true}"#;
+    const RESPONSE: &[u8] = br#"{"ok":true}"#;
 
-    fn both() -> (Client, Connection, (Door, TempDir)) {
-        let dir = TempDir::new("client::both");
+    fn connected_pair() -> (Client, Connection, (UnixListener, TempDir)) {
+        let dir = TempDir::new("client::connected_pair");
         let path = dir.path().join("engine.sock");
-        let door = Door::bind(&path, 0o600, None, None).expect("a socket");
+        let listener = UnixListener::bind(&path, 0o600, None, None).expect("a socket");
         let client = Client::connect(&path).expect("a connection");
-        let engine = door.accept().expect("its other end");
-        (client, engine, (door, dir))
+        let engine = listener.accept().expect("the engine's end");
+        (client, engine, (listener, dir))
     }
 
     #[test]
-    fn an_answer_that_comes_too_late_is_nobodys() {
-        let (client, engine, _held) = both();
-        let silent = client.exchange(b"{}", Duration::from_millis(10));
-        assert!(matches!(silent, Err(ClientError::NoResponse(_))), "{silent:?}");
+    fn a_late_response_is_not_taken_for_the_response_to_the_next_request() {
+        let (client, engine, _held) = connected_pair();
+        let no_response = client.exchange(b"{}", Duration::from_millis(10));
+        assert!(matches!(no_response, Err(ClientError::NoResponse(_))), "{no_response:?}");
         // The response arrives after the last receive: either before the end of the connection or after it.
-        engine.send(ANSWER, &[]).expect("a connection that is open");
-        client.hang_up();
-        assert!(engine.send(ANSWER, &[]).is_err(), "nobody takes it");
+        engine.send(RESPONSE, &[]).expect("an open connection");
+        client.shut_down();
+        assert!(engine.send(RESPONSE, &[]).is_err(), "the connection is shut down");
         let next = client.request(&Request::List);
         assert!(matches!(next, Err(ClientError::Unreachable(_))), "{next:?}");
     }
 
     #[test]
-    fn who_waited_in_vain_or_got_nonsense_asks_nothing_more_and_who_was_refused_may() {
-        for nonsense in [&b"so what"[..], br#"{"ok":true,"items":2}"#] {
-            let (client, engine, _held) = both();
-            engine.send(nonsense, &[]).expect("an answer");
-            engine.send(b"nor is this an object", &[]).expect("an answer");
-            engine.send(ANSWER, &[]).expect("an answer");
-            let answer = client.request(&Request::List);
-            assert!(matches!(answer, Err(ClientError::Protocol(_))), "{answer:?}");
+    fn an_invalid_response_ends_the_connection_and_a_refusal_does_not() {
+        for invalid in [&b"not JSON"[..], br#"{"ok":true,"items":2}"#] {
+            let (client, engine, _held) = connected_pair();
+            engine.send(invalid, &[]).expect("an open connection");
+            engine.send(b"not an object", &[]).expect("an open connection");
+            engine.send(RESPONSE, &[]).expect("an open connection");
+            let response = client.request(&Request::List);
+            assert!(matches!(response, Err(ClientError::Protocol(_))), "{response:?}");
             let next = client.request(&Request::List);
             assert!(matches!(next, Err(ClientError::Unreachable(_))), "{next:?}");
             let mut requests = 0;
@@ -272,12 +281,12 @@ mod tests {
             while engine.receive(&mut message).is_ok_and(|(n, _)| n > 0) {
                 requests += 1;
             }
-            assert_eq!(requests, 1, "what cannot be answered is not asked for either");
+            assert_eq!(requests, 1, "the client sends no request after an invalid response");
         }
-        let (client, engine, _held) = both();
-        engine.send(br#"{"ok":false,"error":"no"}"#, &[]).expect("an answer");
-        engine.send(ANSWER, &[]).expect("an answer");
+        let (client, engine, _held) = connected_pair();
+        engine.send(br#"{"ok":false,"error":"no"}"#, &[]).expect("an open connection");
+        engine.send(RESPONSE, &[]).expect("an open connection");
         assert!(matches!(client.request(&Request::List), Err(ClientError::Refused(why)) if why == "no"));
-        assert!(client.request(&Request::List).is_ok(), "the connection goes on");
+        assert!(client.request(&Request::List).is_ok(), "the connection stays open");
     }
 }

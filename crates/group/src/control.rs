@@ -1,4 +1,4 @@
-//! The groups' control socket: one thread that answers requests ([`crate::request`]) and detects disconnected clients.
+//! The groups' control socket: one thread that serves requests ([`crate::request`]) and detects disconnected clients.
 //!
 //! Clients are not trusted: messages have a size limit, the thread closes the connection of a client that does not read
 //! its responses, and a message that is no request gets an error response. A connection without any request is closed
@@ -21,13 +21,13 @@ use sys::unix::{Connection, Listener, Peer};
 
 /// The most connections of one unprivileged user. All unprivileged users together leave a quarter to root and the
 /// engine's user.
-const OF_ONE_MAX: usize = 128;
+const USER_CONNECTIONS_MAX: usize = 128;
 
 /// Time limit for a client to read a whole response.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Time limit for the first request of a connection.
-const SILENCE: Duration = Duration::from_secs(5);
+const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How often the thread checks whether it must stop.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
@@ -41,10 +41,10 @@ pub struct ControlServer {
 
 struct ControlClient {
     connection: Connection,
-    who: ClientIdentity,
+    identity: ClientIdentity,
     since: Instant,
     /// True after the first request; from then on the connection has no idle limit.
-    has_asked: bool,
+    has_requested: bool,
 }
 
 struct ClientMonitor {
@@ -87,7 +87,7 @@ impl Drop for ControlServer {
 
 impl Drop for ClientMonitor {
     fn drop(&mut self) {
-        self.clients.iter().for_each(|client| self.registry.let_out(client.who.uid));
+        self.clients.iter().for_each(|client| self.registry.remove_connection(client.identity.uid));
     }
 }
 
@@ -96,34 +96,34 @@ impl ClientMonitor {
         let mut fds = vec![socket.as_fd()];
         fds.extend(self.clients.iter().map(|g| g.connection.as_fd()));
         let Ok(ready) = sys::unix::wait_readable(&fds, CHECK_INTERVAL) else {
-            // poll(2) failed, for example for want of memory. Retry later; capture is not affected.
+            // poll(2) failed, for example because memory is short. Retry later; capture is not affected.
             std::thread::sleep(CHECK_INTERVAL);
             return;
         };
         // In reverse order, so that the removal of a client does not shift the indexes of those still to be served.
         for index in ready.iter().rev().filter(|i| **i > 0).map(|i| i - 1) {
-            if !self.answer(index) {
-                self.dismiss(index);
+            if !self.serve_request(index) {
+                self.disconnect(index);
             }
         }
         for index in (0..self.clients.len()).rev() {
             let client = &self.clients[index];
-            if !client.has_asked && client.since.elapsed() > SILENCE {
-                self.dismiss(index);
+            if !client.has_requested && client.since.elapsed() > FIRST_REQUEST_TIMEOUT {
+                self.disconnect(index);
             }
         }
         if ready.contains(&0) {
-            self.let_in(socket);
+            self.accept_client(socket);
         }
     }
 
-    fn dismiss(&mut self, index: usize) {
+    fn disconnect(&mut self, index: usize) {
         let client = self.clients.swap_remove(index);
-        self.registry.farewell(client.who.connection);
-        self.registry.let_out(client.who.uid);
+        self.registry.farewell(client.identity.connection);
+        self.registry.remove_connection(client.identity.uid);
     }
 
-    fn let_in(&mut self, socket: &Listener) {
+    fn accept_client(&mut self, socket: &Listener) {
         let Ok(connection) = socket.accept() else {
             // Probably no file descriptors are left. The connection stays in the backlog; an immediate retry would
             // spin.
@@ -136,54 +136,58 @@ impl ClientMonitor {
         }
         if !self.is_admitted(&peer) {
             let why = format!(
-                "user {} may not use the groups here; --socket-group GROUP of `netgrain record`, or listen.group of `run`, lets a group of \
-                 users in (the socket's mode does not)",
+                "user {} may not use the groups of this engine; to admit a group of users, start the engine with \
+                 --socket-group GROUP (`netgrain record`) or listen.group (`netgrain run`); the mode of the socket file \
+                 does not admit them",
                 peer.uid
             );
-            return turn_away(&connection, why);
+            return refuse_connection(&connection, why);
         }
         if !sys::limits::is_available_to_clients(&connection) {
-            self.close_a_silent_one(|_| true);
-            return turn_away(&connection, "this engine may open no more files for connections; try again in a moment");
+            self.close_idle_connection(|_| true);
+            return refuse_connection(
+                &connection,
+                "the engine has reached its limit of open files for connections; try again later",
+            );
         }
-        if self.make_room(peer.uid) {
-            let who = ClientIdentity { uid: peer.uid, pid: peer.pid, connection: self.registry.next_connection() };
-            self.clients.push(ControlClient { connection, who, since: Instant::now(), has_asked: false });
+        if self.register_connection(peer.uid) {
+            let identity = ClientIdentity { uid: peer.uid, pid: peer.pid, connection: self.registry.next_connection() };
+            self.clients.push(ControlClient { connection, identity, since: Instant::now(), has_requested: false });
         } else {
-            turn_away(&connection, "too many connections to this engine; try again in a moment");
+            refuse_connection(&connection, "the limit of connections to this engine is reached; try again later");
         }
     }
 
     /// Registers one more connection of this user, if necessary in place of a connection that has not sent a request
     /// yet; false if the limit is reached.
-    fn make_room(&mut self, uid: u32) -> bool {
+    fn register_connection(&mut self, uid: u32) -> bool {
         let registry = Arc::clone(&self.registry);
-        let is_guest = registry.is_unprivileged(uid);
-        let most = connections(sys::limits::open_files());
+        let is_client_unprivileged = registry.is_unprivileged(uid);
+        let limit = connections(sys::limits::open_files());
         // The limit counts the connections at all sockets of the engine.
         let has_too_many = Cell::new(false);
-        let comes = || {
-            registry.let_in(uid, |of_one, all| {
-                has_too_many.set(is_guest && of_one >= OF_ONE_MAX.min(most / 4));
-                !has_too_many.get() && all < if is_guest { most / 4 * 3 } else { most }
+        let try_add = || {
+            registry.add_connection(uid, |of_user, all| {
+                has_too_many.set(is_client_unprivileged && of_user >= USER_CONNECTIONS_MAX.min(limit / 4));
+                !has_too_many.get() && all < if is_client_unprivileged { limit / 4 * 3 } else { limit }
             })
         };
-        if comes() {
+        if try_add() {
             return true;
         }
-        let may_go = |client: &ControlClient| match is_guest {
-            true if has_too_many.get() => client.who.uid == uid,
-            true => registry.is_unprivileged(client.who.uid),
+        let may_close = |client: &ControlClient| match is_client_unprivileged {
+            true if has_too_many.get() => client.identity.uid == uid,
+            true => registry.is_unprivileged(client.identity.uid),
             false => true,
         };
-        self.close_a_silent_one(may_go) && comes()
+        self.close_idle_connection(may_close) && try_add()
     }
 
     /// Closes the oldest matching connection that has not sent a request yet; false if there is none.
-    fn close_a_silent_one(&mut self, which: impl Fn(&ControlClient) -> bool) -> bool {
-        let silent = self.clients.iter().enumerate().filter(|(_, client)| !client.has_asked && which(client));
-        let Some((index, _)) = silent.min_by_key(|(_, client)| client.since) else { return false };
-        self.dismiss(index);
+    fn close_idle_connection(&mut self, which: impl Fn(&ControlClient) -> bool) -> bool {
+        let idle = self.clients.iter().enumerate().filter(|(_, client)| !client.has_requested && which(client));
+        let Some((index, _)) = idle.min_by_key(|(_, client)| client.since) else { return false };
+        self.disconnect(index);
         true
     }
 
@@ -195,17 +199,19 @@ impl ClientMonitor {
             || self.policy.gid.is_some_and(group)
     }
 
-    /// Answers one request; false if the client has disconnected or must be disconnected.
-    fn answer(&mut self, index: usize) -> bool {
+    /// Serves one request; false if the client has disconnected or must be disconnected.
+    fn serve_request(&mut self, index: usize) -> bool {
         let client = &self.clients[index];
         let mut message = vec![0; MESSAGE_MAX];
         let (n, _) = match client.connection.receive(&mut message) {
             Ok((0, _)) => return false,
             Ok(received) => received,
             Err(e) if e.kind() == io::ErrorKind::InvalidData => {
-                return say(
+                return send_response(
                     &client.connection,
-                    &Response::refusal("a longer request than there are, or with descriptors"),
+                    &Response::refusal(format!(
+                        "the request has more than {MESSAGE_MAX} bytes, or carries file descriptors"
+                    )),
                 )
                 .is_ok();
             }
@@ -213,132 +219,134 @@ impl ClientMonitor {
         };
         let reported = match serde_json::from_slice::<Request>(&message[..n]) {
             Ok(request) => {
-                self.clients[index].has_asked = true;
-                self.carry_out(self.clients[index].who, &self.here(request))
+                self.clients[index].has_requested = true;
+                self.carry_out(self.clients[index].identity, &self.with_default_interface(request))
                     .unwrap_or_else(|why| ResponseParts::of(Response::refusal(why)))
             }
-            Err(e) => ResponseParts::of(Response::refusal(format!("that was no request: {e}"))),
+            Err(e) => ResponseParts::of(Response::refusal(format!("the message is not a request: {e}"))),
         };
-        reported.to(&self.clients[index].connection, TIMEOUT).is_ok()
+        reported.send_to(&self.clients[index].connection, TIMEOUT).is_ok()
     }
 
     /// Sets the interface of a request without interfaces to that of this socket.
-    fn here(&self, mut request: Request) -> Request {
+    fn with_default_interface(&self, mut request: Request) -> Request {
         if let Request::Create { ports, .. } = &mut request {
             ports.get_or_insert_with(|| vec![self.port.clone()]);
         }
         request
     }
 
-    fn carry_out(&self, who: ClientIdentity, request: &Request) -> Result<ResponseParts, String> {
+    fn carry_out(&self, client: ClientIdentity, request: &Request) -> Result<ResponseParts, String> {
         let registry = &self.registry;
         Ok(match request {
             Request::Create { .. } => {
-                let LoadResult { generation, program_info: about, unresponsive: silent, .. } =
-                    registry.create(who, request)?;
-                ResponseParts::of(Response { generation: Some(generation), about, ..Response::done_but(silent) })
+                let LoadResult { generation, program_info: about, unresponsive, .. } =
+                    registry.create(client, request)?;
+                ResponseParts::of(Response { generation: Some(generation), about, ..Response::done_but(unresponsive) })
             }
             Request::Delete { group } => {
-                registry.delete(who, group)?;
+                registry.delete(client, group)?;
                 ResponseParts::of(Response::done())
             }
             Request::Leave => {
-                registry.leave(who);
+                registry.leave(client);
                 ResponseParts::of(Response::done())
             }
             Request::Join { .. } => {
-                let joined = registry.join(who, request)?;
-                let (place, generation) = (Some(joined.slot), Some(joined.generation));
+                let joined = registry.join(client, request)?;
+                let (slot, generation) = (Some(joined.slot), Some(joined.generation));
                 let branches = joined.branches.len();
-                let answer = Response { slot: place, generation, branches, ..Response::done_but(joined.unresponsive) };
-                ResponseParts { answer, items: Vec::new(), branches: joined.branches }
+                let response = Response { slot, generation, branches, ..Response::done_but(joined.unresponsive) };
+                ResponseParts { response, items: Vec::new(), branches: joined.branches }
             }
             Request::Attach { .. } => {
-                let place = Some(registry.attach(who, request)?);
-                ResponseParts::of(Response { slot: place, ..Response::done() })
+                let slot = Some(registry.attach(client, request)?);
+                ResponseParts::of(Response { slot, ..Response::done() })
             }
-            Request::Detach { group, slot: place } => {
-                registry.detach(who, group, *place)?;
+            Request::Detach { group, slot } => {
+                registry.detach(client, group, *slot)?;
                 ResponseParts::of(Response::done())
             }
-            Request::SetWeight { group, slot: place, weight } => {
-                registry.set_weight(who, group, *place, *weight)?;
+            Request::SetWeight { group, slot, weight } => {
+                registry.set_weight(client, group, *slot, *weight)?;
                 ResponseParts::of(Response::done())
             }
             Request::Program { group } => {
-                let (program, generation) = registry.program(who, group)?;
+                let (program, generation) = registry.program(client, group)?;
                 ResponseParts::of(Response { program, generation: Some(generation), ..Response::done() })
             }
             Request::Swap { group, program } => {
-                let LoadResult { generation, program_info: about, took, unresponsive: silent, .. } =
-                    registry.swap(who, group, program.as_deref())?;
+                let LoadResult { generation, program_info: about, took, unresponsive, .. } =
+                    registry.swap(client, group, program.as_deref())?;
                 let took_us = Some(took.as_micros() as u64);
                 ResponseParts::of(Response {
                     generation: Some(generation),
                     about,
                     took_us,
-                    ..Response::done_but(silent)
+                    ..Response::done_but(unresponsive)
                 })
             }
-            Request::List => ResponseParts::items(registry.view(who, None, Some(&self.port))?),
-            Request::Stats { group } => ResponseParts::items(registry.view(who, group.as_deref(), Some(&self.port))?),
+            Request::List => ResponseParts::items(registry.view(client, None, Some(&self.port))?),
+            Request::Stats { group } => {
+                ResponseParts::items(registry.view(client, group.as_deref(), Some(&self.port))?)
+            }
         })
     }
 }
 
 /// A response with the objects and branches that follow it.
 struct ResponseParts {
-    answer: Response,
+    response: Response,
     items: Vec<String>,
     branches: Vec<Branch>,
 }
 
 impl ResponseParts {
-    fn of(answer: Response) -> Self {
-        Self { answer, items: Vec::new(), branches: Vec::new() }
+    fn of(response: Response) -> Self {
+        Self { response, items: Vec::new(), branches: Vec::new() }
     }
 
     fn items(views: Vec<GroupView>) -> Self {
         let items: Vec<String> = views.iter().map(GroupView::message).collect();
-        Self { answer: Response { items: items.len(), ..Response::done() }, items, branches: Vec::new() }
+        Self { response: Response { items: items.len(), ..Response::done() }, items, branches: Vec::new() }
     }
 
     /// Sends all messages within `patience` in total: this thread serves all clients, so a slow reader delays the
     /// others.
-    fn to(&self, connection: &Connection, patience: Duration) -> io::Result<()> {
-        let deadline = Instant::now() + patience;
-        let hurry = || {
+    fn send_to(&self, connection: &Connection, timeout: Duration) -> io::Result<()> {
+        let deadline = Instant::now() + timeout;
+        let set_remaining_timeout = || {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(io::ErrorKind::TimedOut.into());
             }
             connection.set_timeout(left)
         };
-        say(connection, &self.answer)?;
+        send_response(connection, &self.response)?;
         for item in &self.items {
-            hurry()?;
+            set_remaining_timeout()?;
             connection.send(item.as_bytes(), &[])?;
         }
         for branch in &self.branches {
-            hurry()?;
+            set_remaining_timeout()?;
             branch.send(connection)?;
         }
-        connection.set_timeout(patience)
+        connection.set_timeout(timeout)
     }
 }
 
 /// Sends a refusal. To close a Unix socket with unread data resets the connection and discards the refusal, so this
 /// function shuts the read direction down and reads what has already arrived.
-fn turn_away(connection: &Connection, why: impl Into<String>) {
+fn refuse_connection(connection: &Connection, why: impl Into<String>) {
     // If the refusal cannot be sent, the client sees the closed connection.
-    let _ = say(connection, &Response::refusal(why));
+    let _ = send_response(connection, &Response::refusal(why));
     if connection.shut_reading().is_ok() {
-        empty(connection);
+        discard_received(connection);
     }
 }
 
 /// Reads and discards the messages that have arrived at a connection whose read direction is shut down.
-pub(crate) fn empty(connection: &Connection) {
+pub(crate) fn discard_received(connection: &Connection) {
     let mut message = vec![0; MESSAGE_MAX];
     let mut is_more = || match connection.receive(&mut message) {
         Ok((n, _)) => n > 0,
@@ -347,8 +355,8 @@ pub(crate) fn empty(connection: &Connection) {
     while is_more() {}
 }
 
-fn say(connection: &Connection, answer: &Response) -> io::Result<()> {
-    connection.send(&serde_json::to_vec(answer)?, &[])
+fn send_response(connection: &Connection, response: &Response) -> io::Result<()> {
+    connection.send(&serde_json::to_vec(response)?, &[])
 }
 
 #[cfg(test)]
@@ -356,22 +364,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reader_that_takes_its_time_over_each_message_is_let_go_all_the_same() {
-        let path = std::env::temp_dir().join(format!("netgrain-door-{}", std::process::id()));
+    fn the_time_limit_of_a_response_holds_for_all_its_messages_together() {
+        let path = std::env::temp_dir().join(format!("netgrain-control-{}", std::process::id()));
         let socket = Listener::bind(&path, 0o600, None, None).expect("a socket");
-        let reader = Connection::connect(&path).expect("open");
-        let connection = socket.accept().expect("somebody is there");
-        // More than the socket buffer holds, so that the speed of the reader limits that of the response.
+        let reader = Connection::connect(&path).expect("a connection");
+        let connection = socket.accept().expect("a client");
+        // The response exceeds the socket buffer, so the speed of the reader limits the speed of the response.
         let items = vec!["x".repeat(100_000); 60];
-        let reported = ResponseParts { answer: Response::done(), items, branches: Vec::new() };
+        let reported = ResponseParts { response: Response::done(), items, branches: Vec::new() };
         let slow = std::thread::spawn(move || {
             let mut message = vec![0; MESSAGE_MAX];
             while reader.receive(&mut message).is_ok_and(|(n, _)| n > 0) {
                 std::thread::sleep(Duration::from_millis(20));
             }
         });
-        let patience = Duration::from_millis(100);
-        assert!(reported.to(&connection, patience).is_err(), "each message alone would have been in time");
+        let timeout = Duration::from_millis(100);
+        assert!(reported.send_to(&connection, timeout).is_err(), "each message alone is within the limit");
         drop(connection);
         slow.join().expect("no panic");
         let _ = std::fs::remove_file(path);

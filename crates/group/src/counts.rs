@@ -3,8 +3,8 @@
 //! ```text
 //! received = dropped + no_member + passed                 packets that the group's program judged
 //! copies   = delivered + refused + lost                   over all members, those that have left included
-//! copies   = those of the classes                         each copy is by the lowest class that packet and member share
-//! forwards = forwarded + forward_lost + forward_own       over all ports
+//! copies   = sum over the classes                         a copy counts for the lowest class of packet and member
+//! forwards = forwarded + forward_lost + forward_own       over all egress interfaces
 //! ```
 //! A packet that the dispatcher skipped because it was too far behind (`skipped`) does not count as received. Only the
 //! reader knows how many delivered packets it has not read ([`ReaderCounts`]).
@@ -45,7 +45,7 @@ pub struct ClassCounts {
 pub struct ReaderCounts {
     /// Packets that the reader has taken from its branch.
     pub taken: u64,
-    /// Those of the packets taken whose bytes were overwritten before the reader got to them.
+    /// The number of taken packets whose bytes were overwritten before the reader read them.
     pub late: u64,
 }
 
@@ -163,7 +163,7 @@ pub struct Counts {
     pub classes: [ClassCounts; CLASSES],
     /// Packets not dropped that were for every class.
     pub broadcast: u64,
-    /// Those of the broadcast packets for which no member was eligible.
+    /// The number of broadcast packets for which no member was eligible.
     pub broadcast_alone: u64,
     /// Counters by member slot.
     pub members: [MemberCounts; MEMBERS],
@@ -245,8 +245,8 @@ impl Counts {
     }
 
     /// Moves the counters of a member slot to the departed members.
-    pub fn depart(&mut self, place: u8) {
-        let part = std::mem::take(&mut self.members[usize::from(place)]);
+    pub fn depart(&mut self, slot: u8) {
+        let part = std::mem::take(&mut self.members[usize::from(slot)]);
         self.departed += &part;
     }
 
@@ -265,7 +265,7 @@ impl Counts {
         let all = self.all_members();
         let by_class = self.classes.iter().map(|c| c.copies).sum();
         let sums = [
-            ("copies", self.copies, "those of the classes", by_class),
+            ("copies", self.copies, "the sum over the classes", by_class),
             ("received", self.received, "dropped + no_member + passed", self.dropped + self.no_member + self.passed),
             ("copies", self.copies, "delivered + refused + lost", all.delivered + all.refused + all.lost),
             (
@@ -287,7 +287,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_residue_is_told_and_leaving_keeps_the_sums() {
+    fn a_residue_is_reported_and_a_departed_member_stays_in_the_sums() {
         let mut c = Counts { received: 10, passed: 9, dropped: 1, copies: 9, ..Counts::default() };
         c.members[3] = MemberCounts { delivered: 5, refused: 3, lost: 1 };
         c.classes[2].copies = 9;
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_closed_sink_counts_is_kept_and_what_it_still_counts_too() {
+    fn totals_of_closed_sinks_include_what_their_threads_count_later() {
         let (mut closed, thread) = (ClosedSinkTotals::default(), Arc::<SinkCounts>::default());
         thread.count(SinkResult::Written);
         closed.keep(Arc::clone(&thread));
@@ -311,11 +311,11 @@ mod tests {
         assert_eq!(closed.sums(), sums);
         drop(thread);
         closed.keep(Arc::default());
-        assert_eq!((closed.sums(), closed.at_work.len()), (sums, 1), "who has ended is a sum");
+        assert_eq!((closed.sums(), closed.at_work.len()), (sums, 1), "the counters of the ended thread are summed");
     }
 
     #[test]
-    fn broadcasts_count_for_every_class_but_management() {
+    fn broadcasts_count_for_every_class_except_management() {
         let c = Counts { broadcast: 4, broadcast_alone: 1, ..Counts::default() };
         let all = ClassCounts { packets: 4, no_member: 1, ..ClassCounts::default() };
         assert_eq!([0, 62, class::MANAGEMENT].map(|n| c.of_class(n)), [all, all, ClassCounts::default()]);

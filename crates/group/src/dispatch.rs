@@ -1,6 +1,6 @@
 //! The dispatcher: one thread for each ring, which reads the ring losslessly and runs the programs of the groups.
 //!
-//! The dispatcher is a lossless reader because its members must learn exactly which packets they miss. Recording has
+//! The dispatcher is a lossless reader because the accounting of its members must be exact. Recording has
 //! precedence, so the dispatcher sheds load as the meter does (decision 17): when it is more than half a ring behind,
 //! it skips packets and counts them as skipped until it is less than a quarter behind. It checks this before each group
 //! evaluates a chunk, so a slow program delays the ring by no more than one chunk; the group at which it had to stop
@@ -36,7 +36,7 @@ const READER_NAME: &str = "groups";
 pub const IDLE_SLEEP: Duration = Duration::from_micros(300);
 
 /// Sleep time while there is no group.
-const REST: Duration = Duration::from_millis(2);
+const IDLE_SLEEP_WITHOUT_GROUP: Duration = Duration::from_millis(2);
 
 /// How long the dispatcher evaluates the rest of a live stream after its end. The limit keeps a slow program from
 /// delaying the end of a recording.
@@ -49,7 +49,7 @@ pub enum DispatcherCommand {
         /// The group.
         group: Box<Group>,
         /// Notified when the dispatcher has joined the ring, hence the group gets every packet from there on.
-        seated: Sender<()>,
+        joined: Sender<()>,
     },
     /// Remove a group and reply with its final accounting.
     Remove(u32, Sender<Option<GroupAccounting>>),
@@ -109,10 +109,10 @@ struct Inner {
 
 impl CommandQueue {
     /// Queues a command. If the dispatcher has ended, the command is dropped, which closes its reply channel.
-    pub fn leave(&self, order: DispatcherCommand) {
+    pub fn push(&self, command: DispatcherCommand) {
         let mut inner = self.lock();
         if inner.ended.is_none() {
-            inner.list.push(order);
+            inner.list.push(command);
             self.pending.store(true, Ordering::Release);
         }
         drop(inner);
@@ -147,11 +147,11 @@ impl CommandQueue {
         std::mem::take(&mut inner.list)
     }
 
-    fn close(&self, books: Vec<GroupAccounting>, early: bool) {
+    fn close(&self, accounting: Vec<GroupAccounting>, early: bool) {
         let mut inner = self.lock();
         inner.early = early;
         inner.list.clear();
-        inner.ended = Some(books);
+        inner.ended = Some(accounting);
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -181,7 +181,7 @@ pub struct Dispatcher {
     reader: Option<LosslessReader>,
     groups: Vec<Group>,
     /// Notified when the dispatcher has joined the ring.
-    newcomers: Vec<Sender<()>>,
+    joining: Vec<Sender<()>>,
     descs: Vec<Desc>,
     done: DescPosition,
     shedding: bool,
@@ -194,16 +194,16 @@ pub struct Dispatcher {
 }
 
 impl Dispatcher {
-    /// Makes a dispatcher for this ring. It joins the ring when the first group comes.
-    pub fn new(offer: &OfferedRing, orders: Arc<CommandQueue>, live: bool) -> Self {
+    /// Makes a dispatcher for this ring. The dispatcher joins the ring when the first group is added.
+    pub fn new(offer: &OfferedRing, commands: Arc<CommandQueue>, live: bool) -> Self {
         Self {
             memory: Arc::clone(&offer.memory),
-            registry: Arc::clone(&offer.hub),
-            commands: orders,
+            registry: Arc::clone(&offer.registry),
+            commands,
             live,
             reader: None,
             groups: Vec::new(),
-            newcomers: Vec::new(),
+            joining: Vec::new(),
             descs: Vec::with_capacity(BATCH),
             done: DescPosition::default(),
             shedding: false,
@@ -224,35 +224,37 @@ impl Dispatcher {
     ///
     /// # Errors
     /// The ring has no slot for another lossless reader.
-    pub fn slot(&mut self, producer: &mut Producer) -> Result<(), JoinError> {
-        let (memory, hub) = (&self.memory, &self.registry);
-        let gate = std::thread::scope(|scope| {
-            let asking = scope.spawn(|| LosslessReader::join(memory, hub, READER_NAME));
+    pub fn join_ring(&mut self, producer: &mut Producer) -> Result<(), JoinError> {
+        let (memory, registry) = (&self.memory, &self.registry);
+        let reader = std::thread::scope(|scope| {
+            let thread = scope.spawn(|| LosslessReader::join(memory, registry, READER_NAME));
             // The producer does not run yet, so this loop serves the join request in its place.
-            while !asking.is_finished() {
+            while !thread.is_finished() {
                 producer.service();
                 std::thread::sleep(Duration::from_micros(100));
             }
-            asking.join().unwrap_or(Err(JoinError::NoAnswer))
+            thread.join().unwrap_or(Err(JoinError::NoAnswer))
         })?;
-        self.take_reader(gate);
+        self.take_reader(reader);
         Ok(())
     }
 
-    fn take_reader(&mut self, gate: LosslessReader) {
-        (self.done, self.shedding) = (gate.released(), false);
-        self.reader = Some(gate);
+    fn take_reader(&mut self, reader: LosslessReader) {
+        (self.done, self.shedding) = (reader.released(), false);
+        self.reader = Some(reader);
     }
 
     /// Runs until the stream ends.
     pub fn run(mut self) {
         sys::cpu::sleep_exactly();
-        // The first set succeeds: no other dispatcher has this queue of commands.
+        // `set` succeeds, because no other dispatcher uses this command queue.
         let _ = self.commands.dispatcher.set(std::thread::current());
         loop {
             match self.turn() {
                 TurnResult::Batch(_) => {}
-                TurnResult::Idle => std::thread::park_timeout(if self.reader.is_some() { IDLE_SLEEP } else { REST }),
+                TurnResult::Idle => {
+                    std::thread::park_timeout(if self.reader.is_some() { IDLE_SLEEP } else { IDLE_SLEEP_WITHOUT_GROUP })
+                }
                 TurnResult::End => return,
             }
         }
@@ -260,8 +262,8 @@ impl Dispatcher {
 
     /// Carries out the waiting commands, then processes one batch.
     pub fn turn(&mut self) -> TurnResult {
-        for order in self.commands.take() {
-            self.carry_out(order);
+        for command in self.commands.take() {
+            self.carry_out(command);
         }
         if self.stopped {
             return TurnResult::End;
@@ -269,40 +271,40 @@ impl Dispatcher {
         if self.groups.is_empty() {
             self.reader = None;
             // Also reply for groups that were removed before the dispatcher joined the ring.
-            for seated in self.newcomers.drain(..) {
-                let _ = seated.send(());
+            for joined in self.joining.drain(..) {
+                let _ = joined.send(());
             }
-            // Without a reader, only the ring's end flag tells that the stream has ended.
+            // Without a reader, the end of the stream shows only in the ring's end flag.
             return if self.memory.control.ended() { TurnResult::End } else { TurnResult::Idle };
         }
         if self.reader.is_none() {
             // The producer serves a join between two batches. The join fails if the producer has not started or no slot
             // is free.
-            let Ok(gate) = LosslessReader::join(&self.memory, &self.registry, READER_NAME) else {
+            let Ok(reader) = LosslessReader::join(&self.memory, &self.registry, READER_NAME) else {
                 return if self.memory.control.ended() { TurnResult::End } else { TurnResult::Idle };
             };
-            self.take_reader(gate);
+            self.take_reader(reader);
         }
-        for seated in self.newcomers.drain(..) {
-            let _ = seated.send(());
+        for joined in self.joining.drain(..) {
+            let _ = joined.send(());
         }
         self.batch()
     }
 
-    fn carry_out(&mut self, order: DispatcherCommand) {
-        // A failed reply is ignored: its receiver has given up.
-        match order {
-            DispatcherCommand::Add { group, seated } => {
+    fn carry_out(&mut self, command: DispatcherCommand) {
+        // A failed reply is ignored: its receiver has reached its time limit.
+        match command {
+            DispatcherCommand::Add { group, joined } => {
                 self.groups.push(*group);
-                self.newcomers.push(seated);
+                self.joining.push(joined);
             }
             DispatcherCommand::Remove(id, reply) => {
                 let gone = self.groups.iter().position(|g| g.id() == id).map(|i| self.groups.remove(i).accounting());
                 let _ = reply.send(gone);
             }
-            DispatcherCommand::Change { group, membership, slot: place, branch, done } => {
+            DispatcherCommand::Change { group, membership, slot, branch, done } => {
                 if let Some(group) = self.groups.iter_mut().find(|g| g.id() == group) {
-                    group.change(membership, place, branch);
+                    group.change(membership, slot, branch);
                 }
                 let _ = done.send(());
             }
@@ -312,22 +314,22 @@ impl Dispatcher {
                 let _ = done.send(SwapResult { at: Instant::now(), before });
             }
             DispatcherCommand::Report(reply) => {
-                let _ = reply.send(self.books());
+                let _ = reply.send(self.accounting());
             }
             DispatcherCommand::Stop => self.stopped = true,
         }
     }
 
-    fn books(&mut self) -> Vec<GroupAccounting> {
+    fn accounting(&mut self) -> Vec<GroupAccounting> {
         self.groups.iter_mut().map(Group::accounting).collect()
     }
 
     fn batch(&mut self) -> TurnResult {
-        let Some(gate) = &mut self.reader else { return TurnResult::Idle };
+        let Some(reader) = &mut self.reader else { return TurnResult::Idle };
         // Read the end flag first: then the following read sees everything published before the end.
-        let ended = gate.ended();
+        let ended = reader.ended();
         self.descs.clear();
-        self.descs.extend_from_slice(gate.next(BATCH));
+        self.descs.extend_from_slice(reader.next(BATCH));
         if self.descs.is_empty() {
             return if ended { TurnResult::End } else { TurnResult::Idle };
         }
@@ -338,7 +340,7 @@ impl Dispatcher {
         let is_late =
             |part| *live && (is_behind(memory, *done, part) || ended.is_some_and(|at| at.elapsed() >= *grace));
         *shedding = is_late(if *shedding { 4 } else { 2 });
-        let gate = &*gate;
+        let reader = &*reader;
         let packets = descs.iter().filter(|d| d.is_packet());
         if *shedding {
             let packets = packets.count() as u64;
@@ -347,8 +349,8 @@ impl Dispatcher {
             let mut batch = Vec::with_capacity(descs.len());
             batch.extend(packets.map(|desc| Packet {
                 desc,
-                bytes: gate.bytes(desc.pos + RECORD_HEADER as u64, desc.caplen.into()),
-                wire_len: wire_len(gate, desc),
+                bytes: reader.bytes(desc.pos + RECORD_HEADER as u64, desc.caplen.into()),
+                wire_len: wire_len(reader, desc),
             }));
             let (begin, count) = (*first, groups.len());
             for some in batch.chunks(CHUNK) {
@@ -374,8 +376,8 @@ impl Dispatcher {
             }
         }
         self.done.desc += self.descs.len() as u64;
-        if let Some(gate) = &mut self.reader {
-            gate.release(self.done);
+        if let Some(reader) = &mut self.reader {
+            reader.release(self.done);
         }
         TurnResult::Batch(self.descs.len())
     }
@@ -390,11 +392,11 @@ fn is_behind(memory: &RingMemory, done: DescPosition, part: u64) -> bool {
 
 /// Returns the length on the wire; the descriptor saturates at 65,535, then the record header has the exact length.
 #[inline]
-fn wire_len(gate: &LosslessReader, desc: &Desc) -> u32 {
+fn wire_len(reader: &LosslessReader, desc: &Desc) -> u32 {
     if desc.wire_len < u16::MAX {
         return desc.wire_len.into();
     }
-    let header = gate.bytes(desc.pos + 12, 4);
+    let header = reader.bytes(desc.pos + 12, 4);
     header.try_into().map_or(u32::from(u16::MAX), u32::from_le_bytes)
 }
 
@@ -402,7 +404,7 @@ impl Drop for Dispatcher {
     fn drop(&mut self) {
         // Leave the ring before any waiting thread is notified.
         self.reader = None;
-        let books = self.books();
-        self.commands.close(books, !self.stopped && !self.memory.control.ended());
+        let accounting = self.accounting();
+        self.commands.close(accounting, !self.stopped && !self.memory.control.ended());
     }
 }

@@ -71,7 +71,7 @@ pub trait EngineServices: Send + Sync {
     /// and it never gets packets that were captured on the same interface, because they would circle.
     ///
     /// # Errors
-    /// A text that says why the sink cannot be opened.
+    /// A text with the reason why the sink cannot be opened.
     fn open(
         &self,
         to: &PacketSink,
@@ -87,6 +87,6 @@ pub trait EngineServices: Send + Sync {
     /// Returns the interface that brings packets from `port` to the host, or `None` if the host gets them anyway.
     ///
     /// # Errors
-    /// A text that says why packets cannot be passed to the host.
+    /// A text with the reason why packets cannot be passed to the host.
     fn host(&self, port: &IngressInterface) -> Result<Option<String>, String>;
 }

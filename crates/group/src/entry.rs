@@ -65,7 +65,7 @@ pub(crate) struct DispatcherAccounting {
 
 pub(crate) struct MemberSlot {
     pub name: String,
-    pub who: ClientIdentity,
+    pub client: ClientIdentity,
     pub branches: Vec<Branch>,
     /// The sink of a member that the engine serves; `None` for a process.
     pub sink: Option<(PacketSink, Arc<SinkCounts>)>,
@@ -169,35 +169,38 @@ impl Entry {
         if self.sources.iter().eq(sources.iter().map(|source| &source.name)) {
             return Ok(());
         }
-        Err("another group has taken this name meanwhile; ask again".into())
+        Err("the group was replaced by another group of the same name during the request; repeat the request".into())
     }
 
     /// True if the group gets packets of this ring.
-    pub fn has(&self, track: &RingHandle) -> bool {
-        self.queues.as_ref().is_none_or(|q| q.contains(&track.queue)) && self.sources.contains(&track.source.name)
+    pub fn has(&self, ring: &RingHandle) -> bool {
+        self.queues.as_ref().is_none_or(|q| q.contains(&ring.queue)) && self.sources.contains(&ring.source.name)
     }
 
     /// Frees a member slot.
-    pub fn vacate(&mut self, place: u8) {
-        if let Some(seat) = self.slots.remove(&place) {
-            let seen = seat.seen();
+    pub fn vacate(&mut self, slot: u8) {
+        if let Some(occupant) = self.slots.remove(&slot) {
+            let seen = occupant.seen();
             self.departed.taken = self.departed.taken.saturating_add(seen.taken);
             self.departed.late = self.departed.late.saturating_add(seen.late);
-            seat.sink.into_iter().for_each(|(_, counts)| self.closed.keep(counts));
+            occupant.sink.into_iter().for_each(|(_, counts)| self.closed.keep(counts));
         }
-        self.membership = Arc::new(self.membership.with(place, None));
+        self.membership = Arc::new(self.membership.with(slot, None));
     }
 
     /// Makes the view for tables from the reports of the group's dispatchers.
-    pub fn view(&self, name: &str, pages: &[&DispatcherAccounting]) -> GroupView {
-        let queues = pages.len();
+    pub fn view(&self, name: &str, accountings: &[&DispatcherAccounting]) -> GroupView {
+        let queues = accountings.len();
         let (mut counts, mut counters) = (Counts::default(), Vec::<(String, u64)>::new());
         let (mut maps, mut datagrams) = (Vec::<MapUsage>::new(), None);
         let mut fill = vec![0.0; MEMBERS];
         // All queues of a group share its maps and its fragment tracking, so the report of a running dispatcher takes
         // precedence.
-        let now_first = [false, true].map(|ended| pages.iter().filter(move |page| page.ended == ended));
-        for book in now_first.into_iter().flatten().flat_map(|page| &page.accounting).filter(|b| b.id == self.id) {
+        let now_first =
+            [false, true].map(|ended| accountings.iter().filter(move |accounting| accounting.ended == ended));
+        for book in
+            now_first.into_iter().flatten().flat_map(|accounting| &accounting.accounting).filter(|b| b.id == self.id)
+        {
             counts += &book.counts;
             for map in &book.maps {
                 if !maps.iter().any(|known| known.map == map.map) {
@@ -213,18 +216,18 @@ impl Entry {
                 }
             }
         }
-        let members = self.slots.iter().filter_map(|(place, seat)| {
-            let member = self.membership.member(*place)?;
+        let members = self.slots.iter().filter_map(|(slot, occupant)| {
+            let member = self.membership.member(*slot)?;
             Some(MemberView {
-                slot: *place,
-                name: seat.name.clone(),
-                pid: seat.who.pid,
+                slot: *slot,
+                name: occupant.name.clone(),
+                pid: occupant.client.pid,
                 classes: member.classes,
                 weight: member.weight,
                 filter: member.filter.as_ref().map(|f| f.text().to_owned()),
-                seen: seat.seen(),
-                fill: fill[usize::from(*place)],
-                sink: seat.sink.as_ref().map(|(to, counts)| (to.clone(), counts.sums())),
+                seen: occupant.seen(),
+                fill: fill[usize::from(*slot)],
+                sink: occupant.sink.as_ref().map(|(to, counts)| (to.clone(), counts.sums())),
             })
         });
         GroupView {
@@ -247,7 +250,7 @@ impl Entry {
             counters,
             maps,
             datagrams: datagrams.flatten(),
-            unresponsive: pages.iter().filter_map(|page| page.silence.clone()).collect(),
+            unresponsive: accountings.iter().filter_map(|accounting| accounting.silence.clone()).collect(),
         }
     }
 }

@@ -133,15 +133,15 @@ impl Group {
     }
 
     /// Applies a change of the members in slot `place`; `branch` is that of a new member.
-    pub fn change(&mut self, membership: Arc<Membership>, place: u8, branch: Option<BranchWriter>) {
-        let here = &mut self.branches[usize::from(place)];
-        match (membership.member(place).is_some(), branch) {
+    pub fn change(&mut self, membership: Arc<Membership>, slot: u8, branch: Option<BranchWriter>) {
+        let here = &mut self.branches[usize::from(slot)];
+        match (membership.member(slot).is_some(), branch) {
             (false, _) => {
                 *here = None;
-                self.counts.depart(place);
+                self.counts.depart(slot);
             }
             (true, Some(mut branch)) => {
-                self.counts.depart(place);
+                self.counts.depart(slot);
                 branch.set_generation(self.generation);
                 *here = Some(branch);
             }
@@ -238,12 +238,12 @@ impl Group {
             } else {
                 matching(targets, packet, classes, membership, counts)
             };
-            for place in members(wanted) {
-                let class = membership.class_of(place, classes);
+            for slot in members(wanted) {
+                let class = membership.class_of(slot, classes);
                 let desc = packet.desc.evaluated_by(class, *generation, verdict.mark);
-                let (part, class) = (&mut counts.members[usize::from(place)], &mut counts.classes[usize::from(class)]);
+                let (part, class) = (&mut counts.members[usize::from(slot)], &mut counts.classes[usize::from(class)]);
                 class.copies += 1;
-                if branches[usize::from(place)].as_mut().is_some_and(|branch| branch.push(desc)) {
+                if branches[usize::from(slot)].as_mut().is_some_and(|branch| branch.push(desc)) {
                     part.delivered += 1;
                 } else {
                     part.lost += 1;
@@ -282,12 +282,12 @@ impl Group {
 /// Returns those of the targets whose filter matches the packet, and counts the others as refused.
 fn matching(targets: u64, packet: &Packet<'_>, classes: u64, membership: &Membership, counts: &mut Counts) -> u64 {
     let mut wanted = targets;
-    for place in members(targets & membership.slots_with_filter()) {
-        let filter = membership.member(place).and_then(|m| m.filter.as_ref());
+    for slot in members(targets & membership.slots_with_filter()) {
+        let filter = membership.member(slot).and_then(|m| m.filter.as_ref());
         if filter.is_some_and(|f| !f.matches(packet)) {
-            wanted &= !(1 << place);
-            counts.members[usize::from(place)].refused += 1;
-            counts.classes[usize::from(membership.class_of(place, classes))].copies += 1;
+            wanted &= !(1 << slot);
+            counts.members[usize::from(slot)].refused += 1;
+            counts.classes[usize::from(membership.class_of(slot, classes))].copies += 1;
         }
     }
     wanted

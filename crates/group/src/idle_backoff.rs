@@ -66,9 +66,9 @@ mod tests {
     }
 
     #[test]
-    fn at_any_rate_a_sleep_is_short_or_brings_enough_and_not_too_many() {
+    fn at_any_rate_a_sleep_is_shortest_or_brings_a_useful_number_of_records() {
         assert_eq!((settled(0).0, settled(900_000).0), (SHORT, SHORT));
-        assert_eq!(settled(1_000_000), (LONG, 2000), "as long as it may be");
+        assert_eq!(settled(1_000_000), (LONG, 2000), "the longest sleep");
         for rate in (1..=100).map(|millions| millions * 1_000_000) {
             let (length, brings) = settled(rate);
             assert!((SHORT..=LONG).contains(&length));
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn when_the_flood_ends_it_is_prompt_again_at_once() {
+    fn the_sleep_is_shortest_again_as_soon_as_few_records_come() {
         let mut nap = MemberBackoff::default();
         while nap.after(ENOUGH - 1) < LONG {}
         assert_eq!(nap.after(10), SHORT);

@@ -34,10 +34,10 @@ impl Registry {
     /// Adds a process as a member.
     ///
     /// # Errors
-    /// A text that says what is wrong with the request.
-    pub fn join(&self, who: ClientIdentity, request: &Request) -> Result<JoinResult, String> {
+    /// A text with the fault of the request.
+    pub fn join(&self, client: ClientIdentity, request: &Request) -> Result<JoinResult, String> {
         let Request::Join { group, classes, weight, filter, descs, name } = request else {
-            return Err("not a request to join a group".into());
+            return Err("the request is not a join request".into());
         };
         let sources = self.sources_of(group)?;
         let link_type = self.link_type(&sources)?;
@@ -45,106 +45,114 @@ impl Registry {
         check_text(name)?;
         let descs = if *descs == 0 { BRANCH_DESCS } else { *descs };
         if !(BRANCH_DESCS_MIN..=BRANCH_DESCS_MAX).contains(&descs) {
-            return Err(format!("{descs} descriptors; a branch has {BRANCH_DESCS_MIN} to {BRANCH_DESCS_MAX}"));
+            return Err(format!(
+                "{descs} descriptors requested; a branch has {BRANCH_DESCS_MIN} to {BRANCH_DESCS_MAX}"
+            ));
         }
         let mut state = self.lock();
-        self.permitted(state.find(group)?, who)?;
+        self.permitted(state.find(group)?, client)?;
         state.find(group)?.is_of(&sources)?;
-        self.may_sit(&mut state, who, group, descs)?;
+        self.admit_member(&mut state, client, group, descs)?;
         let entry = state.find(group)?;
-        let place = free(entry, group)?;
-        let (writers, branches) = self.grow(entry, group, descs)?;
-        let name = if name.is_empty() { format!("pid {}", who.pid) } else { name.clone() };
-        let seat = MemberSlot { name, who, branches: branches.clone(), sink: None };
-        let silent = self.sit(entry, place, member, seat, writers);
-        Ok(JoinResult { slot: place, generation: entry.generation, branches, unresponsive: silent })
+        let slot = lowest_free_slot(entry, group)?;
+        let (writers, branches) = self.allocate_branches(entry, group, descs)?;
+        let name = if name.is_empty() { format!("pid {}", client.pid) } else { name.clone() };
+        let occupant = MemberSlot { name, client, branches: branches.clone(), sink: None };
+        let unresponsive = self.add_member(entry, slot, member, occupant, writers);
+        Ok(JoinResult { slot, generation: entry.generation, branches, unresponsive })
     }
 
-    /// Adds a member whose packets the engine itself writes to an interface or a file. It stays until it is detached.
+    /// Adds a member whose packets the engine itself writes to an interface or a file, until the member is detached.
     ///
     /// # Errors
-    /// A text that says what is wrong with the request, or why the sink cannot be opened.
-    pub fn attach(&self, who: ClientIdentity, request: &Request) -> Result<u8, String> {
+    /// A text with the fault of the request, or the reason why the sink cannot be opened.
+    pub fn attach(&self, client: ClientIdentity, request: &Request) -> Result<u8, String> {
         let Request::Attach { group, port, file, max_bytes: most, classes, weight, filter } = request else {
-            return Err("not a request to attach an interface or a file".into());
+            return Err("the request is not an attach request".into());
         };
         let egress = match (port, file) {
             (Some(name), None) => {
-                self.may_send(who, name)?;
+                self.may_send(client, name)?;
                 PacketSink::Port(name.clone())
             }
             // The engine writes files with its own privileges, so an unprivileged user must not name the path.
-            (None, Some(_)) if who.uid != 0 && who.uid != self.own_uid => {
+            (None, Some(_)) if client.uid != 0 && client.uid != self.own_uid => {
                 return Err(format!(
-                    "only root and user {} may have the engine write files; join, and write it",
+                    "only root and user {} may make the engine write a file; join the group as a member and write the \
+                     file yourself",
                     self.own_uid
                 ));
             }
             (None, Some(path)) => PacketSink::File { path: path.clone(), max_bytes: *most },
-            _ => return Err("name either an interface or a file".into()),
+            _ => return Err("the request must name either an interface or a file".into()),
         };
         let sources = self.sources_of(group)?;
         let link_type = self.link_type(&sources)?;
         let member = self.member(classes, *weight, filter.as_deref(), link_type)?;
         let mut state = self.lock();
-        self.permitted(state.find(group)?, who)?;
+        self.permitted(state.find(group)?, client)?;
         state.find(group)?.is_of(&sources)?;
-        self.may_sit(&mut state, who, group, BRANCH_DESCS)?;
+        self.admit_member(&mut state, client, group, BRANCH_DESCS)?;
         let entry = state.find(group)?;
-        let place = free(entry, group)?;
-        let (writers, branches) = self.grow(entry, group, BRANCH_DESCS)?;
-        let from: Vec<_> = self.tracks_of(entry).map(|track| &track.source).zip(&branches).collect();
-        let counts = self.outside.open(&egress, &from, false)?;
-        let who = ClientIdentity { connection: 0, ..who };
-        let seat = MemberSlot { name: egress.to_string(), who, branches, sink: Some((egress, counts)) };
-        self.sit(entry, place, member, seat, writers);
-        Ok(place)
+        let slot = lowest_free_slot(entry, group)?;
+        let (writers, branches) = self.allocate_branches(entry, group, BRANCH_DESCS)?;
+        let from: Vec<_> = self.rings_of(entry).map(|ring| &ring.source).zip(&branches).collect();
+        let counts = self.services.open(&egress, &from, false)?;
+        let client = ClientIdentity { connection: 0, ..client };
+        let occupant = MemberSlot { name: egress.to_string(), client, branches, sink: Some((egress, counts)) };
+        self.add_member(entry, slot, member, occupant, writers);
+        Ok(slot)
     }
 
     /// Removes a sink; its thread still writes the packets that are in its branches.
     ///
     /// # Errors
     /// The slot has no member, or its member is a process.
-    pub fn detach(&self, who: ClientIdentity, group: &str, place: u8) -> Result<(), String> {
+    pub fn detach(&self, client: ClientIdentity, group: &str, slot: u8) -> Result<(), String> {
         let mut state = self.lock();
         let entry = state.find(group)?;
-        self.permitted(entry, who)?;
-        match entry.slots.get(&place) {
+        self.permitted(entry, client)?;
+        match entry.slots.get(&slot) {
             Some(MemberSlot { sink: Some(_), .. }) => {}
-            Some(_) => return Err(format!("place {place} of group {group:?} is a process; it leaves when it ends")),
-            None => return Err(format!("nobody sits in place {place} of group {group:?}")),
+            Some(_) => {
+                return Err(format!(
+                    "the member in slot {slot} of group {group:?} is a process; it leaves the group when it ends"
+                ));
+            }
+            None => return Err(format!("slot {slot} of group {group:?} has no member")),
         }
-        entry.vacate(place);
-        self.change(entry, place);
+        entry.vacate(slot);
+        self.change(entry, slot);
         Ok(())
     }
 
     /// Changes a member's weight in steering.
     ///
     /// # Errors
-    /// A text that says what is wrong with the request.
-    pub fn set_weight(&self, who: ClientIdentity, group: &str, place: u8, weight: u8) -> Result<(), String> {
+    /// A text with the fault of the request.
+    pub fn set_weight(&self, client: ClientIdentity, group: &str, slot: u8, weight: u8) -> Result<(), String> {
         check_weight(weight)?;
         let mut state = self.lock();
         let entry = state.find(group)?;
-        self.permitted(entry, who)?;
-        let Some(member) = entry.membership.member(place).cloned() else {
-            return Err(format!("nobody sits in place {place} of group {group:?}"));
+        self.permitted(entry, client)?;
+        let Some(member) = entry.membership.member(slot).cloned() else {
+            return Err(format!("slot {slot} of group {group:?} has no member"));
         };
-        entry.membership = Arc::new(entry.membership.with(place, Some(Member { weight, ..member })));
-        self.change(entry, place);
+        entry.membership = Arc::new(entry.membership.with(slot, Some(Member { weight, ..member })));
+        self.change(entry, slot);
         Ok(())
     }
 
     /// Ends delivery to a connection's members: their branches end after the packets delivered so far. The member slots
     /// stay occupied until the connection closes, so that the reader counters of the accounting are the final ones.
-    pub fn leave(&self, who: ClientIdentity) {
+    pub fn leave(&self, client: ClientIdentity) {
         let mut state = self.lock();
         for entry in state.groups.values_mut() {
-            let seats = entry.slots.iter().filter(|(_, s)| s.who.connection == who.connection && s.sink.is_none());
-            for place in seats.map(|(place, _)| *place).collect::<Vec<_>>() {
-                entry.membership = Arc::new(entry.membership.with(place, None));
-                self.change(entry, place);
+            let occupied =
+                entry.slots.iter().filter(|(_, s)| s.client.connection == client.connection && s.sink.is_none());
+            for slot in occupied.map(|(slot, _)| *slot).collect::<Vec<_>>() {
+                entry.membership = Arc::new(entry.membership.with(slot, None));
+                self.change(entry, slot);
             }
         }
     }
@@ -154,10 +162,10 @@ impl Registry {
         let mut state = self.lock();
         for entry in state.groups.values_mut() {
             let left: Vec<u8> =
-                entry.slots.iter().filter(|(_, s)| s.who.connection == connection).map(|(place, _)| *place).collect();
-            for place in left {
-                entry.vacate(place);
-                self.change(entry, place);
+                entry.slots.iter().filter(|(_, s)| s.client.connection == connection).map(|(slot, _)| *slot).collect();
+            for slot in left {
+                entry.vacate(slot);
+                self.change(entry, slot);
             }
         }
         state.groups.retain(|_, entry| {
@@ -170,20 +178,25 @@ impl Registry {
     }
 
     /// Checks the limits for one more member of this client.
-    fn may_sit(&self, state: &mut State, who: ClientIdentity, group: &str, descs: u64) -> Result<(), String> {
-        let branches = self.tracks_of(state.find(group)?).count();
+    fn admit_member(&self, state: &mut State, client: ClientIdentity, group: &str, descs: u64) -> Result<(), String> {
+        let branches = self.rings_of(state.find(group)?).count();
         let bytes = branches as u64 * branch_bytes(descs);
-        self.admit(state, who, None, ResourceUse { groups: 0, branches, bytes })
+        self.admit(state, client, None, ResourceUse { groups: 0, branches, bytes })
     }
 
     /// Allocates a branch on each queue of the group.
-    fn grow(&self, entry: &Entry, group: &str, descs: u64) -> Result<(Vec<BranchWriter>, Vec<Branch>), String> {
+    fn allocate_branches(
+        &self,
+        entry: &Entry,
+        group: &str,
+        descs: u64,
+    ) -> Result<(Vec<BranchWriter>, Vec<Branch>), String> {
         let (mut writers, mut branches) = (Vec::new(), Vec::new());
-        for track in self.tracks_of(entry) {
-            let offer = &track.offer;
+        for ring in self.rings_of(entry) {
+            let offer = &ring.offer;
             let label = format!("{}/{group}", offer.shape.name);
             let (writer, branch) = Branch::grow(&offer.memory, &offer.shape, &label, descs)
-                .map_err(|e| format!("no memory for a branch of {descs} descriptors: {e}"))?;
+                .map_err(|e| format!("no memory for a branch with {descs} descriptors: {e}"))?;
             writers.push(writer);
             branches.push(branch);
         }
@@ -192,30 +205,30 @@ impl Registry {
 
     /// Adds the member on all dispatchers of the group from their next batch on; returns the queues that did not
     /// respond.
-    fn sit(
+    fn add_member(
         &self,
         entry: &mut Entry,
-        place: u8,
+        slot: u8,
         member: Member,
-        seat: MemberSlot,
+        occupant: MemberSlot,
         writers: Vec<BranchWriter>,
     ) -> Vec<UnresponsiveQueue> {
-        entry.membership = Arc::new(entry.membership.with(place, Some(member)));
-        let orders = self.tracks_of(entry).zip(writers).map(|(track, writer)| {
+        entry.membership = Arc::new(entry.membership.with(slot, Some(member)));
+        let commands = self.rings_of(entry).zip(writers).map(|(ring, writer)| {
             let (done, reported) = channel();
             let membership = Arc::clone(&entry.membership);
-            track.commands.leave(DispatcherCommand::Change {
+            ring.commands.push(DispatcherCommand::Change {
                 group: entry.id,
                 membership,
-                slot: place,
+                slot,
                 branch: Some(writer),
                 done,
             });
-            (track, reported)
+            (ring, reported)
         });
-        let (_, silent) = self.wait(orders.collect());
-        entry.slots.insert(place, seat);
-        silent
+        let (_, unresponsive) = self.wait(commands.collect());
+        entry.slots.insert(slot, occupant);
+        unresponsive
     }
 
     fn member(&self, classes: &[String], weight: u8, filter: Option<&str>, link_type: u32) -> Result<Member, String> {
@@ -223,38 +236,40 @@ impl Registry {
         for text in filter.iter() {
             let bytes = encoded_bytes(text);
             if bytes > FILTER_MAX {
-                return Err(format!("a filter of {bytes} bytes as it is sent; at most {FILTER_MAX}"));
+                return Err(format!("the filter has {bytes} bytes in JSON; the limit is {FILTER_MAX}"));
             }
         }
         let mut bits = 0u64;
         for text in classes {
             let class = class::parse(text).ok_or_else(|| {
-                format!("{text:?} is no class: write default, user, control or a number from 0 to 62")
+                format!("{text:?} is not a class: write default, user, control or a number from 0 to 62")
             })?;
             if class == class::MANAGEMENT {
-                return Err("management never receives: a connection that joins nothing can do all it needs".into());
+                return Err("members of class management receive no packets, and a connection can manage groups \
+                            without joining a group; choose another class"
+                    .into());
             }
             bits |= 1 << class;
         }
-        let member_filter = filter.map(|text| self.outside.compile_filter(text, link_type)).transpose()?;
+        let member_filter = filter.map(|text| self.services.compile_filter(text, link_type)).transpose()?;
         Ok(Member { classes: if bits == 0 { 1 << class::DEFAULT } else { bits }, weight, filter: member_filter })
     }
 }
 
 /// Returns the lowest free slot. A member that is leaving still occupies its slot.
-fn free(entry: &Entry, group: &str) -> Result<u8, String> {
-    let mut places = 0..MEMBERS as u8;
-    let free = places.find(|place| entry.membership.member(*place).is_none() && !entry.slots.contains_key(place));
-    free.ok_or_else(|| format!("group {group:?} has {MEMBERS} members already"))
+fn lowest_free_slot(entry: &Entry, group: &str) -> Result<u8, String> {
+    let mut slots = 0..MEMBERS as u8;
+    let lowest = slots.find(|slot| entry.membership.member(*slot).is_none() && !entry.slots.contains_key(slot));
+    lowest.ok_or_else(|| format!("group {group:?} has {MEMBERS} members, which is the limit"))
 }
 
 fn check_text(name: &str) -> Result<(), String> {
     if name.len() > NAME_MAX {
-        return Err(format!("a name of {} bytes; at most {NAME_MAX}", name.len()));
+        return Err(format!("the name has {} bytes; the limit is {NAME_MAX}", name.len()));
     }
     // Other users' terminals print this name, so it must not contain control characters.
     if name.chars().any(char::is_control) {
-        return Err("a name with control characters; write letters and digits".into());
+        return Err("the name contains control characters; write letters and digits".into());
     }
     Ok(())
 }
@@ -263,5 +278,5 @@ fn check_weight(weight: u8) -> Result<(), String> {
     if (1..=WEIGHT_MAX).contains(&weight) {
         return Ok(());
     }
-    Err(format!("a weight of {weight}; write 1 to {WEIGHT_MAX}"))
+    Err(format!("weight {weight} is out of range; write 1 to {WEIGHT_MAX}"))
 }

@@ -78,30 +78,37 @@ impl Limits {
 
     /// Checks whether `more` may be added to the held resources: those of this user, of all unprivileged users, and of
     /// all users.
-    pub(crate) fn admit(&self, client: bool, held: [ResourceUse; 3], more: ResourceUse) -> Result<(), String> {
+    pub(crate) fn admit(&self, is_unprivileged: bool, held: [ResourceUse; 3], more: ResourceUse) -> Result<(), String> {
         let [mine, clients, all] = held;
         let room = |what: &str, has: usize, more: usize, most: usize, whose: &str| {
             if more == 0 || has + more <= most {
                 return Ok(());
             }
-            Err(format!("{whose} {has} {what} and may have {most}; give some up first"))
+            Err(format!("{whose} {has} {what}, and the limit is {most}; release some first"))
         };
-        if client {
+        if is_unprivileged {
             room("groups", mine.groups, more.groups, self.groups, "this user has")?;
-            room("groups", clients.groups, more.groups, GROUPS / 4 * 3, "guests together have")?;
+            room("groups", clients.groups, more.groups, GROUPS / 4 * 3, "all unprivileged users together have")?;
             room("branches", mine.branches, more.branches, self.branches, "this user has")?;
-            room("branches", clients.branches, more.branches, self.all_branches / 4 * 3, "guests together have")?;
+            room(
+                "branches",
+                clients.branches,
+                more.branches,
+                self.all_branches / 4 * 3,
+                "all unprivileged users together have",
+            )?;
             let [mine, both] = [mine.bytes, clients.bytes].map(|b| b.saturating_add(more.bytes));
             if more.bytes > 0 && (mine > self.bytes || both > self.bytes.saturating_mul(2)) {
-                let (asked, most) = (mib(more.bytes), mib(self.bytes));
+                let (requested, most) = (mib(more.bytes), mib(self.bytes));
                 return Err(format!(
-                    "{asked} MiB more for branches and flow maps, where a user may have {most} MiB of this engine's memory; write \
-                     `up_to N` at maps, ask for fewer descriptors, or give some up first"
+                    "the request needs {requested} MiB more for branches and flow maps, and the limit of a user is \
+                     {most} MiB of this engine's memory; write `up_to N` at maps, request fewer descriptors, or release \
+                     some memory first"
                 ));
             }
         }
         room("branches", all.branches, more.branches, self.all_branches, "this engine has").map_err(|why| {
-            format!("{why}, or start it with a higher limit of open files (LimitNOFILE of a unit, ulimit -n)")
+            format!("{why}, or start the engine with a higher limit of open files (LimitNOFILE of a unit, ulimit -n)")
         })
     }
 }
@@ -139,55 +146,59 @@ impl Registry {
     pub(crate) fn admit(
         &self,
         state: &State,
-        who: ClientIdentity,
+        client: ClientIdentity,
         but: Option<&str>,
         more: ResourceUse,
     ) -> Result<(), String> {
         let mut held = [ResourceUse::default(); 3];
         let mut count = |uid: u32, part: ResourceUse| {
-            let counts = [uid == who.uid, self.is_unprivileged(uid), true];
+            let counts = [uid == client.uid, self.is_unprivileged(uid), true];
             held.iter_mut().zip(counts).filter(|(_, counts)| *counts).for_each(|(sum, _)| *sum += part);
         };
         for (name, entry) in &state.groups {
             count(entry.owner.uid, ResourceUse { groups: 1, ..ResourceUse::default() });
-            for seat in entry.slots.values() {
-                let bytes = seat.branches.iter().map(|b| branch_bytes(b.shape().descs)).sum();
-                count(seat.who.uid, ResourceUse { branches: seat.branches.len(), bytes, ..ResourceUse::default() });
+            for occupant in entry.slots.values() {
+                let bytes = occupant.branches.iter().map(|b| branch_bytes(b.shape().descs)).sum();
+                count(
+                    occupant.client.uid,
+                    ResourceUse { branches: occupant.branches.len(), bytes, ..ResourceUse::default() },
+                );
             }
             if but != Some(name.as_str()) {
                 let ports = entry.ports.values().flatten().map(|o| o.rings.len()).sum();
                 count(entry.loader, of_program(ports, entry.program.as_ref()));
             }
         }
-        self.limits.admit(self.is_unprivileged(who.uid), held, more)
+        self.limits.admit(self.is_unprivileged(client.uid), held, more)
     }
 
     /// Checks whether this client may load this program into this group, in place of the current program.
     pub(crate) fn may_load(
         &self,
         state: &State,
-        who: ClientIdentity,
+        client: ClientIdentity,
         (name, entry): (&str, &Entry),
         program: Option<&Arc<dyn Compiled>>,
     ) -> Result<(), String> {
         let groups = usize::from(!state.groups.contains_key(name));
         let Some(program) = program else {
-            return self.admit(state, who, Some(name), ResourceUse { groups, ..ResourceUse::default() });
+            return self.admit(state, client, Some(name), ResourceUse { groups, ..ResourceUse::default() });
         };
-        program.ports().iter().try_for_each(|port| self.may_send(who, port))?;
+        program.ports().iter().try_for_each(|port| self.may_send(client, port))?;
         if program.wants_kernel()
-            && self.is_unprivileged(who.uid)
-            && self.tracks_of(entry).any(|t| self.outside.shuts_host_out(&t.source))
+            && self.is_unprivileged(client.uid)
+            && self.rings_of(entry).any(|t| self.services.shuts_host_out(&t.source))
         {
             return Err(format!(
-                "only root and user {} may hand packets of a dedicated interface to the host; leave `kernel` out",
+                "only root and user {} may pass packets of a dedicated interface to the host; remove `kernel` from the \
+                 program",
                 self.own_uid
             ));
         }
         let bytes = program.memory();
         if bytes > self.limits.program_bytes {
             return Err(format!(
-                "its flow maps may come to {} MiB, and a program may have {} MiB here; {}",
+                "the flow maps of the program need up to {} MiB, and the limit of a program is {} MiB; {}",
                 mib(bytes),
                 mib(self.limits.program_bytes),
                 program.advice(self.limits.program_bytes)
@@ -195,19 +206,19 @@ impl Registry {
         }
         // The interface to the host counts as an egress interface too.
         let ports = program.ports().len() + usize::from(program.wants_kernel());
-        let more = of_program(ports * self.tracks_of(entry).count(), Some(program));
-        self.admit(state, who, Some(name), ResourceUse { groups, ..more })
+        let more = of_program(ports * self.rings_of(entry).count(), Some(program));
+        self.admit(state, client, Some(name), ResourceUse { groups, ..more })
     }
 
     /// Checks whether programs of this client may send packets through this interface.
-    pub(crate) fn may_send(&self, who: ClientIdentity, port: &str) -> Result<(), String> {
-        if !self.is_unprivileged(who.uid) || self.limits.ports.iter().any(|p| p == port) {
+    pub(crate) fn may_send(&self, client: ClientIdentity, port: &str) -> Result<(), String> {
+        if !self.is_unprivileged(client.uid) || self.limits.ports.iter().any(|p| p == port) {
             return Ok(());
         }
         Err(format!(
-            "user {} may not send through interface {port}: the engine does so with rights of its own; whoever starts it can allow it \
-             (`--allow-forward {port}`)",
-            who.uid
+            "user {} may not send through interface {port}, because the engine would send with its own privileges; the \
+             user who starts the engine can permit it (`--allow-forward {port}`)",
+            client.uid
         ))
     }
 }
@@ -226,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn few_files_leave_few_branches_and_the_recorder_its_own() {
+    fn branches_and_connections_leave_file_descriptors_to_the_recorder() {
         for files in [64, 1024, 4096, 65_536, 1 << 30] {
             let limits = Limits::of(16 << 30, files);
             let used = limits.all_branches as u64 * FILES_OF_BRANCH + connections(files) as u64;
@@ -237,20 +248,24 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_is_bounded_by_its_own_part_and_by_that_of_all_guests_and_others_only_by_what_there_is() {
+    fn an_unprivileged_user_has_its_own_limit_and_that_of_all_such_users() {
         let limits = Limits { groups: 2, branches: 10, bytes: 1000, all_branches: 20, ..Limits::of(0, 0) };
         let (none, much) = (ResourceUse::default(), held(48, 15, 2000));
-        let client = |mine, clients, more| limits.admit(true, [mine, clients, clients], more);
-        assert_eq!(client(none, none, held(2, 10, 1000)), Ok(()));
+        let unprivileged = |mine, clients, more| limits.admit(true, [mine, clients, clients], more);
+        assert_eq!(unprivileged(none, none, held(2, 10, 1000)), Ok(()));
         for more in [held(3, 0, 0), held(0, 11, 0), held(0, 0, 1001)] {
-            assert!(client(none, none, more).is_err(), "{more:?}");
+            assert!(unprivileged(none, none, more).is_err(), "{more:?}");
         }
         for more in [held(1, 0, 0), held(0, 1, 0), held(0, 0, 1)] {
-            assert!(client(none, much, more).is_err(), "others have taken it: {more:?}");
-            assert_eq!(limits.admit(false, [none, much, much], more), Ok(()), "but some is left for the engine's user");
+            assert!(unprivileged(none, much, more).is_err(), "the other users have used it up: {more:?}");
+            assert_eq!(
+                limits.admit(false, [none, much, much], more),
+                Ok(()),
+                "the engine's user may still use the rest"
+            );
         }
-        assert_eq!(client(none, much, none), Ok(()), "who asks for nothing gets it");
+        assert_eq!(unprivileged(none, much, none), Ok(()), "an empty request is granted");
         let why = limits.admit(false, [none, none, held(0, 20, 0)], held(0, 1, 0)).expect_err("no descriptors");
-        assert!(why.contains("has 20 branches and may have 20") && why.contains("LimitNOFILE"), "{why}");
+        assert!(why.contains("has 20 branches, and the limit is 20") && why.contains("LimitNOFILE"), "{why}");
     }
 }

@@ -1,7 +1,7 @@
-//! The members of a group, with the tables that delivery needs. A change makes a new value, which the dispatchers take
-//! over.
+//! The members of a group, with the tables that delivery needs. A change makes a new value, which replaces the old
+//! value in the dispatchers.
 
-use crate::steering::{BucketTable, MEMBERS, Steering, Weights, fold, members, slot, winner};
+use crate::steering::{BucketTable, MEMBERS, Steering, Weights, bucket, fold, members, winner};
 use crate::verdict::{CLASSES, MemberFilter, class};
 use std::fmt;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ pub struct Membership {
     /// Slots of members that a broadcast reaches.
     any_class: u64,
     /// Slots of members with a filter.
-    picky: u64,
+    filtered: u64,
     /// One table for each set of members that a single class, or a broadcast, makes eligible.
     tables: Vec<Arc<BucketTable>>,
 }
@@ -67,29 +67,29 @@ impl Membership {
             weights: [0; MEMBERS],
             by_class: [0; CLASSES],
             any_class: 0,
-            picky: 0,
+            filtered: 0,
             tables: Vec::new(),
         }
     }
 
     /// Returns a copy with this member in a slot, or with the slot free.
-    pub fn with(&self, place: u8, member: Option<Member>) -> Self {
+    pub fn with(&self, slot: u8, member: Option<Member>) -> Self {
         let mut new = self.clone();
-        new.members[usize::from(place)] = member;
-        (new.weights, new.by_class, new.any_class, new.picky) = ([0; MEMBERS], [0; CLASSES], 0, 0);
-        for (place, member) in new.members.iter().enumerate() {
+        new.members[usize::from(slot)] = member;
+        (new.weights, new.by_class, new.any_class, new.filtered) = ([0; MEMBERS], [0; CLASSES], 0, 0);
+        for (slot, member) in new.members.iter().enumerate() {
             let Some(member) = member else { continue };
-            let bit = 1u64 << place;
-            new.weights[place] = member.weight;
+            let bit = 1u64 << slot;
+            new.weights[slot] = member.weight;
             members(member.classes & class::ANY).for_each(|c| new.by_class[usize::from(c)] |= bit);
             new.any_class |= if member.classes & class::ANY != 0 { bit } else { 0 };
-            new.picky |= if member.filter.is_some() { bit } else { 0 };
+            new.filtered |= if member.filter.is_some() { bit } else { 0 };
         }
-        new.tables = new.worked_out(&self.tables);
+        new.tables = new.updated_tables(&self.tables);
         new
     }
 
-    fn worked_out(&self, before: &[Arc<BucketTable>]) -> Vec<Arc<BucketTable>> {
+    fn updated_tables(&self, before: &[Arc<BucketTable>]) -> Vec<Arc<BucketTable>> {
         let mut tables: Vec<Arc<BucketTable>> = Vec::new();
         if self.steering == Steering::Fold {
             return tables;
@@ -106,8 +106,8 @@ impl Membership {
 
     /// Returns the member in a slot.
     #[inline]
-    pub fn member(&self, place: u8) -> Option<&Member> {
-        self.members.get(usize::from(place)).and_then(Option::as_ref)
+    pub fn member(&self, slot: u8) -> Option<&Member> {
+        self.members.get(usize::from(slot)).and_then(Option::as_ref)
     }
 
     /// Returns the occupied slots with their members.
@@ -118,7 +118,7 @@ impl Membership {
     /// Returns the slots whose members have a filter, one bit each.
     #[inline]
     pub fn slots_with_filter(&self) -> u64 {
-        self.picky
+        self.filtered
     }
 
     /// Returns the members that may get a packet of these classes.
@@ -133,8 +133,8 @@ impl Membership {
 
     /// Returns the class that a copy counts for: the lowest class that both the member and the packet have.
     #[inline]
-    pub fn class_of(&self, place: u8, classes: u64) -> u8 {
-        let both = self.members[usize::from(place)].as_ref().map_or(0, |m| m.classes) & classes;
+    pub fn class_of(&self, slot: u8, classes: u64) -> u8 {
+        let both = self.members[usize::from(slot)].as_ref().map_or(0, |m| m.classes) & classes;
         (both.trailing_zeros() & 63) as u8
     }
 }
@@ -162,11 +162,11 @@ impl Eligible<'_> {
     /// Steers without a table. Only programs that name several classes at once need sets without a table.
     #[cold]
     fn pick_slowly(&self, hash: u32) -> u64 {
-        let place = match self.of.steering {
-            Steering::Rendezvous => winner(slot(hash), self.set, &self.of.weights),
+        let slot = match self.of.steering {
+            Steering::Rendezvous => winner(bucket(hash), self.set, &self.of.weights),
             Steering::Fold => fold(hash, self.set, &self.of.weights),
         };
-        place.map_or(0, |place| 1 << place)
+        slot.map_or(0, |slot| 1 << slot)
     }
 }
 
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn classes_make_eligible_and_broadcast_spares_the_managers() {
+    fn broadcasts_reach_all_classes_except_management() {
         let m = Membership::default()
             .with(0, member(1, 1))
             .with(1, member(0b11, 1))
@@ -189,7 +189,7 @@ mod tests {
         assert_eq!(m.eligible(0b10).set, 0b10);
         assert_eq!(m.eligible(class::ANY).set, 0b100_0011);
         assert_eq!(m.eligible(u64::MAX).set, 0b100_0011);
-        assert_eq!(m.eligible(1 << class::MANAGEMENT).set, 0, "who manages never receives");
+        assert_eq!(m.eligible(1 << class::MANAGEMENT).set, 0, "members of class management receive nothing");
         assert_eq!(m.eligible(0).set, 0);
         assert_eq!(m.class_of(1, 0b10), 1);
         assert_eq!([0, 1, 2, 3, 7].map(|n| m.eligible(class::ANY).nth(n)), [1, 0b10, 1 << 6, 1, 0b10]);
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_without_a_table_is_dealt_by_the_same_rule() {
+    fn steering_without_a_table_follows_the_same_rule() {
         let m = Membership::default().with(0, member(0b001, 1)).with(1, member(0b010, 2)).with(2, member(0b100, 1));
         let (two, all) = (m.eligible(0b011), m.eligible(class::ANY));
         assert!(two.table.is_none() && all.table.is_some());
@@ -210,11 +210,11 @@ mod tests {
     }
 
     #[test]
-    fn tables_that_did_not_change_are_kept() {
+    fn unchanged_tables_are_shared_with_the_previous_value() {
         let m = Membership::default().with(0, member(1, 1)).with(1, member(1, 1));
         let n = m.with(2, member(2, 1));
         let kept = |t: &Arc<BucketTable>| m.tables.iter().any(|o| Arc::ptr_eq(o, t));
-        assert_eq!(n.tables.iter().filter(|t| kept(t)).count(), 1, "that of class 0");
+        assert_eq!(n.tables.iter().filter(|t| kept(t)).count(), 1, "the table of class 0 is shared");
         assert_eq!(n.with(2, None).tables.len(), 1);
     }
 }

@@ -36,7 +36,7 @@ const NICE: i32 = 10;
 /// The groups of an engine; see the module documentation.
 pub struct Registry {
     pub(crate) rings: Vec<RingHandle>,
-    pub(crate) outside: Box<dyn EngineServices>,
+    pub(crate) services: Box<dyn EngineServices>,
     pub(crate) own_uid: u32,
     pub(crate) limits: Limits,
     state: Mutex<State>,
@@ -75,10 +75,10 @@ pub struct LoadResult {
 
 impl Registry {
     /// Makes a registry for these rings, with the limits of this machine and process.
-    pub fn new(tracks: Vec<RingHandle>, outside: Box<dyn EngineServices>, own_uid: u32) -> Self {
+    pub fn new(rings: Vec<RingHandle>, services: Box<dyn EngineServices>, own_uid: u32) -> Self {
         Self {
-            rings: tracks,
-            outside,
+            rings,
+            services,
             own_uid,
             limits: Limits::here(),
             state: Mutex::default(),
@@ -106,22 +106,22 @@ impl Registry {
 
     /// Counts one more connection of a user if `may` permits it; `may` gets the connections of this user and of all
     /// users.
-    pub(crate) fn let_in(&self, uid: u32, may: impl FnOnce(usize, usize) -> bool) -> bool {
-        let mut client_members = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
-        let comes = may(client_members.get(&uid).copied().unwrap_or(0), client_members.values().sum());
-        if comes {
-            *client_members.entry(uid).or_default() += 1;
+    pub(crate) fn add_connection(&self, uid: u32, may: impl FnOnce(usize, usize) -> bool) -> bool {
+        let mut connections = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let admitted = may(connections.get(&uid).copied().unwrap_or(0), connections.values().sum());
+        if admitted {
+            *connections.entry(uid).or_default() += 1;
         }
-        comes
+        admitted
     }
 
     /// Counts one connection of a user less.
-    pub(crate) fn let_out(&self, uid: u32) {
-        let mut client_members = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(n) = client_members.get_mut(&uid) {
+    pub(crate) fn remove_connection(&self, uid: u32) {
+        let mut connections = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(n) = connections.get_mut(&uid) {
             *n -= 1;
             if *n == 0 {
-                client_members.remove(&uid);
+                connections.remove(&uid);
             }
         }
     }
@@ -129,9 +129,9 @@ impl Registry {
     /// Returns the interfaces that packets come from, each once.
     pub fn sources(&self) -> Vec<IngressInterface> {
         let mut sources: Vec<IngressInterface> = Vec::new();
-        for track in &self.rings {
-            if !sources.contains(&track.source) {
-                sources.push(track.source.clone());
+        for ring in &self.rings {
+            if !sources.contains(&ring.source) {
+                sources.push(ring.source.clone());
             }
         }
         sources
@@ -141,50 +141,50 @@ impl Registry {
     /// example those whose producer is blocked.
     ///
     /// # Errors
-    /// A text that says what is wrong with the request.
-    pub fn create(&self, who: ClientIdentity, request: &Request) -> Result<LoadResult, String> {
-        let (loaded, seated) = self.found(who, request)?;
-        Ok(LoadResult { unresponsive: self.wait(seated).1, ..loaded })
+    /// A text with the fault of the request.
+    pub fn create(&self, client: ClientIdentity, request: &Request) -> Result<LoadResult, String> {
+        let (loaded, joined) = self.create_group(client, request)?;
+        Ok(LoadResult { unresponsive: self.wait(joined).1, ..loaded })
     }
 
     /// Creates a group before the dispatchers run, hence without waiting for them.
     ///
     /// # Errors
-    /// A text that says what is wrong with the request.
-    pub fn create_first(&self, who: ClientIdentity, request: &Request) -> Result<LoadResult, String> {
-        self.found(who, request).map(|(loaded, _)| loaded)
+    /// A text with the fault of the request.
+    pub fn create_first(&self, client: ClientIdentity, request: &Request) -> Result<LoadResult, String> {
+        self.create_group(client, request).map(|(loaded, _)| loaded)
     }
 
     /// Creates a group; returns also the pending commands that complete when the group gets packets.
-    fn found(
+    fn create_group(
         &self,
-        who: ClientIdentity,
+        client: ClientIdentity,
         request: &Request,
     ) -> Result<(LoadResult, Vec<PendingCommand<'_, ()>>), String> {
         let Request::Create { group, program, policy, fold, ports, queues, ephemeral: brief } = request else {
-            return Err("not a request to create a group".into());
+            return Err("the request is not a create request".into());
         };
         check_name(group)?;
         let sources = self.named(ports.as_deref())?;
         for queue in queues.iter().flatten() {
-            let of = |track: &&RingHandle| sources.contains(&track.source);
+            let of = |ring: &&RingHandle| sources.contains(&ring.source);
             if !self.rings.iter().filter(of).any(|t| t.queue == *queue) {
                 let known: BTreeSet<u16> = self.rings.iter().filter(of).map(|t| t.queue).collect();
                 let known: Vec<String> = known.iter().map(u16::to_string).collect();
                 let known =
                     if let [one] = &*known { format!("queue {one}") } else { format!("queues {}", known.join(", ")) };
                 let ports: Vec<&str> = sources.iter().map(|source| source.name.as_str()).collect();
-                return Err(format!("there is no queue {queue}; {} has {known} in this engine", ports.join(", ")));
+                return Err(format!("no queue {queue}; {} has {known} in this engine", ports.join(", ")));
             }
         }
-        let compiled = program.as_deref().map(|text| self.sound(text, &sources)).transpose()?;
+        let compiled = program.as_deref().map(|text| self.compile_source(text, &sources)).transpose()?;
         let mut state = self.lock();
         if state.groups.contains_key(group) {
             let at = state.groups.get(group).map(|entry| entry.sources.join(", ")).unwrap_or_default();
-            return Err(format!("there is a group {group:?} at {at} already; swap its program, or delete it first"));
+            return Err(format!("group {group:?} already exists on {at}; swap its program, or delete the group first"));
         }
         if state.groups.len() >= GROUPS {
-            return Err(format!("there are {GROUPS} groups already; delete one first"));
+            return Err(format!("the engine has {GROUPS} groups, which is the limit; delete a group first"));
         }
         let mut queues = queues.clone();
         if let Some(queues) = &mut queues {
@@ -196,13 +196,13 @@ impl Registry {
         let mut entry = Entry {
             id: state.last_id,
             policy: *policy,
-            owner: who,
+            owner: client,
             ephemeral: *brief || *policy == Policy::Private,
             steering,
             sources: sources.into_iter().map(|s| s.name).collect(),
             queues,
             program: None,
-            loader: who.uid,
+            loader: client.uid,
             generation: 1,
             membership: Arc::new(Membership::new(steering)),
             slots: BTreeMap::new(),
@@ -210,17 +210,17 @@ impl Registry {
             departed: ReaderCounts::default(),
             closed: ClosedSinkTotals::default(),
         };
-        self.may_load(&state, who, (group, &entry), compiled.as_ref())?;
+        self.may_load(&state, client, (group, &entry), compiled.as_ref())?;
         let swaps = self.swaps(&mut entry, group, compiled.as_ref())?;
         entry.program = compiled;
         let about = self.about(&entry);
-        let orders = self.tracks_of(&entry).zip(swaps).map(|(track, swap)| {
-            let (seated, result) = channel();
+        let commands = self.rings_of(&entry).zip(swaps).map(|(ring, swap)| {
+            let (joined, result) = channel();
             let group = Box::new(Group::new(entry.id, Arc::clone(&entry.membership), swap));
-            track.commands.leave(DispatcherCommand::Add { group, seated });
-            (track, result)
+            ring.commands.push(DispatcherCommand::Add { group, joined });
+            (ring, result)
         });
-        let orders = orders.collect();
+        let commands = commands.collect();
         state.groups.insert(group.clone(), entry);
         Ok((
             LoadResult {
@@ -230,7 +230,7 @@ impl Registry {
                 took: Duration::ZERO,
                 unresponsive: Vec::new(),
             },
-            orders,
+            commands,
         ))
     }
 
@@ -238,9 +238,9 @@ impl Registry {
     ///
     /// # Errors
     /// There is no group of this name, or the client may not change it.
-    pub fn delete(&self, who: ClientIdentity, group: &str) -> Result<(), String> {
+    pub fn delete(&self, client: ClientIdentity, group: &str) -> Result<(), String> {
         let mut state = self.lock();
-        self.permitted(state.find(group)?, who)?;
+        self.permitted(state.find(group)?, client)?;
         if let Some(entry) = state.groups.remove(group) {
             self.end(&entry);
         }
@@ -251,10 +251,10 @@ impl Registry {
     ///
     /// # Errors
     /// There is no group of this name, or the client may not change it.
-    pub fn program(&self, who: ClientIdentity, group: &str) -> Result<(Option<String>, u64), String> {
+    pub fn program(&self, client: ClientIdentity, group: &str) -> Result<(Option<String>, u64), String> {
         let mut state = self.lock();
         let entry = state.find(group)?;
-        self.permitted(entry, who)?;
+        self.permitted(entry, client)?;
         Ok((entry.program.as_ref().map(|p| p.text().to_owned()), entry.generation))
     }
 
@@ -262,15 +262,15 @@ impl Registry {
     /// unresponsive: late queues swap before they evaluate again, queues with a failed dispatcher evaluate nothing.
     ///
     /// # Errors
-    /// A text that says why the swap failed; the previous program continues to run.
-    pub fn swap(&self, who: ClientIdentity, group: &str, source: Option<&str>) -> Result<LoadResult, String> {
+    /// A text with the reason why the swap failed; the previous program continues to run.
+    pub fn swap(&self, client: ClientIdentity, group: &str, source: Option<&str>) -> Result<LoadResult, String> {
         let sources = self.sources_of(group)?;
-        let compiled = source.map(|text| self.sound(text, &sources)).transpose()?;
+        let compiled = source.map(|text| self.compile_source(text, &sources)).transpose()?;
         let mut state = self.lock();
-        self.permitted(state.find(group)?, who)?;
+        self.permitted(state.find(group)?, client)?;
         state.find(group)?.is_of(&sources)?;
         if let Some(entry) = state.groups.get(group) {
-            self.may_load(&state, who, (group, entry), compiled.as_ref())?;
+            self.may_load(&state, client, (group, entry), compiled.as_ref())?;
         }
         let entry = state.find(group)?;
         entry.generation += 1;
@@ -282,14 +282,14 @@ impl Registry {
             }
         };
         let transfer = compiled.as_ref().zip(entry.program.as_ref()).and_then(|(new, old)| new.state_transfer(&**old));
-        (entry.program, entry.loader) = (compiled, who.uid);
+        (entry.program, entry.loader) = (compiled, client.uid);
         let started = Instant::now();
-        let orders = self.tracks_of(entry).zip(swaps).map(|(track, swap)| {
+        let commands = self.rings_of(entry).zip(swaps).map(|(ring, swap)| {
             let (done, result) = channel();
-            track.commands.leave(DispatcherCommand::Swap { group: entry.id, swap, done });
-            (track, result)
+            ring.commands.push(DispatcherCommand::Swap { group: entry.id, swap, done });
+            (ring, result)
         });
-        let (done, silent) = self.wait(orders.collect());
+        let (done, unresponsive) = self.wait(commands.collect());
         // The previous programs are dropped here, off the packet path: their large tables take long to free.
         let took = done.into_iter().map(|SwapResult { at, .. }| at.saturating_duration_since(started)).max();
         let took = took.unwrap_or_default();
@@ -302,7 +302,7 @@ impl Registry {
             program_info: about,
             state_transfer: transfer,
             took,
-            unresponsive: silent,
+            unresponsive,
         })
     }
 
@@ -311,22 +311,28 @@ impl Registry {
     ///
     /// # Errors
     /// There is no group of this name.
-    pub fn view(&self, who: ClientIdentity, only: Option<&str>, port: Option<&str>) -> Result<Vec<GroupView>, String> {
+    pub fn view(
+        &self,
+        client: ClientIdentity,
+        only: Option<&str>,
+        port: Option<&str>,
+    ) -> Result<Vec<GroupView>, String> {
         let mut state = self.lock();
         if let Some(group) = only {
             state.find(group)?;
         }
-        let pages = self.pages();
+        let accountings = self.accountings();
         let wanted = state.groups.iter().filter(|(name, entry)| match (only, port) {
             (Some(only), _) => only == name.as_str(),
             (None, Some(port)) => entry.sources.iter().any(|source| source == port),
             (None, None) => true,
         });
         let view = |(name, entry): (&String, &Entry)| {
-            let numbers = (0..).zip(&self.rings).filter(|(_, track)| entry.has(track)).map(|(number, _)| number);
-            let pages: Vec<&DispatcherAccounting> = numbers.filter_map(|number: usize| pages.get(number)).collect();
-            let mut view = entry.view(name, &pages);
-            if self.permitted(entry, who).is_err() {
+            let numbers = (0..).zip(&self.rings).filter(|(_, ring)| entry.has(ring)).map(|(number, _)| number);
+            let accountings: Vec<&DispatcherAccounting> =
+                numbers.filter_map(|number: usize| accountings.get(number)).collect();
+            let mut view = entry.view(name, &accountings);
+            if self.permitted(entry, client).is_err() {
                 view.hide();
             }
             view
@@ -335,53 +341,53 @@ impl Registry {
     }
 
     fn about(&self, entry: &Entry) -> Option<ProgramInfo> {
-        entry.program.as_ref().map(|program| program.about(self.tracks_of(entry).count()))
+        entry.program.as_ref().map(|program| program.about(self.rings_of(entry).count()))
     }
 
     /// Requests the accounting of every dispatcher; for a dispatcher that does not reply, returns the last accounting
     /// received.
-    fn pages(&self) -> Vec<DispatcherAccounting> {
-        let patience = self.limits.timeout.min(ACCOUNTING_TIMEOUT);
-        let deadline = Instant::now() + patience;
-        let ask = |track: &RingHandle| {
+    fn accountings(&self) -> Vec<DispatcherAccounting> {
+        let timeout = self.limits.timeout.min(ACCOUNTING_TIMEOUT);
+        let deadline = Instant::now() + timeout;
+        let ask = |ring: &RingHandle| {
             let (reply, answer) = channel();
-            track.commands.leave(DispatcherCommand::Report(reply));
+            ring.commands.push(DispatcherCommand::Report(reply));
             answer
         };
-        let asked: Vec<Receiver<Vec<GroupAccounting>>> = self.rings.iter().map(ask).collect();
+        let requested: Vec<Receiver<Vec<GroupAccounting>>> = self.rings.iter().map(ask).collect();
         let mut result = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
         result.resize(self.rings.len(), Vec::new());
-        let page =
-            |((track, answer), result): ((&RingHandle, Receiver<Vec<GroupAccounting>>), &mut Vec<GroupAccounting>)| {
+        let accounting =
+            |((ring, answer), result): ((&RingHandle, Receiver<Vec<GroupAccounting>>), &mut Vec<GroupAccounting>)| {
                 let left = deadline.saturating_duration_since(Instant::now());
-                let (books, ended, silence) = match answer.recv_timeout(left) {
-                    Ok(books) => (books, false, None),
-                    Err(_) => match track.commands.last_accounting() {
-                        Some(books) => {
-                            (books, true, track.commands.has_failed().then(|| UnresponsiveQueue::failed(track)))
+                let (accounting, ended, silence) = match answer.recv_timeout(left) {
+                    Ok(accounting) => (accounting, false, None),
+                    Err(_) => match ring.commands.last_accounting() {
+                        Some(accounting) => {
+                            (accounting, true, ring.commands.has_failed().then(|| UnresponsiveQueue::failed(ring)))
                         }
-                        None => (std::mem::take(result), false, Some(UnresponsiveQueue::unanswered(track, patience))),
+                        None => (std::mem::take(result), false, Some(UnresponsiveQueue::unanswered(ring, timeout))),
                     },
                 };
-                result.clone_from(&books);
-                DispatcherAccounting { accounting: books, ended, silence }
+                result.clone_from(&accounting);
+                DispatcherAccounting { accounting, ended, silence }
             };
-        self.rings.iter().zip(asked).zip(result.iter_mut()).map(page).collect()
+        self.rings.iter().zip(requested).zip(result.iter_mut()).map(accounting).collect()
     }
 
     /// Returns the interfaces with these names, or all interfaces.
     fn named(&self, names: Option<&[String]>) -> Result<Vec<IngressInterface>, String> {
         let mut all = self.sources();
         let Some(names) = names else { return Ok(all) };
-        if let Some(unknown_client) = names.iter().find(|name| !all.iter().any(|s| s.name == **name)) {
+        if let Some(unknown) = names.iter().find(|name| !all.iter().any(|s| s.name == **name)) {
             let known: Vec<&str> = all.iter().map(|s| s.name.as_str()).collect();
             return Err(format!(
-                "there is no interface {unknown_client:?} in this engine, which has {}; one `netgrain run` can capture several",
+                "this engine has no interface {unknown:?}, but {}; one `netgrain run` can capture several interfaces",
                 known.join(", ")
             ));
         }
         all.retain(|source| names.contains(&source.name));
-        if all.is_empty() { Err("no interfaces; name one at least".into()) } else { Ok(all) }
+        if all.is_empty() { Err("the request names no interface; name at least one".into()) } else { Ok(all) }
     }
 
     /// Returns the interfaces of a group.
@@ -397,37 +403,38 @@ impl Registry {
         match of.find(|(_, other)| *other != link_type) {
             None => Ok(link_type),
             Some((other, differs)) => Err(format!(
-                "the frames of {} are of link type {link_type}, those of {} of {differs}; make a group for each",
+                "interface {} has link type {link_type} and interface {} has link type {differs}; create a group for \
+                 each link type",
                 first.source.name, other.source.name
             )),
         }
     }
 
-    fn sound(&self, text: &str, sources: &[IngressInterface]) -> Result<Arc<dyn Compiled>, String> {
+    fn compile_source(&self, text: &str, sources: &[IngressInterface]) -> Result<Arc<dyn Compiled>, String> {
         let bytes = encoded_bytes(text);
         if bytes > PROGRAM_MAX {
-            return Err(format!("a program of {bytes} bytes as it is sent; at most {PROGRAM_MAX}"));
+            return Err(format!("the program has {bytes} bytes in JSON; the limit is {PROGRAM_MAX}"));
         }
         let link_type = self.link_type(sources)?;
         // Compilation takes milliseconds, so it runs on a thread of its own at a lower priority than packet processing.
         let compile = || {
             // If the priority cannot be lowered, compile anyway.
             let _ = sys::cpu::set_nice(NICE);
-            self.outside.compile(text, link_type, sources)
+            self.services.compile(text, link_type, sources)
         };
         let made = std::thread::scope(|scope| scope.spawn(compile).join());
-        made.unwrap_or_else(|_| Err("making the program panicked; please report this".into()))
+        made.unwrap_or_else(|_| Err("the compiler of the program panicked; please report this".into()))
     }
 
     /// Prepares the swap for each queue, and opens the new egress interfaces.
     fn swaps(&self, entry: &mut Entry, group: &str, to: Option<&Arc<dyn Compiled>>) -> Result<Vec<Swap>, String> {
         let names = to.map(|c| c.ports().to_vec()).unwrap_or_default();
         let counters = to.map(|c| c.counters().to_vec()).unwrap_or_default();
-        let tracks: Vec<&RingHandle> = self.tracks_of(entry).collect();
-        let queues: Vec<IngressInterface> = tracks.iter().map(|track| track.source.clone()).collect();
+        let rings: Vec<&RingHandle> = self.rings_of(entry).collect();
+        let queues: Vec<IngressInterface> = rings.iter().map(|ring| ring.source.clone()).collect();
         // Each ingress interface has its own interface to the host.
         let wants_host = to.is_some_and(|c| c.wants_kernel());
-        let host = |port: &IngressInterface| if wants_host { self.outside.host(port) } else { Ok(None) };
+        let host = |port: &IngressInterface| if wants_host { self.services.host(port) } else { Ok(None) };
         let hosts: Vec<Option<String>> = queues.iter().map(host).collect::<Result<_, _>>()?;
         let instances = to.map(|c| c.instances(&queues, group)).transpose()?;
         let mut programs = instances.into_iter().flatten();
@@ -443,34 +450,34 @@ impl Registry {
                 counters: counters.clone(),
             })
             .collect();
-        let wants = |name: &String, track: usize| names.contains(name) || hosts[track].as_ref() == Some(name);
+        let wants = |name: &String, ring: usize| names.contains(name) || hosts[ring].as_ref() == Some(name);
         let mut opened = Vec::new();
         for name in names.iter().chain(hosts.iter().flatten()).collect::<BTreeSet<_>>() {
             // An egress interface may be open for a part of the queues, as the interface to the host is; then open it
             // for the others.
             let open: BTreeSet<usize> =
                 entry.ports.get(name).into_iter().flatten().flat_map(|o| &o.rings).copied().collect();
-            let lacking: BTreeSet<usize> = (0..tracks.len()).filter(|i| wants(name, *i) && !open.contains(i)).collect();
+            let lacking: BTreeSet<usize> = (0..rings.len()).filter(|i| wants(name, *i) && !open.contains(i)).collect();
             if lacking.is_empty() {
                 continue;
             }
             let mut branches = Vec::new();
             for i in &lacking {
-                let (track, swap) = (tracks[*i], &mut swaps[*i]);
-                let offer = &track.offer;
+                let (ring, swap) = (rings[*i], &mut swaps[*i]);
+                let offer = &ring.offer;
                 let label = format!("{}/{group}>{name}", offer.shape.name);
                 let (writer, branch) = Branch::grow(&offer.memory, &offer.shape, &label, BRANCH_DESCS)
-                    .map_err(|e| format!("no memory for a branch to interface {name}: {e}"))?;
+                    .map_err(|e| format!("no memory for the branch of egress interface {name}: {e}"))?;
                 swap.ports.push(Port { name: name.clone(), branch: Some(writer) });
-                branches.push((&track.source, branch));
+                branches.push((&ring.source, branch));
             }
             let from: Vec<_> = branches.iter().map(|(source, branch)| (*source, branch)).collect();
-            let counts = self.outside.open(&PacketSink::Port(name.clone()), &from, true)?;
+            let counts = self.services.open(&PacketSink::Port(name.clone()), &from, true)?;
             opened.push((name.clone(), EgressPort { counts, rings: lacking }));
         }
         // Close the egress interfaces that the new program does not name; their threads end with their branches.
         for (name, list) in &mut entry.ports {
-            list.iter_mut().for_each(|o| o.rings.retain(|track| wants(name, *track)));
+            list.iter_mut().for_each(|o| o.rings.retain(|ring| wants(name, *ring)));
             for closed in list.extract_if(.., |o| o.rings.is_empty()) {
                 entry.closed.keep(closed.counts);
             }
@@ -483,65 +490,59 @@ impl Registry {
     }
 
     /// Sends the change of this slot to the dispatchers, and waits until they have carried it out.
-    pub(crate) fn change(&self, entry: &Entry, place: u8) {
-        let orders = self.tracks_of(entry).map(|track| {
+    pub(crate) fn change(&self, entry: &Entry, slot: u8) {
+        let commands = self.rings_of(entry).map(|ring| {
             let (done, result) = channel();
             let membership = Arc::clone(&entry.membership);
-            track.commands.leave(DispatcherCommand::Change {
-                group: entry.id,
-                membership,
-                slot: place,
-                branch: None,
-                done,
-            });
-            (track, result)
+            ring.commands.push(DispatcherCommand::Change { group: entry.id, membership, slot, branch: None, done });
+            (ring, result)
         });
-        self.wait(orders.collect());
+        self.wait(commands.collect());
     }
 
     /// Waits until all commands are carried out or the time limit passes; returns the replies and the unresponsive
     /// queues. A dispatcher that has ended with its stream counts as neither.
-    pub(crate) fn wait<T>(&self, orders: Vec<PendingCommand<'_, T>>) -> (Vec<T>, Vec<UnresponsiveQueue>) {
-        let patience = self.limits.timeout;
-        let deadline = Instant::now() + patience;
-        let (mut done, mut silent) = (Vec::new(), Vec::new());
-        for (track, result) in orders {
+    pub(crate) fn wait<T>(&self, commands: Vec<PendingCommand<'_, T>>) -> (Vec<T>, Vec<UnresponsiveQueue>) {
+        let timeout = self.limits.timeout;
+        let deadline = Instant::now() + timeout;
+        let (mut done, mut unresponsive) = (Vec::new(), Vec::new());
+        for (ring, result) in commands {
             match result.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(given) => done.push(given),
-                Err(RecvTimeoutError::Timeout) => silent.push(UnresponsiveQueue::idle(track, patience)),
-                Err(RecvTimeoutError::Disconnected) if track.commands.has_ended_well() => {}
+                Err(RecvTimeoutError::Timeout) => unresponsive.push(UnresponsiveQueue::idle(ring, timeout)),
+                Err(RecvTimeoutError::Disconnected) if ring.commands.has_ended_well() => {}
                 // The dispatcher has panicked, or is about to end by a panic.
-                Err(RecvTimeoutError::Disconnected) => silent.push(UnresponsiveQueue::failed(track)),
+                Err(RecvTimeoutError::Disconnected) => unresponsive.push(UnresponsiveQueue::failed(ring)),
             }
         }
-        (done, silent)
+        (done, unresponsive)
     }
 
     pub(crate) fn end(&self, entry: &Entry) {
-        for track in self.tracks_of(entry) {
+        for ring in self.rings_of(entry) {
             // The final accounting of a deleted group is not needed.
-            track.commands.leave(DispatcherCommand::Remove(entry.id, channel().0));
+            ring.commands.push(DispatcherCommand::Remove(entry.id, channel().0));
         }
     }
 
-    pub(crate) fn tracks_of<'a>(&'a self, entry: &Entry) -> impl Iterator<Item = &'a RingHandle> {
-        self.rings.iter().filter(|track| entry.has(track))
+    pub(crate) fn rings_of<'a>(&'a self, entry: &Entry) -> impl Iterator<Item = &'a RingHandle> {
+        self.rings.iter().filter(|ring| entry.has(ring))
     }
 
-    pub(crate) fn permitted(&self, entry: &Entry, who: ClientIdentity) -> Result<(), String> {
+    pub(crate) fn permitted(&self, entry: &Entry, client: ClientIdentity) -> Result<(), String> {
         let (owner, policy) = (entry.owner, entry.policy);
         let may = match policy {
-            _ if !self.is_unprivileged(who.uid) => true,
-            Policy::Private => owner.pid == who.pid && owner.uid == who.uid,
-            Policy::Restricted => owner.uid == who.uid,
+            _ if !self.is_unprivileged(client.uid) => true,
+            Policy::Private => owner.pid == client.pid && owner.uid == client.uid,
+            Policy::Restricted => owner.uid == client.uid,
             Policy::Shared => true,
         };
         match (may, policy) {
             (true, _) => Ok(()),
             (_, Policy::Private) => {
-                Err(format!("this group is private to process {}; create one of your own", owner.pid))
+                Err(format!("the group is private to process {}; create your own group", owner.pid))
             }
-            _ => Err(format!("this group is restricted to user {}; its owner can create it as shared", owner.uid)),
+            _ => Err(format!("the group is restricted to user {}; its owner can create it as shared", owner.uid)),
         }
     }
 
@@ -554,7 +555,7 @@ impl Registry {
 impl Drop for Registry {
     fn drop(&mut self) {
         // Without a registry no client can reach the groups, so the dispatchers stop.
-        self.rings.iter().for_each(|track| track.commands.leave(DispatcherCommand::Stop));
+        self.rings.iter().for_each(|ring| ring.commands.push(DispatcherCommand::Stop));
     }
 }
 
@@ -562,10 +563,10 @@ impl State {
     pub fn find(&mut self, group: &str) -> Result<&mut Entry, String> {
         let known: Vec<&String> = self.groups.keys().collect();
         let known = match known.as_slice() {
-            [] => "there are none; `netgrain group create` makes one".to_owned(),
-            names => format!("there are {}", names.iter().map(|n| n.as_str()).collect::<Vec<_>>().join(", ")),
+            [] => "the engine has no groups; `netgrain group create` creates one".to_owned(),
+            names => format!("the engine has {}", names.iter().map(|n| n.as_str()).collect::<Vec<_>>().join(", ")),
         };
-        self.groups.get_mut(group).ok_or_else(|| format!("there is no group {group:?}: {known}"))
+        self.groups.get_mut(group).ok_or_else(|| format!("no group {group:?}: {known}"))
     }
 }
 
@@ -573,7 +574,7 @@ fn check_name(name: &str) -> Result<(), String> {
     let plain = |c: char| c.is_alphanumeric() || "-_.".contains(c);
     if name.is_empty() || name.len() > NAME_MAX || !name.chars().all(plain) {
         return Err(format!(
-            "{name:?} is no name for a group: write letters, digits, - _ . (at most {NAME_MAX} bytes)"
+            "{name:?} is not a valid group name: write letters, digits, - _ . (at most {NAME_MAX} bytes)"
         ));
     }
     Ok(())

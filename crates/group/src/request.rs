@@ -4,10 +4,10 @@
 //! -> {"do":"create","group":"web","program":"main = tcp >-> steer_flow"}
 //! <- {"ok":true,"generation":1,"items":0}
 //! -> {"do":"join","group":"web"}
-//! <- {"ok":true,"place":0,"generation":1,"items":0,"branches":2}   then one message with five descriptors for each branch
-//! <- {"ok":false,"error":"there is no group \"wbe\"; `netgrain group list` shows those there are"}
+//! <- {"ok":true,"slot":0,"generation":1,"items":0,"branches":2}   then one message per branch with five descriptors
+//! <- {"ok":false,"error":"no group \"wbe\": the engine has web"}
 //! ```
-//! After a response follow as many messages as its `items` says, each with one object (a group, a member). A membership
+//! `items` is the number of messages that follow a response, each with one object (a group, a member). A membership
 //! lasts as long as its connection; the group ends it when the connection closes, for any reason. A client that sends
 //! `leave` before it closes loses no delivered packet. Unknown fields are refused, so that a misspelt field has no
 //! silent effect.
@@ -244,9 +244,9 @@ impl Response {
     }
 
     /// Makes the response to a request that these queues have not carried out yet.
-    pub(crate) fn done_but(silent: Vec<UnresponsiveQueue>) -> Self {
-        let late = silent.iter().filter(|one| one.state == DispatcherState::Late).count();
-        Self { late, unresponsive: silent, ..Self::done() }
+    pub(crate) fn done_but(unresponsive: Vec<UnresponsiveQueue>) -> Self {
+        let late = unresponsive.iter().filter(|one| one.state == DispatcherState::Late).count();
+        Self { late, unresponsive, ..Self::done() }
     }
 
     /// Makes the response to a refused request.
@@ -260,12 +260,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_are_what_the_page_says_and_a_misspelt_field_is_refused() {
+    fn documented_requests_are_parsed_and_a_misspelt_field_is_rejected() {
         let text = r#"{"do":"create","group":"web","program":"main = tcp >-> steer_flow"}"#;
         let Request::Create { group, program, policy, fold, ports: None, queues, ephemeral: brief } =
             serde_json::from_str(text).unwrap()
         else {
-            panic!("not a create")
+            panic!("not a create request")
         };
         assert_eq!((group.as_str(), program.as_deref()), ("web", Some("main = tcp >-> steer_flow")));
         assert_eq!((policy, fold, queues, brief), (Policy::Restricted, false, None, false));
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_say_only_what_there_is_to_say() {
+    fn responses_omit_empty_fields() {
         assert_eq!(serde_json::to_string(&Response::done()).unwrap(), r#"{"ok":true,"items":0}"#);
         let no = Response::refusal("no");
         assert_eq!(serde_json::to_string(&no).unwrap(), r#"{"ok":false,"error":"no","items":0}"#);

@@ -1,8 +1,8 @@
 //! Choice of the member that a hash is steered to.
 //!
 //! Rendezvous hashing (Thaler and Ravishankar, 1998): a hash falls into one of [`BUCKETS`] buckets, each member draws a
-//! score for the bucket, and the highest score wins. A member that leaves gives up exactly its own buckets, a member
-//! that joins takes exactly the buckets that it wins; no bucket moves between two members that stay. A member of weight
+//! score for the bucket, and the highest score wins. When a member leaves, exactly its own buckets move; when a member
+//! joins, exactly the buckets that it wins move; no bucket moves between two members that stay. A member of weight
 //! *w* draws *w* times, so its share is *w* parts, and when its weight grows it takes only the added share. The score
 //! depends on the member slot, and a new member gets the lowest free slot: a restarted worker gets its flows back.
 //!
@@ -42,7 +42,7 @@ pub type Weights = [u8; MEMBERS];
 
 /// Returns the bucket of a hash.
 #[inline]
-pub const fn slot(hash: u32) -> usize {
+pub const fn bucket(hash: u32) -> usize {
     // A program may steer by a value that is not a hash, such as an address, so mix it first; the upper half is mixed
     // best.
     (mix32(hash) >> 16) as usize
@@ -60,24 +60,24 @@ pub const fn mix32(mut x: u32) -> u32 {
 }
 
 /// Returns the score of one draw of a member for a bucket.
-fn score(slot: usize, place: u8, draw: u8) -> u64 {
-    mix64(mix64(SALT | (place as u64) << 8 | draw as u64) ^ (slot as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+fn score(bucket: usize, slot: u8, draw: u8) -> u64 {
+    mix64(mix64(SALT | (slot as u64) << 8 | draw as u64) ^ (bucket as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
-fn best_draw(slot: usize, place: u8, weight: u8) -> u64 {
-    (0..weight).map(|draw| score(slot, place, draw)).max().unwrap_or(0)
+fn best_draw(bucket: usize, slot: u8, weight: u8) -> u64 {
+    (0..weight).map(|draw| score(bucket, slot, draw)).max().unwrap_or(0)
 }
 
 /// Returns the member slot that wins a bucket within this set; `None` if all weights in the set are zero.
-pub fn winner(slot: usize, set: u64, weights: &Weights) -> Option<u8> {
+pub fn winner(bucket: usize, set: u64, weights: &Weights) -> Option<u8> {
     members(set)
-        .filter(|place| weights[usize::from(*place)] > 0)
-        .max_by_key(|place| (best_draw(slot, *place, weights[usize::from(*place)]), *place))
+        .filter(|slot| weights[usize::from(*slot)] > 0)
+        .max_by_key(|slot| (best_draw(bucket, *slot, weights[usize::from(*slot)]), *slot))
 }
 
 /// Returns the member slot by PFQ's fold: the index into a list that has each slot as often as its weight.
 pub fn fold(hash: u32, set: u64, weights: &Weights) -> Option<u8> {
-    let weight = |place: u8| u32::from(weights[usize::from(place)]);
+    let weight = |slot: u8| u32::from(weights[usize::from(slot)]);
     let n: u32 = members(set).map(weight).sum();
     let hash = mix32(hash);
     let mut index = match n {
@@ -88,9 +88,9 @@ pub fn fold(hash: u32, set: u64, weights: &Weights) -> Option<u8> {
         n if n > 8 && hash & (n.next_power_of_two() - 1) < n => hash & (n.next_power_of_two() - 1),
         n => hash % n,
     };
-    members(set).find(|place| {
-        let here = index < weight(*place);
-        index = index.saturating_sub(weight(*place));
+    members(set).find(|slot| {
+        let here = index < weight(*slot);
+        index = index.saturating_sub(weight(*slot));
         here
     })
 }
@@ -99,9 +99,9 @@ pub fn fold(hash: u32, set: u64, weights: &Weights) -> Option<u8> {
 pub fn members(set: u64) -> impl Iterator<Item = u8> {
     let mut left = set;
     std::iter::from_fn(move || {
-        let place = left.trailing_zeros();
+        let slot = left.trailing_zeros();
         left &= left.wrapping_sub(1);
-        (place < 64).then_some(place as u8)
+        (slot < 64).then_some(slot as u8)
     })
 }
 
@@ -120,8 +120,8 @@ impl BucketTable {
         let mut own = [0; MEMBERS];
         members(set).for_each(|p| own[usize::from(p)] = weights[usize::from(p)]);
         let mut owner = vec![0; BUCKETS].into_boxed_slice();
-        for (slot, owner) in owner.iter_mut().enumerate() {
-            *owner = winner(slot, set, weights)?;
+        for (bucket, owner) in owner.iter_mut().enumerate() {
+            *owner = winner(bucket, set, weights)?;
         }
         Some(Self { set, weights: own, owner })
     }
@@ -139,7 +139,7 @@ impl BucketTable {
     /// Returns the member slot that this hash is steered to.
     #[inline]
     pub fn pick(&self, hash: u32) -> u8 {
-        self.owner[slot(hash) & (BUCKETS - 1)]
+        self.owner[bucket(hash) & (BUCKETS - 1)]
     }
 }
 
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_places_have_even_shares() {
+    fn the_first_slots_have_even_shares() {
         for (n, most) in [(2, 0.002), (3, 0.006), (4, 0.0025), (5, 0.006), (8, 0.006), (16, 0.03), (64, 0.08)] {
             let table = BucketTable::new(u64::MAX >> (64 - n), &[1; MEMBERS]).unwrap();
             for share in &shares(&table)[..n] {
@@ -180,49 +180,49 @@ mod tests {
     }
 
     #[test]
-    fn who_joins_leaves_or_gains_weight_moves_its_own_share_and_nothing_else() {
-        let seed = testkit::seed("who_joins_leaves_or_gains_weight_moves_its_own_share_and_nothing_else");
+    fn a_join_leave_or_weight_change_moves_only_the_share_of_that_member() {
+        let seed = testkit::seed("a_join_leave_or_weight_change_moves_only_the_share_of_that_member");
         let mut random = Prng::new(seed);
         for _ in 0..12 {
             let mut w = [0; MEMBERS];
             let set = random.next_u64() & random.next_u64() & random.next_u64() | 1 << 40;
             members(set).for_each(|p| w[usize::from(p)] = 1 + random.below(3) as u8);
             let before = BucketTable::new(set, &w).unwrap();
-            let (place, mut changed) = (random.below(64) as u8, w);
-            let bit = 1u64 << place;
+            let (slot, mut changed) = (random.below(64) as u8, w);
+            let bit = 1u64 << slot;
             // An absent member joins; a present member leaves or gains weight.
             let after_set = if set & bit == 0 || (random.below(2) == 0 && set != bit) { set ^ bit } else { set };
-            changed[usize::from(place)] = w[usize::from(place)].max(1) + u8::from(after_set == set);
+            changed[usize::from(slot)] = w[usize::from(slot)].max(1) + u8::from(after_set == set);
             let after = BucketTable::new(after_set, &changed).unwrap();
             let mut moved = 0;
             for (a, b) in before.owner.iter().zip(&after.owner) {
-                assert!(a == b || *a == place || *b == place, "a flow moved from {a} to {b} because of {place}");
-                assert!(after_set != set || *b == place || a == b, "more weight took nothing away");
+                assert!(a == b || *a == slot || *b == slot, "a flow moved from {a} to {b} because of {slot}");
+                assert!(after_set != set || *b == slot || a == b, "a member of more weight lost a bucket");
                 moved += u32::from(a != b);
             }
-            assert!(moved > 0, "{place} makes a difference");
+            assert!(moved > 0, "the change of member {slot} moved no bucket");
         }
     }
 
     #[test]
-    fn a_table_says_what_the_rule_says() {
+    fn the_bucket_table_agrees_with_the_steering_rule() {
         let w = weights(&[3, 0, 1, 2]);
         let table = BucketTable::new(0b1111, &w).unwrap();
         for hash in (0..u32::MAX).step_by(9_999_991) {
-            assert_eq!(Some(table.pick(hash)), winner(slot(hash), 0b1111, &w));
+            assert_eq!(Some(table.pick(hash)), winner(bucket(hash), 0b1111, &w));
         }
         assert!(table.is_of(0b1111, &w) && !table.is_of(0b0111, &w) && !table.is_of(0b1111, &weights(&[3, 0, 1, 1])));
     }
 
     #[test]
-    fn nobody_is_no_panic() {
+    fn an_empty_set_of_members_yields_no_winner() {
         assert!(BucketTable::new(0, &weights(&[1])).is_none());
-        assert!(BucketTable::new(0b10, &weights(&[1])).is_none(), "without weight");
+        assert!(BucketTable::new(0b10, &weights(&[1])).is_none(), "no member has a weight");
         assert_eq!((fold(7, 0, &weights(&[1])), winner(7, 0, &weights(&[1]))), (None, None));
     }
 
     #[test]
-    fn the_fold_reaches_every_place_as_often_as_it_weighs() {
+    fn the_fold_reaches_every_slot_in_proportion_to_its_weight() {
         for of in [&[1, 1][..], &[1, 1, 1], &[1, 2, 3], &[4, 4, 1], &[1; 13]] {
             let (w, set) = (weights(of), (1u64 << of.len()) - 1);
             let total: u32 = of.iter().map(|w| u32::from(*w)).sum();

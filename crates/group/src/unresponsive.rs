@@ -1,21 +1,21 @@
-//! Queues whose dispatchers did not answer a command, as reported to the client.
+//! Queues whose dispatchers did not respond to a command, as reported to the client.
 
 use crate::engine_services::RingHandle;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
 
-/// The state of a dispatcher that did not answer.
+/// The state of a dispatcher that did not respond.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DispatcherState {
-    /// The dispatcher runs and may still answer.
+    /// The dispatcher runs and may still respond.
     Late,
     /// The dispatcher ended before its stream.
     Failed,
 }
 
-/// A queue whose dispatcher did not answer.
+/// A queue whose dispatcher did not respond.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnresponsiveQueue {
     /// The interface.
@@ -32,28 +32,31 @@ pub struct UnresponsiveQueue {
 
 impl UnresponsiveQueue {
     /// Makes the value for a dispatcher that has panicked.
-    pub(crate) fn failed(track: &RingHandle) -> Self {
-        let why = "its dispatcher ended before its stream, and nobody judges its packets any more; restart the engine and please report \
-                   this";
-        Self::of(track, DispatcherState::Failed, why.into())
+    pub(crate) fn failed(ring: &RingHandle) -> Self {
+        let why = "its dispatcher ended before its stream, and no program evaluates its packets any more; restart the \
+                   engine, and please report this";
+        Self::of(ring, DispatcherState::Failed, why.into())
     }
 
     /// Makes the value for a dispatcher that did not report its accounting for `patience`.
-    pub(crate) fn unanswered(track: &RingHandle, patience: Duration) -> Self {
-        let why = format!("its dispatcher has not told its books for {patience:?}; its numbers are older ones");
-        Self::of(track, DispatcherState::Late, why)
+    pub(crate) fn unanswered(ring: &RingHandle, timeout: Duration) -> Self {
+        let why = format!(
+            "its dispatcher has not reported its counters for {timeout:?}; the last reported counters are used"
+        );
+        Self::of(ring, DispatcherState::Late, why)
     }
 
     /// Makes the value for a dispatcher that did not carry out a command for `patience`.
-    pub(crate) fn idle(track: &RingHandle, patience: Duration) -> Self {
+    pub(crate) fn idle(ring: &RingHandle, timeout: Duration) -> Self {
         let why = format!(
-            "its dispatcher has not carried this out for {patience:?}: it stands still, or has too much to do; it will before its next batch"
+            "its dispatcher has not carried out the command for {timeout:?}, because it is blocked or overloaded; it \
+             carries out the command before its next batch"
         );
-        Self::of(track, DispatcherState::Late, why)
+        Self::of(ring, DispatcherState::Late, why)
     }
 
-    fn of(track: &RingHandle, state: DispatcherState, why: String) -> Self {
-        Self { port: track.source.name.clone(), queue: track.queue, state, why }
+    fn of(ring: &RingHandle, state: DispatcherState, why: String) -> Self {
+        Self { port: ring.source.name.clone(), queue: ring.queue, state, why }
     }
 }
 

@@ -1,9 +1,9 @@
 //! The interface between groups and programs: packets in, verdicts out. Other crates compile programs.
 //!
 //! The terms are PFQ's (Bonelli, Giordano, Procissi: functional processing of packets; PhD thesis 2017, chapter 4). The
-//! delivery selects members, the classes say among which members, and mark, forward and pass to host are independent of
-//! the delivery. A program that makes no decision copies the packet to the default class. Actions before a drop still
-//! take effect: a bridge forwards each packet and keeps none.
+//! classes give the set of members, the delivery selects among them, and mark, forward and pass to host are independent
+//! of the delivery. A program that makes no decision copies the packet to the default class. Actions before a drop
+//! still take effect: a bridge forwards each packet and keeps none.
 
 use crate::engine_services::IngressInterface;
 use ring::Desc;
@@ -71,7 +71,7 @@ pub enum Delivery {
     /// All members.
     #[default]
     Copy,
-    /// One member: always the same for the same hash, as long as it stays in the group.
+    /// One member: the same member for the same hash, as long as the member stays in the group.
     Steer(u32),
     /// One member for each hash; a single copy if both hashes select the same member.
     DoubleSteer(u32, u32),
@@ -150,8 +150,8 @@ pub trait Program: Any + Send {
         None
     }
 
-    /// Takes over the state of the previous program of this queue, as far as it fits. The call happens between two
-    /// batches, so it moves state and does not copy it; the rest is dropped on another thread.
+    /// Takes over the state of the previous program of this queue, as far as the maps agree. The call happens between
+    /// two batches, so it moves state and does not copy it; the rest is dropped on another thread.
     fn transfer_state(&mut self, before: &mut dyn Program) {
         let _ = before;
     }
@@ -216,7 +216,7 @@ pub trait Compiled: Any + Send + Sync {
     /// Makes new instances for a group of this name, one for each queue; `queues` gives the interface of each queue.
     ///
     /// # Errors
-    /// A text that says why not, for example for want of memory for the flow maps.
+    /// A text with the reason, for example that memory for the flow maps is short.
     fn instances(&self, queues: &[IngressInterface], group: &str) -> Result<Vec<Box<dyn Program>>, String>;
 
     /// Returns the source.
@@ -249,7 +249,7 @@ pub trait Compiled: Any + Send + Sync {
         0
     }
 
-    /// Returns a text that says how to limit the state to `bytes`.
+    /// Returns advice on how to limit the state to `bytes`.
     fn advice(&self, bytes: u64) -> String {
         let _ = bytes;
         "write `up_to N` at its maps".into()
@@ -287,7 +287,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn classes_have_names_and_numbers_and_management_hears_no_broadcast() {
+    fn class_names_round_trip_and_broadcasts_exclude_management() {
         for c in 0..64 {
             assert_eq!(class::parse(&class::name(c)), Some(c));
         }
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn forwards_are_bounded_and_keep_their_order() {
+    fn forwards_keep_their_order_up_to_the_limit() {
         let mut f = Forwards::default();
         for port in 0..16 {
             assert!(f.push(port % 3));

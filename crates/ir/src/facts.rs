@@ -143,7 +143,7 @@ impl Facts {
 
     #[inline(never)]
     fn decode_inner(&mut self, frame: &[u8], link_type: u16) {
-        let (decoded, part) = Decoded::for_each_fragment(frame, self.wire_len, link_type);
+        let (decoded, part) = Decoded::with_fragments(frame, self.wire_len, link_type);
         if decoded.depth > 0 || (self.outer.family == 0 && decoded.family != Family::Other) {
             self.inner = LayerFacts::of_decoded(&decoded);
             self.depth = decoded.depth;

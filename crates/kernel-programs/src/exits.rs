@@ -87,13 +87,13 @@ impl Emitter<'_> {
         let queues = self.options.queues;
         let slot = self.map(Role::Generations, || MapRequirement {
             role: Role::Generations,
-            name: "ng_seen".into(),
+            name: "ng_generations".into(),
             kind: MapKind::Array,
             key: 4,
             value: QueueGenerations::BYTES as u32 * queues,
             entries: 1,
             content: vec![],
-            semantics: "programs seen by queue".into(),
+            semantics: "generations by queue".into(),
         });
         let a = &mut self.asm;
         a.jump_if(Condition::Ge, QUEUE, queues as i32, unknown);
@@ -230,13 +230,13 @@ impl Emitter<'_> {
         let entries = self.options.queues;
         let slot = self.map(Role::Outcomes, || MapRequirement {
             role: Role::Outcomes,
-            name: "ng_fates".into(),
+            name: "ng_outcomes".into(),
             kind: MapKind::PerCpuArray,
             key: 4,
             value: 8 * PacketOutcome::COUNT as u32,
             entries,
             content: vec![],
-            semantics: "fates by queue".into(),
+            semantics: "outcomes by queue".into(),
         });
         let none = self.asm.label();
         let a = &mut self.asm;

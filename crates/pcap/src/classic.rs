@@ -145,7 +145,7 @@ pub(crate) fn within_limit(data: &[u8]) -> io::Result<u32> {
         Ok(len) if len <= MAX_PACKET => Ok(len),
         _ => Err(io::Error::new(
             io::ErrorKind::InvalidInput,
-            format!("a packet of {} bytes is longer than the {MAX_PACKET} that readers believe", data.len()),
+            format!("a packet of {} bytes exceeds the limit of readers, {MAX_PACKET} bytes", data.len()),
         )),
     }
 }
@@ -205,8 +205,8 @@ impl Classic {
         self.link_type
     }
 
-    /// Lends at most `most` records that lie whole in the window, and returns their number. Returns 0 for files with
-    /// longer record headers or exchanged lengths; stops before a record that [`Classic::advance`] would refuse.
+    /// Lends at most `most` records that are completely in the window, and returns their number. Returns 0 for files
+    /// with longer record headers or exchanged lengths; stops before a record that [`Classic::advance`] would reject.
     #[inline]
     pub fn burst<R: Read>(&self, window: &mut Window<R>, most: usize, mut each: impl FnMut(&Packet<'_>)) -> usize {
         if self.record_header != RECORD_HEADER || self.lengths_may_be_swapped {
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn both_resolutions_in_both_orders_give_the_same_packet() {
+    fn both_resolutions_in_both_byte_orders_give_the_same_packet() {
         for (resolution, nanos) in [(Resolution::Micros, 123_456_000), (Resolution::Nanos, 123_456_789)] {
             let file = written(resolution);
             for file in [big_endian(&file), file] {
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn an_absurd_length_is_refused_at_its_record() {
+    fn a_length_above_the_limit_is_an_error_at_its_record() {
         let mut file = written(Resolution::Nanos);
         file[32..36].copy_from_slice(&(MAX_PACKET + 1).to_le_bytes());
         let e = one(&file).err().unwrap();
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_is_reported_at_the_record_it_is_in() {
+    fn a_truncated_file_is_an_error_at_the_incomplete_record() {
         let file = written(Resolution::Nanos);
         let e = one(&file[..30]).err().unwrap();
         assert!(matches!(e, Error::Truncated { offset: 24, what: "record header", need: 16, have: 6 }), "{e}");
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn old_files_with_exchanged_lengths_are_put_right() {
+    fn exchanged_lengths_of_old_files_are_corrected() {
         let mut file = written(Resolution::Micros);
         file[6] = 3;
         file[32..36].copy_from_slice(&1500u32.to_le_bytes());
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn kuznetzov_records_are_eight_bytes_longer_and_know_the_direction() {
+    fn kuznetzov_records_have_a_longer_header_with_the_direction() {
         let plain = written(Resolution::Micros);
         let mut file = plain[..40].to_vec();
         file[..4].copy_from_slice(&magic::KUZNETZOV.to_le_bytes());
@@ -380,14 +380,14 @@ mod tests {
     }
 
     #[test]
-    fn a_check_sequence_announced_in_the_header_is_passed_on() {
+    fn the_frame_check_sequence_length_of_the_header_is_returned() {
         let mut file = written(Resolution::Micros);
         file[23] = 2 << 4 | 4;
         assert_eq!(one(&file).unwrap().fcs, 4);
     }
 
     #[test]
-    fn headers_survive_the_trip_at_the_edges_of_their_fields() {
+    fn headers_round_trip_at_the_limits_of_their_fields() {
         for ts in [0, 1, 999_999_999, 1_000_000_000, u64::from(u32::MAX) * 1_000_000_000 + 999_999_999] {
             let ts = Timestamp::from_nanos(ts);
             let record = parse_record(Resolution::Nanos, record_header_ns(ts, 1, u32::MAX));
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_that_no_reader_would_believe_is_not_written() {
+    fn a_packet_above_the_limit_of_readers_is_not_written() {
         let mut w = Writer::new(Vec::new(), Resolution::Nanos, ETHERNET).unwrap();
         assert!(w.write(Timestamp::ZERO, 0, &vec![0; MAX_PACKET as usize + 1]).is_err());
         assert_eq!(w.finish().unwrap().len(), FILE_HEADER);

@@ -1,4 +1,4 @@
-//! Errors in a capture file, with the place and the lengths or numbers involved.
+//! Errors in a capture file, with the offset and the lengths or numbers involved.
 
 use std::{fmt, io};
 
@@ -100,39 +100,41 @@ impl Error {
     /// A description of the error without the offset.
     pub fn reason(&self) -> String {
         match self {
-            Self::Io { error, .. } => format!("cannot read on: {error}"),
-            Self::NotACapture { have: 0, .. } => "the file is empty; a capture has at least a header".to_owned(),
-            Self::NotACapture { head: [0x1f, 0x8b, ..], .. } => "compressed with gzip; unpack it first".to_owned(),
+            Self::Io { error, .. } => format!("the file cannot be read further: {error}"),
+            Self::NotACapture { have: 0, .. } => "the file is empty; a capture file has at least a header".to_owned(),
+            Self::NotACapture { head: [0x1f, 0x8b, ..], .. } => {
+                "the file is compressed with gzip; decompress it first".to_owned()
+            }
             Self::NotACapture { head: [0x28, 0xb5, 0x2f, 0xfd], .. } => {
-                "compressed with zstd; unpack it first".to_owned()
+                "the file is compressed with zstd; decompress it first".to_owned()
             }
             Self::NotACapture { head: [0xfd, b'7', b'z', b'X'], .. } => {
-                "compressed with xz; unpack it first".to_owned()
+                "the file is compressed with xz; decompress it first".to_owned()
             }
             Self::NotACapture { head: [b'B', b'Z', b'h', _], .. } => {
-                "compressed with bzip2; unpack it first".to_owned()
+                "the file is compressed with bzip2; decompress it first".to_owned()
             }
             Self::NotACapture { head, have } => format!(
-                "not a capture: it begins with the bytes {}, which is neither pcap, pcapng nor a plausible RAW record (if it is \
-                 RAW, `netgrain record -r` can be told so)",
+                "not a capture file: the first bytes are {}, which is neither pcap, pcapng nor a plausible RAW record (for a \
+                 RAW file, `netgrain record -r` and `netgrain convert` have the option --read-raw)",
                 head[..*have].iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ")
             ),
             Self::Version { major, minor, .. } => {
                 format!(
-                    "version {major}.{minor} of the format is not known (known are 2 of pcap and 1 of pcapng): have the program that \
-                     wrote the file write one of these; if it did, these bytes are damaged"
+                    "version {major}.{minor} of the format is not supported (supported are 2 of pcap and 1 of pcapng): write the \
+                     file in one of these versions; if the file has one of them, these bytes are damaged"
                 )
             }
             Self::Truncated { what, need, have, .. } => {
                 format!("the {what} needs {need} bytes, the file has {have}; it was cut short")
             }
             Self::LengthTooLarge { what, len, limit, .. } => {
-                format!("the {what} is {len}, more than the {limit} that are believed; the file is damaged here")
+                format!("the {what} is {len}, above the limit of {limit}; the file is damaged here")
             }
             Self::BadBlock { block, why, .. } => format!("block of type {block:#x}: {why}"),
             Self::BadRecord { why, .. } => (*why).to_owned(),
             Self::UnknownInterface { interface, known, .. } => {
-                format!("the packet names interface {interface}, but {known} are described before it")
+                format!("the packet has interface {interface}, but only {known} interfaces are described before it")
             }
         }
     }

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_type_is_told_by_number_and_name() {
+    fn a_link_type_is_displayed_with_number_and_name() {
         assert_eq!(LinkType(105).to_string(), "105 (IEEE802_11)");
         assert_eq!(LinkType(150).to_string(), "150 (USER, private use)");
         assert_eq!(LinkType(4711).to_string(), "4711");

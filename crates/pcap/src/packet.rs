@@ -30,13 +30,11 @@ pub struct Packet<'a> {
 
 /// The warning for packets with [`Packet::wire_raised`].
 pub fn wire_raised(packets: u64) -> String {
-    let (packets, say, their) = match packets {
-        1 => ("1 packet".to_owned(), "says", "its"),
-        n => (format!("{} packets", base::units::show_count(n)), "say", "their"),
+    let packets = match packets {
+        1 => "1 packet has".to_owned(),
+        n => format!("{} packets have", base::units::show_count(n)),
     };
-    format!(
-        "{packets} {say} fewer bytes on the wire than were captured; {their} length on the wire was raised to what was captured"
-    )
+    format!("{packets} a wire length below the captured length; the wire length was raised to the captured length")
 }
 
 /// Direction of a packet, seen from the capturing host.

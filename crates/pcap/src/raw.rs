@@ -58,7 +58,7 @@ const fn header(secs: u32, nanos: u32, caplen: u16, wire_len: u16) -> [u8; RECOR
 /// ```
 /// # use netgrain_pcap::raw::fits;
 /// assert!(fits(12 + 60, 60));       // ends exactly at the size of the file
-/// assert!(!fits(12 + 60 + 11, 60)); // would leave too little to say that it is padding
+/// assert!(!fits(12 + 60 + 11, 60)); // would leave less than a padding header
 /// assert!(fits(12 + 60 + 12, 60));  // leaves a padding of length zero
 /// ```
 #[inline]
@@ -133,7 +133,7 @@ impl<W: Write> Writer<W> {
 #[derive(Clone, Debug)]
 pub(crate) struct Raw;
 
-/// Number of plausible records after which a file is taken for RAW without other evidence.
+/// Number of plausible records that identify a RAW file.
 const PLAUSIBLE_RECORDS: usize = 3;
 
 /// 2001-09-09: no capture in this format is older, and random bytes often decode to earlier times.
@@ -252,14 +252,14 @@ mod tests {
         assert!(matches!(lengths(&file).unwrap_err(), Error::Truncated { offset: 15, need: 12, have: 11, .. }));
     }
 
-    /// A bug of HPCAP: with some remaining sizes it lost the packet, or all packets after it.
+    /// HPCAP has a bug: for some remaining sizes it lost the packet, or all packets after the packet.
     #[test]
-    fn every_remaining_space_is_filled_exactly_and_loses_nothing() {
+    fn any_remaining_space_is_padded_exactly_without_loss() {
         let header = RECORD_HEADER as u64;
         for caplen in [0, 1, 11, 12, 13, 60, 1000, 1514, MAX_CAPLEN - 1, MAX_CAPLEN] {
             for remaining in 0..u64::from(MAX_CAPLEN) + 4 * header {
                 if (1..header).contains(&remaining) {
-                    continue; // `fits` never leaves it: that is what the loop shows.
+                    continue; // `fits` never leaves this space; the test checks that.
                 }
                 let record = header + u64::from(caplen);
                 if fits(remaining, caplen) {
@@ -267,7 +267,7 @@ mod tests {
                     assert!(left == 0 || left >= header, "{caplen} into {remaining}");
                 } else {
                     let needed = remaining < record || (1..header).contains(&(remaining - record));
-                    assert!(needed, "{caplen} into {remaining} is refused without need");
+                    assert!(needed, "{caplen} into {remaining} is refused although it fits");
                     let pads: Vec<u16> = paddings(remaining).collect();
                     assert!(pads.len() <= 1, "{caplen} into {remaining}");
                     assert_eq!(pads.iter().map(|p| header + u64::from(*p)).sum::<u64>(), remaining);
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_ended_early_is_padded_to_its_size_whatever_is_left() {
+    fn a_file_that_ends_early_is_padded_to_its_size() {
         for left in (12..200_000).chain((1 << 31) - 30..(1 << 31) + 30) {
             let filled: u64 = paddings(left).map(|p| 12 + u64::from(p)).sum();
             assert_eq!(filled, left);
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn files_end_at_their_size_and_hold_every_packet_in_order() {
+    fn files_have_their_exact_size_and_all_packets_in_order() {
         let mut prng = base::Prng::new(3);
         for _ in 0..40 {
             let size = MIN_FILE + prng.below(40_000);
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn padding_is_skipped_at_the_beginning_too_and_may_be_absent_or_empty() {
+    fn padding_is_skipped_at_any_position_and_may_be_absent_or_empty() {
         let packet = [&record_header(T, 2, 60)[..], b"ab"].concat();
         let pad = [&padding_header(3)[..], b"xyz"].concat();
         let empty = padding_header(0).to_vec();
@@ -322,24 +322,28 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_of_the_epoch_is_not_taken_for_padding() {
+    fn a_packet_with_timestamp_0_is_not_read_as_padding() {
         let file = [&record_header(Timestamp::ZERO, 1, 1)[..], b"x"].concat();
         assert_eq!(lengths(&file).unwrap(), [1]);
     }
 
     #[test]
-    fn content_alone_tells_raw_from_anything_else() {
+    fn raw_files_are_recognised_by_their_content() {
         let mut file = Vec::new();
         for i in 0..5 {
             file.extend(record_header(T.after(std::time::Duration::from_millis(i)), 4, 60));
             file.extend(b"data");
         }
         assert_eq!(Reader::open(&file[..]).unwrap().format(), Format::Raw);
-        assert_eq!(Reader::open(&file[..16]).unwrap().format(), Format::Raw, "one record up to the end is enough");
+        assert_eq!(
+            Reader::open(&file[..16]).unwrap().format(),
+            Format::Raw,
+            "one record that ends at the end of the file suffices"
+        );
         let padded = [&padding_header(2)[..], b"zz", &file].concat();
         assert_eq!(Reader::open(&padded[..]).unwrap().format(), Format::Raw);
         assert!(Reader::open(&file[..15]).is_err());
-        assert!(Reader::open(&[0; 4096][..]).is_err(), "zeros are no capture unless one says so");
+        assert!(Reader::open(&[0; 4096][..]).is_err(), "a file of zeros is not recognised as RAW");
         assert_eq!(lengths(&[0; 48]).unwrap(), []);
         let mut prng = base::Prng::new(11);
         for _ in 0..20_000 {

@@ -32,7 +32,7 @@ impl fmt::Display for Format {
 
 /// Reads a capture from any source; the source needs no buffering.
 ///
-/// After an error the reader is at its end, except if [`Error::is_pause`] says that a retry may succeed.
+/// After an error the reader is at its end, except if [`Error::is_pause`] is true: then a retry may succeed.
 pub struct Reader<R> {
     window: Window<R>,
     layout: Layout,
@@ -123,7 +123,7 @@ impl<R: Read> Reader<R> {
     /// # Errors
     /// The defect of the file; packets lent before it are valid.
     #[inline]
-    #[allow(clippy::should_implement_trait, reason = "an Iterator cannot lend")]
+    #[allow(clippy::should_implement_trait, reason = "an Iterator cannot lend its items")]
     pub fn next(&mut self) -> Result<Option<Packet<'_>>, Error> {
         self.advance()?;
         Ok(self.current())

@@ -7,7 +7,7 @@ use crate::{Error, MAX_BLOCK};
 use std::io::{ErrorKind, Read};
 use std::ops::Range;
 
-/// Fits the second-level cache, and is large enough to make the cost of a `read` per byte small.
+/// Read size: fits the second-level cache, and is so large that the cost of a `read` call per byte is small.
 const FIRST_CAPACITY: usize = 256 << 10;
 
 pub(crate) struct Window<R> {
@@ -194,9 +194,9 @@ mod tests {
     use base::Prng;
 
     /// A source that returns a few bytes at a time, and sometimes `WouldBlock`.
-    struct Trickle<'a>(&'a [u8], Prng);
+    struct IncrementalSource<'a>(&'a [u8], Prng);
 
-    impl Read for Trickle<'_> {
+    impl Read for IncrementalSource<'_> {
         fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
             if self.1.below(4) == 0 {
                 return Err(ErrorKind::WouldBlock.into());
@@ -208,14 +208,14 @@ mod tests {
         }
     }
 
-    /// Every result is compared with the same operation on the whole slice.
+    /// Compares every result with the same operation on the whole slice.
     #[test]
-    fn a_walk_of_needs_takes_and_skips_sees_the_stream_as_a_slice() {
+    fn random_operations_give_the_same_bytes_as_a_slice() {
         let mut all = vec![0; 600_000];
         Prng::new(1).fill(&mut all);
         for seed in 0..20 {
             let mut prng = Prng::new(seed);
-            let mut w = Window::new(Trickle(&all, Prng::new(seed + 1000)));
+            let mut w = Window::new(IncrementalSource(&all, Prng::new(seed + 1000)));
             let mut at = 0;
             while at < all.len() {
                 let most = if prng.below(50) == 0 { 100_000 } else { 300 };
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_skip_past_the_end_says_what_was_missing() {
+    fn a_skip_past_the_end_is_an_error_with_the_missing_length() {
         let mut w = Window::new(&[7u8; 10][..]);
         w.demand(4, "head").unwrap();
         w.take(4, 0..4);

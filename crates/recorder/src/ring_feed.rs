@@ -38,7 +38,7 @@ impl Feed for RingFeed {
             // This read precedes the read of the head, so descriptors published before the end are not missed.
             let ended = self.reader.ended();
             if self.reader.waiting() > 0 {
-                self.backoff.something();
+                self.backoff.reset();
                 return Wait::Ready;
             }
             if ended {
@@ -48,7 +48,7 @@ impl Feed for RingFeed {
             if left.is_zero() {
                 return Wait::Idle;
             }
-            std::thread::sleep(self.backoff.nothing().min(left));
+            std::thread::sleep(self.backoff.next_sleep().min(left));
         }
     }
 

@@ -1,4 +1,4 @@
-//! Atomics of the ring protocol: those of `std`, or those of loom in the tests that explore every interleaving.
+//! Atomics of the ring protocol: the atomics of `std`, or of loom in the tests that explore every interleaving.
 
 #[cfg(loom)]
 pub use loom::sync::atomic::{AtomicU64, Ordering, fence};

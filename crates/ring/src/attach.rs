@@ -32,16 +32,16 @@ const ACCEPT: usize = 128;
 const RING: usize = 40;
 const RINGS_MAX: u64 = 256;
 
-/// Largest number of connections, attached or not: other users must not exhaust the engine's file descriptors.
+/// Largest number of connections, attached or not: clients must not exhaust the engine's file descriptors.
 const CLIENTS_MAX: usize = 4 * SLOTS;
 /// Largest number of connections of one user other than root and the engine's user; all such users together leave a
 /// quarter of the connections to root and the engine's user.
-const OF_ONE_MAX: usize = CLIENTS_MAX / 8;
-/// Largest number of listeners of one such user; all such users together leave a quarter of the slots to root, the
-/// engine's user and the engine's own lossless readers.
-const SLOTS_OF_ONE: usize = SLOTS / 4;
+const USER_CONNECTIONS_MAX: usize = CLIENTS_MAX / 8;
+/// Largest number of listeners of one user other than root and the engine's user; all such users together leave a
+/// quarter of the slots to root, the engine's user and the engine's own lossless readers.
+const USER_SLOTS_MAX: usize = SLOTS / 4;
 /// How long the server waits for the Hello message of a client.
-const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
+const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often the server checks whether it should end.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -52,7 +52,7 @@ pub struct AttachPolicy {
     pub uid: Option<u32>,
     /// A group whose members may attach.
     pub gid: Option<u32>,
-    /// True if those two may also attach lossless listeners, which can make capture drop packets.
+    /// True if `uid` and `gid` also permit lossless listeners, which can make capture drop packets.
     pub allow_lossless: bool,
 }
 
@@ -64,9 +64,11 @@ impl AttachPolicy {
         }
         let member = self.uid == Some(peer.uid) || self.gid.is_some_and(|g| peer.gid == g || peer.groups.contains(&g));
         match (member, mode) {
-            (false, _) => Some(format!("user {} may not listen here; the engine's owner can allow it", peer.uid)),
+            (false, _) => {
+                Some(format!("user {} may not listen to this engine; the engine's owner can permit it", peer.uid))
+            }
             (true, Mode::Lossless) if !self.allow_lossless => {
-                Some(format!("user {} may listen, but not losslessly", peer.uid))
+                Some(format!("user {} may attach lossy listeners, but no lossless listeners", peer.uid))
             }
             _ => None,
         }
@@ -84,7 +86,7 @@ pub struct OfferedRing {
     /// The ring's memory.
     pub memory: Arc<RingMemory>,
     /// The registry that admits the ring's listeners.
-    pub hub: Arc<ListenerRegistry>,
+    pub registry: Arc<ListenerRegistry>,
     /// The ring's parameters.
     pub shape: RingParameters,
 }
@@ -92,8 +94,8 @@ pub struct OfferedRing {
 impl OfferedRing {
     /// The ring that this producer writes.
     pub fn of(producer: &Producer) -> Self {
-        let (memory, hub) = (Arc::clone(producer.memory()), Arc::clone(producer.registry()));
-        Self { memory, hub, shape: producer.config().shape() }
+        let (memory, registry) = (Arc::clone(producer.memory()), Arc::clone(producer.registry()));
+        Self { memory, registry, shape: producer.config().shape() }
     }
 }
 
@@ -151,7 +153,7 @@ impl Clients {
         let mut fds = vec![socket.as_fd()];
         fds.extend(self.connections.iter().map(|g| g.connection.as_fd()));
         let Ok(ready) = sys::unix::wait_readable(&fds, CHECK_INTERVAL) else {
-            // The poll failed, for example for lack of memory; capture continues, and new clients wait.
+            // The poll failed, for example because memory is short; capture continues, and new clients wait.
             std::thread::sleep(CHECK_INTERVAL);
             return;
         };
@@ -161,28 +163,28 @@ impl Clients {
                 gone.push(index);
                 continue;
             }
-            let full = self.has_too_many_listeners(self.connections[index].uid);
+            let limit_refusal = self.listener_limit_refusal(self.connections[index].uid);
             let client = &mut self.connections[index];
-            match greet(&client.connection, &self.rings, &self.policy, self.own_uid, full) {
+            match serve_hello(&client.connection, &self.rings, &self.policy, self.own_uid, limit_refusal) {
                 Ok(slots) => client.slots = Some(slots),
                 Err(_) => gone.push(index),
             }
         }
         for (index, client) in self.connections.iter().enumerate() {
-            if client.slots.is_none() && client.since.elapsed() > GREETING_TIMEOUT && !gone.contains(&index) {
+            if client.slots.is_none() && client.since.elapsed() > HELLO_TIMEOUT && !gone.contains(&index) {
                 gone.push(index);
             }
         }
         gone.sort_unstable();
         for index in gone.into_iter().rev() {
-            self.dismiss(index);
+            self.disconnect(index);
         }
         if ready.contains(&0) {
-            self.let_in(socket);
+            self.accept_client(socket);
         }
     }
 
-    fn let_in(&mut self, socket: &sys::unix::Listener) {
+    fn accept_client(&mut self, socket: &sys::unix::Listener) {
         let Ok(connection) = socket.accept() else {
             // Probably out of file descriptors: the client stays in the backlog, and an immediate retry would only use
             // CPU time.
@@ -190,73 +192,76 @@ impl Clients {
             return;
         };
         let Ok(peer) = connection.peer() else { return };
-        if connection.set_timeout(GREETING_TIMEOUT).is_err() {
+        if connection.set_timeout(HELLO_TIMEOUT).is_err() {
             return;
         }
         // Before the Hello: otherwise users without permission could occupy all connections of a world-accessible
         // socket.
         if let Some(why) = self.policy.refusal(&peer, Mode::Lossy, self.own_uid) {
-            return turn_away(&connection, &why);
+            return refuse_connection(&connection, &why);
         }
         if !sys::limits::is_available_to_clients(&connection) {
-            self.close_a_silent_one(|_| true);
-            return turn_away(&connection, "this engine may open no more files for listeners; try again in a moment");
+            self.close_idle_connection(|_| true);
+            return refuse_connection(
+                &connection,
+                "the engine has reached its limit of open files for listeners; try again later",
+            );
         }
-        if self.make_room(peer.uid) {
+        if self.admit_connection(peer.uid) {
             self.connections.push(Client { connection, uid: peer.uid, since: Instant::now(), slots: None });
         } else {
-            turn_away(&connection, "too many connections to this engine; try again in a moment");
+            refuse_connection(&connection, "the limit of connections to this engine is reached; try again later");
         }
     }
 
     /// True if the server can keep one more connection of this user, if necessary in place of a connection without
     /// Hello.
-    fn make_room(&mut self, uid: u32) -> bool {
+    fn admit_connection(&mut self, uid: u32) -> bool {
         let own_uid = self.own_uid;
-        let outside = |client: &Client| is_other_user(client.uid, own_uid);
+        let is_other = |client: &Client| is_other_user(client.uid, own_uid);
         let count = |which: &dyn Fn(&Client) -> bool| self.connections.iter().filter(|g| which(g)).count();
         if is_other_user(uid, own_uid) {
-            if count(&|client| client.uid == uid) >= OF_ONE_MAX {
-                return self.close_a_silent_one(|client| client.uid == uid);
+            if count(&|client| client.uid == uid) >= USER_CONNECTIONS_MAX {
+                return self.close_idle_connection(|client| client.uid == uid);
             }
-            if count(&outside) >= CLIENTS_MAX / 4 * 3 {
-                return self.close_a_silent_one(outside);
+            if count(&is_other) >= CLIENTS_MAX / 4 * 3 {
+                return self.close_idle_connection(is_other);
             }
         }
-        self.connections.len() < CLIENTS_MAX || self.close_a_silent_one(|_| true)
+        self.connections.len() < CLIENTS_MAX || self.close_idle_connection(|_| true)
     }
 
-    /// Closes the oldest of these connections that has sent no Hello; false if there is none.
-    fn close_a_silent_one(&mut self, which: impl Fn(&Client) -> bool) -> bool {
-        let silent = self.connections.iter().enumerate().filter(|(_, g)| g.slots.is_none() && which(g));
-        let Some((index, _)) = silent.min_by_key(|(_, client)| client.since) else { return false };
-        self.dismiss(index);
+    /// Closes the oldest matching connection that has sent no Hello; false if there is none.
+    fn close_idle_connection(&mut self, which: impl Fn(&Client) -> bool) -> bool {
+        let idle = self.connections.iter().enumerate().filter(|(_, g)| g.slots.is_none() && which(g));
+        let Some((index, _)) = idle.min_by_key(|(_, client)| client.since) else { return false };
+        self.disconnect(index);
         true
     }
 
     /// The reason to refuse this user a further listener; `None` if the limits permit it.
-    fn has_too_many_listeners(&self, uid: u32) -> Option<&'static str> {
-        let outside = |client: &&Client| client.slots.is_some() && is_other_user(client.uid, self.own_uid);
+    fn listener_limit_refusal(&self, uid: u32) -> Option<&'static str> {
+        let is_other = |client: &&Client| client.slots.is_some() && is_other_user(client.uid, self.own_uid);
         let (mut all, mut mine) = (0, 0);
-        for client in self.connections.iter().filter(outside) {
+        for client in self.connections.iter().filter(is_other) {
             all += 1;
             mine += usize::from(client.uid == uid);
         }
         if !is_other_user(uid, self.own_uid) {
             None
-        } else if mine >= SLOTS_OF_ONE {
-            Some("this user has as many listeners as one user may have; end one of them first")
+        } else if mine >= USER_SLOTS_MAX {
+            Some("this user has reached the limit of listeners per user; end one of them first")
         } else if all >= SLOTS / 4 * 3 {
-            Some("there are as many listeners of others than the engine's owner as there may be")
+            Some("the limit of listeners of users other than the engine's owner is reached; try again later")
         } else {
             None
         }
     }
 
-    fn dismiss(&mut self, index: usize) {
+    fn disconnect(&mut self, index: usize) {
         let client = self.connections.swap_remove(index);
         for (ring, slot) in self.rings.iter().zip(client.slots.unwrap_or_default()) {
-            ring.hub.leave(slot);
+            ring.registry.leave(slot);
         }
     }
 }
@@ -264,14 +269,14 @@ impl Clients {
 impl Drop for Clients {
     fn drop(&mut self) {
         while !self.connections.is_empty() {
-            self.dismiss(0);
+            self.disconnect(0);
         }
     }
 }
 
-/// Sends a refusal and discards the client's input. Closing a connection with an unread Hello would reset it and
-/// destroy the refusal: so the function reads all input first and shuts down the receiving side.
-fn turn_away(connection: &Connection, why: &str) {
+/// Sends a refusal and discards the client's input. Closing a connection with an unread Hello would reset the
+/// connection and destroy the refusal, so the function shuts down the receiving side and reads all input first.
+fn refuse_connection(connection: &Connection, why: &str) {
     // If the refusal cannot be sent, the client still sees the closed connection.
     let _ = connection.send(&accept_message(0, why), &[]);
     if connection.shut_reading().is_ok() {
@@ -279,14 +284,14 @@ fn turn_away(connection: &Connection, why: &str) {
     }
 }
 
-/// Answers one Hello. After an error the connection is closed and no slot stays taken. `full` is the reason to refuse
-/// further listeners.
-fn greet(
+/// Responds to one Hello. After an error the connection is closed and no slot stays occupied. `limit_refusal` is the
+/// reason to refuse further listeners.
+fn serve_hello(
     connection: &Connection,
     rings: &[OfferedRing],
     policy: &AttachPolicy,
     own_uid: u32,
-    full: Option<&str>,
+    limit_refusal: Option<&str>,
 ) -> io::Result<Vec<u8>> {
     let mut hello = [0; HELLO];
     let (n, _) = connection.receive(&mut hello)?;
@@ -295,10 +300,12 @@ fn greet(
         Err(io::Error::other(why.to_owned()))
     };
     if n != HELLO || word(&hello, 0) != MAGIC {
-        return refuse("this is a netgrain engine, and that was no listener's hello");
+        return refuse(
+            "the message is not the Hello of a listener; this socket of a netgrain engine admits listeners only",
+        );
     }
     if word(&hello, 8) != VERSION {
-        return refuse(&format!("this engine speaks version {VERSION} of the listener protocol"));
+        return refuse(&format!("this engine supports only version {VERSION} of the listener protocol"));
     }
     let mode = if word(&hello, 16) == 1 { Mode::Lossless } else { Mode::Lossy };
     let name: Vec<u8> = hello[24..].iter().copied().take_while(|b| *b != 0).collect();
@@ -307,28 +314,30 @@ fn greet(
     if let Some(why) = policy.refusal(&peer, mode, own_uid) {
         return refuse(&why);
     }
-    if let Some(why) = full {
+    if let Some(why) = limit_refusal {
         return refuse(why);
     }
     let name = if name.is_empty() { format!("pid {}", peer.pid) } else { format!("{name} (pid {})", peer.pid) };
     let mut joined = JoinGuard { rings, slots: Vec::new() };
-    let mut answers = Vec::new();
+    let mut responses = Vec::new();
     for ring in rings {
-        match ring.hub.join(&name, mode, false) {
-            Ok((state, place)) => {
+        match ring.registry.join(&name, mode, false) {
+            Ok((state, position)) => {
                 joined.slots.push(state.slot);
                 if !sys::limits::is_available_to_clients(&state.cursor.memory().as_fd()) {
-                    return refuse("this engine may open no more files for listeners; end one of them first");
+                    return refuse(
+                        "the engine has reached its limit of open files for listeners; end a listener first",
+                    );
                 }
-                answers.push((state, place.unwrap_or_default()));
+                responses.push((state, position.unwrap_or_default()));
             }
             Err(why) => return refuse(&why.to_string()),
         }
     }
     connection.send(&accept_message(rings.len() as u64, ""), &[])?;
-    for (ring, (state, place)) in rings.iter().zip(&answers) {
+    for (ring, (state, position)) in rings.iter().zip(&responses) {
         let mut message = [0; RING];
-        let words = [ring.shape.bytes, ring.shape.descs, place.desc, place.pos, state.slot.into()];
+        let words = [ring.shape.bytes, ring.shape.descs, position.desc, position.pos, state.slot.into()];
         for (to, from) in message.chunks_exact_mut(8).zip(words) {
             to.copy_from_slice(&from.to_le_bytes());
         }
@@ -355,7 +364,7 @@ struct JoinGuard<'a> {
 impl Drop for JoinGuard<'_> {
     fn drop(&mut self) {
         for (ring, slot) in self.rings.iter().zip(&self.slots) {
-            ring.hub.leave(*slot);
+            ring.registry.leave(*slot);
         }
     }
 }
@@ -363,7 +372,7 @@ impl Drop for JoinGuard<'_> {
 /// Reasons why attaching failed.
 #[derive(Debug)]
 pub enum AttachError {
-    /// No engine listens there, or the socket is not accessible.
+    /// No engine listens on the socket, or the socket is not accessible.
     Unreachable(io::Error),
     /// The engine refused; the text is its reason.
     Refused(String),
@@ -379,9 +388,9 @@ impl fmt::Display for AttachError {
             Self::Unreachable(e) if e.kind() == io::ErrorKind::PermissionDenied => {
                 write!(f, "permission denied on the engine's socket; run as its owner or a member of its group")
             }
-            Self::Unreachable(e) => write!(f, "no engine answers there: {}", sys::advice::cause(e)),
+            Self::Unreachable(e) => write!(f, "no engine listens on this socket: {}", sys::advice::cause(e)),
             Self::Refused(why) => write!(f, "the engine refused: {why}"),
-            Self::Protocol(what) => write!(f, "the engine's answer is not understood: {what}"),
+            Self::Protocol(what) => write!(f, "the engine's response is invalid: {what}"),
             Self::Memory(e) => write!(f, "the shared ring cannot be mapped: {e}"),
         }
     }
@@ -401,7 +410,7 @@ impl From<JoinError> for AttachError {
 /// [`AttachError`].
 pub fn attach(path: &Path, mode: Mode, name: &str) -> Result<Vec<Listener>, AttachError> {
     let connection = Connection::connect(path).map_err(AttachError::Unreachable)?;
-    connection.set_timeout(2 * GREETING_TIMEOUT).map_err(AttachError::Unreachable)?;
+    connection.set_timeout(2 * HELLO_TIMEOUT).map_err(AttachError::Unreachable)?;
     let mut hello = [0; HELLO];
     hello[0..8].copy_from_slice(&MAGIC.to_le_bytes());
     hello[8..16].copy_from_slice(&VERSION.to_le_bytes());
@@ -417,7 +426,7 @@ pub fn attach(path: &Path, mode: Mode, name: &str) -> Result<Vec<Listener>, Atta
     let mut message = [0; ACCEPT];
     let (n, _) = connection.receive(&mut message).map_err(AttachError::Unreachable)?;
     if n != ACCEPT || word(&message, 0) != MAGIC {
-        return Err(AttachError::Protocol("the welcome has another form"));
+        return Err(AttachError::Protocol("the Welcome message is malformed"));
     }
     let refusal: Vec<u8> = message[24..].iter().copied().take_while(|b| *b != 0).collect();
     if !refusal.is_empty() {
@@ -425,7 +434,7 @@ pub fn attach(path: &Path, mode: Mode, name: &str) -> Result<Vec<Listener>, Atta
     }
     let rings = word(&message, 16);
     if rings == 0 || rings > RINGS_MAX {
-        return Err(AttachError::Protocol("an impossible number of rings"));
+        return Err(AttachError::Protocol("the number of rings is out of range"));
     }
     let connection = Arc::new(connection);
     (0..rings).map(|_| receive_ring(&connection, mode)).collect()
@@ -434,24 +443,24 @@ pub fn attach(path: &Path, mode: Mode, name: &str) -> Result<Vec<Listener>, Atta
 fn receive_ring(connection: &Arc<Connection>, mode: Mode) -> Result<Listener, AttachError> {
     let mut message = [0; RING];
     let (n, fds) = connection.receive(&mut message).map_err(AttachError::Unreachable)?;
-    let [bytes, descs, control, cursor] =
-        <[_; 4]>::try_from(fds).map_err(|_| AttachError::Protocol("a ring without its four descriptors"))?;
+    let [bytes, descs, control, cursor] = <[_; 4]>::try_from(fds)
+        .map_err(|_| AttachError::Protocol("a Ring message does not carry four file descriptors"))?;
     if n != RING {
-        return Err(AttachError::Protocol("a ring of another form"));
+        return Err(AttachError::Protocol("a Ring message is malformed"));
     }
     let control = SharedMemory::attach_read_only(control, PAGE, false).map_err(AttachError::Memory)?;
     let (control, shape) = ControlPage::attach(control).map_err(AttachError::Protocol)?;
     if (shape.bytes, shape.descs) != (word(&message, 0), word(&message, 8)) {
-        return Err(AttachError::Protocol("a ring of two sizes"));
+        return Err(AttachError::Protocol("the sizes of the ring in the message and in the control page differ"));
     }
     let bytes = SharedMemory::attach_read_only(bytes, shape.bytes as usize, true).map_err(AttachError::Memory)?;
     let descs =
         SharedMemory::attach_read_only(descs, shape.descs as usize * DESC_BYTES, true).map_err(AttachError::Memory)?;
     let cursor = SharedMemory::attach_read_write(cursor, PAGE).map_err(AttachError::Memory)?;
     let memory = Arc::new(RingMemory::attached(bytes, descs, control, None, &shape));
-    let place = (mode == Mode::Lossless).then(|| DescPosition { desc: word(&message, 16), pos: word(&message, 24) });
+    let position = (mode == Mode::Lossless).then(|| DescPosition { desc: word(&message, 16), pos: word(&message, 24) });
     let cursor = Arc::new(CursorPage::attach(cursor));
-    Ok(Listener::new(memory, cursor, shape, mode, place, Registration::Connection(Arc::clone(connection))))
+    Ok(Listener::new(memory, cursor, shape, mode, position, Registration::Connection(Arc::clone(connection))))
 }
 
 fn accept_message(rings: u64, refusal: &str) -> [u8; ACCEPT] {
@@ -480,14 +489,14 @@ mod tests {
     }
 
     #[test]
-    fn strangers_are_refused_and_members_may_listen_but_not_losslessly() {
+    fn users_outside_the_policy_are_refused_and_members_may_attach_lossy_only() {
         let policy = AttachPolicy { uid: Some(7), gid: Some(70), allow_lossless: false };
         assert!(policy.refusal(&peer(0, 0, &[]), Mode::Lossless, 1000).is_none());
         assert!(policy.refusal(&peer(1000, 1, &[]), Mode::Lossless, 1000).is_none());
         assert!(policy.refusal(&peer(8, 8, &[9]), Mode::Lossy, 1000).is_some());
         for member in [peer(7, 1, &[]), peer(8, 70, &[]), peer(8, 1, &[3, 70])] {
             assert!(policy.refusal(&member, Mode::Lossy, 1000).is_none());
-            assert!(policy.refusal(&member, Mode::Lossless, 1000).unwrap().contains("not losslessly"));
+            assert!(policy.refusal(&member, Mode::Lossless, 1000).unwrap().contains("no lossless listeners"));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The lossless readers of a ring, and the position up to which they let the producer write.
+//! The lossless readers of a ring, and the position up to which the producer may write without overwriting their data.
 
 use crate::desc::DescPosition;
 use crate::layout::CursorPage;
@@ -9,11 +9,11 @@ use std::time::Duration;
 
 /// A ring that was not full for this long has recovered, and the reader timeout starts anew. Shorter interruptions, in
 /// which a slow reader releases a few packets, do not restart the timeout.
-const REST: Duration = Duration::from_secs(1);
+const RECOVERY: Duration = Duration::from_secs(1);
 
 /// The lossless readers of one ring, from the producer's side.
 pub struct BackPressure {
-    gates: Vec<LosslessSlot>,
+    readers: Vec<LosslessSlot>,
     limit: DescPosition,
     limiting: u8,
 }
@@ -24,7 +24,7 @@ struct LosslessSlot {
     /// The last valid release.
     released: DescPosition,
     /// True if no reader timeout applies.
-    waits: bool,
+    has_no_timeout: bool,
     /// First and last time at which the ring was full because of this reader, without a recovery of `REST` in
     /// between.
     held_up: Option<(Timestamp, Timestamp)>,
@@ -33,7 +33,7 @@ struct LosslessSlot {
 impl BackPressure {
     /// Without lossless readers: the producer may write anywhere.
     pub fn new() -> Self {
-        Self { gates: Vec::new(), limit: DescPosition { desc: u64::MAX, pos: u64::MAX }, limiting: 0 }
+        Self { readers: Vec::new(), limit: DescPosition { desc: u64::MAX, pos: u64::MAX }, limiting: 0 }
     }
 
     /// True if the producer may write below these positions.
@@ -53,45 +53,47 @@ impl BackPressure {
         self.limiting
     }
 
-    /// Adds a lossless reader that starts at `place`. No reader timeout applies to a `patient` reader.
-    pub fn join(&mut self, slot: u8, cursor: Arc<CursorPage>, place: DescPosition, patient: bool) {
-        cursor.release(place.desc, place.pos);
-        self.gates.push(LosslessSlot { slot, cursor, released: place, waits: patient, held_up: None });
+    /// Adds a lossless reader that starts at `position`. If `has_no_timeout`, no reader timeout applies to the reader.
+    pub fn join(&mut self, slot: u8, cursor: Arc<CursorPage>, position: DescPosition, has_no_timeout: bool) {
+        cursor.release(position.desc, position.pos);
+        self.readers.push(LosslessSlot { slot, cursor, released: position, has_no_timeout, held_up: None });
     }
 
     /// Removes the lossless reader of this slot.
     pub fn leave(&mut self, slot: u8) {
-        self.gates.retain(|g| g.slot != slot);
+        self.readers.retain(|g| g.slot != slot);
     }
 
     /// Records that the ring is full at `now` because of this reader, and returns for how long the ring has been full
     /// because of it. Zero for a reader without timeout.
     pub fn held_up_for(&mut self, slot: u8, now: Timestamp) -> Duration {
-        let Some(gate) = self.gates.iter_mut().find(|g| g.slot == slot && !g.waits) else { return Duration::ZERO };
-        let since = match gate.held_up {
-            Some((since, last)) if now.since(last) <= REST => since,
+        let Some(reader) = self.readers.iter_mut().find(|g| g.slot == slot && !g.has_no_timeout) else {
+            return Duration::ZERO;
+        };
+        let since = match reader.held_up {
+            Some((since, last)) if now.since(last) <= RECOVERY => since,
             _ => now,
         };
-        gate.held_up = Some((since, now));
+        reader.held_up = Some((since, now));
         now.since(since)
     }
 
     /// Resets the reader timeouts after a clock step: the time for which the ring was full is unknown.
     pub fn clear_stall(&mut self) {
-        for gate in &mut self.gates {
-            gate.held_up = None;
+        for reader in &mut self.readers {
+            reader.held_up = None;
         }
     }
 
     /// Reads the cursors of all readers. Ignores an invalid cursor: a cursor that moved back or is ahead of `written`.
     pub fn read(&mut self, written: DescPosition, memory: &RingMemory) {
         let mut limit = DescPosition { desc: u64::MAX, pos: u64::MAX };
-        for gate in &mut self.gates {
-            gate.released = gate.cursor.positions().credible(gate.released, written);
-            let desc = gate.released.desc + memory.desc_capacity();
-            let pos = gate.released.pos + memory.byte_capacity();
+        for reader in &mut self.readers {
+            reader.released = reader.cursor.positions().credible(reader.released, written);
+            let desc = reader.released.desc + memory.desc_capacity();
+            let pos = reader.released.pos + memory.byte_capacity();
             if desc < limit.desc || pos < limit.pos {
-                self.limiting = gate.slot;
+                self.limiting = reader.slot;
             }
             limit = DescPosition { desc: limit.desc.min(desc), pos: limit.pos.min(pos) };
         }
@@ -105,6 +107,6 @@ impl BackPressure {
             let bytes = (written.pos - g.released.pos) as f64 / memory.byte_capacity() as f64;
             bytes.max((written.desc - g.released.desc) as f64 / memory.desc_capacity() as f64)
         };
-        self.gates.iter().map(used).fold(0.0, f64::max)
+        self.readers.iter().map(used).fold(0.0, f64::max)
     }
 }

@@ -71,7 +71,7 @@ impl Branch {
     /// [`BRANCH_DESCS_MAX`]) on a ring with these parameters.
     ///
     /// # Errors
-    /// If the machine lacks the memory, or the process has no free file descriptors.
+    /// If the machine has not enough memory, or the process has no free file descriptors.
     pub fn grow(
         trunk: &RingMemory,
         shape: &RingParameters,
@@ -142,29 +142,30 @@ impl Branch {
     pub fn receive(connection: &Arc<Connection>) -> Result<Listener, AttachError> {
         let mut message = [0; MESSAGE];
         let (n, fds) = connection.receive(&mut message).map_err(AttachError::Unreachable)?;
-        let [bytes, descs, control, ground, cursor] =
-            <[_; 5]>::try_from(fds).map_err(|_| AttachError::Protocol("a branch without its five descriptors"))?;
+        let [bytes, descs, control, stream_base, cursor] = <[_; 5]>::try_from(fds)
+            .map_err(|_| AttachError::Protocol("a branch message does not carry five file descriptors"))?;
         if n != MESSAGE {
-            return Err(AttachError::Protocol("a branch of another form"));
+            return Err(AttachError::Protocol("a branch message is malformed"));
         }
         let page = |fd| {
             let memory = SharedMemory::attach_read_only(fd, PAGE, false).map_err(AttachError::Memory)?;
             ControlPage::attach(memory).map_err(AttachError::Protocol)
         };
-        let ((control, shape), (ground, below)) = (page(control)?, page(ground)?);
-        if shape.bytes != below.bytes || message[..8] != shape.bytes.to_le_bytes() {
-            return Err(AttachError::Protocol("a branch that grows on another ring"));
+        let ((control, shape), (stream_base, ring_shape)) = (page(control)?, page(stream_base)?);
+        if shape.bytes != ring_shape.bytes || message[..8] != shape.bytes.to_le_bytes() {
+            return Err(AttachError::Protocol("the branch belongs to another ring"));
         }
         if message[8..16] != shape.descs.to_le_bytes() {
-            return Err(AttachError::Protocol("a branch of two sizes"));
+            return Err(AttachError::Protocol("the sizes of the branch in the message and in the control page differ"));
         }
         let bytes = SharedMemory::attach_read_only(bytes, shape.bytes as usize, true).map_err(AttachError::Memory)?;
         let descs = SharedMemory::attach_read_only(descs, shape.descs as usize * DESC_BYTES, true)
             .map_err(AttachError::Memory)?;
         let cursor = SharedMemory::attach_read_write(cursor, PAGE).map_err(AttachError::Memory)?;
-        let memory = Arc::new(RingMemory::attached(bytes, descs, control, Some(ground), &shape));
-        let (cursor, stay) = (Arc::new(CursorPage::attach(cursor)), Registration::Connection(Arc::clone(connection)));
-        Ok(Listener::new(memory, cursor, shape, Mode::Lossy, Some(DescPosition::default()), stay))
+        let memory = Arc::new(RingMemory::attached(bytes, descs, control, Some(stream_base), &shape));
+        let (cursor, registration) =
+            (Arc::new(CursorPage::attach(cursor)), Registration::Connection(Arc::clone(connection)));
+        Ok(Listener::new(memory, cursor, shape, Mode::Lossy, Some(DescPosition::default()), registration))
     }
 
     /// Packets received, and packets whose bytes were overwritten, as the reader reports them; for display only.
@@ -203,7 +204,7 @@ impl BranchWriter {
         }
     }
 
-    /// Writes a tick for this second, so that a reader without packets learns the time.
+    /// Writes a tick for this second, so that a reader without packets receives the time.
     pub fn tick(&mut self, ts: Timestamp) {
         if self.has_room() && self.unannounced == 0 {
             self.put(Desc::control(Control::Tick, ts));
@@ -241,12 +242,12 @@ impl BranchWriter {
 
     /// The part of the branch that the reader has not released, as a fraction.
     pub fn fill(&mut self) -> f64 {
-        self.find_slot();
+        self.read_cursor();
         (self.next - self.released) as f64 / self.memory.desc_capacity() as f64
     }
 
     /// Reads the reader's cursor. Ignores an impossible value.
-    fn find_slot(&mut self) {
+    fn read_cursor(&mut self) {
         let (said, _) = self.cursor.released();
         if (self.released..=self.published).contains(&said) {
             self.released = said;
@@ -255,7 +256,7 @@ impl BranchWriter {
 
     /// True if there is space for one more packet.
     fn has_room(&mut self) -> bool {
-        self.find_slot();
+        self.read_cursor();
         self.next < self.released + self.memory.desc_capacity() - RESERVE
     }
 
@@ -307,7 +308,7 @@ impl BranchWriter {
 
 impl Drop for BranchWriter {
     fn drop(&mut self) {
-        self.find_slot();
+        self.read_cursor();
         if self.next + RESERVE <= self.released + self.memory.desc_capacity() {
             self.announce();
             self.put(Desc::control(Control::End, self.last));

@@ -137,8 +137,8 @@ impl Desc {
         let mut d = Self { ts: ts.nanos(), flags: flag::CONTROL, ..Self::default() };
         match control {
             Control::Segment { pos, gap } => (d.mark, d.pos, d.hash) = (kind::SEGMENT, pos, gap),
-            Control::Lost { cause, reader: gate, packets } => {
-                (d.mark, d.pos, d.l3, d.l4) = (kind::LOST, packets, cause as u8, gate);
+            Control::Lost { cause, reader, packets } => {
+                (d.mark, d.pos, d.l3, d.l4) = (kind::LOST, packets, cause as u8, reader);
             }
             Control::Filtered { packets } => (d.mark, d.pos) = (kind::FILTERED, packets),
             Control::Tick => d.mark = kind::TICK,
@@ -153,7 +153,7 @@ impl Desc {
         self.flags & flag::CONTROL == 0
     }
 
-    /// The event of a control descriptor; `None` for a packet or for a kind that this version does not know.
+    /// The event of a control descriptor; `None` for a packet or for a kind that this version does not define.
     pub fn as_control(&self) -> Option<Control> {
         if self.is_packet() {
             return None;
@@ -254,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_and_fields_are_inverse_and_match_the_drawn_layout() {
+    fn words_and_fields_are_inverse_and_match_the_documented_layout() {
         assert_eq!(size_of::<Desc>(), DESC_BYTES);
         let d = Desc {
             pos: 1,
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn class_and_generation_share_the_byte_of_the_queue_and_programs_are_no_packets() {
+    fn class_and_generation_share_the_queue_byte_and_programs_are_not_packets() {
         let d = Desc { queue: 200, ..Desc::default() }.evaluated_by(63, 6, 42);
         assert_eq!((d.class(), d.generation(), d.mark), (63, 2, 42));
         let program = Desc::program(1 << 60, Timestamp::from_nanos(9));
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn controls_survive_the_trip() {
+    fn control_descriptors_round_trip() {
         let ts = Timestamp::from_nanos(9);
         for c in [
             Control::Segment { pos: BLOCK, gap: 17 },

@@ -9,36 +9,36 @@ const SHORT: Duration = Duration::from_micros(500);
 /// The longest sleep at a ring of 8 MiB, which holds three times the traffic of that time at 10 Gb/s. Larger rings
 /// allow longer sleeps.
 const LONG: Duration = Duration::from_millis(2);
-const LONG_OF: u64 = 8 << 20;
+const LONG_RING_BYTES: u64 = 8 << 20;
 
 /// The longest sleep at any ring: a client that follows the records and rows of a silent interface sees no delay.
-const LEN_MAX: Duration = Duration::from_millis(20);
+const LONGEST: Duration = Duration::from_millis(20);
 
 /// The sleep times of a reader. On a silent interface they cost a tenth of the CPU time of sleeps of the first length.
 #[derive(Clone, Copy, Debug)]
 pub struct IdleBackoff {
     next: Duration,
-    most: Duration,
+    longest: Duration,
 }
 
 impl IdleBackoff {
     /// For a reader of one or more rings, the smallest of which has this many bytes of packet memory.
     pub fn of(bytes: u64) -> Self {
-        let times = u32::try_from(bytes / LONG_OF).unwrap_or(u32::MAX).max(1);
-        Self { next: SHORT, most: LONG.saturating_mul(times).min(LEN_MAX) }
+        let times = u32::try_from(bytes / LONG_RING_BYTES).unwrap_or(u32::MAX).max(1);
+        Self { next: SHORT, longest: LONG.saturating_mul(times).min(LONGEST) }
     }
 
     /// The next sleep after a poll without descriptors; each sleep is twice as long as the one before, up to the
     /// longest.
     #[must_use]
-    pub fn nothing(&mut self) -> Duration {
+    pub fn next_sleep(&mut self) -> Duration {
         let now = self.next;
-        self.next = (now * 2).min(self.most);
+        self.next = (now * 2).min(self.longest);
         now
     }
 
     /// The last poll returned descriptors: the next sleep is the shortest.
-    pub fn something(&mut self) {
+    pub fn reset(&mut self) {
         self.next = SHORT;
     }
 }
@@ -48,14 +48,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn naps_grow_to_what_the_ring_allows_and_begin_anew() {
-        for (mib, most) in [(8, 2), (16, 4), (64, 16), (1024, 20)] {
-            let mut pause = IdleBackoff::of(mib << 20);
-            let naps: Vec<Duration> = (0..9).map(|_| pause.nothing()).collect();
-            assert!(naps.is_sorted() && naps[0] == SHORT, "{naps:?}");
-            assert_eq!(naps[8], Duration::from_millis(most), "{mib} MiB");
-            pause.something();
-            assert_eq!(pause.nothing(), SHORT);
+    fn sleeps_grow_to_the_maximum_of_the_ring_and_are_short_after_a_reset() {
+        for (mib, longest) in [(8, 2), (16, 4), (64, 16), (1024, 20)] {
+            let mut backoff = IdleBackoff::of(mib << 20);
+            let sleeps: Vec<Duration> = (0..9).map(|_| backoff.next_sleep()).collect();
+            assert!(sleeps.is_sorted() && sleeps[0] == SHORT, "{sleeps:?}");
+            assert_eq!(sleeps[8], Duration::from_millis(longest), "{mib} MiB");
+            backoff.reset();
+            assert_eq!(backoff.next_sleep(), SHORT);
         }
     }
 }

@@ -10,7 +10,7 @@
 //! ```
 //! Cursor page (one per listener; the listener writes it, and the producer does not trust it):
 //! ```text
-//!    0 released_desc   8 released_pos   16 seen   24 missed   64 expired (set by the writer, a courtesy)
+//!    0 released_desc   8 released_pos   16 seen   24 missed   64 expired (set by the producer, for information)
 //! ```
 
 use crate::atomic::AtomicU64;
@@ -109,10 +109,10 @@ impl ControlPage {
     pub fn attach(memory: SharedMemory) -> Result<(Self, RingParameters), &'static str> {
         let page = Self(memory);
         if page.get(at::MAGIC) != MAGIC {
-            return Err("not a netgrain ring");
+            return Err("the memory is not a netgrain ring");
         }
         if page.get(at::VERSION) != VERSION {
-            return Err("a ring of another version of netgrain");
+            return Err("the ring is of another version of netgrain");
         }
         let mut name = Vec::with_capacity(NAME);
         for i in 0..NAME / 8 {
@@ -127,13 +127,13 @@ impl ControlPage {
             queue: page.get(at::QUEUE) as u16,
             name: String::from_utf8_lossy(&name).into_owned(),
         };
-        // The largest packet must fit, and the sizes must be possible on a real machine.
-        let sound = |n: u64, least: u64| n.is_power_of_two() && (least..=BYTES_MAX).contains(&n);
+        // The packet memory must hold the largest packet, and the sizes must be possible on a real machine.
+        let is_valid_size = |n: u64, least: u64| n.is_power_of_two() && (least..=BYTES_MAX).contains(&n);
         let descs = shape.descs.checked_mul(DESC_BYTES as u64);
-        if sound(shape.bytes, BLOCK) && descs.is_some_and(|n| sound(n, PAGE as u64)) {
+        if is_valid_size(shape.bytes, BLOCK) && descs.is_some_and(|n| is_valid_size(n, PAGE as u64)) {
             Ok((page, shape))
         } else {
-            Err("a ring of impossible size")
+            Err("the size of the ring is out of range")
         }
     }
 
@@ -144,7 +144,7 @@ impl ControlPage {
 
     #[cfg(loom)]
     fn word(&self, _: usize) -> &AtomicU64 {
-        unreachable!("loom explores the protocol on words of its own")
+        unreachable!("the loom tests use their own words")
     }
 
     fn get(&self, offset: usize) -> u64 {
@@ -248,7 +248,7 @@ impl CursorPage {
 
     #[cfg(loom)]
     fn word(&self, _: usize) -> &AtomicU64 {
-        unreachable!("loom explores the protocol on words of its own")
+        unreachable!("the loom tests use their own words")
     }
 
     /// The words of the released position.
@@ -283,7 +283,7 @@ impl CursorPage {
         self.word(at::EXPIRED).load(Ordering::Acquire) != 0
     }
 
-    /// Producer: it no longer waits for this lossless listener.
+    /// Producer: marks that it no longer waits for this lossless listener.
     pub fn set_expired(&self) {
         self.word(at::EXPIRED).store(1, Ordering::Release);
     }

@@ -1,8 +1,8 @@
 //! A listener in any process: it copies descriptors and, on demand, packet bytes, and cannot harm capture.
 //!
-//! An overtaken lossy listener jumps forward and knows exactly how many packets it missed, because head and control
-//! count are published together: packets = descriptors - controls. The producer overtakes a lossless listener only
-//! after its reader timeout.
+//! An overtaken lossy listener jumps forward and counts the missed packets exactly, because head and control count are
+//! published together: packets = descriptors - controls. The producer overtakes a lossless listener only after the
+//! reader timeout.
 //!
 //! The listener does not trust the engine either: for any memory contents, and wherever the engine dies, a listener
 //! neither panics nor hangs nor reads outside of its mappings. Hence the saturating sums and the loops bounded by the
@@ -54,7 +54,7 @@ pub struct Listener {
     /// Packets whose bytes were overwritten before the listener copied them.
     torn: Cell<u64>,
     /// The listener's registration: a slot in this process, or a connection.
-    stay: Registration,
+    registration: Registration,
 }
 
 #[derive(Debug)]
@@ -72,14 +72,21 @@ impl Listener {
     /// [`JoinError`].
     pub fn join(
         memory: &Arc<RingMemory>,
-        hub: &Arc<ListenerRegistry>,
+        registry: &Arc<ListenerRegistry>,
         shape: RingParameters,
         name: &str,
         mode: Mode,
     ) -> Result<Self, JoinError> {
-        let (state, place) = hub.join(name, mode, false)?;
+        let (state, joined_at) = registry.join(name, mode, false)?;
         let ListenerState { slot, cursor, .. } = state;
-        Ok(Self::new(Arc::clone(memory), cursor, shape, mode, place, Registration::Slot(Arc::clone(hub), slot)))
+        Ok(Self::new(
+            Arc::clone(memory),
+            cursor,
+            shape,
+            mode,
+            joined_at,
+            Registration::Slot(Arc::clone(registry), slot),
+        ))
     }
 
     pub(crate) fn new(
@@ -87,10 +94,10 @@ impl Listener {
         cursor: Arc<CursorPage>,
         shape: RingParameters,
         mode: Mode,
-        place: Option<DescPosition>,
-        stay: Registration,
+        joined_at: Option<DescPosition>,
+        registration: Registration,
     ) -> Self {
-        // The two differ only if the producer died during a publication; then no publication follows.
+        // Head and control count disagree only if the producer died during a publication; then no publication follows.
         let positions = memory.control.positions();
         let (head, controls) = settled(&memory).unwrap_or_else(|| (positions.head(), positions.controls()));
         let mut listener = Self {
@@ -106,17 +113,17 @@ impl Listener {
             seen_controls: 0,
             end: 0,
             torn: Cell::new(0),
-            stay,
+            registration,
         };
         // A lossless listener starts at the producer's position of the join, which may be before the present head. The
         // descriptors in between were published after the join; reading them gives the number of controls among them.
         let capacity = listener.memory.desc_capacity();
-        if let Some(place) = place.filter(|p| p.desc <= head && head - p.desc <= capacity) {
-            listener.next = place.desc;
-            listener.start = place.desc;
-            let between = (place.desc..head).filter(|i| !protocol::load(listener.memory.slot(*i)).is_packet());
+        if let Some(joined_at) = joined_at.filter(|p| p.desc <= head && head - p.desc <= capacity) {
+            listener.next = joined_at.desc;
+            listener.start = joined_at.desc;
+            let between = (joined_at.desc..head).filter(|i| !protocol::load(listener.memory.slot(*i)).is_packet());
             listener.start_controls = controls.saturating_sub(between.count() as u64);
-            listener.end = place.pos;
+            listener.end = joined_at.pos;
         }
         listener
     }
@@ -160,10 +167,10 @@ impl Listener {
         }
     }
 
-    /// Moves to the first packet or segment begin at or after this stream position, back or forward, as far as it is
-    /// not overwritten; 0 finds the oldest. The listener's counters restart there. True if no packet at or after `pos`
-    /// was skipped because it was overwritten. False for a lossless listener, which does not move: the producer retains
-    /// only the packets after its position.
+    /// Moves, back or forward, to the first packet or segment begin at or after this stream position that is not
+    /// overwritten; 0 finds the oldest. The listener's counters restart there. True if no packet at or after `pos` was
+    /// skipped because it was overwritten. False for a lossless listener, which does not move: the producer retains
+    /// only the packets after that listener's position.
     pub fn rewind(&mut self, pos: u64) -> bool {
         if self.mode == Mode::Lossless {
             return false;
@@ -209,10 +216,10 @@ impl Listener {
         (head, end)
     }
 
-    /// Reports this listener's counters to the engine, for display. Call it from time to time.
+    /// Reports this listener's counters to the engine, for display. Call it about once per second.
     pub fn report(&self) {
-        let heard = self.counts();
-        self.cursor.report(heard.seen, heard.missed + self.torn.get());
+        let counts = self.counts();
+        self.cursor.report(counts.seen, counts.missed + self.torn.get());
     }
 
     /// Copies a packet's bytes; `None` if they were overwritten. Checks lengths against the ring before it reads,
@@ -233,7 +240,7 @@ impl Listener {
 
     /// Copies a range of the stream. False if part of it was overwritten or it is longer than the ring. Bytes of a
     /// range that is not yet published are undefined.
-    pub fn stretch(&self, pos: u64, out: &mut [u8]) -> bool {
+    pub fn copy_range(&self, pos: u64, out: &mut [u8]) -> bool {
         if out.len() as u64 > self.memory.byte_capacity() {
             return false;
         }
@@ -243,7 +250,7 @@ impl Listener {
 
     fn copy<'b>(&self, pos: u64, len: usize, buffer: &'b mut Vec<u8>) -> Option<&'b [u8]> {
         buffer.resize(len, 0);
-        if self.stretch(pos, buffer) {
+        if self.copy_range(pos, buffer) {
             return Some(buffer.as_slice());
         }
         self.torn.set(self.torn.get() + 1);
@@ -292,7 +299,7 @@ impl Listener {
 
     /// True if the engine is alive (its socket is open), or this listener is in the engine's own process.
     pub fn connected(&self) -> bool {
-        match &self.stay {
+        match &self.registration {
             Registration::Slot(..) | Registration::Branch => true,
             Registration::Connection(c) => {
                 use std::os::fd::AsFd;
@@ -335,8 +342,8 @@ fn settled(memory: &RingMemory) -> Option<(u64, u64)> {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if let Registration::Slot(hub, slot) = &self.stay {
-            hub.leave(*slot);
+        if let Registration::Slot(registry, slot) = &self.registration {
+            registry.leave(*slot);
         }
     }
 }

@@ -38,7 +38,7 @@ impl Mode {
 pub struct ListenerState {
     /// Slot number; [`crate::Control::Lost`] names a lossless reader by its slot.
     pub slot: u8,
-    /// Name that the listener gave.
+    /// Name that the listener sent.
     pub name: String,
     /// Lossless or lossy.
     pub mode: Mode,
@@ -55,15 +55,15 @@ pub struct ListenerState {
 pub enum JoinError {
     /// All slots are taken.
     Full,
-    /// The producer did not answer: it has ended or hangs.
+    /// The producer did not respond: it has ended or hangs.
     NoAnswer,
 }
 
 impl fmt::Display for JoinError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Full => write!(f, "all {SLOTS} listener slots are taken; detach one first"),
-            Self::NoAnswer => write!(f, "the engine thread did not answer; it has ended or is stopping"),
+            Self::Full => write!(f, "all {SLOTS} listener slots are in use; end a listener first"),
+            Self::NoAnswer => write!(f, "the engine thread did not respond; it has ended or is stopping"),
         }
     }
 }
@@ -73,12 +73,12 @@ impl std::error::Error for JoinError {}
 /// Largest number of listeners of one ring at a time.
 pub const SLOTS: usize = 64;
 
-/// How long a joining listener waits for the producer's answer.
+/// How long a joining listener waits for the producer's response.
 pub const JOIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A request to the producer.
 pub(crate) enum Request {
-    Join { slot: u8, cursor: Arc<CursorPage>, patient: bool, reply: Sender<DescPosition> },
+    Join { slot: u8, cursor: Arc<CursorPage>, has_no_timeout: bool, reply: Sender<DescPosition> },
     Leave { slot: u8 },
 }
 
@@ -102,15 +102,15 @@ struct Inner {
 }
 
 impl ListenerRegistry {
-    /// Admits a listener. A lossless reader starts at the producer's position at the time of the request's service. No
-    /// reader timeout applies to a `patient` reader (the recorder in this process).
+    /// Admits a listener. A lossless reader starts at the producer's position at the time of the request's service. If
+    /// `has_no_timeout`, no reader timeout applies to the reader (for example the recorder in this process).
     pub(crate) fn join(
         &self,
         name: &str,
         mode: Mode,
-        patient: bool,
+        has_no_timeout: bool,
     ) -> Result<(ListenerState, Option<DescPosition>), JoinError> {
-        let (reply, answer) = channel();
+        let (reply, reply_receiver) = channel();
         // Created before the lock is taken: the producer takes the lock too and must not wait for a system call.
         let cursor = Arc::new(CursorPage::create(0, 0).map_err(|_| JoinError::Full)?);
         let state = {
@@ -129,7 +129,7 @@ impl ListenerRegistry {
             };
             inner.listeners.insert(slot, state.clone());
             if mode == Mode::Lossless {
-                inner.requests.push(Request::Join { slot, cursor, patient, reply });
+                inner.requests.push(Request::Join { slot, cursor, has_no_timeout, reply });
                 self.pending.store(true, Ordering::Release);
             }
             state
@@ -137,8 +137,8 @@ impl ListenerRegistry {
         if mode == Mode::Lossy {
             return Ok((state, None));
         }
-        if let Ok(place) = answer.recv_timeout(JOIN_TIMEOUT) {
-            return Ok((state, Some(place)));
+        if let Ok(position) = reply_receiver.recv_timeout(JOIN_TIMEOUT) {
+            return Ok((state, Some(position)));
         }
         self.leave(state.slot);
         Err(JoinError::NoAnswer)
@@ -153,7 +153,7 @@ impl ListenerRegistry {
                 inner.requests.push(Request::Leave { slot });
                 self.pending.store(true, Ordering::Release);
             } else {
-                inner.remember(state);
+                inner.keep_losses(state);
             }
         }
     }
@@ -192,15 +192,16 @@ impl ListenerRegistry {
         }
     }
 
-    /// Producer: it no longer waits for this reader, and all losses due to the reader are attributed.
-    pub(crate) fn gone(&self, slot: u8) {
+    /// Producer: frees the slot of a reader for which it no longer waits, after all losses due to the reader are
+    /// attributed.
+    pub(crate) fn free_slot(&self, slot: u8) {
         let mut inner = self.lock();
         if let Some(state) = inner.leaving.remove(&slot) {
-            inner.remember(state);
+            inner.keep_losses(state);
         }
     }
 
-    /// Producer: the timeout of this lossless reader has expired.
+    /// Producer: marks the reader timeout of this lossless reader as expired.
     pub(crate) fn expire(&self, slot: u8) {
         if let Some(l) = self.lock().listeners.get_mut(&slot) {
             l.expired = true;
@@ -208,14 +209,14 @@ impl ListenerRegistry {
         }
     }
 
-    /// Producer: it serves no more requests.
+    /// Producer: ends the service of requests.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
         // Dropping a request drops its reply channel, so the waiting thread gets an error at once.
         let mut inner = self.lock();
         inner.requests.clear();
         for state in std::mem::take(&mut inner.leaving).into_values() {
-            inner.remember(state);
+            inner.keep_losses(state);
         }
     }
 
@@ -230,7 +231,7 @@ impl Inner {
         !self.listeners.contains_key(&slot) && !self.leaving.contains_key(&slot)
     }
 
-    fn remember(&mut self, state: ListenerState) {
+    fn keep_losses(&mut self, state: ListenerState) {
         if state.losses_caused > 0 {
             *self.departed.entry(state.name).or_default() += state.losses_caused;
         }
@@ -239,6 +240,6 @@ impl Inner {
 
 impl fmt::Debug for ListenerRegistry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hub").field("listeners", &self.lock().listeners.len()).finish_non_exhaustive()
+        f.debug_struct("ListenerRegistry").field("listeners", &self.lock().listeners.len()).finish_non_exhaustive()
     }
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct LosslessReader {
     memory: Arc<RingMemory>,
-    hub: Arc<ListenerRegistry>,
+    registry: Arc<ListenerRegistry>,
     cursor: Arc<CursorPage>,
     slot: u8,
     read: u64,
@@ -26,17 +26,17 @@ impl LosslessReader {
     ///
     /// # Errors
     /// [`JoinError`].
-    pub fn join(memory: &Arc<RingMemory>, hub: &Arc<ListenerRegistry>, name: &str) -> Result<Self, JoinError> {
-        let (state, place) = hub.join(name, Mode::Lossless, true)?;
-        let place = place.ok_or(JoinError::NoAnswer)?;
+    pub fn join(memory: &Arc<RingMemory>, registry: &Arc<ListenerRegistry>, name: &str) -> Result<Self, JoinError> {
+        let (state, position) = registry.join(name, Mode::Lossless, true)?;
+        let position = position.ok_or(JoinError::NoAnswer)?;
         Ok(Self {
             memory: Arc::clone(memory),
-            hub: Arc::clone(hub),
+            registry: Arc::clone(registry),
             cursor: state.cursor,
             slot: state.slot,
-            read: place.desc,
-            released: place,
-            end: place.pos,
+            read: position.desc,
+            released: position,
+            end: position.pos,
         })
     }
 
@@ -72,20 +72,25 @@ impl LosslessReader {
     /// If the range begins below the released position or ends after the last returned byte: the producer may overwrite
     /// such bytes.
     pub fn bytes(&self, pos: u64, len: usize) -> &[u8] {
-        assert!(pos >= self.released.pos, "position {pos} was released ({})", self.released.pos);
-        assert!(pos + len as u64 <= self.end, "position {} was not given out ({})", pos + len as u64, self.end);
+        assert!(pos >= self.released.pos, "position {pos} is before the released position {}", self.released.pos);
+        assert!(
+            pos + len as u64 <= self.end,
+            "position {} is after the last returned byte ({})",
+            pos + len as u64,
+            self.end
+        );
         // SAFETY: published, not below the released position, and the producer waits for this reader.
         unsafe { self.memory.held_bytes(pos, len) }
     }
 
-    /// Releases everything before `place`, so that the producer may overwrite it.
+    /// Releases everything before `position`, so that the producer may overwrite it.
     ///
     /// # Panics
-    /// If `place` is before the released position or after the last returned descriptor.
-    pub fn release(&mut self, place: DescPosition) {
-        assert!(place.desc >= self.released.desc && place.pos >= self.released.pos && place.desc <= self.read);
-        self.released = place;
-        self.cursor.release(place.desc, place.pos);
+    /// If `position` is before the released position or after the last returned descriptor.
+    pub fn release(&mut self, position: DescPosition) {
+        assert!(position.desc >= self.released.desc && position.pos >= self.released.pos && position.desc <= self.read);
+        self.released = position;
+        self.cursor.release(position.desc, position.pos);
     }
 
     /// True if the producer has finished. Descriptors published before remain readable.
@@ -110,6 +115,6 @@ fn end_of(desc: &Desc) -> Option<u64> {
 
 impl Drop for LosslessReader {
     fn drop(&mut self) {
-        self.hub.leave(self.slot);
+        self.registry.leave(self.slot);
     }
 }

@@ -10,11 +10,11 @@ use sys::memory::SharedMemory;
 /// Bit offset of the flags in the last word of a descriptor.
 const FLAGS_AT: u32 = 40;
 
-/// Packet bytes, descriptors and control page of one ring (or of a branch of one), mapped in this process.
+/// Packet bytes, descriptors and control page of a ring or of a branch, mapped in this process.
 #[derive(Debug)]
 pub struct RingMemory {
     bytes: Arc<SharedMemory>,
-    /// The control page of the writer of the bytes: this ring's own page, or for a branch that of its ring.
+    /// The control page of the writer of the bytes: this ring's own page, or for a branch the control page of its ring.
     stream_base: Arc<ControlPage>,
     descs: SharedMemory,
     /// The control page.
@@ -25,10 +25,10 @@ pub struct RingMemory {
 
 impl RingMemory {
     /// New sealed memories with these parameters: only this mapping can write them.
-    pub fn create(shape: &RingParameters, warmth: Prefault) -> std::io::Result<Self> {
-        let bytes = SharedMemory::create_prefaulted("netgrain-bytes", shape.bytes as usize, true, warmth.of(1))?;
+    pub fn create(shape: &RingParameters, prefault: Prefault) -> std::io::Result<Self> {
+        let bytes = SharedMemory::create_prefaulted("netgrain-bytes", shape.bytes as usize, true, prefault.of(1))?;
         let descs = shape.descs as usize * DESC_BYTES;
-        let descs = SharedMemory::create_prefaulted("netgrain-descriptors", descs, true, warmth.of(4))?;
+        let descs = SharedMemory::create_prefaulted("netgrain-descriptors", descs, true, prefault.of(4))?;
         let control = ControlPage::create(shape)?;
         for memory in [&bytes, &descs, control.memory()] {
             memory.seal()?;
@@ -40,7 +40,7 @@ impl RingMemory {
     /// False if all memory is allocated or `Config::prefault` requests none.
     ///
     /// # Errors
-    /// `ENOMEM` if the machine lacks the memory.
+    /// `ENOMEM` if the machine has not enough memory.
     pub fn prefault_more(&self) -> std::io::Result<bool> {
         const STEP: usize = 8 << 20;
         // A quarter of the step, because the descriptors take a quarter of the bytes: both memories finish together.
@@ -58,32 +58,32 @@ impl RingMemory {
         Ok(Self::new(Arc::clone(&self.bytes), descs, Arc::new(control), Arc::clone(&self.stream_base), shape))
     }
 
-    /// From memories of another process, already checked against `shape`. `ground` is the control page of a branch's
-    /// ring.
+    /// From memories of another process, already checked against `shape`. `stream_base` is the control page of a
+    /// branch's ring.
     pub fn attached(
         bytes: SharedMemory,
         descs: SharedMemory,
         control: ControlPage,
-        ground: Option<ControlPage>,
+        stream_base: Option<ControlPage>,
         shape: &RingParameters,
     ) -> Self {
         let control = Arc::new(control);
-        let ground = ground.map_or_else(|| Arc::clone(&control), Arc::new);
-        Self::new(Arc::new(bytes), descs, control, ground, shape)
+        let stream_base = stream_base.map_or_else(|| Arc::clone(&control), Arc::new);
+        Self::new(Arc::new(bytes), descs, control, stream_base, shape)
     }
 
     fn new(
         bytes: Arc<SharedMemory>,
         descs: SharedMemory,
         control: Arc<ControlPage>,
-        ground: Arc<ControlPage>,
+        stream_base: Arc<ControlPage>,
         shape: &RingParameters,
     ) -> Self {
-        // The safety of all accesses relies on these: the masks reduce every index to the mapped memory.
+        // The safety of all accesses relies on these assertions: the masks reduce every index to the mapped memory.
         assert_eq!(bytes.len() as u64, shape.bytes);
         assert_eq!(descs.len() as u64, shape.descs * DESC_BYTES as u64);
         assert!(shape.bytes.is_power_of_two() && shape.descs.is_power_of_two());
-        Self { bytes, stream_base: ground, descs, control, byte_mask: shape.bytes - 1, desc_mask: shape.descs - 1 }
+        Self { bytes, stream_base, descs, control, byte_mask: shape.bytes - 1, desc_mask: shape.descs - 1 }
     }
 
     /// Size of the packet memory in bytes.
@@ -135,7 +135,7 @@ impl RingMemory {
     }
 
     /// Appends copies of the descriptors `[from, to)`, which the producer may be overwriting: a copy is valid only if
-    /// the claim, loaded afterwards, does not cover it. Returns how many of them have the control flag.
+    /// the claim, loaded afterwards, does not cover it. Returns the number of copied descriptors with the control flag.
     #[inline]
     pub fn copy_descs(&self, from: u64, to: u64, out: &mut Vec<Desc>) -> u64 {
         let count = to.saturating_sub(from).min(self.desc_capacity()) as usize;
@@ -154,7 +154,7 @@ impl RingMemory {
             // which `lib.rs` requires, and every bit pattern is a valid `Desc`.
             unsafe { out.as_mut_ptr().add(begin + i).cast::<[u64; 4]>().write(words) };
         }
-        // SAFETY: the loop has written all of them.
+        // SAFETY: the loop has written all `count` descriptors.
         unsafe { out.set_len(begin + count) };
         controls
     }

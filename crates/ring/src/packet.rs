@@ -35,7 +35,7 @@ pub struct RingFull {
 
 impl fmt::Display for RingFull {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the ring is full: the gate in slot {} has not released its part", self.reader)
+        write!(f, "the ring is full: the lossless reader in slot {} has not released its packets", self.reader)
     }
 }
 
@@ -47,7 +47,7 @@ impl<'a> Packet<'a> {
     /// # Panics
     /// If the packet is longer than 4 GiB.
     pub fn whole(bytes: &'a [u8], ts: Timestamp) -> Self {
-        let wire_len = u32::try_from(bytes.len()).expect("a packet");
+        let wire_len = u32::try_from(bytes.len()).expect("a packet of at most 4 GiB");
         Self { bytes, wire_len, ts, hash: 0, mark: 0, flags: 0, l3: 0, l4: 0, vlan: None }
     }
 

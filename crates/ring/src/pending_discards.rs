@@ -11,7 +11,7 @@ pub struct PendingDiscards(Vec<Pending>);
 struct Pending {
     discard: Discard,
     packets: u64,
-    /// Number of these packets that the listener registry has counted (see [`ListenerRegistry::attribute_loss`]).
+    /// Number of the pending packets that the listener registry has counted (see [`ListenerRegistry::attribute_loss`]).
     reported: u64,
 }
 
@@ -20,15 +20,15 @@ struct Pending {
 pub enum Discard {
     /// The packets did not match the capture filter.
     Filtered,
-    /// The packets were lost; `gate` is the slot of the lossless reader if the cause is a full ring.
-    Lost { cause: Cause, gate: u8 },
+    /// The packets were lost; `reader` is the slot of the lossless reader if the cause is a full ring.
+    Lost { cause: Cause, reader: u8 },
 }
 
 impl Discard {
     fn control(self, packets: u64) -> Control {
         match self {
             Self::Filtered => Control::Filtered { packets },
-            Self::Lost { cause, gate } => Control::Lost { cause, reader: gate, packets },
+            Self::Lost { cause, reader } => Control::Lost { cause, reader, packets },
         }
     }
 
@@ -46,13 +46,13 @@ impl Discard {
 impl PendingDiscards {
     /// Adds packets with this outcome.
     #[inline]
-    pub fn add(&mut self, fate: Discard, packets: u64) {
+    pub fn add(&mut self, discard: Discard, packets: u64) {
         if packets == 0 {
             return;
         }
-        match self.0.iter_mut().find(|p| p.discard == fate) {
+        match self.0.iter_mut().find(|p| p.discard == discard) {
             Some(p) => p.packets += packets,
-            None => self.0.push(Pending { discard: fate, packets, reported: 0 }),
+            None => self.0.push(Pending { discard, packets, reported: 0 }),
         }
     }
 
@@ -62,11 +62,11 @@ impl PendingDiscards {
         self.0.is_empty()
     }
 
-    /// Adds losses due to lossless readers to the listener registry, as far as it has not counted them.
-    pub fn attribute_loss(&mut self, hub: &ListenerRegistry) {
+    /// Adds losses due to lossless readers to the listener registry, as far as the registry has not counted them.
+    pub fn attribute_loss(&mut self, registry: &ListenerRegistry) {
         for p in &mut self.0 {
-            if let Discard::Lost { cause: Cause::RingFull, gate } = p.discard {
-                hub.attribute_loss(gate, p.packets - p.reported);
+            if let Discard::Lost { cause: Cause::RingFull, reader } = p.discard {
+                registry.attribute_loss(reader, p.packets - p.reported);
                 p.reported = p.packets;
             }
         }

@@ -36,7 +36,7 @@ const LAST_TIMEOUT: Duration = Duration::from_secs(10);
 /// The producer of a ring.
 pub struct Producer {
     memory: Arc<RingMemory>,
-    hub: Arc<ListenerRegistry>,
+    registry: Arc<ListenerRegistry>,
     config: Config,
     /// Stream position and descriptor index of the next write.
     pos: u64,
@@ -66,13 +66,13 @@ impl Producer {
     /// it.
     ///
     /// # Errors
-    /// If the machine lacks the memory.
+    /// If the machine has not enough memory.
     pub fn new(config: Config) -> std::io::Result<Self> {
         let config = config.rounded();
         let memory = Arc::new(RingMemory::create(&config.shape(), config.prefault)?);
         let mut producer = Self {
             memory,
-            hub: Arc::default(),
+            registry: Arc::default(),
             pos: config.start,
             desc: 0,
             controls: 0,
@@ -103,7 +103,7 @@ impl Producer {
 
     /// The registry that admits listeners.
     pub fn registry(&self) -> &Arc<ListenerRegistry> {
-        &self.hub
+        &self.registry
     }
 
     /// The configuration in force, with every value rounded.
@@ -119,11 +119,11 @@ impl Producer {
     pub fn push(&mut self, p: &Packet<'_>) -> Result<(), RingFull> {
         let ts = p.ts.nanos();
         if ts.wrapping_sub(self.second_start) >= NANOS {
-            self.turn(p.ts);
+            self.begin_second(p.ts);
         }
         let caplen = p.bytes.len() + p.tag_len();
         // The mapping guarantees contiguous space only up to the longest packet, so the length is checked here.
-        assert!(caplen <= CAPLEN_MAX, "a packet of {caplen} bytes");
+        assert!(caplen <= CAPLEN_MAX, "a packet of {caplen} bytes exceeds {CAPLEN_MAX} bytes");
         let need = (RECORD_HEADER + caplen) as u64;
         if self.pos + need > self.known_free_pos || self.desc >= self.known_free_desc {
             self.make_room(need, p.ts)?;
@@ -166,14 +166,14 @@ impl Producer {
     #[inline]
     pub fn filtered(&mut self, ts: Timestamp, packets: u64) {
         if ts.nanos().wrapping_sub(self.second_start) >= NANOS {
-            self.turn(ts);
+            self.begin_second(ts);
         }
         self.pending.add(Discard::Filtered, packets);
     }
 
     /// Counts packets that were lost before they reached the ring.
     pub fn lost(&mut self, cause: Cause, packets: u64) {
-        self.pending.add(Discard::Lost { cause, gate: 0 }, packets);
+        self.pending.add(Discard::Lost { cause, reader: 0 }, packets);
     }
 
     /// Counts a note. A note is not a control descriptor; some notes are also flags of a packet's descriptor.
@@ -204,7 +204,7 @@ impl Producer {
     /// rotation period.
     pub fn tick(&mut self, now: Timestamp) {
         if now.nanos().wrapping_sub(self.second_start) >= NANOS {
-            self.turn(now);
+            self.begin_second(now);
         }
         if self.segment_limit.is_none() || self.is_past(now) {
             // Without free space, the next packet that finds space begins the segment.
@@ -212,7 +212,7 @@ impl Producer {
         }
     }
 
-    /// Handles a clock step: time continues from here, back or forward, in a new segment.
+    /// Handles a clock step, back or forward: the packets after the step are in a new segment.
     pub fn clock_was_set(&mut self) {
         self.last_tick = 0;
         self.boundary = None;
@@ -229,19 +229,19 @@ impl Producer {
 
     /// Serves the join and leave requests of listeners, and reads the cursors of the lossless readers.
     pub fn service(&mut self) {
-        for request in self.hub.requests() {
+        for request in self.registry.requests() {
             match request {
-                Request::Join { slot, cursor, patient, reply } => {
+                Request::Join { slot, cursor, has_no_timeout, reply } => {
                     self.publish();
-                    let place = DescPosition { desc: self.desc, pos: self.pos };
-                    self.back_pressure.join(slot, cursor, place, patient);
+                    let position = DescPosition { desc: self.desc, pos: self.pos };
+                    self.back_pressure.join(slot, cursor, position, has_no_timeout);
                     self.update_back_pressure();
                     // If the joining thread no longer waits, it has also queued a request to leave.
-                    let _ = reply.send(place);
+                    let _ = reply.send(position);
                 }
                 Request::Leave { slot } => {
-                    self.pending.attribute_loss(&self.hub);
-                    self.hub.gone(slot);
+                    self.pending.attribute_loss(&self.registry);
+                    self.registry.free_slot(slot);
                     self.back_pressure.leave(slot);
                     self.update_back_pressure();
                 }
@@ -278,7 +278,8 @@ impl Producer {
             && self.desc < self.known_free_desc
     }
 
-    /// The last packets are near: from now on a reader timeout applies even to lossless readers without a timeout.
+    /// Prepares for the end of the stream: from now on a reader timeout applies even to lossless readers without a
+    /// timeout.
     pub fn closing(&mut self) {
         self.config.reader_timeout.get_or_insert(LAST_TIMEOUT);
     }
@@ -297,7 +298,7 @@ impl Producer {
         self.publish();
         self.memory.control.set_losses(&self.tally);
         self.memory.control.set_ended();
-        self.hub.close();
+        self.registry.close();
         true
     }
 
@@ -322,7 +323,7 @@ impl Producer {
 
     /// Begins a new second. Time may also jump in either direction.
     #[cold]
-    fn turn(&mut self, ts: Timestamp) {
+    fn begin_second(&mut self, ts: Timestamp) {
         self.write_pending();
         self.close_row();
         self.second_start = ts.secs() * NANOS;
@@ -351,7 +352,7 @@ impl Producer {
     fn make_room(&mut self, need: u64, ts: Timestamp) -> Result<(), RingFull> {
         let (start, gap, due) = self.next_record(need, ts);
         let end = if due { start + FILE_HEADER as u64 + need } else { start + need };
-        // Two descriptors: that of the segment and that of the packet.
+        // Two descriptors: one of the segment, one of the packet.
         if !self.back_pressure.allow(end, self.desc + 2 + CONTROL_RESERVE) {
             self.update_back_pressure();
             if !self.back_pressure.allow(end, self.desc + 2 + CONTROL_RESERVE) {
@@ -367,7 +368,8 @@ impl Producer {
         Ok(())
     }
 
-    /// Start of a record of `need` bytes, the unused bytes before it, and true if it begins a new segment.
+    /// Start of a record of `need` bytes, the unused bytes before the record, and true if the record begins a new
+    /// segment.
     #[inline]
     fn next_record(&self, need: u64, ts: Timestamp) -> (u64, u64, bool) {
         let due = match self.segment_limit {
@@ -380,22 +382,22 @@ impl Producer {
 
     fn refuse(&mut self, need: u64, ts: Timestamp) -> Result<(), RingFull> {
         self.known_free_pos = 0;
-        let gate = self.back_pressure.limiting();
+        let reader = self.back_pressure.limiting();
         if need > 0 {
-            self.pending.add(Discard::Lost { cause: Cause::RingFull, gate }, 1);
+            self.pending.add(Discard::Lost { cause: Cause::RingFull, reader }, 1);
         }
         self.expire_reader(ts);
-        Err(RingFull { reader: gate })
+        Err(RingFull { reader })
     }
 
     /// Stops waiting for the limiting lossless reader if the ring was full because of it for longer than the timeout.
     fn expire_reader(&mut self, now: Timestamp) {
-        let gate = self.back_pressure.limiting();
-        if let Some(patience) = self.config.reader_timeout
-            && self.back_pressure.held_up_for(gate, now) > patience
+        let reader = self.back_pressure.limiting();
+        if let Some(timeout) = self.config.reader_timeout
+            && self.back_pressure.held_up_for(reader, now) > timeout
         {
-            self.back_pressure.leave(gate);
-            self.hub.expire(gate);
+            self.back_pressure.leave(reader);
+            self.registry.expire(reader);
             self.update_back_pressure();
         }
     }
@@ -455,7 +457,7 @@ impl Producer {
 
     #[cold]
     fn write_pending(&mut self) {
-        self.pending.attribute_loss(&self.hub);
+        self.pending.attribute_loss(&self.registry);
         if self.segment_limit.is_none() {
             // The stream begins with a segment; all other descriptors wait for the first segment.
             return;
@@ -471,6 +473,6 @@ impl Producer {
 impl Drop for Producer {
     fn drop(&mut self) {
         self.memory.control.set_ended();
-        self.hub.close();
+        self.registry.close();
     }
 }

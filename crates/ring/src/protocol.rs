@@ -20,7 +20,7 @@ use crate::desc::DescPosition;
 pub struct Positions<'a> {
     /// Number of descriptors published.
     pub head: &'a AtomicU64,
-    /// Number of control descriptors among them, stored before the head…
+    /// Number of published control descriptors, stored before the head…
     pub controls_before: &'a AtomicU64,
     /// …and after it, so that a reader can determine the head to which the number belongs.
     pub controls_after: &'a AtomicU64,

@@ -9,8 +9,8 @@
 
 use crate::desc::{Control, Desc};
 
-/// Number of invalid reads after which the search gives up: the producer then overtakes every reader.
-const SPOILT_MAX: u32 = 64;
+/// Number of invalid reads after which the search ends: the producer then overtakes every reader.
+const INVALID_READS_MAX: u32 = 64;
 
 /// The result of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,22 +30,22 @@ pub fn first_from(pos: u64, head: u64, load: impl Fn(u64) -> Desc, oldest: impl 
     let mut complete = from == 0;
     // The last match at or after `to`: its index, and true if no packet between the position and the match is missing.
     let mut found = (head, false);
-    let mut spoilt = 0;
+    let mut overwritten = 0;
     while from < to {
         let middle = from + (to - from) / 2;
-        let placed = (middle..to).find_map(|i| Some((i, place_of(&load(i))?)));
+        let placed = (middle..to).find_map(|i| Some((i, location_of(&load(i))?)));
         let whole = oldest();
         if whole > middle {
-            spoilt += 1;
-            if spoilt > SPOILT_MAX {
+            overwritten += 1;
+            if overwritten > INVALID_READS_MAX {
                 return SearchResult { index: head, complete: false };
             }
             (from, to, complete, found) = (whole.min(head), head, false, (head, false));
             continue;
         }
         match placed {
-            Some((index, place)) if place.pos < pos => (from, complete) = (index + 1, true),
-            Some((index, place)) => (to, found) = (middle, (index, place.behind <= pos)),
+            Some((index, location)) if location.pos < pos => (from, complete) = (index + 1, true),
+            Some((index, location)) => (to, found) = (middle, (index, location.behind <= pos)),
             None => to = middle,
         }
     }
@@ -61,7 +61,7 @@ struct DescLocation {
 }
 
 /// `None` for a descriptor without a stream position.
-fn place_of(desc: &Desc) -> Option<DescLocation> {
+fn location_of(desc: &Desc) -> Option<DescLocation> {
     match desc.as_control() {
         Some(Control::Segment { pos, gap }) => Some(DescLocation { pos, behind: pos.wrapping_sub(u64::from(gap)) }),
         Some(_) => None,
@@ -97,17 +97,17 @@ mod tests {
     }
 
     fn pos_of(desc: &Desc) -> Option<u64> {
-        place_of(desc).map(|p| p.pos)
+        location_of(desc).map(|p| p.pos)
     }
 
     #[test]
-    fn whatever_the_writer_overwrites_meanwhile_nothing_whole_is_passed_over_and_complete_means_complete() {
-        let test = "whatever_the_writer_overwrites_meanwhile";
+    fn a_search_during_overwrites_skips_no_valid_packet_and_reports_completeness() {
+        let test = "a_search_during_overwrites_skips_no_valid_packet_and_reports_completeness";
         let mut prng = Prng::new(testkit::seed(test));
-        let (mut complete, mut spoilt) = (0, 0);
+        let (mut complete, mut overwritten) = (0, 0);
         for round in 0..30_000 {
-            let busy = [0, 5, 50, 95, 100][prng.below(5) as usize];
-            let all = stream(&mut prng, busy);
+            let controls_in_100 = [0, 5, 50, 95, 100][prng.below(5) as usize];
+            let all = stream(&mut prng, controls_in_100);
             let head = all.len() as u64;
             let target = 900 + prng.below(all.iter().filter_map(pos_of).max().unwrap_or(0) + 200);
             let target = match all.get(prng.below(head.max(1)) as usize).and_then(pos_of) {
@@ -116,58 +116,58 @@ mod tests {
             };
             // Part of the ring is overwritten before the search and more during it; overwritten descriptors read as
             // random words.
-            let begun = if prng.below(3) == 0 { 0 } else { prng.below(head + 1) };
-            let (oldest, noise) = (Cell::new(begun), Cell::new(prng.next_u64()));
-            let pace = if prng.below(2) == 0 { 0 } else { prng.below(20) };
+            let initial_oldest = if prng.below(3) == 0 { 0 } else { prng.below(head + 1) };
+            let (oldest, random_word) = (Cell::new(initial_oldest), Cell::new(prng.next_u64()));
+            let overwrites_per_read = if prng.below(2) == 0 { 0 } else { prng.below(20) };
             let load = |i: u64| {
-                noise.set(noise.get().wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
-                if noise.get() >> 60 == 0 {
-                    oldest.set((oldest.get() + pace).min(head + 5));
+                random_word.set(random_word.get().wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
+                if random_word.get() >> 60 == 0 {
+                    oldest.set((oldest.get() + overwrites_per_read).min(head + 5));
                 }
-                if i >= oldest.get() { all[i as usize] } else { Desc::from_words([noise.get(); 4]) }
+                if i >= oldest.get() { all[i as usize] } else { Desc::from_words([random_word.get(); 4]) }
             };
             let found = first_from(target, head, load, || oldest.get());
-            spoilt += u64::from(oldest.get() > begun);
+            overwritten += u64::from(oldest.get() > initial_oldest);
             let first = all.iter().position(|d| pos_of(d).is_some_and(|p| p >= target)).map_or(head, |i| i as u64);
             let packet = all.iter().position(|d| d.is_packet() && d.pos >= target).map_or(head, |i| i as u64);
-            let reported = format!("round {round}: {found:?}, first {first}, packet {packet}, oldest {}", oldest.get());
-            assert!(found.index >= first.min(head) && found.index <= head, "{reported}");
+            let context = format!("round {round}: {found:?}, first {first}, packet {packet}, oldest {}", oldest.get());
+            assert!(found.index >= first.min(head) && found.index <= head, "{context}");
             if found.complete {
                 complete += 1;
-                assert!(found.index <= packet, "a packet was passed over: {reported}");
+                assert!(found.index <= packet, "a packet was skipped: {context}");
             }
-            if pace == 0 {
-                assert_eq!(found.index, first.max(begun_at(&all, begun, target)), "{reported}");
+            if overwrites_per_read == 0 {
+                assert_eq!(found.index, first.max(first_valid_at(&all, initial_oldest, target)), "{context}");
             }
-            if begun == 0 && pace == 0 {
-                assert!(found.complete, "{reported}");
+            if initial_oldest == 0 && overwrites_per_read == 0 {
+                assert!(found.complete, "{context}");
             }
         }
-        assert!(complete > 5000 && spoilt > 5000, "{complete} complete, {spoilt} spoilt");
+        assert!(complete > 5000 && overwritten > 5000, "{complete} complete, {overwritten} with overwrites");
     }
 
     /// Index of the first descriptor at or after `pos` among those that are not overwritten.
-    fn begun_at(all: &[Desc], oldest: u64, pos: u64) -> u64 {
+    fn first_valid_at(all: &[Desc], oldest: u64, pos: u64) -> u64 {
         let whole = all.iter().enumerate().skip(oldest as usize);
         whole.into_iter().find(|(_, d)| pos_of(d).is_some_and(|p| p >= pos)).map_or(all.len() as u64, |(i, _)| i as u64)
     }
 
     #[test]
-    fn whatever_stands_in_the_memory_the_search_ends_inside() {
-        let test = "whatever_stands_in_the_memory_the_search_ends_inside";
+    fn a_search_in_arbitrary_memory_ends_within_the_ring() {
+        let test = "a_search_in_arbitrary_memory_ends_within_the_ring";
         let mut prng = Prng::new(testkit::seed(test));
         for _ in 0..20_000 {
             let (head, pos) = (prng.below(200), prng.next_u64() >> prng.below(64));
-            let dice = Cell::new(prng.next_u64());
-            let roll = || {
-                dice.set(base::hash::mix64(dice.get().wrapping_add(1)));
-                dice.get()
+            let random_state = Cell::new(prng.next_u64());
+            let random_word = || {
+                random_state.set(base::hash::mix64(random_state.get().wrapping_add(1)));
+                random_state.get()
             };
             let load = |i: u64| {
                 assert!(i < head);
-                Desc::from_words(std::array::from_fn(|_| roll() >> (roll() % 64)))
+                Desc::from_words(std::array::from_fn(|_| random_word() >> (random_word() % 64)))
             };
-            let found = first_from(pos, head, load, || roll() >> (roll() % 64));
+            let found = first_from(pos, head, load, || random_word() >> (random_word() % 64));
             assert!(found.index <= head);
         }
     }

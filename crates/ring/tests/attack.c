@@ -1,4 +1,4 @@
-/* A listener that tries to write what it was only lent to read, and to take its own page away from under the writer.
+/* A listener that tries to write memories that are read-only for it, and to truncate its own page under the producer.
  * Prints one line per attempt that succeeded, then "done". Started by tests/processes.rs; argument: the socket. */
 #define _GNU_SOURCE 1
 #include "../../../include/netgrain_listen.h"
@@ -16,7 +16,7 @@ static int maps(int fd, size_t len, int prot, int flags) {
     return 1;
 }
 
-/* Through the kernel's door for debuggers, which for private mappings overrides the protection. */
+/* Writes through /proc/self/mem, which overrides the protection of private mappings. */
 static int writes_own_memory(const unsigned char *at) {
     int self = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
     ssize_t n = self < 0 ? -1 : pwrite(self, "x", 1, (off_t)(uintptr_t)at);
@@ -66,13 +66,13 @@ int main(int argc, char **argv) {
     if (connect(engine, (struct sockaddr *)&addr, sizeof addr) != 0 || send(engine, hello, sizeof hello, 0) < 0 ||
         !ngl_receive_(engine, welcome, sizeof welcome, fds, &err) ||
         !ngl_receive_(engine, message, sizeof message, fds, &err) || fds[3] < 0) {
-        printf("> no way in\n");
+        printf("> the engine refused the listener\n");
         return 1;
     }
     attack("packet bytes", fds[0], (size_t)ngl_get_(message));
     attack("descriptors", fds[1], (size_t)ngl_get_(message + 8) * NGL_DESC_BYTES);
     attack("control page", fds[2], NGL_PAGE);
-    /* The cursor page is ours to write, but not to take away: the writer reads it, and would die of a bus error. */
+    /* A listener may write its cursor page, but not truncate it: the producer reads the page and would get SIGBUS. */
     must_fail("truncating to nothing", "cursor page", ftruncate(fds[3], 0) == 0);
     must_fail("growing", "cursor page", ftruncate(fds[3], (off_t)1 << 40) == 0);
     must_fail("forbidding it to others", "cursor page", fcntl(fds[3], F_ADD_SEALS, F_SEAL_WRITE) == 0);
@@ -81,7 +81,7 @@ int main(int argc, char **argv) {
         printf("> cursor page: cannot be written\n");
     printf("> done\n");
     fflush(stdout);
-    /* Stay until told, so that the writer looks at what is left of the page. */
+    /* Wait until standard input is closed, so that the producer reads the page after the attack. */
     while (read(0, message, sizeof message) > 0) {}
     return 0;
 }

@@ -1,4 +1,5 @@
-//! Branches: what is delivered is whole and in order, what is lost is known to both sides, and no reader costs another.
+//! Branches: delivered packets are complete and in order, both sides count lost packets exactly, and no reader causes
+//! losses of another reader.
 #![cfg(not(loom))]
 
 mod support;
@@ -17,7 +18,7 @@ use sys::unix::{Connection, Listener as Socket};
 
 const START: Timestamp = Timestamp::from_secs_nanos(1_700_000_000, 0);
 
-fn grow(p: &Producer) -> (BranchWriter, Branch) {
+fn branch_of(p: &Producer) -> (BranchWriter, Branch) {
     Branch::grow(p.memory(), &OfferedRing::of(p).shape, "test/group", BRANCH_DESCS_MIN).expect("memory")
 }
 
@@ -26,27 +27,27 @@ fn push(p: &mut Producer, n: u64, buffer: &mut Vec<u8>) -> Desc {
     frame(n, buffer);
     let (ts, wire_len) = (Timestamp::from_nanos(START.nanos() + n), buffer.len() as u32);
     let packet = Packet { bytes: buffer, wire_len, ts, hash: n as u32, mark: 0, flags: 0, l3: 0, l4: 0, vlan: None };
-    p.push(&packet).expect("no gate, no limit");
+    p.push(&packet).expect("no lossless reader limits the producer");
     p.publish();
     let (head, memory) = (p.memory().control.positions().head(), p.memory());
-    // SAFETY: published just now, and the only writer is borrowed here.
+    // SAFETY: the descriptor is published, and this function borrows the only producer.
     unsafe { memory.held_descs(head - 1, head)[0] }
 }
 
 /// A connected pair of sockets.
-fn pair(test: &str) -> (Connection, Connection) {
+fn socket_pair(test: &str) -> (Connection, Connection) {
     let listener = Socket::bind(&socket_path(test), 0o600, None, None).expect("a socket");
     let client = Connection::connect(listener.path()).expect("connected");
     (listener.accept().expect("accepted"), client)
 }
 
 #[test]
-fn a_walk_of_writer_and_reader_beside_a_queue_of_numbers() {
-    let mut random = Prng::new(testkit::seed("a_walk_of_writer_and_reader_beside_a_queue_of_numbers"));
+fn a_branch_agrees_with_a_queue_of_numbers_on_a_random_walk() {
+    let mut random = Prng::new(testkit::seed("a_branch_agrees_with_a_queue_of_numbers_on_a_random_walk"));
     let mut p = Producer::new(config()).expect("memory");
-    let (mut writer, branch) = grow(&p);
+    let (mut writer, branch) = branch_of(&p);
     let mut reader = branch.listen();
-    // What the reader has been promised: a packet, or so many lost before the next.
+    // The expected descriptors: `Ok` is the number of a packet, `Err` a number of lost packets.
     let mut model: VecDeque<Result<u64, u64>> = VecDeque::new();
     let (mut buffer, mut descs, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
     let (mut n, mut delivered, mut lost, mut seen, mut unread) = (0, 0u64, 0u64, 0u64, 0u64);
@@ -64,9 +65,9 @@ fn a_walk_of_writer_and_reader_beside_a_queue_of_numbers() {
                         model.push_back(Ok(n));
                         (delivered, unread) = (delivered + 1, unread + 1);
                     } else {
-                        // What was given last is released by asking for more.
+                        // The reader releases the descriptors of its last read only with its next read.
                         let held = unread + descs.len() as u64;
-                        assert!(held > BRANCH_DESCS_MIN - 700, "room for {held} only");
+                        assert!(held > BRANCH_DESCS_MIN - 700, "the branch holds only {held} descriptors");
                         lost += 1;
                         match model.back_mut() {
                             Some(Err(packets)) => *packets += 1,
@@ -81,12 +82,16 @@ fn a_walk_of_writer_and_reader_beside_a_queue_of_numbers() {
                 let most = if random.below(20) == 0 { 60_000 } else { 2_000 };
                 reader.next(random.below(most) as usize, &mut descs);
                 for d in &descs {
-                    if let Some(said) = d.as_program() {
-                        assert!(said <= generation);
+                    if let Some(value) = d.as_program() {
+                        assert!(value <= generation);
                     } else if let Some(Control::Lost { cause: Cause::RingFull, packets, .. }) = d.as_control() {
-                        assert_eq!(model.pop_front(), Some(Err(packets)), "a loss stands where it happened");
+                        assert_eq!(
+                            model.pop_front(),
+                            Some(Err(packets)),
+                            "the loss is reported at its position in the stream"
+                        );
                     } else {
-                        let expected = model.pop_front().and_then(Result::ok).expect("a packet is due");
+                        let expected = model.pop_front().and_then(Result::ok).expect("an expected packet");
                         assert_eq!((d.hash, d.mark, d.class()), (expected as u32, expected as u32 ^ 0xffff, 7));
                         if let Some(bytes) = reader.packet(d, &mut bytes) {
                             assert_eq!(number(bytes), expected);
@@ -99,21 +104,21 @@ fn a_walk_of_writer_and_reader_beside_a_queue_of_numbers() {
         assert_eq!((writer.delivered(), writer.lost()), (delivered, lost));
         assert_eq!(writer.tally().residue(), 0);
     }
-    assert!(lost > 100 && seen > 10_000, "the walk has seen both: {lost} lost, {seen} seen");
+    assert!(lost > 100 && seen > 10_000, "the walk must have losses and deliveries: {lost} lost, {seen} seen");
     drop(writer);
     while !reader.ended() {
         reader.next(1000, &mut descs);
         seen += descs.iter().filter(|d| d.is_packet()).count() as u64;
     }
-    let heard = reader.counts();
-    assert_eq!((seen, heard.published, heard.seen, heard.missed), (delivered, delivered, delivered, 0));
-    assert_eq!(reader.tally().lost[Cause::RingFull as usize], lost, "the reader learns of all losses");
+    let counts = reader.counts();
+    assert_eq!((seen, counts.published, counts.seen, counts.missed), (delivered, delivered, delivered, 0));
+    assert_eq!(reader.tally().lost[Cause::RingFull as usize], lost, "the reader receives the count of all losses");
 }
 
 #[test]
-fn what_the_ring_has_overwritten_is_late_and_never_torn() {
+fn packets_that_the_ring_has_overwritten_are_counted_and_never_returned() {
     let mut p = Producer::new(config()).expect("memory");
-    let (mut writer, branch) = grow(&p);
+    let (mut writer, branch) = branch_of(&p);
     let mut reader = branch.listen();
     let mut buffer = Vec::new();
     for n in 0..2_000 {
@@ -121,7 +126,7 @@ fn what_the_ring_has_overwritten_is_late_and_never_torn() {
         assert!(writer.push(desc));
     }
     writer.publish();
-    // Nobody reads while the ring goes round and on until half of those are gone.
+    // The producer writes, without any read, until about half of the packets are overwritten.
     let capacity = p.memory().byte_capacity();
     let mut n = 2_000;
     while p.memory().control.positions().oldest_pos(capacity) < 600_000 {
@@ -145,10 +150,10 @@ fn what_the_ring_has_overwritten_is_late_and_never_torn() {
 }
 
 #[test]
-fn branches_of_one_ring_are_independent_and_a_dead_reader_costs_only_itself() {
+fn a_dead_reader_of_a_branch_causes_no_loss_in_other_branches() {
     let mut p = Producer::new(config()).expect("memory");
-    let (mut slow, _dead) = grow(&p);
-    let (mut quick, branch) = grow(&p);
+    let (mut slow, _dead) = branch_of(&p);
+    let (mut quick, branch) = branch_of(&p);
     let mut reader = branch.listen();
     let (mut buffer, mut descs, mut seen) = (Vec::new(), Vec::new(), 0);
     for n in 0..100_000 {
@@ -168,7 +173,7 @@ fn branches_of_one_ring_are_independent_and_a_dead_reader_costs_only_itself() {
     assert!(slow.fill() > 0.99 && quick.fill() < 0.1);
 }
 
-/// Reads to the end as a stranger would who came through a socket.
+/// Reads a branch to its end; returns the packets read and the packets reported as lost.
 fn read(mut l: Listener) -> (u64, u64) {
     let (mut descs, mut bytes, mut last) = (Vec::new(), Vec::new(), None);
     let mut lost = 0;
@@ -190,25 +195,25 @@ fn read(mut l: Listener) -> (u64, u64) {
             std::thread::yield_now();
         }
     }
-    let heard = l.counts();
-    assert_eq!((heard.seen, heard.missed, heard.waiting), (heard.published, 0, 0));
-    (heard.seen, lost)
+    let counts = l.counts();
+    assert_eq!((counts.seen, counts.missed, counts.waiting), (counts.published, 0, 0));
+    (counts.seen, lost)
 }
 
 #[test]
-fn a_branch_travels_through_a_socket_and_readers_that_race_get_whole_packets() {
+fn readers_of_branches_sent_through_sockets_get_complete_packets() {
     const PACKETS: u64 = 200_000;
     let mut p = Producer::new(config()).expect("memory");
     let mut writers = Vec::new();
     let readers: Vec<_> = (0..3)
         .map(|i| {
-            let (writer, branch) = grow(&p);
+            let (writer, branch) = branch_of(&p);
             writers.push(writer);
-            let (ours, theirs) = pair(&format!("travel{i}"));
+            let (ours, theirs) = socket_pair(&format!("travel{i}"));
             branch.send(&ours).expect("sent");
             let listener = Branch::receive(&Arc::new(theirs)).expect("a branch");
             assert_eq!((listener.shape().name.as_str(), listener.shape().descs), ("test/group", BRANCH_DESCS_MIN));
-            // The engine's end stays open, as the door keeps it.
+            // The engine's end stays open, as the control server keeps it open.
             (std::thread::spawn(move || read(listener)), ours)
         })
         .collect();
@@ -225,16 +230,16 @@ fn a_branch_travels_through_a_socket_and_readers_that_race_get_whole_packets() {
     for ((reader, _open), (delivered, lost)) in readers.into_iter().zip(counts) {
         let (seen, result) = reader.join().expect("no panic");
         assert_eq!((seen, delivered + lost), (delivered, PACKETS));
-        assert!(result <= lost, "{result} of {lost}: the last may have found no room");
+        assert!(result <= lost, "{result} of {lost} reported: the last report may have found no free space");
     }
 }
 
 #[test]
-fn a_reader_that_lies_about_its_cursor_harms_nobody() {
-    let mut random = Prng::new(testkit::seed("a_reader_that_lies_about_its_cursor_harms_nobody"));
+fn a_reader_that_stores_a_false_cursor_cannot_corrupt_packets() {
+    let mut random = Prng::new(testkit::seed("a_reader_that_stores_a_false_cursor_cannot_corrupt_packets"));
     let mut p = Producer::new(config()).expect("memory");
-    let (mut writer, branch) = grow(&p);
-    let (ours, theirs) = pair("liar");
+    let (mut writer, branch) = branch_of(&p);
+    let (ours, theirs) = socket_pair("liar");
     branch.send(&ours).expect("sent");
     let mut message = [0; 64];
     let (_, fds) = theirs.receive(&mut message).expect("the branch");
@@ -252,18 +257,19 @@ fn a_reader_that_lies_about_its_cursor_harms_nobody() {
         }
         writer.publish();
         let head = writer.tally().stored;
-        let said = match random.below(5) {
+        let value = match random.below(5) {
             0 => 0,
             1 => u64::MAX,
             2 => head.wrapping_add(random.below(100)),
             3 => head.saturating_sub(random.below(5_000)),
             _ => random.next_u64(),
         };
-        word(0).store(said, Ordering::Release);
+        word(0).store(value, Ordering::Release);
         word(1).store(random.next_u64(), Ordering::Release);
         assert_eq!(writer.delivered() + writer.lost(), n);
         assert!((0.0..=1.0).contains(&writer.fill()));
-        // Whoever reads beside a liar may be lapped, and then is told so; it never gets what it should not.
+        // A second reader of this branch may be overtaken because of the false cursor. It still never gets a wrong
+        // packet.
         honest.next(100, &mut descs);
         let mut bytes = Vec::new();
         for d in descs.iter().filter(|d| d.is_packet()) {
@@ -275,10 +281,10 @@ fn a_reader_that_lies_about_its_cursor_harms_nobody() {
 }
 
 #[test]
-fn the_end_comes_even_to_a_reader_that_left_no_room_and_the_engines_death_is_noticed() {
+fn a_full_branch_still_reports_its_end_and_a_closed_connection_is_detected() {
     let mut p = Producer::new(config()).expect("memory");
-    let (mut writer, branch) = grow(&p);
-    let (ours, theirs) = pair("end");
+    let (mut writer, branch) = branch_of(&p);
+    let (ours, theirs) = socket_pair("end");
     branch.send(&ours).expect("sent");
     let mut l = Branch::receive(&Arc::new(theirs)).expect("a branch");
     let mut buffer = Vec::new();
@@ -296,18 +302,18 @@ fn the_end_comes_even_to_a_reader_that_left_no_room_and_the_engines_death_is_not
     assert_eq!((seen, l.tally().lost[Cause::RingFull as usize]), (delivered, lost));
     assert!(l.connected());
     drop(ours);
-    until("the listener notices", || !l.connected());
+    until("the listener detects the closed connection", || !l.connected());
 }
 
 #[test]
-fn what_is_no_branch_is_refused_in_words() {
+fn a_malformed_branch_message_is_rejected_with_its_reason() {
     let p = Producer::new(Config { start: 1 << 40, ..config() }).expect("memory");
     let other = Producer::new(Config { bytes: 16 << 20, ..config() }).expect("memory");
-    let (_writer, branch) = grow(&p);
-    let (_other_writer, other_branch) = grow(&other);
+    let (_writer, branch) = branch_of(&p);
+    let (_other_writer, other_branch) = branch_of(&other);
     let null = File::open("/dev/null").expect("/dev/null");
     let parts = |b: &Branch| {
-        let (ours, theirs) = pair("parts");
+        let (ours, theirs) = socket_pair("parts");
         b.send(&ours).expect("sent");
         let mut message = [0; 64];
         let (n, fds) = theirs.receive(&mut message).expect("the branch");
@@ -316,24 +322,24 @@ fn what_is_no_branch_is_refused_in_words() {
     let (message, fds) = parts(&branch);
     let (_, foreign) = parts(&other_branch);
     let refused = |message: &[u8], fds: &[std::os::fd::BorrowedFd<'_>]| {
-        let (ours, theirs) = pair("refused");
+        let (ours, theirs) = socket_pair("refused");
         ours.send(message, fds).expect("sent");
         drop(ours);
         match Branch::receive(&Arc::new(theirs)) {
             Err(e @ (AttachError::Protocol(_) | AttachError::Memory(_) | AttachError::Unreachable(_))) => e.to_string(),
-            other => panic!("it was taken: {other:?}"),
+            other => panic!("the branch was accepted: {other:?}"),
         }
     };
     let all: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
-    assert!(refused(&message, &all[..4]).contains("five descriptors"));
-    assert!(refused(&message[..16], &all).contains("another form"));
+    assert!(refused(&message, &all[..4]).contains("five file descriptors"));
+    assert!(refused(&message[..16], &all).contains("malformed"));
     refused(&[message.as_slice(), &[0]].concat(), &all);
     let mut swapped = all.clone();
     swapped[3] = foreign[3].as_fd();
     assert!(refused(&message, &swapped).contains("another ring"));
     let mut wrong = message.clone();
     wrong[9] ^= 1;
-    assert!(refused(&wrong, &all).contains("two sizes"));
+    assert!(refused(&wrong, &all).contains("sizes of the branch"));
     for i in 0..5 {
         let mut holed = all.clone();
         holed[i] = null.as_fd();

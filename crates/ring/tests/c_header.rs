@@ -1,10 +1,10 @@
-//! `include/netgrain_listen.h` says what the Rust side says: same numbers, same layout, same packets, same sums.
+//! `include/netgrain_listen.h` agrees with the Rust code: constants, layout, packets and sums.
 #![cfg(not(loom))]
 
 mod support;
 
 #[path = "../examples/count.rs"]
-#[allow(dead_code, reason = "its main is for people")]
+#[allow(dead_code, reason = "the tests do not call its main")]
 mod count;
 
 use netgrain_ring::{Desc, Mode, RECORD_HEADER, flag};
@@ -26,7 +26,7 @@ fn defines() -> BTreeMap<&'static str, u64> {
     lines.filter_map(|l| l.split_once(' ')).filter_map(|(k, v)| Some((k, number(v)?))).collect()
 }
 
-/// The first number of a C or Rust expression that is nothing but one.
+/// The value of a C or Rust expression that is a plain number; `None` for any other expression.
 fn number(text: &str) -> Option<u64> {
     let text = text.split("/*").next()?.trim().trim_end_matches(';').trim();
     match text.split_once(" << ") {
@@ -37,9 +37,9 @@ fn number(text: &str) -> Option<u64> {
 
 /// `const NAME: T = number;` within `mod NAME { … }` of a Rust source, or outside of all modules.
 fn constants<'a>(source: &'a str, module: Option<&str>) -> BTreeMap<&'a str, u64> {
-    let from = module.map_or(0, |m| source.find(&format!("mod {m} {{")).expect("the module is there"));
+    let from = module.map_or(0, |m| source.find(&format!("mod {m} {{")).expect("the module exists"));
     let text = &source[from..];
-    let text = module.map_or(text, |_| &text[..text.find("\n}").expect("it ends")]);
+    let text = module.map_or(text, |_| &text[..text.find("\n}").expect("the end of the module")]);
     let indent = if module.is_some() { "    " } else { "" };
     let lines = text.lines().filter_map(|l| l.strip_prefix(indent)).map(|l| l.trim_start_matches("pub "));
     let pairs = lines.filter_map(|l| l.strip_prefix("const ")?.split_once(": "));
@@ -47,15 +47,15 @@ fn constants<'a>(source: &'a str, module: Option<&str>) -> BTreeMap<&'a str, u64
 }
 
 #[test]
-fn the_header_has_the_numbers_of_the_layout() {
+fn the_c_header_has_the_constants_of_the_layout() {
     let c = defines();
     let layout = include_str!("../src/layout.rs");
     let at = constants(layout, Some("at"));
-    assert!(at.len() >= 24, "offsets were found: {at:?}");
+    assert!(at.len() >= 24, "offsets found: {at:?}");
     for (name, offset) in &at {
         assert_eq!(c.get(format!("AT_{name}").as_str()), Some(offset), "NGL_AT_{name}");
     }
-    assert_eq!(c.keys().filter(|k| k.starts_with("AT_")).count(), at.len(), "no offset of C's own");
+    assert_eq!(c.keys().filter(|k| k.starts_with("AT_")).count(), at.len(), "the header defines no other offset");
     let desc = include_str!("../src/desc.rs");
     for (name, bit) in constants(desc, Some("flag")) {
         assert_eq!(c.get(format!("FLAG_{name}").as_str()), Some(&bit), "NGL_FLAG_{name}");
@@ -76,7 +76,7 @@ fn the_header_has_the_numbers_of_the_layout() {
 }
 
 #[test]
-fn a_descriptor_lies_in_c_as_it_lies_in_rust() {
+fn the_layout_of_a_descriptor_is_the_same_in_c_and_rust() {
     let folder = TempDir::new("c_layout");
     let source = folder.join("layout.c");
     let fields = ["pos", "ts", "hash", "mark", "caplen", "wire_len", "queue", "flags", "l3", "l4"];
@@ -87,9 +87,9 @@ fn a_descriptor_lies_in_c_as_it_lies_in_rust() {
          NGL_MAGIC, NGL_BLOCK, NGL_HELLO); return 0; }}\n"
     );
     std::fs::write(&source, text).expect("a file");
-    let test = "a_descriptor_lies_in_c_as_it_lies_in_rust";
+    let test = "the_layout_of_a_descriptor_is_the_same_in_c_and_rust";
     let Some(program) = compile(test, "cc", &["-std=c11", "-O2"], &source, &folder) else { return };
-    let out = Command::new(program).output().expect("it runs");
+    let out = Command::new(program).output().expect("the program runs");
     let ours = [
         offset_of!(Desc, pos),
         offset_of!(Desc, ts),
@@ -112,7 +112,7 @@ fn a_descriptor_lies_in_c_as_it_lies_in_rust() {
 }
 
 #[test]
-fn the_header_is_also_cpp() {
+fn the_c_header_compiles_as_cpp() {
     let folder = TempDir::new("c_plus_plus");
     let source = folder.join("plus.cc");
     let text = "#include \"netgrain_listen.h\"\n#include <cstdio>\n\
@@ -122,25 +122,25 @@ fn the_header_is_also_cpp() {
          ngl_record(r, d, b, 64); ngl_report(r); ngl_read_accounting(r); ngl_expired(r); ngl_ended(r); ngl_connected(r);\n\
          ngl_close(n); return 0; }\n";
     std::fs::write(&source, text).expect("a file");
-    let Some(program) = compile("the_header_is_also_cpp", "c++", &["-std=c++11", "-O2"], &source, &folder) else {
+    let Some(program) = compile("the_c_header_compiles_as_cpp", "c++", &["-std=c++11", "-O2"], &source, &folder) else {
         return;
     };
     let out = Command::new(program).output().expect("it runs");
-    assert_eq!(out.status.code(), Some(1), "a program is no engine");
-    assert!(String::from_utf8_lossy(&out.stdout).starts_with("no engine answers there: "));
+    assert_eq!(out.status.code(), Some(1), "the path is not the socket of an engine");
+    assert!(String::from_utf8_lossy(&out.stdout).starts_with("no engine listens on this socket: "));
 }
 
 #[test]
-#[ignore = "the body of the process in which the Rust example counts"]
+#[ignore = "runs in the child process in which the Rust example counts"]
 fn the_rust_example_counts() {
     let (Some(socket), Ok(mode)) = (std::env::var_os(SOCKET), std::env::var(MODE)) else { return };
     let mode = if mode == "lossless" { Mode::Lossless } else { Mode::Lossy };
-    count::count(Path::new(&socket), mode).expect("welcome");
+    count::count(Path::new(&socket), mode).expect("attached");
 }
 
-/// The last line that a counter printed.
+/// The last line that a counting program printed.
 fn last_line(child: std::process::Child) -> String {
-    let out = child.wait_with_output().expect("it ends");
+    let out = child.wait_with_output().expect("the program ends");
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
     let line = text.lines().rev().find(|l| l.contains("packets ")).unwrap_or_else(|| panic!("no count in {text:?}"));
@@ -148,7 +148,7 @@ fn last_line(child: std::process::Child) -> String {
 }
 
 fn start(mut command: Command) -> std::process::Child {
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts")
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts")
 }
 
 fn start_both(program: &Path, engine: &Engine, mode: &str) -> [std::process::Child; 2] {
@@ -158,18 +158,18 @@ fn start_both(program: &Path, engine: &Engine, mode: &str) -> [std::process::Chi
     rust.args(["--exact", "the_rust_example_counts", "--ignored", "--nocapture"]);
     rust.env(SOCKET, &engine.path).env(MODE, mode);
     let both = [start(c), start(rust)];
-    until("both listen", || engine.hub.listeners().len() == 2);
+    until("both listeners are attached", || engine.registry.listeners().len() == 2);
     both
 }
 
 #[test]
-fn c_and_rust_count_the_same_packets_and_they_are_the_right_ones() {
+fn c_and_rust_examples_count_the_packets_correctly() {
     const PACKETS: u64 = 50_000;
-    let test = "c_and_rust_count_the_same_packets_and_they_are_the_right_ones";
+    let test = "c_and_rust_examples_count_the_packets_correctly";
     let folder = TempDir::new("c_counts");
     let source = workspace().join("examples/c/count.c");
     let Some(program) = compile(test, "cc", &["-std=c11", "-O2"], &source, &folder) else { return };
-    // Room for all of it, so that nobody needs to be fast.
+    // The ring holds all packets, so that no listener needs to be fast.
     let mut engine = Engine::start("counts", netgrain_ring::Config { bytes: 64 << 20, ..config() });
     let both = start_both(&program, &engine, "lossless");
     engine.feed(PACKETS);
@@ -187,8 +187,8 @@ fn c_and_rust_count_the_same_packets_and_they_are_the_right_ones() {
 }
 
 #[test]
-fn a_lapped_c_listener_knows_exactly_what_it_missed() {
-    let test = "a_lapped_c_listener_knows_exactly_what_it_missed";
+fn an_overtaken_c_listener_counts_the_missed_packets_exactly() {
+    let test = "an_overtaken_c_listener_counts_the_missed_packets_exactly";
     let folder = TempDir::new("c_lapped");
     let source = workspace().join("examples/c/count.c");
     let Some(program) = compile(test, "cc", &["-std=c11", "-O2"], &source, &folder) else { return };
@@ -196,22 +196,22 @@ fn a_lapped_c_listener_knows_exactly_what_it_missed() {
     let mut command = Command::new(program);
     command.arg(&engine.path);
     let mut child = start(command);
-    // Its first line says that it has joined.
+    // The program prints its first line after it has attached.
     let mut lines = BufReader::new(child.stdout.as_mut().expect("a pipe")).lines();
     let first = lines.next().expect("a line").expect("its output");
     assert_eq!(first, "packets 0 bytes 0 missed 0 overwritten 0 sum 0");
-    stop_and_go(&child, "STOP");
+    send_signal(&child, "STOP");
     engine.feed(100_000);
     let tally = engine.finish();
-    stop_and_go(&child, "CONT");
+    send_signal(&child, "CONT");
     let last = last_line(child);
     let words: Vec<&str> = last.split(' ').collect();
     let (packets, missed): (u64, u64) = (words[1].parse().expect("packets"), words[5].parse().expect("missed"));
     assert_eq!(packets + missed, tally.stored, "{last}");
-    assert!(missed > 0, "it stood still for several laps: {last}");
+    assert!(missed > 0, "the program was stopped for several rounds of the ring: {last}");
 }
 
-fn stop_and_go(child: &std::process::Child, signal: &str) {
+fn send_signal(child: &std::process::Child, signal: &str) {
     let kill = format!("kill -{signal} {}", child.id());
     assert!(Command::new("sh").args(["-c", &kill]).status().expect("a shell").success());
 }

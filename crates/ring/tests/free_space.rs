@@ -1,4 +1,4 @@
-//! Asking for room before writing, as sources do that can wait.
+//! The check for free space before a write, as used by sources that can wait.
 
 use base::{Prng, Timestamp};
 use netgrain_ring::{Config, DescPosition, Listener, LosslessReader, Mode, OfferedRing, Packet, Producer};
@@ -12,23 +12,26 @@ fn producer(config: Config) -> Producer {
     Producer::new(Config { name: "test".into(), bytes: 8 << 20, segment_bytes: 2 << 20, ..config }).expect("memory")
 }
 
-/// Lets somebody join from another thread while the writer serves requests, as in life.
+/// Serves requests of the ring until the thread, which joins the ring, has ended.
 fn serve_until<T>(p: &mut Producer, thread: JoinHandle<T>) -> T {
     while !thread.is_finished() {
         p.service();
         std::thread::yield_now();
     }
-    thread.join().expect("it joins")
+    thread.join().expect("no panic")
 }
 
-fn gate(p: &mut Producer) -> LosslessReader {
-    let (memory, hub) = (Arc::clone(p.memory()), Arc::clone(p.registry()));
-    serve_until(p, std::thread::spawn(move || LosslessReader::join(&memory, &hub, "recorder").expect("a place")))
+fn lossless_reader(p: &mut Producer) -> LosslessReader {
+    let (memory, registry) = (Arc::clone(p.memory()), Arc::clone(p.registry()));
+    serve_until(
+        p,
+        std::thread::spawn(move || LosslessReader::join(&memory, &registry, "recorder").expect("a free slot")),
+    )
 }
 
-fn foreign_gate(p: &mut Producer) -> Listener {
-    let OfferedRing { memory, hub, shape } = OfferedRing::of(p);
-    let join = move || Listener::join(&memory, &hub, shape, "stuck", Mode::Lossless).expect("a place");
+fn lossless_listener(p: &mut Producer) -> Listener {
+    let OfferedRing { memory, registry, shape } = OfferedRing::of(p);
+    let join = move || Listener::join(&memory, &registry, shape, "stuck", Mode::Lossless).expect("a free slot");
     serve_until(p, std::thread::spawn(join))
 }
 
@@ -37,16 +40,16 @@ fn packet(bytes: &[u8], ts: Timestamp) -> Packet<'_> {
 }
 
 #[test]
-fn where_there_is_room_nothing_is_lost_whatever_segments_begin_and_whatever_is_filtered() {
+fn a_packet_for_which_has_room_is_true_is_never_lost() {
     const SEED: u64 = 17;
     eprintln!("seed {SEED}");
     let mut random = Prng::new(SEED);
     let mut p = producer(Config { rotate: Some(Duration::from_secs(1)), ..Config::default() });
-    let mut gate = gate(&mut p);
+    let mut reader = lossless_reader(&mut p);
     let bytes = vec![7; 65_535];
     let (mut ts, mut written, mut waits) = (START, 0, 0);
     while written < 20_000 {
-        // Mostly a little later, sometimes by seconds, sometimes back.
+        // Usually a little later, sometimes up to three seconds later or earlier.
         ts = match random.below(50) {
             0 => ts.after(Duration::from_millis(random.below(3000))),
             1 => ts.before(Duration::from_millis(random.below(3000))),
@@ -59,11 +62,11 @@ fn where_there_is_room_nothing_is_lost_whatever_segments_begin_and_whatever_is_f
         while !p.has_room(len, ts, START) {
             waits += 1;
             p.publish();
-            let last = gate.next(usize::MAX).iter().rev().find(|d| d.is_packet()).copied();
-            let read = gate.position();
-            gate.release(DescPosition { desc: read, pos: last.map_or(gate.released().pos, |d| d.end()) });
+            let last = reader.next(usize::MAX).iter().rev().find(|d| d.is_packet()).copied();
+            let read = reader.position();
+            reader.release(DescPosition { desc: read, pos: last.map_or(reader.released().pos, |d| d.end()) });
         }
-        p.push(&packet(&bytes[..len], ts)).expect("there was room");
+        p.push(&packet(&bytes[..len], ts)).expect("free space");
         written += 1;
     }
     assert!(waits > 10, "the ring was never full");
@@ -71,14 +74,14 @@ fn where_there_is_room_nothing_is_lost_whatever_segments_begin_and_whatever_is_f
 }
 
 #[test]
-fn where_room_is_easy_nothing_is_lost_either_and_mostly_it_is() {
+fn a_packet_for_which_has_easy_room_is_true_is_never_lost() {
     const SEED: u64 = 18;
     eprintln!("seed {SEED}");
     let mut random = Prng::new(SEED);
     let mut p = producer(Config { rotate: Some(Duration::from_secs(1)), ..Config::default() });
-    let mut gate = gate(&mut p);
+    let mut reader = lossless_reader(&mut p);
     let bytes = vec![7; 65_535];
-    let (mut ts, mut asked) = (START, 0);
+    let (mut ts, mut cursor_reads) = (START, 0);
     for _ in 0..50_000 {
         ts = match random.below(500) {
             0 => ts.after(Duration::from_millis(random.below(3000))),
@@ -87,51 +90,51 @@ fn where_room_is_easy_nothing_is_lost_either_and_mostly_it_is() {
         };
         let len = if random.below(100) == 0 { random.below(65_536) } else { random.below(200) } as usize;
         if !p.has_easy_room(len, ts) {
-            asked += 1;
+            cursor_reads += 1;
             while !p.has_room(len, ts, START) {
                 p.publish();
-                let last = gate.next(usize::MAX).iter().rev().find(|d| d.is_packet()).copied();
-                let read = gate.position();
-                gate.release(DescPosition { desc: read, pos: last.map_or(gate.released().pos, |d| d.end()) });
+                let last = reader.next(usize::MAX).iter().rev().find(|d| d.is_packet()).copied();
+                let read = reader.position();
+                reader.release(DescPosition { desc: read, pos: last.map_or(reader.released().pos, |d| d.end()) });
             }
         }
-        p.push(&packet(&bytes[..len], ts)).expect("there was room");
+        p.push(&packet(&bytes[..len], ts)).expect("free space");
     }
-    assert!(asked > 100 && asked < 5000, "{asked} times the gates were looked at");
+    assert!(cursor_reads > 100 && cursor_reads < 5000, "the cursors of the readers were read {cursor_reads} times");
     assert_eq!((p.tally().stored, p.tally().lost_total(), p.tally().residue()), (50_000, 0, 0));
 }
 
 #[test]
-fn patience_with_a_gate_counts_by_the_clock_and_not_by_stamps_that_leap() {
+fn the_reader_timeout_follows_the_clock_and_not_packet_timestamps() {
     let mut p = producer(Config { reader_timeout: Some(Duration::from_secs(5)), ..Config::default() });
-    let stuck = foreign_gate(&mut p);
+    let stuck = lossless_listener(&mut p);
     let bytes = vec![7; 1000];
     let mut ts = START;
     while p.has_room(bytes.len(), ts, START) {
-        p.push(&packet(&bytes, ts)).expect("there was room");
+        p.push(&packet(&bytes, ts)).expect("free space");
         p.publish();
         ts = ts.after(Duration::from_secs(3600));
     }
-    // Asked again and again, as by a writer that waits.
+    // Repeated calls, as a waiting producer makes them.
     let moments = || (0..100).map(|i| START.after(Duration::from_millis(100 * i)));
-    let given_up = moments().find(|now| !p.has_room(bytes.len(), ts, *now) && stuck.expired());
-    assert_eq!(given_up, Some(START.after(Duration::from_millis(5100))));
+    let expired_at = moments().find(|now| !p.has_room(bytes.len(), ts, *now) && stuck.expired());
+    assert_eq!(expired_at, Some(START.after(Duration::from_millis(5100))));
     assert!(p.has_room(bytes.len(), ts, START));
 }
 
 #[test]
-fn a_gate_with_unlimited_patience_is_given_up_at_the_end_only() {
+fn a_reader_without_timeout_expires_only_at_the_end_of_the_stream() {
     let mut p = producer(Config { reader_timeout: None, ..Config::default() });
-    let stuck = foreign_gate(&mut p);
+    let stuck = lossless_listener(&mut p);
     let bytes = vec![7; 1000];
     while p.has_room(bytes.len(), START, START) {
-        p.push(&packet(&bytes, START)).expect("there was room");
+        p.push(&packet(&bytes, START)).expect("free space");
         p.publish();
     }
-    let an_hour = |p: &mut Producer| {
+    let has_room_within_an_hour = |p: &mut Producer| {
         (0..36_000).map(|i| START.after(Duration::from_millis(100 * i))).any(|now| p.has_room(bytes.len(), START, now))
     };
-    assert!(!an_hour(&mut p) && !stuck.expired());
+    assert!(!has_room_within_an_hour(&mut p) && !stuck.expired());
     p.closing();
-    assert!(an_hour(&mut p) && stuck.expired());
+    assert!(has_room_within_an_hour(&mut p) && stuck.expired());
 }

@@ -1,4 +1,5 @@
-//! Strangers on both sides of the socket: garbage never hurts the server, and an evil engine never hurts a listener.
+//! Hostile peers on both sides of the socket: invalid messages do not harm the server, and a hostile engine does not
+//! harm a listener.
 //!
 //! Random tests print their seed; `NETGRAIN_FUZZ_ITERS` multiplies their length.
 #![cfg(not(loom))]
@@ -33,8 +34,8 @@ fn words(words: &[u64], len: usize) -> Vec<u8> {
     message
 }
 
-/// A number that somebody who means harm would try.
-fn nasty(prng: &mut Prng) -> u64 {
+/// A number near a limit, or a random number.
+fn boundary_value(prng: &mut Prng) -> u64 {
     let near = prng.below(3).wrapping_sub(1);
     match prng.below(6) {
         0 => 0,
@@ -50,31 +51,31 @@ fn open_descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").expect("proc").count()
 }
 
-/// A listener that behaves: it must be let in and hear whole packets.
-fn behave(engine: &Engine, goal: u64) {
-    let mut l = attach(&engine.path, Mode::Lossless, "good").expect("welcome").remove(0);
+/// Checks that an honest listener is admitted and receives complete packets.
+fn check_honest_listener(engine: &Engine, goal: u64) {
+    let mut l = attach(&engine.path, Mode::Lossless, "good").expect("attached").remove(0);
     engine.feed(goal);
-    let (mut descs, mut buffer, mut heard) = (Vec::new(), Vec::new(), 0);
-    while heard < 10 {
+    let (mut descs, mut buffer, mut packets) = (Vec::new(), Vec::new(), 0);
+    while packets < 10 {
         l.next(64, &mut descs);
         for d in descs.iter().filter(|d| d.is_packet()) {
-            number(l.packet(d, &mut buffer).expect("a gate is not lapped"));
-            heard += 1;
+            number(l.packet(d, &mut buffer).expect("a lossless listener is not overtaken"));
+            packets += 1;
         }
     }
 }
 
 #[test]
-fn garbage_and_mutated_hellos_never_stop_the_server_from_serving() {
-    let mut prng = Prng::new(testkit::seed("garbage_and_mutated_hellos_never_stop_the_server_from_serving"));
+fn invalid_hellos_do_not_stop_the_server_from_admitting_listeners() {
+    let mut prng = Prng::new(testkit::seed("invalid_hellos_do_not_stop_the_server_from_admitting_listeners"));
     let mut engine = Engine::start("garbage", config());
-    behave(&engine, 20);
-    until("the good one has left", || engine.hub.listeners().is_empty());
+    check_honest_listener(&engine, 20);
+    until("the honest listener has left", || engine.registry.listeners().is_empty());
     let before = open_descriptors();
     let null = File::open("/dev/null").expect("/dev/null");
     let mut goal = 20;
     for i in 0..iterations(400) {
-        let unknown_client = Connection::connect(&engine.path).expect("the socket is there");
+        let unknown_client = Connection::connect(&engine.path).expect("the socket is served");
         unknown_client.set_timeout(Duration::from_secs(120)).expect("a timeout");
         let mut hello = words(&[MAGIC, 1, prng.below(2)], HELLO);
         prng.fill(&mut hello[24..]);
@@ -92,10 +93,10 @@ fn garbage_and_mutated_hellos_never_stop_the_server_from_serving() {
             }
             _ => {}
         }
-        let gifts = vec![null.as_fd(); prng.below(3) as usize];
-        let sent = unknown_client.send(&hello, &gifts);
+        let extra_fds = vec![null.as_fd(); prng.below(3) as usize];
+        let sent = unknown_client.send(&hello, &extra_fds);
         match prng.below(4) {
-            // Gone before the answer, or after part of it, or after talking out of turn.
+            // The client closes before the response, after a part of it, or after a second message.
             0 => {}
             1 => drop(unknown_client.receive(&mut [0; WELCOME])),
             2 => drop(sent.and_then(|()| unknown_client.send(&hello, &[]))),
@@ -104,28 +105,29 @@ fn garbage_and_mutated_hellos_never_stop_the_server_from_serving() {
         drop(unknown_client);
         if i % 20 == 0 {
             goal += 20;
-            behave(&engine, goal);
+            check_honest_listener(&engine, goal);
         }
     }
-    until("everybody has left", || engine.hub.listeners().is_empty());
-    until("every descriptor is closed again", || open_descriptors() <= before);
+    until("all listeners have left", || engine.registry.listeners().is_empty());
+    until("all file descriptors are closed", || open_descriptors() <= before);
     assert_eq!(engine.finish().stored, goal);
 }
 
 #[test]
-fn a_crowd_that_says_nothing_keeps_nobody_out() {
+fn idle_connections_do_not_lock_out_a_listener() {
     let engine = Engine::start("crowd", config());
-    let crowd: Vec<Connection> = (0..300).map(|_| Connection::connect(&engine.path).expect("a connection")).collect();
-    let listener = attach(&engine.path, Mode::Lossy, "late").expect("welcome beside the crowd");
-    // Each that was closed for another, and in the end each that took too long, is told by an end.
-    for unknown_client in &crowd {
+    let idle_connections: Vec<Connection> =
+        (0..300).map(|_| Connection::connect(&engine.path).expect("a connection")).collect();
+    let listener = attach(&engine.path, Mode::Lossy, "late").expect("attached beside the idle connections");
+    // The server closes each idle connection, to admit another connection or after the time limit of the Hello.
+    for unknown_client in &idle_connections {
         assert!(unknown_client.receive(&mut [0; WELCOME]).is_ok_and(|(n, _)| n == 0));
     }
     assert!(listener[0].connected());
 }
 
-/// Memories such as an engine lends, but writable here, so that anything can be put into them.
-struct Evil {
+/// The memories of an engine, writable for the test, so that the test can store any value in them.
+struct HostileEngine {
     bytes: SharedMemory,
     descs: SharedMemory,
     control: ControlPage,
@@ -134,7 +136,7 @@ struct Evil {
     shape: RingParameters,
 }
 
-impl Evil {
+impl HostileEngine {
     fn new() -> Self {
         let shape = RingParameters {
             bytes: 2 << 20,
@@ -144,7 +146,7 @@ impl Evil {
             queue: 0,
             name: "evil".into(),
         };
-        let evil = Self {
+        let hostile = Self {
             bytes: SharedMemory::create("evil", shape.bytes as usize, true).expect("memory"),
             descs: SharedMemory::create("evil", shape.descs as usize * DESC_BYTES, true).expect("memory"),
             control: ControlPage::create(&shape).expect("memory"),
@@ -152,20 +154,20 @@ impl Evil {
             null: File::open("/dev/null").expect("/dev/null"),
             shape,
         };
-        for memory in [&evil.bytes, &evil.descs, evil.control.memory()] {
+        for memory in [&hostile.bytes, &hostile.descs, hostile.control.memory()] {
             memory.seal().expect("new memory");
         }
-        evil.cursor.seal_size().expect("new memory");
-        evil
+        hostile.cursor.seal_size().expect("new memory");
+        hostile
     }
 
     fn put(memory: &SharedMemory, word: usize, value: u64) {
         assert!(word * 8 < memory.mapped());
-        // SAFETY: the word lies inside the mapping and is aligned; all sides use atomics.
+        // SAFETY: the word is inside the mapping and aligned; all sides use atomics.
         unsafe { (*memory.base().cast::<AtomicU64>().add(word)).store(value, Ordering::Relaxed) };
     }
 
-    /// A sound control page again, with this much published.
+    /// Restores a valid control page, with published descriptors.
     fn restore(&mut self, prng: &mut Prng) {
         self.control = ControlPage::create(&self.shape).expect("memory");
         self.control.memory().seal().expect("new memory");
@@ -174,16 +176,16 @@ impl Evil {
         self.control.positions().publish(head, head / 50);
     }
 
-    /// Head, counts, claims and the end mark: everything that a listener looks at again and again.
+    /// Stores random values in head, counts, claims and the end flag, which a listener reads repeatedly.
     fn scramble_positions(&self, prng: &mut Prng) {
         for word in [8, 9, 10, 11, 16, 17] {
             if prng.below(3) == 0 {
-                Self::put(self.control.memory(), word, nasty(prng));
+                Self::put(self.control.memory(), word, boundary_value(prng));
             }
         }
-        // Usually counts that agree, as a listener waits a while for those that do not.
+        // The two counts usually agree, because a listener waits for some time if they disagree.
         if prng.below(20) != 0 {
-            let controls = nasty(prng);
+            let controls = boundary_value(prng);
             Self::put(self.control.memory(), 9, controls);
             Self::put(self.control.memory(), 11, controls);
         }
@@ -191,28 +193,28 @@ impl Evil {
 
     fn scramble_descriptors(&self, prng: &mut Prng) {
         for _ in 0..64 {
-            Self::put(&self.descs, prng.below(self.shape.descs * 4) as usize, nasty(prng));
+            Self::put(&self.descs, prng.below(self.shape.descs * 4) as usize, boundary_value(prng));
         }
     }
 
-    /// Answers one hello, with whatever the dice say.
-    fn answer(&mut self, client: &Connection, prng: &mut Prng) -> std::io::Result<()> {
+    /// Responds to one Hello with a valid or randomly damaged response.
+    fn serve_attach(&mut self, client: &Connection, prng: &mut Prng) -> std::io::Result<()> {
         client.receive(&mut [0; HELLO])?;
         self.restore(prng);
         let mut welcome = words(&[MAGIC, 1, 1], WELCOME);
         let mut ring = words(&[self.shape.bytes, self.shape.descs, prng.below(1 << 17), 0, 0], RING);
-        let loose = SharedMemory::create("loose", self.shape.bytes as usize, true)?;
+        let unsealed = SharedMemory::create("loose", self.shape.bytes as usize, true)?;
         let mut fds: Vec<BorrowedFd<'_>> =
             vec![self.bytes.as_fd(), self.descs.as_fd(), self.control.memory().as_fd(), self.cursor.as_fd()];
         match prng.below(11) {
             0 => {
                 welcome.truncate(prng.below(WELCOME as u64) as usize);
             }
-            1 => welcome[16..24].copy_from_slice(&nasty(prng).to_le_bytes()),
+            1 => welcome[16..24].copy_from_slice(&boundary_value(prng).to_le_bytes()),
             2 => prng.fill(&mut welcome[24..]),
             3 => {
                 let at = 8 * prng.below(4) as usize;
-                ring[at..at + 8].copy_from_slice(&nasty(prng).to_le_bytes());
+                ring[at..at + 8].copy_from_slice(&boundary_value(prng).to_le_bytes());
             }
             4 => ring.truncate(prng.below(RING as u64) as usize),
             5 => {
@@ -222,14 +224,14 @@ impl Evil {
             6 => fds[prng.below(4) as usize] = self.null.as_fd(),
             7 => fds.truncate(prng.below(4) as usize),
             8 => {
-                // A shape of any size, said twice so that it agrees with itself.
-                let size = if prng.below(2) == 0 { nasty(prng) } else { 1 << prng.below(64) };
+                // Sizes of any value, the same in the control page and in the message.
+                let size = if prng.below(2) == 0 { boundary_value(prng) } else { 1 << prng.below(64) };
                 let field = prng.below(2) as usize;
                 Self::put(self.control.memory(), 2 + field, size);
                 ring[8 * field..8 * field + 8].copy_from_slice(&size.to_le_bytes());
             }
-            // Memory of the right size, for as long as nobody looks at it.
-            9 => fds[if prng.below(2) == 0 { 0 } else { 3 }] = loose.as_fd(),
+            // Memory of the right size that is not sealed and is truncated later.
+            9 => fds[if prng.below(2) == 0 { 0 } else { 3 }] = unsealed.as_fd(),
             _ => {}
         }
         if prng.below(3) == 0 {
@@ -237,16 +239,16 @@ impl Evil {
         }
         client.send(&welcome, &[])?;
         client.send(&ring, &fds)?;
-        File::from(loose.as_fd().try_clone_to_owned()?).set_len(0)
+        File::from(unsealed.as_fd().try_clone_to_owned()?).set_len(0)
     }
 }
 
-/// Does all that a listener can do; nothing of it may panic, hang or read outside of its mappings.
-fn use_everything(l: &mut Listener, evil: &Evil, prng: &mut Prng) {
+/// Calls every method of a listener; no call may panic, hang or read outside of the mappings.
+fn call_every_method(l: &mut Listener, hostile: &HostileEngine, prng: &mut Prng) {
     let (mut descs, mut buffer) = (Vec::new(), Vec::new());
     for _ in 0..4 {
-        evil.scramble_positions(prng);
-        evil.scramble_descriptors(prng);
+        hostile.scramble_positions(prng);
+        hostile.scramble_descriptors(prng);
         l.next(if prng.below(4) == 0 { usize::MAX } else { 100 }, &mut descs);
         assert!(descs.len() as u64 <= l.shape().descs);
         for d in descs.iter().take(100) {
@@ -256,7 +258,7 @@ fn use_everything(l: &mut Listener, evil: &Evil, prng: &mut Prng) {
         }
         let _ = (l.counts(), l.lag(), l.ended(), l.connected(), l.expired(), l.tally(), l.published());
         if prng.below(4) == 0 {
-            let moved = l.rewind(nasty(prng));
+            let moved = l.rewind(boundary_value(prng));
             assert!(l.mode() == Mode::Lossy || !moved);
             let _ = (l.counts(), l.position());
         }
@@ -265,12 +267,12 @@ fn use_everything(l: &mut Listener, evil: &Evil, prng: &mut Prng) {
 }
 
 #[test]
-fn an_evil_engine_cannot_make_a_listener_panic_hang_or_map_absurd_sizes() {
-    let name = "an_evil_engine_cannot_make_a_listener_panic_hang_or_map_absurd_sizes";
+fn a_hostile_engine_cannot_make_a_listener_panic_hang_or_map_huge_sizes() {
+    let name = "a_hostile_engine_cannot_make_a_listener_panic_hang_or_map_huge_sizes";
     let mut prng = Prng::new(testkit::seed(name));
     let path = socket_path("evil");
     let socket = sys::unix::Listener::bind(&path, 0o600, None, None).expect("a socket");
-    let mut evil = Evil::new();
+    let mut hostile = HostileEngine::new();
     let (mut welcome, mut refused) = (0, 0);
     for i in 0..iterations(600) {
         let mode = if prng.below(2) == 0 { Mode::Lossless } else { Mode::Lossy };
@@ -278,18 +280,21 @@ fn an_evil_engine_cannot_make_a_listener_panic_hang_or_map_absurd_sizes() {
             let path = path.clone();
             std::thread::spawn(move || attach(&path, mode, "victim"))
         };
-        let connection = socket.accept().expect("the victim comes");
-        let answered = evil.answer(&connection, &mut prng);
-        // An engine that says no more; a listener that waits for more learns it by the end of the connection.
+        let connection = socket.accept().expect("the listener connects");
+        let served = hostile.serve_attach(&connection, &mut prng);
+        // The engine sends no further message; a listener that waits for one sees the end of the connection.
         drop(connection);
-        match client.join().unwrap_or_else(|_| panic!("attach panicked in round {i} ({answered:?})")) {
+        match client.join().unwrap_or_else(|_| panic!("attach panicked in round {i} ({served:?})")) {
             Ok(mut rings) => {
                 welcome += 1;
                 let shape = rings[0].shape().clone();
                 assert!(shape.bytes >= BLOCK, "{shape:?}");
-                assert!(shape.bytes <= evil.bytes.len() as u64, "no more is mapped than there is: {shape:?}");
-                assert!(shape.descs * DESC_BYTES as u64 <= evil.descs.len() as u64, "{shape:?}");
-                use_everything(&mut rings[0], &evil, &mut prng);
+                assert!(
+                    shape.bytes <= hostile.bytes.len() as u64,
+                    "the mapping is no larger than the memory: {shape:?}"
+                );
+                assert!(shape.descs * DESC_BYTES as u64 <= hostile.descs.len() as u64, "{shape:?}");
+                call_every_method(&mut rings[0], &hostile, &mut prng);
             }
             Err(e) => {
                 refused += 1;
@@ -297,100 +302,101 @@ fn an_evil_engine_cannot_make_a_listener_panic_hang_or_map_absurd_sizes() {
             }
         }
     }
-    assert!(welcome > 50 && refused > 50, "both ways were taken: {welcome} in, {refused} out");
+    assert!(welcome > 50 && refused > 50, "both results must occur: {welcome} attached, {refused} refused");
 }
 
 #[test]
-fn an_evil_engine_cannot_hurt_a_listener_in_c_either() {
-    const TEST: &str = "an_evil_engine_cannot_hurt_a_listener_in_c_either";
+fn a_hostile_engine_cannot_harm_a_listener_in_c() {
+    const TEST: &str = "a_hostile_engine_cannot_harm_a_listener_in_c";
     let folder = testkit::TempDir::new("victim");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/victim.c");
-    // Undefined behaviour ends the program, without a library that might be missing.
+    // Undefined behaviour traps, which needs no sanitizer library.
     let flags = ["-std=c11", "-O1", "-fsanitize=undefined", "-fsanitize-undefined-trap-on-error"];
     let Some(program) = compile(TEST, "cc", &flags, &source, &folder) else { return };
 
     let mut prng = Prng::new(testkit::seed(TEST));
     let path = socket_path("victim");
     let socket = sys::unix::Listener::bind(&path, 0o600, None, None).expect("a socket");
-    let mut evil = Evil::new();
+    let mut hostile = HostileEngine::new();
     let rounds = iterations(300);
     let mut victim = Command::new(program);
-    let victim = victim.arg(&path).arg(rounds.to_string()).stdout(Stdio::piped()).spawn().expect("it starts");
-    // A victim that died comes no more; then the wait for it must end as well.
+    let victim = victim.arg(&path).arg(rounds.to_string()).stdout(Stdio::piped()).spawn().expect("the program starts");
+    // A listener process that died does not connect again; the wait for its connection must end.
     for _ in 0..rounds {
         if sys::unix::wait_readable(&[socket.as_fd()], Duration::from_secs(20)).is_ok_and(|ready| ready.is_empty()) {
             break;
         }
-        let connection = socket.accept().expect("it has come");
-        let _ = evil.answer(&connection, &mut prng);
+        let connection = socket.accept().expect("a connection");
+        let _ = hostile.serve_attach(&connection, &mut prng);
         for _ in 0..20 {
-            evil.scramble_descriptors(&mut prng);
-            evil.scramble_positions(&mut prng);
+            hostile.scramble_descriptors(&mut prng);
+            hostile.scramble_positions(&mut prng);
         }
     }
-    let out = victim.wait_with_output().expect("it ends");
+    let out = victim.wait_with_output().expect("the program ends");
     assert!(out.status.success(), "{}", out.status);
     let welcome: u64 = String::from_utf8_lossy(&out.stdout).trim().parse().expect("a number");
-    assert!(welcome > 50 && welcome < rounds, "both ways were taken: {welcome} of {rounds} in");
+    assert!(welcome > 50 && welcome < rounds, "both results must occur: {welcome} of {rounds} attached");
 }
 
 #[test]
-fn memories_that_the_engine_could_cut_off_are_refused() {
+fn memories_that_the_engine_could_truncate_are_refused() {
     let path = socket_path("cut");
     let socket = sys::unix::Listener::bind(&path, 0o600, None, None).expect("a socket");
-    let evil = Evil::new();
-    let sealed = [evil.bytes.as_fd(), evil.descs.as_fd(), evil.control.memory().as_fd(), evil.cursor.as_fd()];
-    for loose in 0..4 {
-        let len = [evil.shape.bytes as usize, evil.shape.descs as usize * DESC_BYTES, 4096, 4096][loose];
-        let memory = SharedMemory::create("loose", len, loose < 2).expect("memory");
+    let hostile = HostileEngine::new();
+    let sealed =
+        [hostile.bytes.as_fd(), hostile.descs.as_fd(), hostile.control.memory().as_fd(), hostile.cursor.as_fd()];
+    for unsealed in 0..4 {
+        let len = [hostile.shape.bytes as usize, hostile.shape.descs as usize * DESC_BYTES, 4096, 4096][unsealed];
+        let memory = SharedMemory::create("loose", len, unsealed < 2).expect("memory");
         let mut fds = sealed;
-        fds[loose] = memory.as_fd();
+        fds[unsealed] = memory.as_fd();
         let client = std::thread::spawn({
             let path = path.clone();
             move || attach(&path, Mode::Lossy, "careful")
         });
-        let connection = socket.accept().expect("the listener comes");
-        connection.receive(&mut [0; HELLO]).expect("a hello");
+        let connection = socket.accept().expect("the listener connects");
+        connection.receive(&mut [0; HELLO]).expect("a Hello");
         connection.send(&words(&[MAGIC, 1, 1], WELCOME), &[]).expect("sent");
-        connection.send(&words(&[evil.shape.bytes, evil.shape.descs, 0, 0, 0], RING), &fds).expect("sent");
-        let refused = client.join().expect("no panic").expect_err("memory that can be cut off");
-        assert!(refused.to_string().contains("not sealed"), "{loose}: {refused}");
+        connection.send(&words(&[hostile.shape.bytes, hostile.shape.descs, 0, 0, 0], RING), &fds).expect("sent");
+        let refused = client.join().expect("no panic").expect_err("memory that can be truncated");
+        assert!(refused.to_string().contains("not sealed"), "{unsealed}: {refused}");
     }
 }
 
 #[test]
-fn an_engine_that_died_in_mid_publication_leaves_its_listeners_the_last_whole_count() {
+fn listeners_of_an_engine_that_died_while_publishing_use_the_last_full_count() {
     let path = socket_path("half");
     let socket = sys::unix::Listener::bind(&path, 0o600, None, None).expect("a socket");
-    let evil = Evil::new();
-    evil.control.positions().claim(100, 0);
-    evil.control.positions().publish(100, 10);
-    let client = std::thread::spawn(move || attach(&path, Mode::Lossy, "heir"));
-    let connection = socket.accept().expect("the listener comes");
-    connection.receive(&mut [0; HELLO]).expect("a hello");
+    let hostile = HostileEngine::new();
+    hostile.control.positions().claim(100, 0);
+    hostile.control.positions().publish(100, 10);
+    let client = std::thread::spawn(move || attach(&path, Mode::Lossy, "listener"));
+    let connection = socket.accept().expect("the listener connects");
+    connection.receive(&mut [0; HELLO]).expect("a Hello");
     connection.send(&words(&[MAGIC, 1, 1], WELCOME), &[]).expect("sent");
-    let ring = words(&[evil.shape.bytes, evil.shape.descs, 0, 0, 0], RING);
-    let fds = [evil.bytes.as_fd(), evil.descs.as_fd(), evil.control.memory().as_fd(), evil.cursor.as_fd()];
+    let ring = words(&[hostile.shape.bytes, hostile.shape.descs, 0, 0, 0], RING);
+    let fds = [hostile.bytes.as_fd(), hostile.descs.as_fd(), hostile.control.memory().as_fd(), hostile.cursor.as_fd()];
     connection.send(&ring, &fds).expect("sent");
-    let l = client.join().expect("no panic").expect("welcome").remove(0);
-    evil.control.positions().publish(150, 20);
+    let l = client.join().expect("no panic").expect("attached").remove(0);
+    hostile.control.positions().publish(150, 20);
     assert_eq!(l.counts().published, 40);
-    // The next publication gets no further than its first word.
-    evil.control.positions().controls_before.store(25, Ordering::Relaxed);
+    // The engine dies after the first word of the next publication.
+    hostile.control.positions().controls_before.store(25, Ordering::Relaxed);
     drop(connection);
     assert_eq!(l.counts().published, 40);
     assert!(!l.connected());
 }
 
 #[test]
-fn no_engine_a_file_and_a_long_path_are_told_apart() {
-    let missing = attach(Path::new("/nonexistent/netgrain"), Mode::Lossy, "x").expect_err("nobody there");
+fn a_missing_socket_a_file_and_a_long_path_are_reported() {
+    let missing = attach(Path::new("/nonexistent/netgrain"), Mode::Lossy, "x").expect_err("no socket");
     assert!(matches!(missing, AttachError::Unreachable(_)), "{missing}");
     let file = socket_path("file");
-    std::fs::write(&file, "no socket").expect("a file");
+    std::fs::write(&file, "not a socket").expect("a file");
     assert!(attach(&file, Mode::Lossy, "x").is_err());
     assert!(sys::unix::Listener::bind(&file, 0o600, None, None).is_err(), "a file is not replaced by a socket");
-    std::fs::remove_file(&file).expect("it is still there");
+    std::fs::remove_file(&file).expect("the file still exists");
     let long = attach(Path::new(&"x".repeat(200)), Mode::Lossy, "x").expect_err("too long");
     assert!(long.to_string().contains("at most 107 bytes"), "{long}");
 }

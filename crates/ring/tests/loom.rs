@@ -1,9 +1,9 @@
 //! The control protocol under every interleaving and every reordering that the memory model allows (loom).
 //!
-//! Run with `RUSTFLAGS="--cfg loom" cargo test -p netgrain-ring --test loom --release`, in a target folder of its own.
-//! Writer and readers are the functions of `netgrain_ring::protocol` themselves, on words of loom's. Each claim is
-//! proved twice: it holds for the production function, and the same model with one ordering taken away finds the
-//! interleaving that breaks it, so that a model which could not fail would be noticed.
+//! Run with `RUSTFLAGS="--cfg loom" cargo test -p netgrain-ring --test loom --release`, with a separate target
+//! directory. Producer and readers call the functions of `netgrain_ring::protocol` on atomics of loom. There are two
+//! tests for each property: the production function keeps it, and the same model without one of the memory orderings
+//! violates it. The second test shows that the model can detect the fault.
 #![cfg(loom)]
 
 use loom::cell::UnsafeCell;
@@ -12,7 +12,7 @@ use loom::sync::atomic::{AtomicU64, Ordering};
 use netgrain_ring::protocol::{self, Positions, Released};
 use netgrain_ring::{Desc, DescPosition};
 
-/// Words of a ring so small that every lap is explored. `N` is its capacity in descriptors and in words of bytes.
+/// A ring so small that loom explores every overwrite. `N` is the capacity in descriptors and in words of packet bytes.
 struct Ring<const N: usize> {
     head: AtomicU64,
     controls_before: AtomicU64,
@@ -23,7 +23,7 @@ struct Ring<const N: usize> {
     released_pos: AtomicU64,
     slots: [[AtomicU64; 4]; N],
     words: [AtomicU64; N],
-    /// Memory without any synchronisation of its own: loom objects to every access that could race.
+    /// Memory without synchronisation: loom reports every access that could race.
     held: [UnsafeCell<u64>; N],
 }
 
@@ -63,7 +63,7 @@ impl<const N: usize> Ring<N> {
     }
 }
 
-/// The descriptor that belongs at `index`: its number stands in all four words, so a mixture shows.
+/// The descriptor at `index`: all four words hold the index, so a torn copy is detected.
 fn desc(index: u64) -> Desc {
     let n = index + 1;
     Desc::from_words([n, n, n, n])
@@ -117,7 +117,7 @@ fn credible(r: &Released<'_>, known: DescPosition, written: DescPosition) -> Des
     r.credible(known, written)
 }
 
-/// A reader takes what lies below the head; nothing is overwritten here.
+/// A reader copies everything below the head; the producer overwrites nothing.
 fn below_the_head(publish: Publish) {
     explore(5, move || {
         let ring = Ring::<2>::new();
@@ -130,25 +130,25 @@ fn below_the_head(publish: Publish) {
             }
         });
         for i in 0..ring.positions().head() {
-            assert_eq!(protocol::load(ring.slot(i)), desc(i), "published, so it must be visible");
-            assert_eq!(ring.words[i as usize].load(Ordering::Relaxed), i + 1, "published, so it must be visible");
+            assert_eq!(protocol::load(ring.slot(i)), desc(i), "published data must be visible");
+            assert_eq!(ring.words[i as usize].load(Ordering::Relaxed), i + 1, "published data must be visible");
         }
         thread.join().unwrap();
     });
 }
 
 #[test]
-fn everything_below_the_head_is_visible() {
+fn data_below_the_head_is_visible() {
     below_the_head(publish);
 }
 
 #[test]
-#[should_panic(expected = "published, so it must be visible")]
+#[should_panic(expected = "published data must be visible")]
 fn loom_finds_a_head_stored_without_release() {
     below_the_head(publish_relaxed);
 }
 
-/// A lossy reader copies a descriptor while the writer laps it, and judges by the claim.
+/// A lossy reader copies a descriptor while the producer overwrites it, and checks the copy against the claim.
 fn lapped_in_descriptors(claim: Claim, oldest: Oldest) {
     explore(5, move || {
         const CAPACITY: u64 = 1;
@@ -167,36 +167,36 @@ fn lapped_in_descriptors(claim: Claim, oldest: Oldest) {
         let index = ring.positions().head() - 1;
         let copy = protocol::load(ring.slot(index));
         if oldest(&ring.positions(), CAPACITY) <= index {
-            assert_eq!(copy, desc(index), "accepted, so it must be whole");
+            assert_eq!(copy, desc(index), "an accepted copy must be complete");
         }
         thread.join().unwrap();
     });
 }
 
 #[test]
-fn a_lapped_reader_accepts_no_torn_descriptor() {
+fn an_overtaken_reader_accepts_no_torn_descriptor() {
     lapped_in_descriptors(claim, oldest_desc);
 }
 
 #[test]
-#[should_panic(expected = "accepted, so it must be whole")]
-fn loom_finds_a_claim_that_is_not_fenced() {
+#[should_panic(expected = "an accepted copy must be complete")]
+fn loom_finds_a_claim_without_fence() {
     lapped_in_descriptors(claim_without_fence, oldest_desc);
 }
 
 #[test]
-#[should_panic(expected = "accepted, so it must be whole")]
-fn loom_finds_a_judgement_that_is_not_fenced() {
+#[should_panic(expected = "an accepted copy must be complete")]
+fn loom_finds_a_check_of_the_claim_without_fence() {
     lapped_in_descriptors(claim, |p, capacity| p.claimed_desc.load(Ordering::Relaxed).saturating_sub(capacity));
 }
 
 #[test]
-#[should_panic(expected = "accepted, so it must be whole")]
-fn loom_finds_a_claim_that_comes_too_late() {
+#[should_panic(expected = "an accepted copy must be complete")]
+fn loom_finds_a_claim_after_the_write() {
     lapped_in_descriptors(|_, _, _| (), oldest_desc);
 }
 
-/// As above for packet bytes: two words that only make sense together.
+/// A lossy reader copies two words of packet bytes that belong together, while the producer overwrites them.
 fn lapped_in_bytes(claim: Claim, oldest: Oldest) {
     explore(5, move || {
         const CAPACITY: u64 = 2;
@@ -215,7 +215,7 @@ fn lapped_in_bytes(claim: Claim, oldest: Oldest) {
         if let Some(lap) = ring.positions().head().checked_sub(1) {
             let copy = [0, 1].map(|i: usize| ring.words[i].load(Ordering::Relaxed));
             if oldest(&ring.positions(), CAPACITY) <= lap * CAPACITY {
-                assert_eq!(copy, [lap + 1; 2], "accepted, so it must be whole");
+                assert_eq!(copy, [lap + 1; 2], "an accepted copy must be complete");
             }
         }
         thread.join().unwrap();
@@ -223,17 +223,17 @@ fn lapped_in_bytes(claim: Claim, oldest: Oldest) {
 }
 
 #[test]
-fn a_lapped_reader_accepts_no_torn_bytes() {
+fn an_overtaken_reader_accepts_no_torn_bytes() {
     lapped_in_bytes(claim, oldest_pos);
 }
 
 #[test]
-#[should_panic(expected = "accepted, so it must be whole")]
-fn loom_finds_unfenced_claims_of_bytes() {
+#[should_panic(expected = "an accepted copy must be complete")]
+fn loom_finds_a_claim_of_bytes_without_fence() {
     lapped_in_bytes(claim_without_fence, oldest_pos);
 }
 
-/// Head and number of controls, as a listener needs them to count what it missed.
+/// Head and number of controls of the same publication, from which a listener computes the missed packets.
 fn pairs(publish: Publish) {
     explore(5, move || {
         const PUBLISHED: [(u64, u64); 5] = [(0, 0), (1, 0), (3, 2), (5, 2), (6, 3)];
@@ -248,7 +248,7 @@ fn pairs(publish: Publish) {
             assert!(PUBLISHED.contains(&pair), "{pair:?} was never published");
         }
         thread.join().unwrap();
-        assert_eq!(ring.positions().head_and_controls(), Some((6, 3)), "a writer at rest leaves a pair");
+        assert_eq!(ring.positions().head_and_controls(), Some((6, 3)), "an idle producer leaves a matching pair");
     });
 }
 
@@ -259,13 +259,13 @@ fn head_and_controls_belong_together() {
 
 #[test]
 #[should_panic(expected = "was never published")]
-fn loom_finds_counts_stored_in_any_order() {
+fn loom_finds_counts_stored_without_order() {
     pairs(publish_relaxed);
 }
 
-/// The writer never waits: with the ring full because of the gate it drops. Whatever it does write must not touch what
-/// the gate still reads in place, which loom checks by itself, because `held` has no synchronisation of its own.
-fn gate(set: Set, believe: Believe) {
+/// The producer never waits: it drops packets while the ring is full because of the lossless reader. It must not write
+/// to data that the reader still reads in place. Loom checks this, because `held` has no synchronisation.
+fn unreleased_data(set: Set, believe: Believe) {
     explore(5, move || {
         const CAPACITY: u64 = 1;
         let ring = Ring::<1>::new();
@@ -275,12 +275,12 @@ fn gate(set: Set, believe: Believe) {
             for _ in 0..3 {
                 known = believe(&writer.released(), known, DescPosition { desc: at, pos: at });
                 if at < known.desc + CAPACITY && at < known.pos + CAPACITY {
-                    // SAFETY: loom's cell, which checks this very claim.
+                    // SAFETY: the cell is loom's, which detects any conflicting access.
                     writer.held[0].with_mut(|p| unsafe { *p = at + 1 });
                     at += 1;
                     writer.positions().publish(at, 0);
                 } else {
-                    // Without this, loom takes the next look for the same look again and never gets to a second lap.
+                    // Without the yield, loom treats the next read as the same read and never explores a second round.
                     loom::thread::yield_now();
                 }
             }
@@ -288,8 +288,8 @@ fn gate(set: Set, believe: Believe) {
         for _ in 0..2 {
             let head = ring.positions().head();
             if head > ring.released().get().desc {
-                // SAFETY: as above.
-                ring.held[0].with(|p| assert_eq!(unsafe { *p }, head, "what is held stays"));
+                // SAFETY: the cell is loom's, which detects any conflicting access.
+                ring.held[0].with(|p| assert_eq!(unsafe { *p }, head, "unreleased data must not change"));
                 set(&ring.released(), DescPosition { desc: head, pos: head });
             }
         }
@@ -298,14 +298,14 @@ fn gate(set: Set, believe: Believe) {
 }
 
 #[test]
-fn what_a_gate_holds_is_never_overwritten() {
-    gate(set, credible);
+fn unreleased_data_of_a_lossless_reader_is_never_overwritten() {
+    unreleased_data(set, credible);
 }
 
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn loom_finds_a_release_without_release_order() {
-    gate(
+    unreleased_data(
         |r, to| {
             r.desc.store(to.desc, Ordering::Relaxed);
             r.pos.store(to.pos, Ordering::Relaxed);
@@ -314,8 +314,9 @@ fn loom_finds_a_release_without_release_order() {
     );
 }
 
-/// A packet on its way through a branch: the ring's writer, the gate that hands descriptors on, and the reader of the
-/// branch, who has the descriptor from the one and must have the bytes of the other, whole or judged as overwritten.
+/// A packet in a branch: the producer of the ring, the lossless reader that writes the branch, and the reader of the
+/// branch. The branch reader gets the descriptor from the branch and the bytes from the ring: complete, or detected as
+/// overwritten.
 fn through_a_branch(publish: Publish, claim: Claim) {
     explore(3, move || {
         const CAPACITY: u64 = 2;
@@ -323,7 +324,7 @@ fn through_a_branch(publish: Publish, claim: Claim) {
         let writer = Arc::clone(&ring);
         let writing = loom::thread::spawn(move || {
             for lap in 0..2 {
-                // The second lap needs the ground of the first; the writer does not wait for it.
+                // The second round needs the memory of the first; the producer does not wait until it is released.
                 if lap == 1 && writer.released().get().pos < CAPACITY {
                     return;
                 }
@@ -342,10 +343,10 @@ fn through_a_branch(publish: Publish, claim: Claim) {
             }
         });
         if branch.positions().head() == 1 {
-            assert_eq!(protocol::load(branch.slot(0)), desc(0), "published, so it must be visible");
+            assert_eq!(protocol::load(branch.slot(0)), desc(0), "published data must be visible");
             let copy = [0, 1].map(|i: usize| ring.words[i].load(Ordering::Relaxed));
             if ring.positions().oldest_pos(CAPACITY) == 0 {
-                assert_eq!(copy, [1; 2], "accepted, so it must be whole");
+                assert_eq!(copy, [1; 2], "an accepted copy must be complete");
             }
         }
         writing.join().unwrap();
@@ -354,24 +355,24 @@ fn through_a_branch(publish: Publish, claim: Claim) {
 }
 
 #[test]
-fn what_comes_through_a_branch_is_whole_or_known_to_be_overwritten() {
+fn packets_of_a_branch_are_complete_or_detected_as_overwritten() {
     through_a_branch(publish, claim);
 }
 
 #[test]
-#[should_panic(expected = "so it must be")]
+#[should_panic(expected = "must be")]
 fn loom_finds_a_branch_whose_head_is_stored_without_release() {
     through_a_branch(publish_relaxed, claim);
 }
 
 #[test]
-#[should_panic(expected = "accepted, so it must be whole")]
-fn loom_finds_a_branch_over_bytes_whose_claim_is_not_fenced() {
+#[should_panic(expected = "an accepted copy must be complete")]
+fn loom_finds_a_branch_over_bytes_with_an_unfenced_claim() {
     through_a_branch(publish, claim_without_fence);
 }
 
 #[test]
-fn a_gate_that_lies_is_not_believed() {
+fn a_false_release_is_ignored() {
     loom::model(|| {
         let ring = Ring::<1>::new();
         let liar = Arc::clone(&ring);

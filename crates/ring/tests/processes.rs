@@ -1,4 +1,4 @@
-//! Listeners that are processes of their own: they come, go, are killed, and try to do harm.
+//! Listeners in other processes: they attach, detach, are killed, and attack the shared memory.
 #![cfg(not(loom))]
 
 mod support;
@@ -15,21 +15,21 @@ use support::{Engine, compile, config, number, socket_path, until};
 const ROLE: &str = "NETGRAIN_TEST_ROLE";
 const SOCKET: &str = "NETGRAIN_TEST_SOCKET";
 
-/// This very program in a process of its own, doing what [`the_body_of_another_process`] does in this role.
-struct Other {
+/// A child process that runs this test program as [`the_body_of_another_process`] in a role.
+struct ChildProcess {
     child: Child,
-    /// Told to go on, or ended, by closing this.
+    /// The child continues, or ends, when this pipe is closed.
     stdin: Option<ChildStdin>,
     lines: BufReader<ChildStdout>,
 }
 
-impl Other {
+impl ChildProcess {
     fn start(role: &str, socket: &Path) -> Self {
         Self::spawn(Self::command(role, socket))
     }
 
     fn command(role: &str, socket: &Path) -> Command {
-        // Not by its path: the folder may be closed to the user that some of these processes become.
+        // Not the path of the program: some of these processes change their user, who may not read that directory.
         let mut command = Command::new("/proc/self/exe");
         command.args(["--exact", "the_body_of_another_process", "--ignored", "--nocapture"]);
         command.env(ROLE, role).env(SOCKET, socket).current_dir("/");
@@ -44,24 +44,24 @@ impl Other {
         Self { child, stdin, lines }
     }
 
-    /// The next thing it says.
-    fn says(&mut self) -> String {
+    /// The next line that the child prints after `> `.
+    fn next_line(&mut self) -> String {
         let mut line = String::new();
         loop {
             line.clear();
-            assert_ne!(self.lines.read_line(&mut line).expect("its output"), 0, "the process ended without a word");
-            if let Some((_, said)) = line.split_once("> ") {
-                return said.trim_end().to_owned();
+            assert_ne!(self.lines.read_line(&mut line).expect("its output"), 0, "the process ended without output");
+            if let Some((_, line)) = line.split_once("> ") {
+                return line.trim_end().to_owned();
             }
         }
     }
 
-    fn go_on(&mut self) {
+    fn close_stdin(&mut self) {
         drop(self.stdin.take());
     }
 }
 
-impl Drop for Other {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -69,18 +69,18 @@ impl Drop for Other {
 }
 
 #[test]
-#[ignore = "the body of the processes that the other tests start"]
+#[ignore = "runs in the child processes that the other tests start"]
 fn the_body_of_another_process() {
     let (Ok(role), Some(socket)) = (std::env::var(ROLE), std::env::var_os(SOCKET)) else { return };
     let socket = Path::new(&socket);
-    let mode = if role.ends_with("gate") { Mode::Lossless } else { Mode::Lossy };
-    let said = match role.split(' ').next() {
+    let mode = if role.ends_with("lossless") { Mode::Lossless } else { Mode::Lossy };
+    let line = match role.split(' ').next() {
         Some("read") => read(socket, mode),
-        Some("hold") => hold(socket, mode),
-        Some("storm") => storm(socket, 200),
+        Some("hold") => hold_packets(socket, mode),
+        Some("storm") => join_repeatedly(socket, 200),
         Some("silent") => {
-            let crowd: Vec<_> = (0..300).map(|_| sys::unix::Connection::connect(socket)).collect();
-            println!("> {} of us", crowd.len());
+            let connections: Vec<_> = (0..300).map(|_| sys::unix::Connection::connect(socket)).collect();
+            println!("> {} connections", connections.len());
             wait_for_parent();
             Ok("done".into())
         }
@@ -92,30 +92,30 @@ fn the_body_of_another_process() {
                     Err(why) => break why,
                 }
             };
-            println!("> {} and then {why}", all.len());
+            println!("> {} listeners, then {why}", all.len());
             wait_for_parent();
             Ok("done".into())
         }
-        Some("try") => attach(socket, mode, "trying").map(|_| "welcome".to_owned()),
+        Some("try") => attach(socket, mode, "trying").map(|_| "attached".to_owned()),
         Some("engine") => {
             let engine = Engine::start_at(socket, config(), 0o600, AttachPolicy::default());
             println!("> open");
-            until("the listener is there", || engine.hub.listeners().len() == 1);
+            until("the listener is attached", || engine.registry.listeners().len() == 1);
             engine.feed(u64::MAX);
             wait_for_parent();
             Ok("done".into())
         }
         other => panic!("no such role: {other:?}"),
     };
-    println!("> {}", said.unwrap_or_else(|e| e.to_string()));
+    println!("> {}", line.unwrap_or_else(|e| e.to_string()));
 }
 
-/// Until the parent closes our standard input.
+/// Waits until the parent closes standard input.
 fn wait_for_parent() {
     let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
 }
 
-/// Reads to the end and checks everything on the way: whole packets, in order, each either seen or missed.
+/// Reads to the end and checks that packets are complete and in order, and that each is either seen or missed.
 fn read(socket: &Path, mode: Mode) -> Result<String, AttachError> {
     let mut l = attach(socket, mode, "reader")?.remove(0);
     println!("> attached");
@@ -138,14 +138,14 @@ fn read(socket: &Path, mode: Mode) -> Result<String, AttachError> {
             std::thread::yield_now();
         }
     }
-    let heard = l.counts();
-    assert_eq!(whole + overwritten, heard.seen);
-    assert_eq!((heard.seen + heard.missed, heard.waiting), (heard.published, 0));
-    Ok(format!("seen {} missed {} overwritten {overwritten}", heard.seen, heard.missed))
+    let counts = l.counts();
+    assert_eq!(whole + overwritten, counts.seen);
+    assert_eq!((counts.seen + counts.missed, counts.waiting), (counts.published, 0));
+    Ok(format!("seen {} missed {} overwritten {overwritten}", counts.seen, counts.missed))
 }
 
-/// Takes some packets and never asks for the next.
-fn hold(socket: &Path, mode: Mode) -> Result<String, AttachError> {
+/// Attaches and releases nothing until the parent closes standard input.
+fn hold_packets(socket: &Path, mode: Mode) -> Result<String, AttachError> {
     let mut l = attach(socket, mode, "holder")?.remove(0);
     let mut descs = Vec::new();
     println!("> holding");
@@ -154,19 +154,19 @@ fn hold(socket: &Path, mode: Mode) -> Result<String, AttachError> {
     Ok(format!("expired {}", l.expired()))
 }
 
-/// Comes and goes, and looks whether each time it begins on a record.
-fn storm(socket: &Path, times: usize) -> Result<String, AttachError> {
+/// Attaches and detaches repeatedly, and checks the first packets each time.
+fn join_repeatedly(socket: &Path, times: usize) -> Result<String, AttachError> {
     let (mut descs, mut buffer) = (Vec::new(), Vec::new());
     for i in 0..times {
         let mode = if i % 4 == 0 { Mode::Lossless } else { Mode::Lossy };
-        let mut l = attach(socket, mode, "guest")?.remove(0);
+        let mut l = attach(socket, mode, "member")?.remove(0);
         l.next(64, &mut descs);
         for d in descs.iter().filter(|d| d.is_packet()) {
             if let Some(bytes) = l.packet(d, &mut buffer) {
                 number(bytes);
             }
         }
-        assert!(mode == Mode::Lossy || l.counts().missed == 0, "a gate misses nothing");
+        assert!(mode == Mode::Lossy || l.counts().missed == 0, "a lossless listener misses nothing");
     }
     Ok("done".into())
 }
@@ -177,95 +177,98 @@ fn number_after(text: &str, word: &str) -> u64 {
 }
 
 #[test]
-fn a_killed_listener_frees_its_slot_and_a_killed_gate_stops_blocking() {
+fn killed_listeners_free_their_slots_and_no_longer_block_the_producer() {
     let engine = Engine::start("killed", config());
-    let mut lossy = Other::start("hold lossy", &engine.path);
-    let mut gate = Other::start("hold gate", &engine.path);
-    assert_eq!((lossy.says(), gate.says()), ("holding".into(), "holding".into()));
-    assert_eq!(engine.hub.listeners().len(), 2);
+    let mut lossy = ChildProcess::start("hold lossy", &engine.path);
+    let mut lossless = ChildProcess::start("hold lossless", &engine.path);
+    assert_eq!((lossy.next_line(), lossless.next_line()), ("holding".into(), "holding".into()));
+    assert_eq!(engine.registry.listeners().len(), 2);
     engine.feed(u64::MAX);
-    until("the ring is full because of the gate", || engine.lost() > 1000);
+    until("the ring is full because of the lossless listener", || engine.lost() > 1000);
 
     lossy.child.kill().expect("SIGKILL");
-    until("the lossy listener's slot is free", || engine.hub.listeners().len() == 1);
-    gate.child.kill().expect("SIGKILL");
-    until("the gate's slot is free", || engine.hub.listeners().is_empty());
-    // A batch may have been under way; what comes after it must find room, a whole lap of it.
+    until("the lossy listener's slot is free", || engine.registry.listeners().len() == 1);
+    lossless.child.kill().expect("SIGKILL");
+    until("the lossless listener's slot is free", || engine.registry.listeners().is_empty());
+    // The producer may still be writing a batch; after that batch no packet is lost for a whole round of the ring.
     let at = engine.offered();
     until("a batch has passed", || engine.offered() > at + 128);
     let lost = engine.lost();
-    until("the writer has gone round the ring", || engine.offered() > at + 100_000);
-    assert_eq!(engine.lost(), lost, "nothing is lost once the gate is gone");
-    let blamed = engine.hub.lost_by_reader();
-    let (name, packets) = blamed.first_key_value().expect("the gate is remembered");
-    assert_eq!(*name, format!("holder (pid {})", gate.child.id()));
-    assert_eq!(*packets, lost, "every loss has its name");
+    until("the producer has overwritten the whole ring", || engine.offered() > at + 100_000);
+    assert_eq!(engine.lost(), lost, "no packet is lost after the lossless listener has left");
+    let losses = engine.registry.lost_by_reader();
+    let (name, packets) = losses.first_key_value().expect("the losses by the lossless listener");
+    assert_eq!(*name, format!("holder (pid {})", lossless.child.id()));
+    assert_eq!(*packets, lost, "every loss is attributed to the listener");
 }
 
 #[test]
-fn a_gate_that_holds_too_long_is_expired_and_told_so() {
+fn a_lossless_listener_that_does_not_release_expires_and_can_read_that() {
     let engine =
         Engine::start("expired", netgrain_ring::Config { reader_timeout: Some(Duration::from_millis(5)), ..config() });
-    let mut gate = Other::start("hold gate", &engine.path);
-    assert_eq!(gate.says(), "holding");
+    let mut lossless = ChildProcess::start("hold lossless", &engine.path);
+    assert_eq!(lossless.next_line(), "holding");
     engine.feed(u64::MAX);
-    until("the writer gives the gate up", || engine.hub.listeners().iter().any(|l| l.expired));
-    gate.go_on();
-    assert_eq!(gate.says(), "expired true");
+    until("the reader timeout expires", || engine.registry.listeners().iter().any(|l| l.expired));
+    lossless.close_stdin();
+    assert_eq!(lossless.next_line(), "expired true");
 }
 
 #[test]
-fn listeners_in_other_processes_hear_everything_or_know_what_they_missed() {
+fn listeners_in_other_processes_read_each_packet_or_count_it_as_missed() {
     const PACKETS: u64 = 200_000;
-    let mut engine = Engine::start("hear", config());
-    let mut others = ["read gate", "read lossy", "read lossy"].map(|role| Other::start(role, &engine.path));
-    for other in &mut others {
-        assert_eq!(other.says(), "attached");
+    let mut engine = Engine::start("read", config());
+    let mut others = ["read lossless", "read lossy", "read lossy"].map(|role| ChildProcess::start(role, &engine.path));
+    for child in &mut others {
+        assert_eq!(child.next_line(), "attached");
     }
     engine.feed(PACKETS);
     let tally = engine.finish();
     assert_eq!(tally.offered, PACKETS);
-    for (i, other) in others.iter_mut().enumerate() {
-        let said = other.says();
-        let (seen, missed) = (number_after(&said, "seen"), number_after(&said, "missed"));
-        assert_eq!(seen + missed, tally.stored, "{said}");
-        assert!(seen > 0, "{said}");
-        assert!(i > 0 || (missed == 0 && said.ends_with("overwritten 0")), "a gate misses nothing: {said}");
+    for (i, child) in others.iter_mut().enumerate() {
+        let line = child.next_line();
+        let (seen, missed) = (number_after(&line, "seen"), number_after(&line, "missed"));
+        assert_eq!(seen + missed, tally.stored, "{line}");
+        assert!(seen > 0, "{line}");
+        assert!(
+            i > 0 || (missed == 0 && line.ends_with("overwritten 0")),
+            "a lossless listener misses nothing: {line}"
+        );
     }
 }
 
 #[test]
-fn a_thousand_come_and_go_from_threads_and_processes_while_packets_flow() {
+fn a_thousand_listeners_of_threads_and_processes_come_and_go_under_load() {
     let mut engine = Engine::start("storm", config());
     engine.feed(u64::MAX);
-    let mut processes = [0, 1].map(|_| Other::start("storm", &engine.path));
+    let mut processes = [0, 1].map(|_| ChildProcess::start("storm", &engine.path));
     let threads = [0, 1, 2].map(|_| {
         let path = engine.path.clone();
-        std::thread::spawn(move || storm(&path, 200).expect("welcome each time"))
+        std::thread::spawn(move || join_repeatedly(&path, 200).expect("attached each time"))
     });
     for thread in threads {
         assert_eq!(thread.join().expect("no panic"), "done");
     }
     for process in &mut processes {
-        assert_eq!(process.says(), "done");
+        assert_eq!(process.next_line(), "done");
     }
-    until("everybody has left", || engine.hub.listeners().is_empty());
+    until("all listeners have left", || engine.registry.listeners().is_empty());
     engine.pause();
     let tally = engine.finish();
     assert_eq!(tally.offered, engine.offered());
 }
 
 #[test]
-fn an_engine_that_is_killed_is_missed_and_what_it_published_stays_readable() {
+fn listeners_detect_a_killed_engine_and_can_read_its_last_packets() {
     let path = socket_path("death");
-    let mut engine = Other::start("engine", &path);
-    assert_eq!(engine.says(), "open");
-    let mut l = attach(&path, Mode::Lossy, "mourner").expect("welcome").remove(0);
+    let mut engine = ChildProcess::start("engine", &path);
+    assert_eq!(engine.next_line(), "open");
+    let mut l = attach(&path, Mode::Lossy, "survivor").expect("attached").remove(0);
     assert!(l.connected());
     until("packets flow", || l.lag() > 100);
     engine.child.kill().expect("SIGKILL");
-    until("the listener notices", || !l.connected());
-    assert!(!l.ended(), "it did not end, it died");
+    until("the listener detects the end of the engine", || !l.connected());
+    assert!(!l.ended(), "the stream has no end mark, because the engine was killed");
 
     let (mut descs, mut buffer) = (Vec::new(), Vec::new());
     while l.lag() > 0 {
@@ -274,35 +277,35 @@ fn an_engine_that_is_killed_is_missed_and_what_it_published_stays_readable() {
             l.packet(d, &mut buffer).map(number);
         }
     }
-    let heard = l.counts();
-    assert!(heard.seen > 0 && heard.seen + heard.missed >= heard.published, "{heard:?}");
+    let counts = l.counts();
+    assert!(counts.seen > 0 && counts.seen + counts.missed >= counts.published, "{counts:?}");
     match attach(&path, Mode::Lossy, "late") {
         Err(AttachError::Unreachable(_)) => {}
-        other => panic!("nobody is there, and yet: {other:?}"),
+        other => panic!("no engine runs, and yet: {other:?}"),
     }
-    // The dead engine's socket file is in nobody's way.
+    // The socket file of the dead engine does not prevent the start of a new engine.
     let engine = Engine::start_at(&path, config(), 0o600, AttachPolicy::default());
-    attach(&engine.path, Mode::Lossy, "again").expect("welcome");
+    attach(&engine.path, Mode::Lossy, "again").expect("attached");
 }
 
 #[test]
-fn a_listener_that_attacks_the_memories_gets_errors_and_changes_nothing() {
-    const TEST: &str = "a_listener_that_attacks_the_memories_gets_errors_and_changes_nothing";
+fn a_listener_cannot_change_the_shared_memories() {
+    const TEST: &str = "a_listener_cannot_change_the_shared_memories";
     let folder = testkit::TempDir::new("attack");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/attack.c");
     let Some(program) = compile(TEST, "cc", &["-std=c11"], &source, &folder) else { return };
     let mut engine = Engine::start("attack", config());
-    // Half a ring of packets, held by a gate so that they must be there afterwards.
-    let mut witness = attach(&engine.path, Mode::Lossless, "witness").expect("welcome").remove(0);
+    // Half a ring of packets, held by a lossless listener, so that they must be intact afterwards.
+    let mut witness = attach(&engine.path, Mode::Lossless, "witness").expect("attached").remove(0);
     engine.feed(5_000);
-    until("the packets are there", || engine.offered() == 5_000);
+    until("the packets are offered", || engine.offered() == 5_000);
     let mut attacker = Command::new(&program);
     attacker.arg(&engine.path).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut attacker = Other::spawn(attacker);
-    assert_eq!(attacker.says(), "done");
-    // The attacker is a gate: each look for room is a look at its page.
+    let mut attacker = ChildProcess::spawn(attacker);
+    assert_eq!(attacker.next_line(), "done");
+    // The attacker is a lossless listener: the producer reads the attacker's cursor page whenever it needs space.
     engine.feed(50_000);
-    until("the ring is full and the gates were looked at", || engine.lost() > 1000);
+    until("the ring is full and the cursor pages were read", || engine.lost() > 1000);
     drop(attacker);
 
     let (mut descs, mut buffer, mut next) = (Vec::new(), Vec::new(), 0);
@@ -315,57 +318,57 @@ fn a_listener_that_attacks_the_memories_gets_errors_and_changes_nothing() {
         }
     }
     drop(witness);
-    until("everybody has left", || engine.hub.listeners().is_empty());
+    until("all listeners have left", || engine.registry.listeners().is_empty());
     let tally = engine.finish();
     assert_eq!((tally.offered, tally.stored + engine.lost()), (50_000, 50_000));
 }
 
 #[test]
-fn strangers_are_refused_in_words_and_the_socket_has_the_mode_it_was_given() {
-    const TEST: &str = "strangers_are_refused_in_words_and_the_socket_has_the_mode_it_was_given";
-    const NOBODY: u32 = 65_534;
+fn other_users_are_refused_with_a_reason_and_the_socket_has_its_mode() {
+    const TEST: &str = "other_users_are_refused_with_a_reason_and_the_socket_has_its_mode";
+    const OTHER_USER: u32 = 65_534;
     if !sys::cpu::is_root() {
         return testkit::skip(TEST, "needs root to become another user");
     }
     let mode = |path: &Path| std::fs::metadata(path).expect("a socket file").permissions().mode() & 0o7777;
-    let as_nobody = |role: &str, path: &Path| {
-        let mut command = Other::command(role, path);
-        command.uid(NOBODY).gid(NOBODY);
-        Other::spawn(command).says()
+    let run_as_other_user = |role: &str, path: &Path| {
+        let mut command = ChildProcess::command(role, path);
+        command.uid(OTHER_USER).gid(OTHER_USER);
+        ChildProcess::spawn(command).next_line()
     };
     let private = Engine::start("private", config());
     assert_eq!(mode(&private.path), 0o600);
     assert_eq!(
-        as_nobody("try lossy", &private.path),
+        run_as_other_user("try lossy", &private.path),
         "permission denied on the engine's socket; run as its owner or a member of its group"
     );
 
     let open = Engine::start_at(&socket_path("open"), config(), 0o666, AttachPolicy::default());
     assert_eq!(mode(&open.path), 0o666);
     assert_eq!(
-        as_nobody("try lossy", &open.path),
-        "the engine refused: user 65534 may not listen here; the engine's owner can allow it"
+        run_as_other_user("try lossy", &open.path),
+        "the engine refused: user 65534 may not listen to this engine; the engine's owner can permit it"
     );
 
-    let policy = AttachPolicy { uid: Some(NOBODY), ..AttachPolicy::default() };
+    let policy = AttachPolicy { uid: Some(OTHER_USER), ..AttachPolicy::default() };
     let lossy_only = Engine::start_at(&socket_path("lossy"), config(), 0o666, policy);
-    assert_eq!(as_nobody("try lossy", &lossy_only.path), "welcome");
+    assert_eq!(run_as_other_user("try lossy", &lossy_only.path), "attached");
     assert_eq!(
-        as_nobody("try gate", &lossy_only.path),
-        "the engine refused: user 65534 may listen, but not losslessly"
+        run_as_other_user("try lossless", &lossy_only.path),
+        "the engine refused: user 65534 may attach lossy listeners, but no lossless listeners"
     );
 
-    let policy = AttachPolicy { gid: Some(NOBODY), allow_lossless: true, ..AttachPolicy::default() };
-    let members = Engine::start_at(&socket_path("gates"), config(), 0o666, policy);
-    assert_eq!(as_nobody("try gate", &members.path), "welcome");
+    let policy = AttachPolicy { gid: Some(OTHER_USER), allow_lossless: true, ..AttachPolicy::default() };
+    let members = Engine::start_at(&socket_path("lossless"), config(), 0o666, policy);
+    assert_eq!(run_as_other_user("try lossless", &members.path), "attached");
     for engine in [&private, &open, &lossy_only, &members] {
-        until("everybody has left", || engine.hub.listeners().is_empty());
+        until("all listeners have left", || engine.registry.listeners().is_empty());
     }
 }
 
 #[test]
-fn users_of_the_group_leave_room_for_each_other_and_for_the_owner() {
-    const TEST: &str = "users_of_the_group_leave_room_for_each_other_and_for_the_owner";
+fn limits_per_user_leave_slots_to_other_users_and_to_the_owner() {
+    const TEST: &str = "limits_per_user_leave_slots_to_other_users_and_to_the_owner";
     const GROUP: u32 = 65_534;
     if !sys::cpu::is_root() {
         return testkit::skip(TEST, "needs root to become other users");
@@ -373,30 +376,30 @@ fn users_of_the_group_leave_room_for_each_other_and_for_the_owner() {
     let policy = AttachPolicy { gid: Some(GROUP), ..AttachPolicy::default() };
     let engine = Engine::start_at(&socket_path("room"), config(), 0o666, policy);
     let start = |role: &str, uid: u32, gid: u32| {
-        let mut command = Other::command(role, &engine.path);
+        let mut command = ChildProcess::command(role, &engine.path);
         command.uid(uid).gid(gid);
-        Other::spawn(command)
+        ChildProcess::spawn(command)
     };
-    let mut greedy: Vec<_> = (1001..=1004).map(|uid| start("many lossy", uid, GROUP)).collect();
+    let mut processes: Vec<_> = (1001..=1004).map(|uid| start("many lossy", uid, GROUP)).collect();
     let mut counts = Vec::new();
-    for other in &mut greedy {
-        let said = other.says();
-        let (count, why) = said.split_once(" and then the engine refused: ").unwrap_or_else(|| panic!("{said}"));
-        assert!(why.contains("as many listeners"), "{why}");
+    for child in &mut processes {
+        let line = child.next_line();
+        let (count, why) = line.split_once(" listeners, then the engine refused: ").unwrap_or_else(|| panic!("{line}"));
+        assert!(why.contains("limit of listeners"), "{why}");
         counts.push(count.parse::<usize>().expect("a number"));
     }
     assert!(counts.iter().all(|n| *n <= 16), "{counts:?}");
     assert_eq!(counts.iter().sum::<usize>(), 48, "{counts:?}");
-    attach(&engine.path, Mode::Lossy, "owner").expect("welcome to the room that is kept for the owner");
-    drop(greedy);
-    until("everybody has left", || engine.hub.listeners().is_empty());
+    attach(&engine.path, Mode::Lossy, "owner").expect("slots are reserved for the owner");
+    drop(processes);
+    until("all listeners have left", || engine.registry.listeners().is_empty());
 
-    // Silence of users that may listen, and of users that may not, keeps nobody out.
-    let mut silent = [(1001, GROUP), (1002, GROUP), (1003, 1003)].map(|(uid, gid)| start("silent", uid, gid));
-    for other in &mut silent {
-        assert_eq!(other.says(), "300 of us");
+    // Idle connections lock out no listener, whether their users may listen or not.
+    let mut idle = [(1001, GROUP), (1002, GROUP), (1003, 1003)].map(|(uid, gid)| start("silent", uid, gid));
+    for child in &mut idle {
+        assert_eq!(child.next_line(), "300 connections");
     }
-    attach(&engine.path, Mode::Lossy, "owner").expect("welcome");
-    assert_eq!(start("try lossy", 1001, GROUP).says(), "welcome");
-    assert_eq!(start("try lossy", 1004, GROUP).says(), "welcome");
+    attach(&engine.path, Mode::Lossy, "owner").expect("attached");
+    assert_eq!(start("try lossy", 1001, GROUP).next_line(), "attached");
+    assert_eq!(start("try lossy", 1004, GROUP).next_line(), "attached");
 }

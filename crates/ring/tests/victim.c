@@ -1,5 +1,5 @@
-/* A C listener that attaches to whatever is there, as often as it is told, and uses all of the header each time.
- * Started by tests/hostile.rs; arguments: the socket, the rounds. Prints how many times it was let in. */
+/* A C listener that attaches to a socket a given number of times and calls every function of the header each time.
+ * Started by tests/hostile.rs; arguments: the socket, the rounds. Prints the number of successful attachments. */
 #include "../../../include/netgrain_listen.h"
 
 int main(int argc, char **argv) {

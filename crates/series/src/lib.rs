@@ -2,8 +2,8 @@
 //!
 //! A [`SeriesMeter`] counts every packet and emits a [`Row`] for each second and direction: volumes by protocol and
 //! size, TCP packets with SYN, FIN and RST, distinct addresses, microbursts, flows, and the ledger. Counters of
-//! several queues merge exactly. [`RollupBuilder`] merges seconds into minutes and hours; [`sum_interfaces`] adds
-//! several interfaces up to one time series. [`quantities`] is the only table of the numbers in a row: addition,
+//! several queues merge exactly. [`RollupBuilder`] merges seconds into minutes and hours; [`sum_interfaces`] sums
+//! several interfaces to one time series. [`quantities`] is the only table of the numbers in a row: addition,
 //! roll-ups, formats and documentation derive from this table.
 #![forbid(unsafe_code)]
 

@@ -1,42 +1,43 @@
-//! Rows added up: those of several interfaces to one series, or what was told of one second in several rows (late
-//! packets open their second again: see [`crate::SeriesMeter`]) to one row.
+//! Sums of rows: rows of several interfaces become one time series, and several rows of the same second become one row
+//! (the meter emits a further row of a second for late packets: see [`crate::SeriesMeter`]).
 
 use crate::{MergeRule, Row, quantities};
 use std::collections::BTreeMap;
 use std::iter::Peekable;
 use std::ops::AddAssign;
 
-/// Everything adds up but what [`MergeRule::Max`] says; second, interface and direction stay.
+/// Adds all quantities; of quantities with [`MergeRule::Max`] takes the maximum. Second, interface and direction are
+/// unchanged.
 impl AddAssign<&Row> for Row {
     fn add_assign(&mut self, other: &Row) {
         for quantity in quantities() {
-            let (place, more) = (quantity.of_mut(self), quantity.of(other));
+            let (value, addend) = (quantity.of_mut(self), quantity.of(other));
             match quantity.merge {
-                MergeRule::Sum => *place = place.saturating_add(more),
-                MergeRule::Max => *place = more.max(*place),
+                MergeRule::Sum => *value = value.saturating_add(addend),
+                MergeRule::Max => *value = addend.max(*value),
             }
         }
     }
 }
 
-/// One row for each second, interface and direction, of rows in time order. What comes out is in the order of second,
+/// Merges rows in time order to one row for each second, interface and direction. The result is in the order of second,
 /// interface and direction.
 pub fn merge_rows<I: IntoIterator<Item = Row>>(rows: I) -> MergedRows<I::IntoIter> {
-    MergedRows { rows: rows.into_iter().peekable(), into: None, ready: BTreeMap::new() }
+    MergedRows { rows: rows.into_iter().peekable(), as_interface: None, ready: BTreeMap::new() }
 }
 
-/// One row for each second and direction, of rows in time order whatever their interface; it gets this interface's
-/// number. A second is known if anybody knows it.
+/// Merges rows of any interfaces in time order to one row for each second and direction, with the number `interface`. A
+/// second has a row if any of the interfaces has a row of that second.
 pub fn sum_interfaces<I: IntoIterator<Item = Row>>(rows: I, interface: u16) -> MergedRows<I::IntoIter> {
-    MergedRows { into: Some(interface), ..merge_rows(rows) }
+    MergedRows { as_interface: Some(interface), ..merge_rows(rows) }
 }
 
 /// See [`merge_rows`] and [`sum_interfaces`].
 #[derive(Clone, Debug)]
 pub struct MergedRows<I: Iterator<Item = Row>> {
     rows: Peekable<I>,
-    into: Option<u16>,
-    /// The rows of one second by interface and direction, when all of them are there.
+    as_interface: Option<u16>,
+    /// The merged rows of one second, by interface and direction, after all rows of the second were read.
     ready: BTreeMap<(u16, crate::Direction), Row>,
 }
 
@@ -47,7 +48,7 @@ impl<I: Iterator<Item = Row>> Iterator for MergedRows<I> {
         if self.ready.is_empty() {
             let second = self.rows.peek()?.second;
             while let Some(mut row) = self.rows.next_if(|row| row.second == second) {
-                row.interface = self.into.unwrap_or(row.interface);
+                row.interface = self.as_interface.unwrap_or(row.interface);
                 self.ready.entry((row.interface, row.direction)).and_modify(|sum| *sum += &row).or_insert(row);
             }
         }
@@ -68,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_one_second_become_one_and_gaps_stay_gaps() {
+    fn rows_of_one_second_are_merged_and_gaps_remain() {
         let rows = [row(1, 0, In, 5), row(1, 0, Out, 1), row(1, 0, In, 2), row(3, 0, In, 1)];
         let mut both = row(1, 0, In, 7);
         both.sources = 5;
@@ -77,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn interfaces_become_one_but_not_directions() {
+    fn sum_interfaces_merges_interfaces_but_not_directions() {
         let rows = [row(1, 4, In, 5), row(1, 2, Out, 1), row(1, 2, In, 2), row(2, 2, Out, 3)];
         assert_eq!(merge_rows(rows).map(|r| r.interface).collect::<Vec<_>>(), [2, 2, 4, 2]);
         let one: Vec<_> =
@@ -86,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_added_stays_at_the_top() {
+    fn sums_saturate() {
         let mut full = Row { syn: u64::MAX, ..Row::default() };
         full += &Row { syn: 1, ..Row::default() };
         assert_eq!(full.syn, u64::MAX);

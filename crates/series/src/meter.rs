@@ -1,22 +1,23 @@
-//! The meter of one interface: packets in, a row for each second and direction out.
+//! The meter of one interface: it counts packets and emits a row for each second and direction.
 //!
-//! Time is that of the packets. [`SeriesMeter::tick`] says how far it has come; a second is told once it has passed:
+//! Time is the time of the packets. [`SeriesMeter::tick`] advances the time; the meter emits the rows of a second once
+//! the second has passed:
 //!
-//! * A second without a packet is a row of zeros, as long as the meter watches: silence of up to
-//!   [`SeriesMeter::SILENCE_MAX`] seconds is told second by second. A longer one is a *gap* (the meter slept, or two
-//!   captures lie in one file): it has no rows, and costs nothing. A capture file does not say whether anybody watched between
-//!   two packets; in one, silence is told up to [`SeriesMeter::SILENCE_OF_CAPTURES`] ([`SeriesMeter::of_capture`]).
-//! * A packet of a second that was told already opens that second again, and the next tick tells another row of it, of
-//!   what was late only ([`Counts::late_packets`]). Rows of one second add up ([`crate::merge_rows`]): volumes are
-//!   exact whatever the order of the packets and however often the clock ticks.
-//! * A clock that is set back by more than [`SeriesMeter::SILENCE_MAX`] begins anew from there; less is disorder, and
-//!   what comes then is late.
-//! * The other direction is told from the first packet on that this host sent: a mirror port has none.
+//! * A second without a packet has a row of zeros, if the silence is no longer than [`SeriesMeter::SILENCE_MAX`]
+//!   seconds. A longer silence is a *gap* (the meter was suspended, or a file contains two captures): it has no rows
+//!   and costs nothing. In a capture file it is unknown whether the capture was running between two packets, so there the
+//!   limit is [`SeriesMeter::SILENCE_OF_CAPTURES`] ([`SeriesMeter::of_capture`]).
+//! * A packet of a second whose row was emitted opens that second again, and the next tick emits a further row of the
+//!   second with the late packets only ([`Counts::late_packets`]). Rows of one second can be added
+//!   ([`crate::merge_rows`]), so volumes are exact for any order of the packets and any number of ticks.
+//! * After a clock step back of more than [`SeriesMeter::SILENCE_MAX`] the meter starts again at the new time. A
+//!   smaller step back counts as disorder, and the packets after the step are late.
+//! * Rows of the outgoing direction begin with the first packet that this host sent; a mirror port has no such packets.
 //!
-//! Several queues count each by itself, and one counter [merges](SeriesMeter::merge) and tells: the rows are then those
-//! of one counter that saw all packets. Memory is bounded: at most [`SeriesMeter::OPEN_MAX`] seconds are open; the
-//! earliest is closed before its time into a row, which waits for its tick and takes in what comes of that second
-//! afterwards.
+//! Each of several queues has its own meter. One meter [merges](SeriesMeter::merge) the others and emits the rows,
+//! which equal the rows of a single meter of all packets. Memory is bounded: at most [`SeriesMeter::OPEN_MAX`] seconds
+//! are open. If a further second begins, the meter closes the earliest open second early: its row is kept until the
+//! next tick, and later counts of the same second are added to the row.
 
 use crate::second::{DirectionSecond, PacketFields, Second};
 use crate::{Direction, Row, TrafficClass};
@@ -24,50 +25,51 @@ use base::{Tally, Timestamp};
 
 const NANOS_PER_SEC: u64 = 1_000_000_000;
 
-/// See the module.
+/// The meter of one interface; see the module documentation.
 #[derive(Clone, Debug)]
 pub struct SeriesMeter {
     interface: u16,
-    /// In the order of time.
+    /// The open seconds in the order of time.
     open: Vec<Second>,
-    /// Which of them the last packet belonged to, and the first nanosecond of that second.
+    /// Index of the open second of the last packet, and the first nanosecond of that second.
     current: usize,
     from: u64,
-    /// Closed before their time.
+    /// Rows of seconds that were closed early.
     closed: Vec<Row>,
-    /// All seconds before this one are told, or nobody watched.
+    /// All rows of seconds before this second were emitted, or the seconds are in a gap.
     emitted: Option<u64>,
     has_outgoing: bool,
     counts: Counts,
-    /// Unit: seconds. Longer silence is a gap.
+    /// Unit: seconds. A longer silence is a gap.
     silence: u64,
 }
 
-/// What the rows do not say.
+/// Counters that are not part of the rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Packets told in another row of a second that was told before.
+    /// Packets in further rows of seconds whose first row was emitted before.
     pub late_packets: u64,
-    /// Their bytes.
+    /// Bytes of these packets.
     pub late_bytes: u64,
-    /// Seconds closed before their time because too many were open.
+    /// Seconds that were closed early because too many were open.
     pub closed_early: u64,
-    /// Gaps: spans longer than the silence that is told, of which nothing is known.
+    /// Gaps: spans without rows, longer than the limit of silence.
     pub gaps: u64,
-    /// Times that the clock was set back.
+    /// Number of clock steps back.
     pub clock_steps_back: u64,
 }
 
 impl SeriesMeter {
-    /// Unit: seconds. Silence up to here is told, beyond it is a gap: quiet links are quiet for many minutes at night.
+    /// Unit: seconds. The longest silence with rows; a longer silence is a gap. Some links have no packets for many
+    /// minutes at night.
     pub const SILENCE_MAX: u64 = 3600;
-    /// Unit: seconds. The same for packets of a capture file: enough for the pauses of a slow link, and a capture that
-    /// goes on after hours costs its packets and not its hours.
+    /// Unit: seconds. The longest silence with rows in a capture file: longer than the pauses of a slow link, and so
+    /// short that pauses of hours in a file do not cost a row for each second.
     pub const SILENCE_OF_CAPTURES: u64 = 60;
-    /// Unit: seconds. So many may be open at once; each takes 16 KiB per direction.
+    /// Unit: seconds. The most open seconds; each takes 16 KiB per direction.
     pub const OPEN_MAX: usize = 16;
 
-    /// A counter for this interface, which has seen nothing.
+    /// A meter of this interface.
     pub fn new(interface: u16) -> Self {
         Self {
             interface,
@@ -82,20 +84,20 @@ impl SeriesMeter {
         }
     }
 
-    /// A counter for the packets of a capture file, whose gaps begin after [`Self::SILENCE_OF_CAPTURES`].
+    /// A meter of the packets of a capture file, whose gaps begin after [`Self::SILENCE_OF_CAPTURES`].
     pub fn of_capture(interface: u16) -> Self {
         Self { silence: Self::SILENCE_OF_CAPTURES, ..Self::new(interface) }
     }
 
-    /// How many seconds of silence are told; what is longer is a gap.
+    /// The longest silence with rows, in seconds; a longer silence is a gap.
     pub fn silence(&self) -> u64 {
         self.silence
     }
 
-    /// Counts a packet. `wire_len` is that of the frame without FCS, `tcp_flags` the low eight of TCP's flags. The
-    /// hashes are those of the addresses ([`crate::address_hash`]), or 0 where there is none.
+    /// Counts a packet. `wire_len` is the length of the frame without FCS, `tcp_flags` the low eight TCP flags. The
+    /// hashes are the hashes of the addresses ([`crate::address_hash`]), or 0 if the packet has no addresses.
     #[inline]
-    #[allow(clippy::too_many_arguments, reason = "what is known of a packet, once per packet")]
+    #[allow(clippy::too_many_arguments, reason = "the fields of a packet, once per packet")]
     pub fn packet(
         &mut self,
         ts: Timestamp,
@@ -107,30 +109,30 @@ impl SeriesMeter {
         src_hash: u64,
         dst_hash: u64,
     ) {
-        let seen = PacketFields { wire_len, kind, is_v6, tcp_flags: tcp_flags.unwrap_or(0), src_hash, dst_hash };
+        let fields = PacketFields { wire_len, kind, is_v6, tcp_flags: tcp_flags.unwrap_or(0), src_hash, dst_hash };
         let after = ts.nanos().wrapping_sub(self.from);
         if after < NANOS_PER_SEC
             && let Some(second) = self.open.get_mut(self.current)
-            && let Some(side) = &mut second.directions[direction as usize]
+            && let Some(counters) = &mut second.directions[direction as usize]
         {
-            side.packet(after, seen);
+            counters.packet(after, fields);
         } else {
-            self.turn(ts, direction, seen);
+            self.packet_of_new_second(ts, direction, fields);
         }
     }
 
-    /// A packet of another second than the one before it, or the first of its direction.
+    /// Counts a packet of another second than the packet before, or the first packet of its direction.
     #[inline(never)]
-    fn turn(&mut self, ts: Timestamp, direction: Direction, seen: PacketFields) {
+    fn packet_of_new_second(&mut self, ts: Timestamp, direction: Direction, fields: PacketFields) {
         self.has_outgoing |= direction == Direction::Out;
         self.current = self.open(ts.secs());
         self.from = ts.nanos() - u64::from(ts.subsec_nanos());
-        let side = self.open[self.current].directions[direction as usize].get_or_insert_with(DirectionSecond::new);
-        side.packet(ts.subsec_nanos().into(), seen);
+        let counters = self.open[self.current].directions[direction as usize].get_or_insert_with(DirectionSecond::new);
+        counters.packet(ts.subsec_nanos().into(), fields);
     }
 
-    /// Flows as the second ends, and those that began and ended in it. Once a second: what several counters say of the
-    /// same one is added.
+    /// Adds the number of active flows at the end of a second, and the numbers of flows that began and ended in the
+    /// second. Call it once per second; the numbers of several meters for the same second are added.
     pub fn flows(&mut self, second: u64, active: u64, begun: u64, ended: u64) {
         let second = self.second(second);
         second.flows_active += active;
@@ -138,20 +140,20 @@ impl SeriesMeter {
         second.flows_ended += ended;
     }
 
-    /// Numbers of tunnels that were seen in a second, those that were passed over, and those that came behind later
-    /// ones; as often as there is something to say.
+    /// Adds tunnel sequence numbers of a second: those that arrived, those that were skipped, and those that arrived
+    /// after higher numbers. May be called any number of times.
     pub fn tunnels(&mut self, second: u64, numbered: u64, missing: u64, late: u64) {
         let tunnels = &mut self.second(second).tunnels;
         tunnels.iter_mut().zip([numbered, missing, late]).for_each(|(sum, more)| *sum += more);
     }
 
-    /// What became of packets in a second; as often as there is something to say.
+    /// Adds outcomes of packets in a second. May be called any number of times.
     pub fn ledger(&mut self, second: u64, tally: &Tally) {
         self.second(second).ledger += tally;
     }
 
-    /// Takes everything that another counter (of another queue, or another part of the packets) has counted and not
-    /// told; it begins anew.
+    /// Moves the counts of another meter (of another queue, or of another part of the packets) that are not emitted yet
+    /// to this meter. The other meter is then empty.
     pub fn merge(&mut self, other: &mut SeriesMeter) {
         for second in other.open.drain(..) {
             self.second(second.second).absorb(second);
@@ -160,17 +162,17 @@ impl SeriesMeter {
             self.close_row(Row { interface: self.interface, ..row });
         }
         self.has_outgoing |= other.has_outgoing;
-        let theirs = std::mem::take(&mut other.counts);
-        self.counts.late_packets += theirs.late_packets;
-        self.counts.late_bytes += theirs.late_bytes;
-        self.counts.closed_early += theirs.closed_early;
-        self.counts.gaps += theirs.gaps;
-        self.counts.clock_steps_back += theirs.clock_steps_back;
+        let other_counts = std::mem::take(&mut other.counts);
+        self.counts.late_packets += other_counts.late_packets;
+        self.counts.late_bytes += other_counts.late_bytes;
+        self.counts.closed_early += other_counts.closed_early;
+        self.counts.gaps += other_counts.gaps;
+        self.counts.clock_steps_back += other_counts.clock_steps_back;
     }
 
-    /// It is now `now`: every second before that of `now` has passed, and is told. For the same rows whatever the
-    /// batches, call it whenever the time of the packets comes to another second, before the packet that does so; while
-    /// there are none, each second. With several queues, `now` is the time that all of them have reached.
+    /// Advances the time to `now` and returns the rows of all seconds before the second of `now`. To get the same rows
+    /// for any batches, call the function before the first packet of each new second, and once per second while there
+    /// are no packets. With several queues, `now` is the time that all queues have reached.
     pub fn tick(&mut self, now: Timestamp) -> Vec<Row> {
         let now = now.secs();
         if self.emitted == Some(now)
@@ -182,52 +184,51 @@ impl SeriesMeter {
         let mut rows = Vec::new();
         if self.emitted.is_some_and(|reported| now.saturating_add(Self::SILENCE_MAX) < reported) {
             self.counts.clock_steps_back += 1;
-            let ahead = self.take(|second| second > now);
+            let ahead = self.close_seconds(|second| second > now);
             self.emit(&ahead, &mut rows);
             self.emitted = None;
         }
-        let due = self.take(|second| second < now);
+        let due = self.close_seconds(|second| second < now);
         self.emitted = self.emitted.or(due.first().map(|row| row.second));
         self.emit(&due, &mut rows);
-        self.watch(now, &mut rows);
+        self.fill_silence(now, &mut rows);
         rows
     }
 
-    /// Nobody watches any more: tells everything that is left. What comes later begins anew, and the time between is a
-    /// gap.
+    /// Ends the metering and returns the remaining rows. If more packets are counted, the time in between is a gap.
     pub fn finish(&mut self) -> Vec<Row> {
         let mut rows = Vec::new();
-        let due = self.take(|_| true);
+        let due = self.close_seconds(|_| true);
         self.emitted = self.emitted.or(due.first().map(|row| row.second));
         self.emit(&due, &mut rows);
         self.emitted = None;
         rows
     }
 
-    /// What the rows do not say.
+    /// Counters that are not part of the rows.
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// Tells rows of seconds that are over, and the silence between them.
+    /// Emits rows of seconds that have passed, and rows of zeros for the silence between them.
     fn emit(&mut self, due: &[Row], rows: &mut Vec<Row>) {
-        for of_second in due.chunk_by(|a, b| a.second == b.second) {
-            let second = of_second[0].second;
+        for rows_of_second in due.chunk_by(|a, b| a.second == b.second) {
+            let second = rows_of_second[0].second;
             if self.emitted.is_some_and(|reported| second < reported) {
-                for row in of_second {
+                for row in rows_of_second {
                     self.counts.late_packets += row.total.packets;
                     self.counts.late_bytes += row.total.bytes;
                 }
             } else {
-                self.watch(second, rows);
+                self.fill_silence(second, rows);
                 self.emitted = Some(second + 1);
             }
-            rows.extend_from_slice(of_second);
+            rows.extend_from_slice(rows_of_second);
         }
     }
 
-    /// Comes to `second`: what lies before it and was not told was silent, or is a gap.
-    fn watch(&mut self, second: u64, rows: &mut Vec<Row>) {
+    /// Advances to `second`: emits rows of zeros for the seconds before it without rows, or counts them as a gap.
+    fn fill_silence(&mut self, second: u64, rows: &mut Vec<Row>) {
         let reported = self.emitted.unwrap_or(second);
         if second.saturating_sub(reported) > self.silence {
             self.counts.gaps += 1;
@@ -237,14 +238,14 @@ impl SeriesMeter {
         self.emitted = Some(reported.max(second));
     }
 
-    /// The rows of a second.
+    /// The rows of a second, one per direction.
     fn rows(&self, second: &Second) -> impl Iterator<Item = Row> + use<> {
         let (inward, outward) = (second.row(self.interface, Direction::In), second.row(self.interface, Direction::Out));
         [Some(inward), self.has_outgoing.then_some(outward)].into_iter().flatten()
     }
 
-    /// Closes the seconds that are meant; their rows, in the order of time.
-    fn take(&mut self, which: impl Fn(u64) -> bool) -> Vec<Row> {
+    /// Closes the seconds that satisfy `which` and returns their rows in the order of time.
+    fn close_seconds(&mut self, which: impl Fn(u64) -> bool) -> Vec<Row> {
         let mut rows: Vec<Row> = self.closed.extract_if(.., |row| which(row.second)).collect();
         let seconds: Vec<Second> = self.open.extract_if(.., |second| which(second.second)).collect();
         rows.extend(seconds.iter().flat_map(|second| self.rows(second)));
@@ -258,16 +259,17 @@ impl SeriesMeter {
         &mut self.open[at]
     }
 
-    /// Where a second is among the open ones. A new one moves others, so that the current one has to be found again.
+    /// The index of an open second, which is opened if necessary. Opening a second moves other seconds, so the index of
+    /// the current second becomes invalid.
     fn open(&mut self, second: u64) -> usize {
         match self.open.binary_search_by_key(&second, |open| open.second) {
             Ok(at) => at,
             Err(_) => {
                 self.current = usize::MAX;
                 if self.open.len() == Self::OPEN_MAX {
-                    let crowded = self.open.remove(0);
+                    let earliest = self.open.remove(0);
                     self.counts.closed_early += 1;
-                    let rows: Vec<Row> = self.rows(&crowded).collect();
+                    let rows: Vec<Row> = self.rows(&earliest).collect();
                     rows.into_iter().for_each(|row| self.close_row(row));
                 }
                 let at = self.open.partition_point(|open| open.second < second);

@@ -1,31 +1,31 @@
-//! The one table of what a [`Row`] holds: names, units, meanings, and how to read and write each number. Addition of
-//! rows, roll-ups, formats and documentation go through it, so that none of them can forget one.
+//! The only table of the quantities of a [`Row`]: names, units, descriptions, and access to each number. Addition of
+//! rows, roll-ups, formats and documentation use this table, so that none of them can omit a quantity.
 
 use crate::{Row, SIZE_BOUNDS, SIZES, TrafficClass};
 use base::{Cause, Note};
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
-/// What becomes of a number when rows are added.
+/// The rule that merges a quantity when rows are added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MergeRule {
     /// The sum; exact.
     Sum,
-    /// The greater of both. Rows do not say who was seen, nor when in the second: the truth about both together is at
-    /// least this, and at most the sum.
+    /// The maximum of both. Rows do not contain the addresses or the milliseconds, so the exact value of the union is
+    /// unknown: it is at least the maximum and at most the sum.
     Max,
 }
 
-/// One number of a row.
+/// One quantity of a row.
 #[derive(Clone, Debug)]
 pub struct Quantity {
-    /// Its name in CSV, JSON, Parquet and on the command line.
+    /// The name in CSV, JSON, Parquet and on the command line.
     pub name: Cow<'static, str>,
-    /// What it counts.
+    /// The unit.
     pub unit: &'static str,
-    /// What it says, as half a sentence.
+    /// A description without verb.
     pub description: Cow<'static, str>,
-    /// What becomes of it in a sum of rows.
+    /// The rule of a sum of rows.
     pub merge: MergeRule,
     read: fn(&Row, usize) -> u64,
     field_mut: fn(&mut Row, usize) -> &mut u64,
@@ -33,20 +33,20 @@ pub struct Quantity {
 }
 
 impl Quantity {
-    /// Reads it.
+    /// The value in a row.
     #[inline]
     pub fn of(&self, row: &Row) -> u64 {
         (self.read)(row, self.index)
     }
 
-    /// Where it lies.
+    /// The value in a row, for writing.
     #[inline]
     pub fn of_mut<'a>(&self, row: &'a mut Row) -> &'a mut u64 {
         (self.field_mut)(row, self.index)
     }
 }
 
-/// All of them, in the order in which they are told.
+/// All quantities, in the order of display.
 pub fn quantities() -> &'static [Quantity] {
     static ALL: LazyLock<Vec<Quantity>> = LazyLock::new(all);
     &ALL
@@ -165,22 +165,22 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// A row is its second, its interface and direction (one word together), and quantities: the size of the type
-    /// counts them, so that a number added to it and forgotten here is seen.
+    /// A row consists of the second, interface and direction (together one word), and the quantities. So the size of
+    /// the type gives the number of quantities, and a quantity that is missing in the table is detected.
     #[test]
-    fn every_number_of_a_row_is_in_the_table_once() {
+    fn every_quantity_of_a_row_is_in_the_table_once() {
         assert_eq!(size_of::<Row>(), 8 * (quantities().len() + 2));
         let mut row = Row::default();
         for (n, quantity) in quantities().iter().enumerate() {
             *quantity.of_mut(&mut row) = n as u64 + 1;
         }
         for (n, quantity) in quantities().iter().enumerate() {
-            assert_eq!(quantity.of(&row), n as u64 + 1, "{} shares its place with another", quantity.name);
+            assert_eq!(quantity.of(&row), n as u64 + 1, "{} has the same field as another quantity", quantity.name);
         }
     }
 
     #[test]
-    fn names_are_words_and_differ() {
+    fn names_are_distinct_lower_case_words() {
         let names: BTreeSet<&str> = quantities().iter().map(|q| &*q.name).collect();
         assert_eq!(names.len(), quantities().len());
         for name in names {

@@ -1,15 +1,15 @@
-//! Minutes and hours of seconds, without losing what the seconds knew best: beside the sum, the least, the greatest and
-//! the 95th percentile of every quantity, and how many seconds are known at all.
+//! Roll-ups of seconds into minutes and hours: the sum, minimum, maximum and 95th percentile of every quantity, and the
+//! number of seconds with a row.
 //!
-//! The percentile is the *nearest rank* over the seconds that are known: of `n` values in order, number ⌈0.95 n⌉
-//! counted from 1. It is exact and always one of the values: the seconds of an hour are few enough to be kept until it
-//! is over. Bins are aligned to UTC. A second of zeros is a value, a gap is none: what divides a sum is
+//! The percentile is the *nearest rank* over the seconds with a row: of `n` sorted values, number ⌈0.95 n⌉ counted from
+//! 1. It is exact and always one of the values, because all seconds of a bin are kept until the bin ends. Bins are
+//! aligned to UTC. A second of zeros is a value, a second in a gap is not: the divisor of a mean is
 //! [`Rollup::seconds`].
 
 use crate::{Direction, Row, quantities};
 use std::collections::BTreeMap;
 
-/// How long a bin is.
+/// The length of a bin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Step {
     /// 1 min.
@@ -21,10 +21,10 @@ pub enum Step {
 }
 
 impl Step {
-    /// All, from the shortest.
+    /// All steps, the shortest first.
     pub const ALL: [Self; 3] = [Self::Minute, Self::FiveMinutes, Self::Hour];
 
-    /// As people write it.
+    /// The name on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Minute => "1min",
@@ -33,7 +33,7 @@ impl Step {
         }
     }
 
-    /// Its seconds.
+    /// The length in seconds.
     pub const fn seconds(self) -> u64 {
         match self {
             Self::Minute => 60,
@@ -42,33 +42,33 @@ impl Step {
         }
     }
 
-    /// The first second of the bin that this one is in.
+    /// The first second of the bin that contains `second`.
     pub const fn start(self, second: u64) -> u64 {
         second - second % self.seconds()
     }
 }
 
-/// One bin of one direction of one interface. The rows in it bear its first second; each of their numbers is what the
-/// name says of that number of the seconds.
+/// One bin of one direction of one interface. Each of its rows has the first second of the bin, and each quantity of
+/// the row is the sum, minimum, maximum or percentile of that quantity over the seconds of the bin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rollup {
-    /// How long it is.
+    /// The length of the bin.
     pub step: Step,
-    /// How many of its seconds are known; at least one.
+    /// Number of seconds of the bin with a row; at least one.
     pub seconds: u64,
-    /// All together. Of what does not add up over time (flows in the table, distinct addresses, peaks) it is good for
-    /// the mean.
+    /// The sums. For quantities that cannot be added over time (flows in the table, distinct addresses, peaks) the sum
+    /// is only the numerator of the mean.
     pub sum: Row,
-    /// The least of a second.
+    /// The minima.
     pub min: Row,
-    /// The greatest.
+    /// The maxima.
     pub max: Row,
-    /// What 95 % of the seconds do not pass.
+    /// The 95th percentiles.
     pub p95: Row,
 }
 
 impl Rollup {
-    /// Of seconds of one bin, each in one row; `None` of none.
+    /// Rolls up the seconds of one bin, one row per second; `None` without rows.
     fn of(step: Step, rows: &[Row]) -> Option<Self> {
         let first = rows.first()?;
         let head = Row {
@@ -93,15 +93,15 @@ impl Rollup {
         Some(rollup)
     }
 
-    /// Seconds since 1970 (UTC) at which it begins.
+    /// The first second of the bin, in seconds since 1970 (UTC).
     pub fn start(&self) -> u64 {
         self.sum.second
     }
 }
 
-/// Rolls up rows as they come: any number of interfaces and directions, each in the order of time. Several rows of one
-/// second are added; a row of a bin that was told already begins a bin of its own. Holds the seconds of one bin of
-/// each.
+/// Rolls up rows of any number of interfaces and directions, each in the order of time. Several rows of one second are
+/// added. A row of a bin that was returned already begins a further bin. Holds the seconds of one bin for each
+/// interface and direction.
 #[derive(Clone, Debug)]
 pub struct RollupBuilder {
     step: Step,
@@ -109,27 +109,27 @@ pub struct RollupBuilder {
 }
 
 impl RollupBuilder {
-    /// For bins of this length.
+    /// A builder of bins of this length.
     pub fn new(step: Step) -> Self {
         Self { step, open: BTreeMap::new() }
     }
 
-    /// One second; the bin before it, if it is the first of another.
+    /// Adds a row; returns the previous bin if the row begins a new bin.
     pub fn push(&mut self, row: &Row) -> Option<Rollup> {
         let rows = self.open.entry((row.interface, row.direction)).or_default();
-        let mut over = None;
+        let mut finished = None;
         if rows.first().is_some_and(|first| self.step.start(first.second) != self.step.start(row.second)) {
-            over = Rollup::of(self.step, rows);
+            finished = Rollup::of(self.step, rows);
             rows.clear();
         }
-        match rows.binary_search_by_key(&row.second, |known| known.second) {
+        match rows.binary_search_by_key(&row.second, |open_row| open_row.second) {
             Ok(at) => rows[at] += row,
             Err(at) => rows.insert(at, *row),
         }
-        over
+        finished
     }
 
-    /// The bins that are open, by interface and direction; there is nothing after them.
+    /// The open bins, by interface and direction.
     pub fn finish(self) -> Vec<Rollup> {
         self.open.into_values().filter_map(|rows| Rollup::of(self.step, &rows)).collect()
     }
@@ -146,20 +146,20 @@ mod tests {
     }
 
     #[test]
-    fn no_seconds_are_no_bin() {
+    fn no_rows_give_no_bin() {
         assert!(Rollup::of(Step::Hour, &[]).is_none() && RollupBuilder::new(Step::Hour).finish().is_empty());
     }
 
     #[test]
-    fn silence_counts_and_gaps_do_not() {
-        let mut roller = RollupBuilder::new(Step::Minute);
+    fn seconds_of_zeros_are_values_and_gaps_are_not() {
+        let mut builder = RollupBuilder::new(Step::Minute);
         for second in [60, 61, 119] {
-            assert_eq!(roller.push(&row(second, second - 60)), None);
+            assert_eq!(builder.push(&row(second, second - 60)), None);
         }
-        let minute = roller.push(&row(120, 9)).expect("the minute is over");
+        let minute = builder.push(&row(120, 9)).expect("the minute has ended");
         assert_eq!((minute.start(), minute.seconds), (60, 3));
         assert_eq!([minute.sum, minute.min, minute.max].map(|row| row.total.packets), [60, 0, 59]);
-        assert_eq!(roller.finish().iter().map(|r| (r.start(), r.seconds)).collect::<Vec<_>>(), [(120, 1)]);
+        assert_eq!(builder.finish().iter().map(|r| (r.start(), r.seconds)).collect::<Vec<_>>(), [(120, 1)]);
     }
 
     #[test]
@@ -168,25 +168,25 @@ mod tests {
             let rows: Vec<Row> = (0..n).map(|i| row(3600 + i, (i * 7919) % n + 1)).collect();
             Rollup::of(Step::Hour, &rows).expect("rows").p95.total.packets
         };
-        // Of the numbers from 1 to n, number ⌈0.95 n⌉ is that number.
+        // Of the numbers from 1 to n, the nearest rank is ⌈0.95 n⌉ itself.
         assert_eq!([1, 2, 19, 20, 21, 60, 100, 3600].map(p95), [1, 2, 19, 19, 20, 57, 95, 3420]);
     }
 
     #[test]
-    fn two_rows_of_a_second_are_one_value() {
-        let mut roller = RollupBuilder::new(Step::Minute);
-        [row(5, 10), row(7, 1), row(5, 3)].iter().for_each(|row| assert_eq!(roller.push(row), None));
-        let minute = roller.finish()[0];
+    fn rows_of_the_same_second_are_added_to_one_value() {
+        let mut builder = RollupBuilder::new(Step::Minute);
+        [row(5, 10), row(7, 1), row(5, 3)].iter().for_each(|row| assert_eq!(builder.push(row), None));
+        let minute = builder.finish()[0];
         assert_eq!((minute.seconds, minute.max.total.packets, minute.min.total.packets), (2, 13, 1));
     }
 
-    /// Every quantity, every step, several interfaces: against plain sorting.
+    /// Every quantity, every step and several interfaces, compared with sorted values.
     #[test]
-    fn a_random_series_rolls_up_to_what_sorting_gives() {
-        let seed = testkit::seed("a_random_series_rolls_up_to_what_sorting_gives");
+    fn rollups_of_random_rows_agree_with_sorted_values() {
+        let seed = testkit::seed("rollups_of_random_rows_agree_with_sorted_values");
         let mut prng = Prng::new(seed);
         for step in Step::ALL {
-            let mut roller = RollupBuilder::new(step);
+            let mut builder = RollupBuilder::new(step);
             let mut model = BTreeMap::<(u64, u16, Direction), Vec<Row>>::new();
             let mut reported = Vec::new();
             for second in (1_000_000..1_009_000).filter(|second| second % 977 > 200) {
@@ -194,11 +194,11 @@ mod tests {
                     let mut row = Row { second, interface, direction, ..Row::default() };
                     let limit = 1 << prng.below(20);
                     quantities().iter().for_each(|q| *q.of_mut(&mut row) = prng.below(limit));
-                    reported.extend(roller.push(&row));
+                    reported.extend(builder.push(&row));
                     model.entry((step.start(second), interface, direction)).or_default().push(row);
                 }
             }
-            reported.extend(roller.finish());
+            reported.extend(builder.finish());
             reported.sort_by_key(|r| (r.start(), r.sum.interface, r.sum.direction));
             assert_eq!(reported.len(), model.len());
             for (rollup, ((start, interface, direction), rows)) in reported.iter().zip(&model) {

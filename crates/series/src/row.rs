@@ -51,7 +51,7 @@ pub enum TrafficClass {
     OtherIp,
     /// ARP.
     Arp,
-    /// Anything else.
+    /// Any packet that is neither IP nor ARP.
     Other,
 }
 

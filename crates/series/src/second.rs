@@ -1,15 +1,15 @@
-//! What is counted of one second while it is open: two directions of 16 KiB each, made when the first packet comes.
+//! The counters of one open second: two directions of 16 KiB each, allocated with the first packet.
 //!
 //! ```text
 //! bins          1000 × (bytes u32, packets u32)   one per millisecond; peaks are read from them      8 000 B
 //! sources, destinations   4096 registers each     distinct addresses                                 8 192 B
-//! volumes       kind × IP version                 totals, protocols and IPv6 are sums of these
+//! volumes       traffic class × IP version        totals, classes and IPv6 are sums of these
 //! sizes         size class
-//! tcp           FIN, SYN, RST, (PSH), ACK as they come together, 32 combinations
+//! tcp           combinations of FIN, SYN, RST, (PSH), ACK, 32 counters
 //! ```
 //!
-//! A packet touches one place of each. All of it merges exactly (sums and maxima), so that it does not matter which of
-//! several counters saw which packet.
+//! A packet changes one entry of each table. All tables merge exactly (sums and maxima), so the result does not depend
+//! on the distribution of packets among several meters.
 
 use crate::{Direction, Distinct, Peak, Row, SIZE_BOUNDS, SIZES, TrafficClass, Volume};
 use base::Tally;
@@ -19,18 +19,18 @@ use std::ops::AddAssign;
 const BINS: usize = 1000;
 const BIN_NANOS: u64 = 1_000_000;
 
-/// TCP's flags as they lie in the header.
+/// The TCP flags as in the header.
 mod tcp {
     pub const FIN: usize = 0x01;
     pub const SYN: usize = 0x02;
     pub const RST: usize = 0x04;
     pub const ACK: usize = 0x10;
-    /// Those that are told apart.
+    /// The flags that are counted.
     pub const MASK: u8 = 0x17;
     pub const COMBINATIONS: usize = 0x20;
 }
 
-/// One packet, as the series see it.
+/// The fields of a packet that the time series count.
 #[derive(Clone, Copy)]
 pub(crate) struct PacketFields {
     pub wire_len: u32,
@@ -41,7 +41,7 @@ pub(crate) struct PacketFields {
     pub dst_hash: u64,
 }
 
-/// One second.
+/// The counters of one second.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Second {
     pub second: u64,
@@ -49,7 +49,7 @@ pub(crate) struct Second {
     pub flows_active: u64,
     pub flows_new: u64,
     pub flows_ended: u64,
-    /// Numbers of tunnels: seen, missing, late.
+    /// Tunnel sequence numbers: arrived, missing, late.
     pub tunnels: [u64; 3],
     pub ledger: Tally,
 }
@@ -59,12 +59,12 @@ impl Second {
         Self { second, ..Self::default() }
     }
 
-    /// Takes everything from another of the same second.
+    /// Adds the counters of another meter for the same second.
     pub fn absorb(&mut self, other: Self) {
-        for (mine, theirs) in self.directions.iter_mut().zip(other.directions) {
-            match (mine.as_mut(), theirs) {
-                (Some(mine), Some(theirs)) => mine.absorb(&theirs),
-                (None, theirs) => *mine = theirs,
+        for (own, others) in self.directions.iter_mut().zip(other.directions) {
+            match (own.as_mut(), others) {
+                (Some(own), Some(others)) => own.absorb(&others),
+                (None, others) => *own = others,
                 (Some(_), None) => {}
             }
         }
@@ -75,7 +75,7 @@ impl Second {
         self.ledger += &other.ledger;
     }
 
-    /// What is told of it.
+    /// The row of one direction.
     pub fn row(&self, interface: u16, direction: Direction) -> Row {
         let mut row = Row { second: self.second, interface, direction, ..Row::default() };
         if direction == Direction::In {
@@ -85,21 +85,21 @@ impl Second {
             [row.tunnel_numbered, row.tunnel_missing, row.tunnel_late] = self.tunnels;
             row.ledger = self.ledger;
         }
-        if let Some(side) = &self.directions[direction as usize] {
-            side.tell(&mut row);
+        if let Some(counters) = &self.directions[direction as usize] {
+            counters.write_counts(&mut row);
         }
         row
     }
 }
 
-/// What passed in a millisecond. Both stop at their greatest: 4 GiB in a millisecond are 34 Tb/s.
+/// The volume of a millisecond. Both counters saturate; 4 GiB in a millisecond are 34 Tb/s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Bin {
     bytes: u32,
     packets: u32,
 }
 
-/// One direction of one second.
+/// The counters of one direction of one second.
 #[derive(Clone, Debug)]
 pub(crate) struct DirectionSecond {
     volumes: [[Volume; 2]; TrafficClass::COUNT],
@@ -122,22 +122,22 @@ impl DirectionSecond {
         })
     }
 
-    /// One packet, so many nanoseconds after the beginning of the second.
+    /// Counts a packet, `after` nanoseconds after the beginning of the second.
     #[inline]
-    pub fn packet(&mut self, after: u64, seen: PacketFields) {
+    pub fn packet(&mut self, after: u64, fields: PacketFields) {
         let bin = &mut self.bins[(after / BIN_NANOS) as usize % BINS];
-        bin.bytes = bin.bytes.saturating_add(seen.wire_len);
+        bin.bytes = bin.bytes.saturating_add(fields.wire_len);
         bin.packets = bin.packets.saturating_add(1);
-        let volume = &mut self.volumes[seen.kind as usize][usize::from(seen.is_v6)];
+        let volume = &mut self.volumes[fields.kind as usize][usize::from(fields.is_v6)];
         volume.packets += 1;
-        volume.bytes += u64::from(seen.wire_len);
-        self.sizes[size_class(seen.wire_len)] += 1;
-        self.tcp[usize::from(seen.tcp_flags & tcp::MASK)] += 1;
-        if seen.src_hash != 0 {
-            self.sources.insert(seen.src_hash);
+        volume.bytes += u64::from(fields.wire_len);
+        self.sizes[size_class(fields.wire_len)] += 1;
+        self.tcp[usize::from(fields.tcp_flags & tcp::MASK)] += 1;
+        if fields.src_hash != 0 {
+            self.sources.insert(fields.src_hash);
         }
-        if seen.dst_hash != 0 {
-            self.destinations.insert(seen.dst_hash);
+        if fields.dst_hash != 0 {
+            self.destinations.insert(fields.dst_hash);
         }
     }
 
@@ -156,7 +156,7 @@ impl DirectionSecond {
         self.destinations.merge(&other.destinations);
     }
 
-    fn tell(&self, row: &mut Row) {
+    fn write_counts(&self, row: &mut Row) {
         for (kind, by_version) in row.classes.iter_mut().zip(self.volumes) {
             for (version, volume) in by_version.iter().enumerate() {
                 *kind += volume;
@@ -179,10 +179,10 @@ impl DirectionSecond {
     }
 
     fn peak(&self, bins: usize) -> Peak {
-        let together = |part: &[Bin], of: fn(&Bin) -> u32| part.iter().map(|bin| u64::from(of(bin))).sum();
+        let sum = |part: &[Bin], of: fn(&Bin) -> u32| part.iter().map(|bin| u64::from(of(bin))).sum();
         self.bins.chunks(bins).fold(Peak::default(), |peak, part| Peak {
-            bytes: peak.bytes.max(together(part, |bin| bin.bytes)),
-            packets: peak.packets.max(together(part, |bin| bin.packets)),
+            bytes: peak.bytes.max(sum(part, |bin| bin.bytes)),
+            packets: peak.packets.max(sum(part, |bin| bin.packets)),
         })
     }
 }
@@ -194,7 +194,7 @@ impl AddAssign<&Volume> for Volume {
     }
 }
 
-/// Which of the size classes a frame is in.
+/// The size class of a frame.
 #[inline]
 fn size_class(wire_len: u32) -> usize {
     SIZE_BOUNDS.iter().map(|bound| usize::from(wire_len > *bound)).sum()
@@ -211,18 +211,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bound_belongs_to_the_class_below_it() {
+    fn size_bounds_are_inclusive() {
         for (class, bound) in SIZE_BOUNDS.into_iter().enumerate() {
             assert_eq!((size_class(bound), size_class(bound + 1)), (class, class + 1));
         }
         assert_eq!((size_class(0), size_class(u32::MAX)), (0, SIZES - 1));
     }
 
-    /// Foreign files may say 4 GiB of every packet.
+    /// A capture file may state a wire length of 4 GiB for every packet.
     #[test]
-    fn a_bin_stops_at_its_greatest_and_the_volume_goes_on() {
-        let mut side = DirectionSecond::new();
-        let seen = PacketFields {
+    fn a_bin_saturates_and_the_volume_does_not() {
+        let mut counters = DirectionSecond::new();
+        let fields = PacketFields {
             wire_len: u32::MAX,
             kind: TrafficClass::Other,
             is_v6: false,
@@ -230,9 +230,9 @@ mod tests {
             src_hash: 0,
             dst_hash: 0,
         };
-        (0..3).for_each(|_| side.packet(999_999_999, seen));
+        (0..3).for_each(|_| counters.packet(999_999_999, fields));
         let mut row = Row::default();
-        side.tell(&mut row);
+        counters.write_counts(&mut row);
         assert_eq!(row.total, Volume { packets: 3, bytes: 3 * u64::from(u32::MAX) });
         assert_eq!(row.peak_10ms, Peak { packets: 3, bytes: u32::MAX.into() });
         assert_eq!((row.sources, row.destinations), (0, 0));

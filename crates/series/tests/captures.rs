@@ -1,4 +1,4 @@
-//! Real captures, whose clocks jump by years in both directions, beside what tshark sees in them.
+//! Time series of real captures, whose timestamps jump by years in both directions, compared with tshark.
 
 use base::Timestamp;
 use netgrain_series::{Direction, Row, SeriesMeter, TrafficClass, merge_rows};
@@ -6,17 +6,17 @@ use pcap::Reader;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Packets, bytes and TCP's SYN without ACK, by second.
+/// Packets, bytes, and TCP packets with SYN and without ACK, by second.
 type Series = BTreeMap<u64, [u64; 3]>;
 
-fn ours(capture: &Path) -> (Vec<Row>, SeriesMeter) {
+fn our_series(capture: &Path) -> (Vec<Row>, SeriesMeter) {
     let mut reader = Reader::open(std::fs::File::open(capture).expect("the capture")).expect("a capture");
-    let mut counter = SeriesMeter::new(0);
+    let mut meter = SeriesMeter::new(0);
     let (mut rows, mut now) = (Vec::new(), None);
-    while let Some(packet) = reader.next().expect("a whole capture") {
-        let ts = packet.ts.expect("a stamp");
+    while let Some(packet) = reader.next().expect("a complete capture") {
+        let ts = packet.ts.expect("a timestamp");
         if now != Some(ts.secs()) {
-            rows.extend(counter.tick(Timestamp::from_secs_nanos(ts.secs(), 0)));
+            rows.extend(meter.tick(Timestamp::from_secs_nanos(ts.secs(), 0)));
             now = Some(ts.secs());
         }
         let headers = wire::Headers::of(packet.data, packet.wire_len, packet.link_type);
@@ -25,13 +25,13 @@ fn ours(capture: &Path) -> (Vec<Row>, SeriesMeter) {
             .flatten();
         let kind = if tcp.is_some() { TrafficClass::Tcp } else { TrafficClass::Other };
         let flags = tcp.map(|tcp| tcp.flags());
-        counter.packet(ts, packet.wire_len, Direction::In, kind, false, flags, 0, 0);
+        meter.packet(ts, packet.wire_len, Direction::In, kind, false, flags, 0, 0);
     }
-    rows.extend(counter.finish());
-    (rows, counter)
+    rows.extend(meter.finish());
+    (rows, meter)
 }
 
-fn theirs(capture: &Path, mut tshark: std::process::Command) -> Series {
+fn tshark_series(capture: &Path, mut tshark: std::process::Command) -> Series {
     let fields = ["frame.time_epoch", "frame.len", "tcp.flags"].map(|field| ["-e", field]).concat();
     let out = tshark.args(["-n", "-T", "fields"]).args(fields).arg("-r").arg(capture).output().expect("tshark runs");
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
@@ -49,13 +49,13 @@ fn theirs(capture: &Path, mut tshark: std::process::Command) -> Series {
 }
 
 #[test]
-fn real_captures_have_the_series_that_tshark_sees() {
-    const NAME: &str = "real_captures_have_the_series_that_tshark_sees";
+fn time_series_of_real_captures_agree_with_tshark() {
+    const NAME: &str = "time_series_of_real_captures_agree_with_tshark";
     let Some(traces) = testkit::traces(NAME) else { return };
     for (capture, jumps) in [("mercury/emix.pcap", true), ("zeek/ticks-dns-1hr.pcap", false)] {
         let Some(tshark) = testkit::tool(NAME, "tshark") else { return };
         let capture = traces.join(capture);
-        let (mut rows, counter) = ours(&capture);
+        let (mut rows, meter) = our_series(&capture);
         let reported = rows.len();
         rows.sort_by_key(|row| row.second);
         let mut series = Series::new();
@@ -68,10 +68,10 @@ fn real_captures_have_the_series_that_tshark_sees() {
                 }
             }
         }
-        assert_eq!(series, theirs(&capture, tshark), "{}", capture.display());
-        let counts = counter.counts();
+        assert_eq!(series, tshark_series(&capture, tshark), "{}", capture.display());
+        let counts = meter.counts();
         assert_eq!(jumps, counts.gaps > 0, "{counts:?}");
-        // However far the clock jumps, silence is told only between packets that are near each other.
+        // Large jumps of the timestamps are gaps, so the number of rows of zeros is limited.
         assert!(silent as u64 <= series.len() as u64 * SeriesMeter::SILENCE_MAX && reported >= series.len() + silent);
     }
 }

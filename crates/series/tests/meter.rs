@@ -1,4 +1,4 @@
-//! The counter beside a slow, obvious model: every packet kept, every second made anew from them.
+//! The series meter compared with a simple model, which keeps every packet and computes each second from the packets.
 
 use base::{Cause, Prng, Tally, Timestamp};
 use netgrain_series::{
@@ -23,7 +23,7 @@ struct Packet {
 }
 
 impl Packet {
-    /// Something between here and there.
+    /// A packet with random fields.
     fn random(prng: &mut Prng, nanos: u64, sends: bool) -> Self {
         let kind = TrafficClass::ALL[prng.below(TrafficClass::COUNT as u64) as usize];
         let is_ip = !matches!(kind, TrafficClass::Arp | TrafficClass::Other);
@@ -49,9 +49,9 @@ impl Packet {
         self.nanos / NANOS_PER_SEC
     }
 
-    fn count(&self, counter: &mut SeriesMeter) {
+    fn count(&self, meter: &mut SeriesMeter) {
         let ts = Timestamp::from_nanos(self.nanos);
-        counter.packet(ts, self.wire_len, self.direction, self.kind, self.is_v6, self.flags, self.src, self.dst);
+        meter.packet(ts, self.wire_len, self.direction, self.kind, self.is_v6, self.flags, self.src, self.dst);
     }
 }
 
@@ -59,8 +59,8 @@ fn at(second: u64) -> Timestamp {
     Timestamp::from_secs_nanos(second, 0)
 }
 
-/// One second, from all of its packets.
-fn obvious(second: u64, direction: Direction, packets: &[Packet]) -> Row {
+/// The row of one second and direction, computed from all packets.
+fn model_row(second: u64, direction: Direction, packets: &[Packet]) -> Row {
     let mut row = Row { second, direction, ..Row::default() };
     let mut milliseconds = BTreeMap::<u64, Volume>::new();
     let (mut sources, mut destinations) = (Distinct::EMPTY, Distinct::EMPTY);
@@ -104,113 +104,113 @@ fn obvious(second: u64, direction: Direction, packets: &[Packet]) -> Row {
 }
 
 #[test]
-fn nothing_was_watched_before_the_first_tick() {
-    let mut counter = SeriesMeter::new(3);
-    assert!(counter.finish().is_empty());
-    assert!(counter.tick(at(START)).is_empty());
-    let rows = counter.tick(at(START + 2));
+fn rows_begin_with_the_first_tick() {
+    let mut meter = SeriesMeter::new(3);
+    assert!(meter.finish().is_empty());
+    assert!(meter.tick(at(START)).is_empty());
+    let rows = meter.tick(at(START + 2));
     assert_eq!(rows, [START, START + 1].map(|second| Row { second, interface: 3, ..Row::default() }));
 }
 
 #[test]
-fn a_second_is_told_when_it_has_passed_and_only_once() {
-    let mut counter = SeriesMeter::new(0);
+fn a_row_is_emitted_once_after_its_second_has_passed() {
+    let mut meter = SeriesMeter::new(0);
     let packet = Packet::at(START, 999_999_999);
-    packet.count(&mut counter);
-    assert!(counter.tick(at(START)).is_empty());
-    assert_eq!(counter.tick(at(START + 1)), [obvious(START, Direction::In, &[packet])]);
-    assert!(counter.tick(at(START + 1)).is_empty() && counter.finish().is_empty());
-    assert_eq!(counter.counts(), Default::default());
+    packet.count(&mut meter);
+    assert!(meter.tick(at(START)).is_empty());
+    assert_eq!(meter.tick(at(START + 1)), [model_row(START, Direction::In, &[packet])]);
+    assert!(meter.tick(at(START + 1)).is_empty() && meter.finish().is_empty());
+    assert_eq!(meter.counts(), Default::default());
 }
 
 #[test]
-fn silence_is_zeros_and_a_gap_is_nothing() {
-    let mut counter = SeriesMeter::new(0);
-    Packet::at(START, 0).count(&mut counter);
+fn silence_has_rows_of_zeros_and_a_gap_has_no_rows() {
+    let mut meter = SeriesMeter::new(0);
+    Packet::at(START, 0).count(&mut meter);
     let quiet = START + 1 + SeriesMeter::SILENCE_MAX;
-    Packet::at(quiet, 0).count(&mut counter);
-    let rows = counter.tick(at(quiet + 1));
+    Packet::at(quiet, 0).count(&mut meter);
+    let rows = meter.tick(at(quiet + 1));
     assert!(rows.iter().map(|r| r.second).eq(START..=quiet));
     assert!(rows[1..rows.len() - 1].iter().all(|r| *r == Row { second: r.second, ..Row::default() }));
-    // Four hundred years, and as many more.
+    // A silence just beyond the limit, then jumps of more than a hundred years.
     for (second, gaps) in [(quiet + 2 + SeriesMeter::SILENCE_MAX, 1), (START * 4, 2), (START * 8, 3)] {
-        Packet::at(second, 0).count(&mut counter);
-        let rows = counter.tick(at(second + 1));
+        Packet::at(second, 0).count(&mut meter);
+        let rows = meter.tick(at(second + 1));
         assert_eq!(rows.iter().map(|r| r.second).collect::<Vec<_>>(), [second]);
-        assert_eq!(counter.counts().gaps, gaps);
+        assert_eq!(meter.counts().gaps, gaps);
     }
-    assert!(counter.tick(Timestamp::MAX).is_empty());
+    assert!(meter.tick(Timestamp::MAX).is_empty());
 }
 
 #[test]
-fn the_silence_of_a_capture_is_told_for_a_minute_only() {
-    let mut counter = SeriesMeter::of_capture(0);
+fn silence_in_a_capture_file_has_rows_for_a_minute_only() {
+    let mut meter = SeriesMeter::of_capture(0);
     let mut rows = Vec::new();
     let apart =
         [0, 1, SeriesMeter::SILENCE_OF_CAPTURES + 1, SeriesMeter::SILENCE_OF_CAPTURES + 2, SeriesMeter::SILENCE_MAX];
     let mut second = START;
     for silence in apart {
         second += silence;
-        rows.extend(counter.tick(at(second)));
-        Packet::at(second, 0).count(&mut counter);
+        rows.extend(meter.tick(at(second)));
+        Packet::at(second, 0).count(&mut meter);
     }
-    rows.extend(counter.finish());
-    let reported = 1 + 1 + SeriesMeter::SILENCE_OF_CAPTURES as usize + 1 + 1 + 1;
-    assert_eq!((rows.len(), counter.counts().gaps), (reported, 2));
+    rows.extend(meter.finish());
+    let rows_seen = 1 + 1 + SeriesMeter::SILENCE_OF_CAPTURES as usize + 1 + 1 + 1;
+    assert_eq!((rows.len(), meter.counts().gaps), (rows_seen, 2));
 }
 
 #[test]
-fn after_the_end_begins_something_new() {
-    let mut counter = SeriesMeter::new(0);
-    Packet::at(START, 0).count(&mut counter);
-    assert_eq!(counter.finish().len(), 1);
-    Packet::at(START + 5, 0).count(&mut counter);
-    let rows = counter.tick(at(START + 6));
+fn packets_after_the_end_begin_a_new_series() {
+    let mut meter = SeriesMeter::new(0);
+    Packet::at(START, 0).count(&mut meter);
+    assert_eq!(meter.finish().len(), 1);
+    Packet::at(START + 5, 0).count(&mut meter);
+    let rows = meter.tick(at(START + 6));
     assert_eq!(rows.iter().map(|r| r.second).collect::<Vec<_>>(), [START + 5]);
-    assert_eq!(counter.counts(), Default::default());
+    assert_eq!(meter.counts(), Default::default());
 }
 
 #[test]
-fn a_late_packet_is_told_in_a_row_of_its_own_and_counted() {
-    let mut counter = SeriesMeter::new(0);
+fn a_late_packet_has_a_further_row_and_is_counted() {
+    let mut meter = SeriesMeter::new(0);
     let packets = [Packet::at(START, 5), Packet::at(START + 1, 5), Packet::at(START, 2_000_000)];
-    packets[..2].iter().for_each(|p| p.count(&mut counter));
-    let mut rows = counter.tick(at(START + 1));
-    packets[2].count(&mut counter);
-    rows.extend(counter.tick(at(START + 2)));
-    let reported: Vec<(u64, u64)> = rows.iter().map(|r| (r.second, r.total.packets)).collect();
-    assert_eq!(reported, [(START, 1), (START, 1), (START + 1, 1)]);
-    let counts = counter.counts();
+    packets[..2].iter().for_each(|p| p.count(&mut meter));
+    let mut rows = meter.tick(at(START + 1));
+    packets[2].count(&mut meter);
+    rows.extend(meter.tick(at(START + 2)));
+    let rows_seen: Vec<(u64, u64)> = rows.iter().map(|r| (r.second, r.total.packets)).collect();
+    assert_eq!(rows_seen, [(START, 1), (START, 1), (START + 1, 1)]);
+    let counts = meter.counts();
     assert_eq!((counts.late_packets, counts.late_bytes), (1, packets[2].wire_len.into()));
     let sum = merge_rows(rows).next().expect("a row");
-    assert_eq!(sum.total, obvious(START, Direction::In, &packets).total);
+    assert_eq!(sum.total, model_row(START, Direction::In, &packets).total);
 }
 
 #[test]
-fn a_clock_set_back_begins_anew_from_there() {
-    let mut counter = SeriesMeter::new(0);
-    Packet::at(START, 0).count(&mut counter);
-    counter.tick(at(START));
+fn after_a_clock_step_back_the_meter_starts_at_the_new_time() {
+    let mut meter = SeriesMeter::new(0);
+    Packet::at(START, 0).count(&mut meter);
+    meter.tick(at(START));
     let past = START - 86_400;
-    Packet::at(past, 0).count(&mut counter);
-    let mut rows = counter.tick(at(past));
-    Packet::at(past + 3, 0).count(&mut counter);
-    rows.extend(counter.tick(at(past + 3)));
-    rows.extend(counter.finish());
+    Packet::at(past, 0).count(&mut meter);
+    let mut rows = meter.tick(at(past));
+    Packet::at(past + 3, 0).count(&mut meter);
+    rows.extend(meter.tick(at(past + 3)));
+    rows.extend(meter.finish());
     assert_eq!(rows.iter().map(|r| r.second).collect::<Vec<_>>(), [START, past, past + 1, past + 2, past + 3]);
-    assert_eq!((counter.counts().clock_steps_back, counter.counts().late_packets), (1, 0));
+    assert_eq!((meter.counts().clock_steps_back, meter.counts().late_packets), (1, 0));
 }
 
 #[test]
-fn more_open_seconds_than_fit_are_told_all_the_same() {
-    let mut counter = SeriesMeter::new(0);
+fn seconds_closed_early_still_have_exact_rows() {
+    let mut meter = SeriesMeter::new(0);
     let packets: Vec<Packet> = (0..1000).map(|i| Packet::at(START + i * 7919 % 40, i)).collect();
-    packets.iter().for_each(|p| p.count(&mut counter));
-    assert!(counter.counts().closed_early > 0);
-    let rows = counter.tick(at(START + 40));
+    packets.iter().for_each(|p| p.count(&mut meter));
+    assert!(meter.counts().closed_early > 0);
+    let rows = meter.tick(at(START + 40));
     assert!(rows.iter().map(|r| r.second).eq(START..START + 40));
     for row in rows {
-        let expected = obvious(row.second, Direction::In, &packets);
+        let expected = model_row(row.second, Direction::In, &packets);
         for quantity in quantities().iter().filter(|q| q.merge == MergeRule::Sum) {
             assert_eq!(quantity.of(&row), quantity.of(&expected), "{}", quantity.name);
         }
@@ -218,32 +218,32 @@ fn more_open_seconds_than_fit_are_told_all_the_same() {
 }
 
 #[test]
-fn the_other_direction_is_told_from_its_first_packet_on() {
-    let mut counter = SeriesMeter::new(0);
-    counter.flows(START, 5, 1, 0);
-    assert_eq!(counter.tick(at(START + 1)).len(), 1);
+fn rows_of_the_outgoing_direction_begin_with_its_first_packet() {
+    let mut meter = SeriesMeter::new(0);
+    meter.flows(START, 5, 1, 0);
+    assert_eq!(meter.tick(at(START + 1)).len(), 1);
     let mut sent = Packet::at(START + 1, 0);
     sent.direction = Direction::Out;
-    sent.count(&mut counter);
-    counter.flows(START + 1, 6, 2, 1);
+    sent.count(&mut meter);
+    meter.flows(START + 1, 6, 2, 1);
     let tally = Tally { offered: 3, stored: 3, ..Tally::default() };
-    counter.ledger(START + 1, &tally);
-    let rows = counter.tick(at(START + 3));
-    let reported: Vec<_> =
+    meter.ledger(START + 1, &tally);
+    let rows = meter.tick(at(START + 3));
+    let rows_seen: Vec<_> =
         rows.iter().map(|r| (r.second - START, r.direction, r.flows_active, r.ledger.offered)).collect();
     let (inward, outward) = (Direction::In, Direction::Out);
-    assert_eq!(reported, [(1, inward, 6, 3), (1, outward, 0, 0), (2, inward, 0, 0), (2, outward, 0, 0)]);
+    assert_eq!(rows_seen, [(1, inward, 6, 3), (1, outward, 0, 0), (2, inward, 0, 0), (2, outward, 0, 0)]);
 }
 
-/// Packets in disorder, ticks at any time, steps of the clock forth and back: the rows of a second together are what
-/// the model counts in it, and where nothing was late also what does not add up.
+/// Packets out of order, ticks at random times, clock steps forward and back: the sum of the rows of a second equals
+/// the model. Quantities that cannot be added equal the model if no packet was late.
 #[test]
-fn a_random_walk_of_packets_and_clocks_gives_what_the_model_counts() {
-    let seed = testkit::seed("a_random_walk_of_packets_and_clocks_gives_what_the_model_counts");
+fn rows_agree_with_the_model_on_a_random_walk_of_packets_and_clock_steps() {
+    let seed = testkit::seed("rows_agree_with_the_model_on_a_random_walk_of_packets_and_clock_steps");
     let mut prng = Prng::new(seed);
-    let mut whole = 0;
+    let mut rounds_without_gap = 0;
     for round in 0..60 {
-        let mut counter = SeriesMeter::new(9);
+        let mut meter = SeriesMeter::new(9);
         let (mut packets, mut flows, mut ledger) = (Vec::new(), BTreeMap::new(), BTreeMap::<u64, Tally>::new());
         let mut now = START * NANOS_PER_SEC;
         let (sends, jitter) = (round % 2 == 0, [1, NANOS_PER_SEC / 2, 5 * NANOS_PER_SEC][round % 3]);
@@ -253,18 +253,18 @@ fn a_random_walk_of_packets_and_clocks_gives_what_the_model_counts() {
                 0 => now += prng.below(20) * NANOS_PER_SEC,
                 1 if round % 5 == 0 => now += prng.below(1_000_000) * NANOS_PER_SEC,
                 2 if round % 5 == 1 => now -= prng.below(1_000_000) * NANOS_PER_SEC,
-                3..10 => rows.extend(counter.tick(Timestamp::from_nanos(now))),
+                3..10 => rows.extend(meter.tick(Timestamp::from_nanos(now))),
                 10 => {
                     let (second, active) = (now / NANOS_PER_SEC, prng.below(9));
-                    counter.flows(second, active, 2, 1);
-                    let reported = flows.entry(second).or_insert((0, 0, 0));
-                    *reported = (reported.0 + active, reported.1 + 2, reported.2 + 1);
-                    counter.tunnels(second, active, 2, 1);
+                    meter.flows(second, active, 2, 1);
+                    let rows_seen = flows.entry(second).or_insert((0, 0, 0));
+                    *rows_seen = (rows_seen.0 + active, rows_seen.1 + 2, rows_seen.2 + 1);
+                    meter.tunnels(second, active, 2, 1);
                 }
                 11 => {
                     let mut tally = Tally { offered: 3, stored: 3, ..Tally::default() };
                     tally.add_lost(Cause::RingFull, prng.below(4));
-                    counter.ledger(now / NANOS_PER_SEC, &tally);
+                    meter.ledger(now / NANOS_PER_SEC, &tally);
                     *ledger.entry(now / NANOS_PER_SEC).or_default() += &tally;
                 }
                 _ => {
@@ -272,14 +272,14 @@ fn a_random_walk_of_packets_and_clocks_gives_what_the_model_counts() {
                     for _ in 0..prng.below(20) {
                         let nanos = now - prng.below(jitter);
                         let packet = Packet::random(&mut prng, nanos, sends);
-                        packet.count(&mut counter);
+                        packet.count(&mut meter);
                         packets.push(packet);
                     }
                 }
             }
         }
-        rows.extend(counter.finish());
-        let counts = counter.counts();
+        rows.extend(meter.finish());
+        let counts = meter.counts();
         let total: u64 = rows.iter().map(|r| r.total.packets).sum();
         assert_eq!(total, packets.len() as u64, "seed {seed} round {round}: {counts:?}");
         rows.sort_by_key(|r| r.second);
@@ -292,15 +292,15 @@ fn a_random_walk_of_packets_and_clocks_gives_what_the_model_counts() {
                 inward.windows(2).all(|w| w[1] == w[0] + 1),
                 "seed {seed} round {round}: a silent second is missing"
             );
-            whole += 1;
+            rounds_without_gap += 1;
         }
         for ((second, direction), row) in &rows {
-            let mut expected = obvious(*second, *direction, &packets);
+            let mut expected = model_row(*second, *direction, &packets);
             expected.interface = 9;
             if *direction == Direction::In {
                 (expected.flows_active, expected.flows_new, expected.flows_ended) =
                     flows.get(second).copied().unwrap_or_default();
-                // They were told the same numbers.
+                // The test adds the same numbers to the tunnel counters as to the flow counters.
                 expected.tunnel_numbered = expected.flows_active;
                 (expected.tunnel_missing, expected.tunnel_late) = (expected.flows_new, expected.flows_ended);
                 expected.ledger = ledger.get(second).copied().unwrap_or_default();
@@ -309,19 +309,19 @@ fn a_random_walk_of_packets_and_clocks_gives_what_the_model_counts() {
                 assert_eq!(*row, expected, "seed {seed} round {round}");
             }
             for quantity in quantities() {
-                let (got, truth) = (quantity.of(row), quantity.of(&expected));
-                let right = if quantity.merge == MergeRule::Sum { got == truth } else { got <= truth };
-                assert!(right, "seed {seed} round {round} second {second}: {} {got} {truth}", quantity.name);
+                let (got, exact) = (quantity.of(row), quantity.of(&expected));
+                let right = if quantity.merge == MergeRule::Sum { got == exact } else { got <= exact };
+                assert!(right, "seed {seed} round {round} second {second}: {} {got} {exact}", quantity.name);
             }
         }
     }
-    assert!(whole > 5, "seed {seed}: {whole} rounds without a gap");
+    assert!(rounds_without_gap > 5, "seed {seed}: {rounds_without_gap} rounds without a gap");
 }
 
-/// Queues or shards, whichever packet went where, merged whenever: the same rows.
+/// The rows do not depend on the distribution of packets among meters or on the times of merges.
 #[test]
-fn any_split_merged_is_one_counter() {
-    let seed = testkit::seed("any_split_merged_is_one_counter");
+fn merged_meters_emit_the_rows_of_a_single_meter() {
+    let seed = testkit::seed("merged_meters_emit_the_rows_of_a_single_meter");
     let mut prng = Prng::new(seed);
     for round in 0..30 {
         let parts = 1 + prng.below(8) as usize;
@@ -347,7 +347,7 @@ fn any_split_merged_is_one_counter() {
                 }
             }
             if prng.below(4) == 0 {
-                // Any part may be merged early, all must be before time goes on.
+                // A part may be merged at any time; all parts must be merged before a tick.
                 split.iter_mut().for_each(|part| merged.merge(part));
                 let rows = merged.tick(Timestamp::from_nanos(now));
                 assert_eq!(rows, one.tick(Timestamp::from_nanos(now)), "seed {seed} round {round} step {step}");
@@ -361,20 +361,20 @@ fn any_split_merged_is_one_counter() {
     }
 }
 
-/// What it makes of addresses that are known: within four standard errors, in each direction by itself.
+/// In each direction, the estimate is within four standard errors of the exact number.
 #[test]
-fn distinct_addresses_are_estimated_closely() {
-    let mut counter = SeriesMeter::new(0);
+fn distinct_addresses_are_estimated_within_four_standard_errors() {
+    let mut meter = SeriesMeter::new(0);
     let hash = |i: u32| address_hash(11, &i.to_be_bytes());
     for i in 0..60_000u32 {
         let ts = Timestamp::from_secs_nanos(START, u64::from(i) * 10_000);
         let direction = Direction::ALL[usize::from(i % 3 == 0)];
-        counter.packet(ts, 60, direction, TrafficClass::Udp, false, None, hash(i % 30_000), hash(i % 250));
+        meter.packet(ts, 60, direction, TrafficClass::Udp, false, None, hash(i % 30_000), hash(i % 250));
     }
-    for row in counter.finish() {
+    for row in meter.finish() {
         let sources = (0..60_000).filter(|i| (i % 3 == 0) == (row.direction == Direction::Out)).map(|i| i % 30_000);
-        let truth = sources.collect::<BTreeSet<u32>>().len() as f64;
-        assert!((row.sources as f64 / truth - 1.0).abs() < 4.0 * 0.01625, "{} of {truth}", row.sources);
+        let exact = sources.collect::<BTreeSet<u32>>().len() as f64;
+        assert!((row.sources as f64 / exact - 1.0).abs() < 4.0 * 0.01625, "{} of {exact}", row.sources);
         assert!((row.destinations as f64 / 250.0 - 1.0).abs() < 0.02, "{} of 250", row.destinations);
     }
 }

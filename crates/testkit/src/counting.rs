@@ -1,7 +1,10 @@
 //! An allocator that counts bytes, for tests of memory use. It counts the allocations of the whole program, so such a
 //! test is a program of its own.
 
-#![allow(unsafe_code, reason = "an allocator is unsafe to write; this one passes everything on")]
+#![allow(
+    unsafe_code,
+    reason = "an allocator is unsafe to write; this allocator forwards every call to the system's allocator"
+)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -52,7 +55,7 @@ impl Counting {
     }
 }
 
-// SAFETY: the system's allocator does everything; only numbers are added.
+// SAFETY: every call goes to the system's allocator; only counters are added.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let now = self.now.fetch_add(layout.size(), Relaxed) + layout.size();
@@ -61,14 +64,14 @@ unsafe impl GlobalAlloc for Counting {
         let balance = BALANCE.get() + layout.size() as isize;
         BALANCE.set(balance);
         HIGHEST.set(HIGHEST.get().max(balance));
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller guarantees the contract of `alloc`.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         self.now.fetch_sub(layout.size(), Relaxed);
         BALANCE.set(BALANCE.get() - layout.size() as isize);
-        // SAFETY: as above.
+        // SAFETY: the caller guarantees the contract of `dealloc`.
         unsafe { System.dealloc(memory, layout) }
     }
 }

@@ -48,13 +48,13 @@ pub fn exposition_problems(page: &str) -> Vec<String> {
                 found.push(format!("{name} has no help"));
             }
             if !known.insert(name.to_owned()) {
-                found.push(format!("{name} comes twice"));
+                found.push(format!("{name} occurs twice"));
             }
             family = Family { name: name.to_owned(), ..Family::default() };
         } else if let Some(rest) = line.strip_prefix("# TYPE ") {
             match rest.split_once(' ') {
                 Some((name, kind)) if name == family.name && family.kind.is_empty() => family.kind = kind.to_owned(),
-                _ => found.push(format!("a type out of place: {line}")),
+                _ => found.push(format!("a misplaced type line: {line}")),
             }
         } else {
             family.take(line, &mut found);
@@ -82,21 +82,23 @@ impl Family {
             Some((name.strip_prefix(&self.name)?.to_owned(), labels_of(labels)?, value.parse::<f64>().ok()?))
         });
         let Some((suffix, mut labels, value)) = parts else {
-            found.push(format!("no sample of {}: {line}", self.name));
+            found.push(format!("not a sample of {}: {line}", self.name));
             return;
         };
         if self.samples.insert((suffix.clone(), format!("{labels:?}")), value).is_some() {
-            found.push(format!("a sample twice: {line}"));
+            found.push(format!("a duplicate sample: {line}"));
         }
         let suffixes: &[&str] = if self.kind == "histogram" { &["_bucket", "_sum", "_count"] } else { &[""] };
         if !suffixes.contains(&suffix.as_str()) {
-            found.push(format!("no name of a {}: {line}", self.kind));
+            found.push(format!("not a sample name of a {}: {line}", self.kind));
         }
         let bound = labels.iter().position(|(name, _)| name == "le").map(|i| labels.remove(i).1);
         match bound.map(|bound| bound.parse()) {
             Some(Ok(bound)) if suffix == "_bucket" => self.buckets.push((format!("{labels:?}"), bound, value)),
             None if suffix != "_bucket" => {}
-            _ => found.push(format!("only buckets have a bound, and each has: {line}")),
+            _ => {
+                found.push(format!("the label le is required for buckets and not permitted for other samples: {line}"))
+            }
         }
     }
 
@@ -118,7 +120,7 @@ impl Family {
         says(!matches!(self.kind.as_str(), "counter" | "gauge" | "histogram"), "has no type");
         says((self.kind == "counter") != (words.last() == Some(&"total")), "is a counter or ends in _total, not both");
         for word in ["bucket", "sum", "count"] {
-            says(words.last() == Some(&word), "ends as only parts of histograms do");
+            says(words.last() == Some(&word), "ends in a suffix that is reserved for histograms");
         }
         for word in words.iter().filter(|w| NOT_IN_NAMES.contains(w)) {
             says(true, &format!("has {word} in its name"));
@@ -130,7 +132,7 @@ impl Family {
         for (i, (labels, bound, value)) in self.buckets.iter().enumerate() {
             let next = self.buckets.get(i + 1).filter(|next| next.0 == *labels);
             says(next.is_some_and(|n| n.1 <= *bound || n.2 < *value), "has buckets that do not grow");
-            says(next.is_none() && bound.is_finite(), "has no bucket for everything");
+            says(next.is_none() && bound.is_finite(), "has no bucket with the bound +Inf");
             let whole = of("_count", labels) == Some(*value) && of("_sum", labels).is_some();
             says(next.is_none() && !whole, "has no count of its largest bucket, or no sum");
         }
@@ -182,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_that_are_wrong_are_found() {
+    fn problems_of_invalid_pages_are_found() {
         let head = |name: &str, kind: &str| format!("# HELP {name} What.\n# TYPE {name} {kind}\n");
         let good = head("netgrain_a_bytes_total", "counter") + "netgrain_a_bytes_total{interface=\"a\\\"\\\\\"} 1\n";
         assert_eq!(exposition_problems(&good), [""; 0]);

@@ -10,12 +10,16 @@ const MORE: u16 = 0x2000;
 /// shorter. IPv4 must have no options; of IPv6, everything after the fixed header is divided.
 ///
 /// # Panics
-/// When there is nothing to divide.
+/// If the packet fits one fragment, or `size` is not a multiple of 8.
 pub fn fragments(frame: &[u8], id: u32, size: usize) -> Vec<Vec<u8>> {
     let (link, packet) = frame.split_at(LINK);
     let is_v6 = packet[0] >> 4 == 6;
     let (header, body) = packet.split_at(if is_v6 { V6 } else { 20 });
-    assert!(size.is_multiple_of(8) && body.len() > size, "{} bytes are not cut into parts of {size}", body.len());
+    assert!(
+        size.is_multiple_of(8) && body.len() > size,
+        "{} bytes cannot be divided into fragments of {size} bytes",
+        body.len()
+    );
     let parts = body.chunks(size).enumerate().map(|(i, part)| {
         let (offset, more) = ((i * size / 8) as u16, (i + 1) * size < body.len());
         let mut header = header.to_vec();

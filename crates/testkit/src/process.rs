@@ -1,4 +1,4 @@
-//! Runs a test of the same test program in a process of its own that can be killed.
+//! Runs a test of the same test program in a separate process that can be killed.
 
 use std::ffi::OsStr;
 use std::process::{Child, Command, Stdio};
@@ -35,7 +35,7 @@ impl ChildTest {
     /// If the process has ended before.
     pub fn kill(&mut self) {
         self.0.kill().expect("a process to kill");
-        self.0.wait().expect("it ends");
+        self.0.wait().expect("the process ends");
     }
 }
 

@@ -1,8 +1,8 @@
 //! A network namespace for one test: the calling thread enters a fresh namespace, whose veth pairs carry only the
 //! test's frames.
 //!
-//! By default, a Linux interface sends frames of its own: router solicitations, multicast reports, duplicate address
-//! detection, ARP. Tests count frames, so the sandbox switches all of that off before an interface comes up.
+//! By default, the Linux network stack sends frames on an interface: router solicitations, multicast reports, duplicate
+//! address detection, ARP. Tests count frames, so the sandbox disables all of these before an interface comes up.
 
 use crate::skip;
 use std::fs;
@@ -12,9 +12,9 @@ use sys::ethtool::Offload;
 use sys::netlink::{Netlink, Veth};
 use sys::netns::Namespace;
 
-/// The calling thread is in a network namespace of its own until this is dropped; threads that it starts meanwhile are
-/// in it too, and sockets opened there stay there. The kernel removes the namespace and its interfaces with the last
-/// thread or socket.
+/// The calling thread is in a new network namespace until this value is dropped. Threads that it starts meanwhile are
+/// in the namespace too, and sockets opened in the namespace stay there. The kernel removes the namespace and its
+/// interfaces with the last thread or socket.
 #[derive(Debug)]
 pub struct Sandbox {
     home: Namespace,
@@ -57,7 +57,7 @@ impl Sandbox {
         let (home, inside) = match entered {
             Ok(both) => both,
             Err(error) => {
-                skip(test, &format!("no network namespace of its own: {error}; run as root"));
+                skip(test, &format!("cannot create a network namespace: {error}; run as root"));
                 return None;
             }
         };
@@ -67,8 +67,8 @@ impl Sandbox {
             let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{file}"), "1");
         }
         let mut netlink = sandbox.netlink();
-        let lo = netlink.link("lo").expect("every namespace has a loopback port");
-        netlink.set_up(lo.index, true).expect("the loopback port comes up");
+        let lo = netlink.link("lo").expect("every namespace has a loopback interface");
+        netlink.set_up(lo.index, true).expect("the loopback interface comes up");
         Some(sandbox)
     }
 
@@ -85,7 +85,7 @@ impl Sandbox {
         Netlink::route().expect("a netlink socket")
     }
 
-    /// A pair of connected interfaces, both up and without frames of their own.
+    /// A pair of connected interfaces, both up; the network stack sends no frames on them.
     ///
     /// # Panics
     /// When they cannot be created.
@@ -93,7 +93,7 @@ impl Sandbox {
         self.veth_with(a, b, VethOptions::default())
     }
 
-    /// A pair of connected interfaces, both up and without frames of their own, with options.
+    /// A pair of connected interfaces with options, both up; the network stack sends no frames on them.
     ///
     /// # Panics
     /// When they cannot be created.
@@ -137,7 +137,7 @@ impl Sandbox {
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        panic!("{}: up, but it never began to carry frames", port.name);
+        panic!("{}: up, but the interface did not begin to carry frames in time", port.name);
     }
 
     /// Sets an interface up or down, without waiting for the carrier state.
@@ -152,6 +152,6 @@ impl Sandbox {
 impl Drop for Sandbox {
     fn drop(&mut self) {
         // Without this, the next test of this thread would run in the wrong namespace.
-        self.home.enter().expect("back to the namespace that the thread came from");
+        self.home.enter().expect("the thread returns to its former namespace");
     }
 }

@@ -37,8 +37,8 @@ pub fn traces(test: &str) -> Option<PathBuf> {
 }
 
 /// The directory of [`traces`], for a test that generates its own packets and also reads real captures if they are
-/// present. The test must pass without the directory, and does not count as skipped then; the file named by
-/// `$NETGRAIN_SKIPS` gets a line that begins with `PART`, from which `cargo xtask captures` knows that the test reads
+/// present. The test must pass without the directory, and does not count as skipped then. The file named by
+/// `$NETGRAIN_SKIPS` gets a line that begins with `PART`, by which `cargo xtask captures` finds the tests that read
 /// captures.
 pub fn extra_traces(test: &str) -> Option<PathBuf> {
     let folder = traces_folder();
@@ -114,7 +114,7 @@ pub fn python_of(test: &str, environment: &str) -> Option<Command> {
         command.stdin(Stdio::null());
         return Some(command);
     }
-    skip(test, &format!("the environment {environment} is not there; cargo xtask ci makes it"));
+    skip(test, &format!("the Python environment {environment} does not exist; cargo xtask ci creates it"));
     None
 }
 
@@ -138,25 +138,25 @@ mod tests {
     fn skips_are_recorded_line_by_line() {
         let folder = TempDir::new("skips_are_recorded_line_by_line");
         let path = folder.join("skips");
-        append(&path, "SKIP one: why\n").expect("the first makes the file");
-        append(&path, "SKIP two: why not\n").expect("the second adds to it");
+        append(&path, "SKIP one: why\n").expect("the first line creates the file");
+        append(&path, "SKIP two: why not\n").expect("the second line is appended");
         assert_eq!(std::fs::read_to_string(&path).expect("the file"), "SKIP one: why\nSKIP two: why not\n");
         assert!(append(folder.path(), "SKIP three: no file\n").is_err());
     }
 
     #[test]
-    fn a_package_that_nobody_wrote_is_a_reason_to_skip() {
-        assert!(python_with("a_package_that_nobody_wrote_is_a_reason_to_skip", "netgrain_nobody_wrote").is_none());
+    fn a_missing_python_package_skips_the_test() {
+        assert!(python_with("a_missing_python_package_skips_the_test", "netgrain_no_such_package").is_none());
     }
 
     #[test]
-    fn only_programs_that_exist_are_installed() {
-        assert!(program_path("sh").is_some() && program_path("a program that nobody wrote").is_none());
+    fn only_existing_programs_are_found() {
+        assert!(program_path("sh").is_some() && program_path("no such program").is_none());
     }
 
     #[test]
-    fn programs_of_the_administrator_are_found_off_the_path() {
-        let test = "programs_of_the_administrator_are_found_off_the_path";
+    fn programs_in_sbin_are_found_if_they_are_not_in_path() {
+        let test = "programs_in_sbin_are_found_if_they_are_not_in_path";
         let mut programs = std::fs::read_dir("/usr/sbin").into_iter().flatten().flatten();
         let Some(program) = programs.find(|entry| entry.path().is_file()) else {
             return skip(test, "no program in /usr/sbin");

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub struct TempDir(PathBuf);
 
 impl TempDir {
-    /// A directory whose name begins with `test`: beside the build's products (on a disk, which `/tmp` may not be), or
-    /// in the system's directory for temporary files if cargo did not start the program.
+    /// A directory whose name begins with `test`: in the target directory (which is on a disk; `/tmp` may be in
+    /// memory), or in the system's directory for temporary files if cargo did not start the program.
     ///
     /// # Panics
     /// When it cannot be created.
@@ -24,7 +24,7 @@ impl TempDir {
         let path = root.join(unique.replace("::", "."));
         // A killed process with the same id may have left a directory.
         let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir_all(&path).unwrap_or_else(|e| panic!("{}: cannot be made: {e}", path.display()));
+        std::fs::create_dir_all(&path).unwrap_or_else(|e| panic!("{}: cannot be created: {e}", path.display()));
         Self(path)
     }
 
@@ -51,10 +51,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_folders_differ_and_vanish() {
+    fn temporary_directories_differ_and_are_removed() {
         let (a, b) = (TempDir::new("temp::folders"), TempDir::new("temp::folders"));
         assert_ne!(a.path(), b.path());
-        std::fs::write(a.join("x"), "x").expect("write into the folder");
+        std::fs::write(a.join("x"), "x").expect("write into the directory");
         let kept = a.path().to_owned();
         drop(a);
         assert!(!kept.exists() && b.path().is_dir());

@@ -6,7 +6,7 @@ use sys::packet::PacketSocket;
 
 /// `ETH_P_ALL`.
 const EVERY_PROTOCOL: u16 = 0x0003;
-/// The longest wait for a frame that must come.
+/// The longest wait for a frame that must arrive.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Enough for a burst of test frames; the kernel counts its own overhead per frame too.
 const READER_BUFFER_BYTES: u32 = 256 << 20;
@@ -29,7 +29,7 @@ impl RawSender {
         Self { socket, name: port.name.clone() }
     }
 
-    /// Sends all frames in order. When it returns, the other end of a veth pair has received them.
+    /// Sends all frames in order. When the function returns, the peer of a veth pair has received the frames.
     ///
     /// # Panics
     /// When a frame is refused.
@@ -47,7 +47,7 @@ impl RawSender {
     }
 }
 
-/// Reads whole frames from an interface, those that the interface sends included.
+/// Reads whole frames from an interface, including the frames that the interface sends.
 #[derive(Debug)]
 pub struct RawReader {
     socket: PacketSocket,
@@ -87,8 +87,8 @@ impl RawReader {
         }
     }
 
-    /// The frames that satisfy `is_wanted`: waits, with much patience, until there are `count`, and then takes those
-    /// that still arrive until there is no frame for `quiet`. So a busy machine has time, and a surplus is found.
+    /// The frames that satisfy `is_wanted`: waits up to two minutes until there are `count`, and then adds the frames
+    /// that still arrive until no frame arrives for `quiet`. So a busy machine has time, and surplus frames are found.
     ///
     /// # Panics
     /// When fewer frames arrive in two minutes.

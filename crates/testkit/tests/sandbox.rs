@@ -1,4 +1,4 @@
-//! The sandbox keeps its promises, and `sys::netlink` says what it did.
+//! The sandbox does what its documentation states, and `sys::netlink` reports the state that was set.
 
 use netgrain_testkit as testkit;
 use std::net::{IpAddr, Ipv4Addr};
@@ -8,18 +8,18 @@ use sys::netlink::{Address, Netlink, netdev};
 use sys::netns::Namespace;
 use testkit::{RawReader, RawSender, Sandbox, VethOptions};
 
-/// Two of the kernel's error numbers.
+/// Error numbers of the kernel.
 const ENODEV: i32 = 19;
 const EEXIST: i32 = 17;
 const QUIET: Duration = Duration::from_millis(100);
 
 fn os_error<T>(result: std::io::Result<T>) -> i32 {
-    result.err().expect("an error").raw_os_error().expect("an error of the kernel's")
+    result.err().expect("an error").raw_os_error().expect("an error of the kernel")
 }
 
 #[test]
-fn what_does_not_exist_is_named_as_such() {
-    let Some(sandbox) = Sandbox::new("what_does_not_exist_is_named_as_such") else { return };
+fn a_missing_interface_is_reported_as_enodev() {
+    let Some(sandbox) = Sandbox::new("a_missing_interface_is_reported_as_enodev") else { return };
     let mut netlink = sandbox.netlink();
     assert_eq!(os_error(netlink.link("nothing")), ENODEV);
     assert_eq!(os_error(netlink.link("a name longer than fifteen bytes")), ENODEV);
@@ -33,19 +33,19 @@ fn what_does_not_exist_is_named_as_such() {
 }
 
 #[test]
-fn only_the_tests_frames_travel() {
-    let Some(sandbox) = Sandbox::new("only_the_tests_frames_travel") else { return };
+fn a_veth_pair_carries_only_the_frames_of_the_test() {
+    let Some(sandbox) = Sandbox::new("a_veth_pair_carries_only_the_frames_of_the_test") else { return };
     let (a, b) = sandbox.veth("a", "b");
     let mut reader = RawReader::new(&b);
     let frames: Vec<Vec<u8>> = (0..600u16).map(|i| vec![(i % 251) as u8; 60 + usize::from(i)]).collect();
     RawSender::new(&a).send(&frames);
-    // Long enough for a router solicitation, which comes within a second of a port coming up.
+    // Long enough for a router solicitation, which is sent within a second after an interface comes up.
     assert_eq!(reader.at_least(600, Duration::from_millis(1200), |_| true), frames);
 }
 
 #[test]
-fn a_frame_longer_than_the_port_allows_is_refused() {
-    let Some(sandbox) = Sandbox::new("a_frame_longer_than_the_port_allows_is_refused") else { return };
+fn a_frame_longer_than_the_mtu_allows_is_refused() {
+    let Some(sandbox) = Sandbox::new("a_frame_longer_than_the_mtu_allows_is_refused") else { return };
     let (a, b) = sandbox.veth("a", "b");
     let mut reader = RawReader::new(&b);
     assert!(RawSender::new(&a).try_send(&[vec![0; 60], vec![0; 1600], vec![0; 60]]).is_err());
@@ -84,7 +84,7 @@ fn a_link_reports_what_was_set() {
     names.sort();
     assert_eq!(names, ["b", "lo", "other"]);
     netlink.delete_link(a.index).expect("delete");
-    assert!(netlink.link("b").is_err(), "a pair goes together");
+    assert!(netlink.link("b").is_err(), "both interfaces of a pair are deleted together");
 }
 
 #[test]
@@ -102,23 +102,23 @@ fn addresses_and_their_routes_are_listed() {
 }
 
 #[test]
-fn the_driver_of_veth_can_do_xdp() {
-    let Some(sandbox) = Sandbox::new("the_driver_of_veth_can_do_xdp") else { return };
+fn the_driver_of_veth_supports_xdp() {
+    let Some(sandbox) = Sandbox::new("the_driver_of_veth_supports_xdp") else { return };
     let (a, _) = sandbox.veth("a", "b");
     match netdev::xdp_features(a.index) {
         Ok(features) => assert_eq!(features.bits & netdev::feature::BASIC, netdev::feature::BASIC),
-        Err(e) => testkit::skip("the_driver_of_veth_can_do_xdp", &format!("no netdev family in this kernel: {e}")),
+        Err(e) => testkit::skip("the_driver_of_veth_supports_xdp", &format!("no netdev family in this kernel: {e}")),
     }
 }
 
 #[test]
-fn a_port_moves_to_another_sandbox() {
-    let Some(outer) = Sandbox::new("a_port_moves_to_another_sandbox") else { return };
+fn an_interface_moves_to_another_sandbox() {
+    let Some(outer) = Sandbox::new("an_interface_moves_to_another_sandbox") else { return };
     let (a, b) = outer.veth("a", "b");
     let mut netlink = outer.netlink();
-    let inner = Sandbox::new("a_port_moves_to_another_sandbox").expect("a second one");
+    let inner = Sandbox::new("an_interface_moves_to_another_sandbox").expect("a second one");
     netlink.move_to(b.index, std::os::fd::AsFd::as_fd(inner.namespace())).expect("move");
-    let moved = inner.netlink().link("b").expect("b is inside");
+    let moved = inner.netlink().link("b").expect("b is in the inner sandbox");
     drop(inner);
     assert!(
         outer.netlink().link("b").is_err()
@@ -128,13 +128,13 @@ fn a_port_moves_to_another_sandbox() {
 }
 
 #[test]
-fn dropping_the_sandbox_brings_the_thread_home() {
+fn dropping_the_sandbox_returns_the_thread_to_its_namespace() {
     let identity = || std::fs::read_link("/proc/thread-self/ns/net").expect("namespace of this thread");
     let home = identity();
-    let Some(sandbox) = Sandbox::new("dropping_the_sandbox_brings_the_thread_home") else { return };
+    let Some(sandbox) = Sandbox::new("dropping_the_sandbox_returns_the_thread_to_its_namespace") else { return };
     assert_ne!(identity(), home);
     let inside = std::thread::spawn(identity).join().expect("thread");
-    assert_eq!(inside, identity(), "threads are born in the namespace of their parent");
+    assert_eq!(inside, identity(), "a new thread is in the namespace of its parent");
     drop(sandbox);
     assert_eq!(identity(), home);
     assert!(Namespace::current().is_ok() && Netlink::route().is_ok());

@@ -55,7 +55,7 @@ impl Checksum {
         self
     }
 
-    /// The checksum as it stands in the header.
+    /// The value of the checksum field.
     pub const fn finish(self) -> u16 {
         !fold(self.sum)
     }
@@ -84,8 +84,8 @@ mod tests {
     }
 
     #[test]
-    fn equals_the_definition_at_every_length_and_cut() {
-        let seed = testkit::seed("equals_the_definition_at_every_length_and_cut");
+    fn the_sum_equals_the_definition_at_every_length_and_split() {
+        let seed = testkit::seed("the_sum_equals_the_definition_at_every_length_and_split");
         let mut prng = Prng::new(seed);
         for len in 0..200 {
             let mut bytes = vec![0; len];
@@ -107,7 +107,7 @@ mod tests {
         for round in 0..20_000 {
             let mut header = [0; 20];
             prng.fill(&mut header);
-            header[0] |= 1; // an all-zero header has two right checksums; real ones are never zero
+            header[0] |= 1; // an all-zero header has two correct checksums; real headers are never zero
             let before = checksum(&header);
             let at = 2 + 2 * prng.below(9) as usize;
             let old = u16::from_be_bytes([header[at], header[at + 1]]);

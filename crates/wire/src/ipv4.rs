@@ -55,18 +55,19 @@ impl<'a> Ipv4<'a> {
     /// [`ParseError::TooShort`] if header or options are truncated; [`ParseError::Contradiction`] if version, IHL or
     /// total length is invalid.
     pub fn parse(frame: &'a [u8], offset: usize) -> Result<Self, ParseError> {
-        let wrong = |field, value, least| ParseError::Contradiction { layer: Layer::Ipv4, offset, field, value, least };
+        let contradiction =
+            |field, value, least| ParseError::Contradiction { layer: Layer::Ipv4, offset, field, value, least };
         let (head, after) = take(frame, offset, Layer::Ipv4)?;
         let (version, ihl) = (head[at::VERSION_IHL] >> 4, usize::from(head[at::VERSION_IHL] & 15));
         if version != 4 {
-            return Err(wrong("version", version.into(), 4));
+            return Err(contradiction("version", version.into(), 4));
         }
         if ihl < 5 {
-            return Err(wrong("IHL", ihl as u32, 5));
+            return Err(contradiction("IHL", ihl as u32, 5));
         }
         let total = usize::from(be16(head, at::TOTAL_LEN));
         if total < ihl * 4 {
-            return Err(wrong("total length", total as u32, ihl as u32 * 4));
+            return Err(contradiction("total length", total as u32, ihl as u32 * 4));
         }
         let (options, rest) = after.split_at_checked(ihl * 4 - at::END).ok_or(ParseError::TooShort {
             layer: Layer::Ipv4,
@@ -169,7 +170,7 @@ mod tests {
     const PLAIN: [u8; 20] = [0x45, 0, 0, 24, 0, 7, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
 
     #[test]
-    fn headers_that_cannot_be_are_refused_with_their_place() {
+    fn invalid_headers_are_refused_with_their_offset() {
         let error = |change: fn(&mut [u8; 20])| {
             let mut bytes = PLAIN;
             change(&mut bytes);
@@ -187,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn payload_ends_where_the_total_length_says() {
+    fn the_payload_ends_at_the_total_length() {
         let mut frame = PLAIN.to_vec();
         frame.extend([1, 2, 3, 4, 0, 0]);
         let ip = Ipv4::parse(&frame, 0).unwrap();

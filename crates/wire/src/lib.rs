@@ -44,7 +44,7 @@ mod vlan;
 pub use arp::Arp;
 pub use checksum::{Checksum, checksum, update_checksum};
 pub use community::community_id;
-pub use decode::{DecodeError, Decoded, FragmentKey, MAX_TUNNELS, TUNNEL_PORTS, Tunnel, TunnelKind, has_sequence};
+pub use decode::{DecodeError, Decoded, FragmentKey, MAX_TUNNELS, TUNNEL_PORTS, Tunnel, TunnelKind, numbered_tunnels};
 pub use error::{Layer, ParseError};
 pub use ethernet::Ethernet;
 pub use flow::{FlowHasher, FlowKey};

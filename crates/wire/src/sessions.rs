@@ -18,13 +18,13 @@
 //! new session evicts the session that was inactive for the most packets.
 
 use crate::bytes::{be32, chunk};
-use crate::{Tunnel, TunnelKind, has_sequence, ipv4, ipv6};
+use crate::{Tunnel, TunnelKind, ipv4, ipv6, numbered_tunnels};
 use base::hash;
 
 /// The number of sessions in the table: 16,384, in 2 MiB that are allocated when the first session begins.
 pub const CAPACITY: usize = 16_384;
 
-/// For this many numbers behind the newest the table knows whether they arrived.
+/// The table records which of this many numbers before the newest arrived.
 pub const WINDOW: u32 = u128::BITS;
 
 /// Entries of a bucket.
@@ -68,7 +68,7 @@ struct State {
     /// The number after the newest number.
     next: u32,
     /// Bit `n` is clear if the number `n` before the newest is missing.
-    come: u128,
+    received: u128,
     /// The number that would confirm a restart of the session.
     restart: Option<u32>,
 }
@@ -110,7 +110,7 @@ impl Sessions {
     /// [`Decoded::may_have_sequence`](crate::Decoded::may_have_sequence) is true.
     #[inline(never)]
     pub fn observe(&mut self, frame: &[u8], wire_len: u32, link_type: u16) {
-        for tunnel in has_sequence(frame, wire_len, link_type) {
+        for tunnel in numbered_tunnels(frame, wire_len, link_type) {
             if let (Some(key), Some(number)) = (Key::of(&tunnel, frame), tunnel.sequence) {
                 self.count(key, number);
             }
@@ -134,13 +134,13 @@ impl Sessions {
             return entry.state.observe(number, Space::of(key.kind), &mut self.counts);
         }
         self.counts.started += 1;
-        let place = bucket.iter().position(Option::is_none).unwrap_or_else(|| {
+        let slot = bucket.iter().position(Option::is_none).unwrap_or_else(|| {
             self.counts.evicted += 1;
-            let used = |way: &usize| bucket[*way].map_or(0, |entry| entry.used);
+            let used = |index: &usize| bucket[*index].map_or(0, |entry| entry.used);
             (0..BUCKET_ENTRIES).min_by_key(used).unwrap_or(0)
         });
         let state = State::begin(number, Space::of(key.kind));
-        bucket[place] = Some(Entry { key, state, used: self.counts.numbered });
+        bucket[slot] = Some(Entry { key, state, used: self.counts.numbered });
     }
 
     fn bucket(&self, key: &Key) -> usize {
@@ -192,7 +192,7 @@ impl Space {
 impl State {
     /// A new session; numbers before the first are not expected.
     const fn begin(number: u32, space: Space) -> Self {
-        Self { next: space.after(number), come: u128::MAX, restart: None }
+        Self { next: space.after(number), received: u128::MAX, restart: None }
     }
 
     fn observe(&mut self, number: u32, space: Space, counts: &mut SessionCounts) {
@@ -200,7 +200,7 @@ impl State {
         if ahead <= space.ahead {
             counts.missing += u64::from(ahead);
             // One bit for the number itself, and one clear bit for each missing number.
-            self.come = self.come.unbounded_shl(ahead + 1) | 1;
+            self.received = self.received.unbounded_shl(ahead + 1) | 1;
             (self.next, self.restart) = (space.after(number), None);
             return;
         }
@@ -208,8 +208,8 @@ impl State {
         let behind = self.next.wrapping_sub(1).wrapping_sub(number) & space.last;
         if behind < WINDOW {
             let bit = 1 << behind;
-            if self.come & bit == 0 {
-                self.come |= bit;
+            if self.received & bit == 0 {
+                self.received |= bit;
                 counts.late += 1;
             } else {
                 counts.duplicate += 1;
@@ -243,7 +243,7 @@ mod tests {
         SessionCounts { numbered: 0, started: 0, ..counts }
     }
 
-    const NOTHING: SessionCounts = SessionCounts {
+    const EMPTY: SessionCounts = SessionCounts {
         numbered: 0,
         started: 0,
         missing: 0,
@@ -255,39 +255,43 @@ mod tests {
     };
 
     #[test]
-    fn gaps_and_what_fills_them_are_counted_and_wraps_are_no_gaps() {
+    fn gaps_and_late_packets_are_counted_and_a_wrap_around_is_no_gap() {
         use TunnelKind::{Erspan2, GtpU};
-        assert_eq!(counts(Erspan2, &[7, 8, 9]), NOTHING);
-        assert_eq!(counts(Erspan2, &[7, 10]), SessionCounts { missing: 2, ..NOTHING });
-        assert_eq!(counts(Erspan2, &[7, 10, 8]), SessionCounts { missing: 2, late: 1, ..NOTHING });
-        assert_eq!(counts(Erspan2, &[7, 10, 8, 8, 10]), SessionCounts { missing: 2, late: 1, duplicate: 2, ..NOTHING });
-        assert_eq!(counts(Erspan2, &[7, 6]), SessionCounts { duplicate: 1, ..NOTHING }, "nobody waited for it");
-        assert_eq!(counts(Erspan2, &[u32::MAX - 1, u32::MAX, 0, 1]), NOTHING);
-        assert_eq!(counts(Erspan2, &[u32::MAX, 1]), SessionCounts { missing: 1, ..NOTHING });
-        assert_eq!(counts(GtpU, &[0xffff, 0, 1]), NOTHING);
-        assert_eq!(counts(Erspan2, &[0xffff, 0]).out_of_window, 1, "32 bits do not wrap there");
-        assert_eq!(counts(GtpU, &[0xfffe, 1, 0xffff]), SessionCounts { missing: 2, late: 1, ..NOTHING });
-        assert_eq!(counts(Erspan2, &[0; 5]), SessionCounts { duplicate: 4, ..NOTHING }, "one that never counts");
+        assert_eq!(counts(Erspan2, &[7, 8, 9]), EMPTY);
+        assert_eq!(counts(Erspan2, &[7, 10]), SessionCounts { missing: 2, ..EMPTY });
+        assert_eq!(counts(Erspan2, &[7, 10, 8]), SessionCounts { missing: 2, late: 1, ..EMPTY });
+        assert_eq!(counts(Erspan2, &[7, 10, 8, 8, 10]), SessionCounts { missing: 2, late: 1, duplicate: 2, ..EMPTY });
+        assert_eq!(counts(Erspan2, &[7, 6]), SessionCounts { duplicate: 1, ..EMPTY }, "a number before the first one");
+        assert_eq!(counts(Erspan2, &[u32::MAX - 1, u32::MAX, 0, 1]), EMPTY);
+        assert_eq!(counts(Erspan2, &[u32::MAX, 1]), SessionCounts { missing: 1, ..EMPTY });
+        assert_eq!(counts(GtpU, &[0xffff, 0, 1]), EMPTY);
+        assert_eq!(counts(Erspan2, &[0xffff, 0]).out_of_window, 1, "a 32-bit number does not wrap after 65535");
+        assert_eq!(counts(GtpU, &[0xfffe, 1, 0xffff]), SessionCounts { missing: 2, late: 1, ..EMPTY });
+        assert_eq!(
+            counts(Erspan2, &[0; 5]),
+            SessionCounts { duplicate: 4, ..EMPTY },
+            "a sender that never increments its number"
+        );
     }
 
     #[test]
-    fn one_number_from_elsewhere_is_astray_and_two_in_a_row_begin_anew() {
+    fn one_distant_number_is_an_outlier_and_two_in_a_row_restart_the_session() {
         let far = 1_000_000_000;
         let one = counts(TunnelKind::Gre, &[5, 6, far, 7, 8]);
-        assert_eq!(one, SessionCounts { out_of_window: 1, ..NOTHING });
+        assert_eq!(one, SessionCounts { out_of_window: 1, ..EMPTY });
         let two = counts(TunnelKind::Gre, &[far, far + 1, 0, 1, 3]);
-        assert_eq!(two, SessionCounts { out_of_window: 1, restarts: 1, missing: 1, ..NOTHING });
+        assert_eq!(two, SessionCounts { out_of_window: 1, restarts: 1, missing: 1, ..EMPTY });
         // The largest jump that is a gap and the smallest that is not; the oldest number that counts as late and the
         // first that does not.
         assert_eq!(counts(TunnelKind::Gre, &[9, 10 + (1 << 24)]).missing, 1 << 24);
-        assert_eq!(counts(TunnelKind::Gre, &[9, 11 + (1 << 24)]), SessionCounts { out_of_window: 1, ..NOTHING });
-        assert_eq!(counts(TunnelKind::GtpU, &[9, 11 + (1 << 14)]), SessionCounts { out_of_window: 1, ..NOTHING });
+        assert_eq!(counts(TunnelKind::Gre, &[9, 11 + (1 << 24)]), SessionCounts { out_of_window: 1, ..EMPTY });
+        assert_eq!(counts(TunnelKind::GtpU, &[9, 11 + (1 << 14)]), SessionCounts { out_of_window: 1, ..EMPTY });
         assert_eq!(counts(TunnelKind::Gre, &[1, 1000, 1000 - 127]).late, 1);
         assert_eq!(counts(TunnelKind::Gre, &[1, 1000, 1000 - 128]).out_of_window, 1);
     }
 
     #[test]
-    fn sessions_have_numbers_of_their_own() {
+    fn each_session_has_its_own_numbers() {
         let mut sessions = Sessions::with(64, 7);
         let others = [
             Key { src: 2, dst: 1, ..key(5, TunnelKind::Gre) },
@@ -305,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_bucket_forgets_whoever_was_silent_for_most_packets() {
+    fn a_full_bucket_evicts_the_session_with_the_oldest_last_packet() {
         let mut sessions = Sessions::with(BUCKET_ENTRIES, 7);
         for id in [0, 1, 2, 3, 0, 4] {
             sessions.count(key(id, TunnelKind::Gre), 10);
@@ -321,34 +325,34 @@ mod tests {
     /// A model test: numbers are lost, duplicated and reordered within the window. The model keeps the set of all
     /// numbers received, without wrapping.
     #[test]
-    fn on_any_path_the_counts_are_those_of_a_set_of_all_numbers() {
-        let seed = testkit::seed("on_any_path_the_counts_are_those_of_a_set_of_all_numbers");
+    fn the_counts_equal_those_of_a_set_of_all_numbers_on_any_path() {
+        let seed = testkit::seed("the_counts_equal_those_of_a_set_of_all_numbers_on_any_path");
         let mut sums = SessionCounts::default();
         for round in 0..40 {
             let mut prng = Prng::new(seed ^ round);
             let kind = [TunnelKind::GtpU, TunnelKind::Erspan3][prng.below(2) as usize];
             let first = (u64::from(Space::of(kind).last) + 1) * 4 - prng.below(3000);
-            let (mut sent, mut pause, mut way) = (first, 0, Vec::new());
-            for place in 0..4000_u64 {
+            let (mut sent, mut pause, mut arrivals) = (first, 0, Vec::new());
+            for time in 0..4000_u64 {
                 sent += 1;
-                let place = place + 100 * pause;
+                let time = time + 100 * pause;
                 match prng.below(100) {
                     0..5 => (),
-                    5..8 => way.extend([(place, sent), (place + prng.below(50), sent)]),
-                    8..20 => way.push((place + prng.below(60), sent)),
+                    5..8 => arrivals.extend([(time, sent), (time + prng.below(50), sent)]),
+                    8..20 => arrivals.push((time + prng.below(60), sent)),
                     // An outage: no packet from before it arrives after it.
                     20 => (sent, pause) = (sent + prng.below(Space::of(kind).ahead.into()) / 4, pause + 1),
-                    _ => way.push((place, sent)),
+                    _ => arrivals.push((time, sent)),
                 }
             }
-            way.sort_by_key(|(place, _)| *place);
-            let (mut newest, begin) = (way[0].1, way[0].1);
-            let (mut come, mut expected) = (BTreeSet::from([newest]), SessionCounts::default());
+            arrivals.sort_by_key(|(time, _)| *time);
+            let (mut newest, begin) = (arrivals[0].1, arrivals[0].1);
+            let (mut received, mut expected) = (BTreeSet::from([newest]), SessionCounts::default());
             let mut sessions = Sessions::with(16, prng.next_u64());
             sessions.count(key(1, kind), newest as u32 & Space::of(kind).last);
-            for (_, number) in &way[1..] {
+            for (_, number) in &arrivals[1..] {
                 sessions.count(key(1, kind), *number as u32 & Space::of(kind).last);
-                let is_new = come.insert(*number);
+                let is_new = received.insert(*number);
                 if *number > newest {
                     expected.missing += number - newest - 1;
                     newest = *number;
@@ -359,9 +363,9 @@ mod tests {
                 }
             }
             let counts = sessions.counts();
-            let expected = SessionCounts { numbered: way.len() as u64, started: 1, ..expected };
+            let expected = SessionCounts { numbered: arrivals.len() as u64, started: 1, ..expected };
             assert_eq!(counts, expected, "seed {seed}, round {round}");
-            let lost = newest - begin + 1 - come.range(begin..).count() as u64;
+            let lost = newest - begin + 1 - received.range(begin..).count() as u64;
             assert_eq!(counts.missing - counts.late, lost, "seed {seed}, round {round}");
             sums.late += counts.late;
             sums.duplicate += counts.duplicate;

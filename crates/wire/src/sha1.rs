@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_around_the_ends_of_a_block() {
+    fn lengths_near_a_block_boundary() {
         for (length, expected) in [
             (0, "da39a3ee5e6b4b0d3255bfef95601890afd80709"),
             (55, "cef734ba81a024479e09eb5a75b6ddae62e6abf1"),

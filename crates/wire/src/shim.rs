@@ -29,8 +29,8 @@ const SNAP: [u8; 6] = [0xaa, 0xaa, 3, 0, 0, 0];
 /// Bytes of the control word of a pseudowire (RFC 4385 §3), whose first four bits are 0.
 const CONTROL_WORD: usize = 4;
 
-/// `N` bytes of a header at `at`, which must end by `end` on the wire. The error tells whether the packet or only the
-/// capture ends before.
+/// `N` bytes of a header at `at`, which must end by `end` on the wire. The error distinguishes whether the packet or
+/// only the capture ends before.
 pub(crate) fn need<const N: usize>(frame: &[u8], at: usize, end: usize) -> Result<&[u8; N], DecodeError> {
     if at + N > end {
         return Err(DecodeError::LinkShort);
@@ -107,7 +107,7 @@ pub(crate) fn under_labels(first: u8, frame: &[u8], at: usize, end: usize) -> La
     }
 }
 
-/// True if the lengths in an IP header are possible at this place.
+/// True if the lengths in an IP header are possible at this offset.
 fn ip_fits(frame: &[u8], at: usize, end: usize) -> bool {
     let Some(head) = chunk::<{ ipv6::at::PAYLOAD_LEN + 2 }>(frame, at) else { return true };
     let (first, room) = (head[ipv4::at::VERSION_IHL], end.saturating_sub(at));

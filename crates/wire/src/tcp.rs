@@ -45,8 +45,8 @@ impl<'a> Tcp<'a> {
     /// The header at byte `offset` of the frame.
     ///
     /// # Errors
-    /// [`ParseError::TooShort`] where header or options are cut; [`ParseError::Contradiction`] where the data offset
-    /// points into the header.
+    /// [`ParseError::TooShort`] if header or options are truncated; [`ParseError::Contradiction`] if the data offset is
+    /// less than the length of the fixed header.
     pub fn parse(frame: &'a [u8], offset: usize) -> Result<Self, ParseError> {
         let layer = Layer::Tcp;
         let (head, after) = take(frame, offset, layer)?;

@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_address_has_six_short_bytes() {
+    fn a_mac_address_has_six_bytes_of_two_digits() {
         for bad in ["", "1:2:3:4:5", "1:2:3:4:5:6:7", "1:2:3:4:5:100", "1:2:3:4:5:g", "1:2-3:4:5:6", "+1:2:3:4:5:6"] {
             assert_eq!(bad.parse::<MacAddr>(), Err(ParseMacError), "{bad}");
         }

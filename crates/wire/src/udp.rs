@@ -26,7 +26,7 @@ impl<'a> Udp<'a> {
     /// The header at byte `offset` of the frame.
     ///
     /// # Errors
-    /// [`ParseError::TooShort`] below 8 bytes; [`ParseError::Contradiction`] where the length is below 8.
+    /// [`ParseError::TooShort`] below 8 bytes; [`ParseError::Contradiction`] if the length field is below 8.
     pub fn parse(frame: &'a [u8], offset: usize) -> Result<Self, ParseError> {
         let layer = Layer::Udp;
         let (head, rest) = take(frame, offset, layer)?;

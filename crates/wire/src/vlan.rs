@@ -50,7 +50,7 @@ impl<'a> VlanTag<'a> {
         (self.tci() >> 13) as u8
     }
 
-    /// What follows.
+    /// The ethertype of the next header.
     pub fn ethertype(&self) -> EtherType {
         EtherType(be16(self.head, at::ETHERTYPE))
     }

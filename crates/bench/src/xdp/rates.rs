@@ -191,7 +191,7 @@ fn run_rounds(frames: u64, rounds: u32, ports: &mut [Port; 2], candidates: &mut 
             let candidate = &candidates[which];
             let port = &mut ports[candidate.port];
             if let Some(prepared) = &candidate.prepared {
-                let exchanged = port.dispatcher.exchange(prepared.clone());
+                let exchanged = port.dispatcher.swap(prepared.clone());
                 exchanged.map_err(|e| Stop::error(capture::afxdp::explain(PROGRAMMED.1, e)))?;
             }
             port.send(SETTLING)?;

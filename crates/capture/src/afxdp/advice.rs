@@ -11,27 +11,29 @@ use sys::xsk::StepError;
 const XDP: Capabilities = Capabilities::of(&[Capability::NetAdmin, Capability::Bpf]);
 
 /// The error for a socket of `queue` of `name` that could not be opened.
-pub(super) fn socket(name: &str, queue: u32, trouble: StepError) -> SourceError {
-    let StepError { step, error } = trouble;
+pub(super) fn socket_error(name: &str, queue: u32, failure: StepError) -> SourceError {
+    let StepError { step, error } = failure;
     let binding = step == "bind to the queue";
     let advice = match error.raw_os_error() {
         Some(errno::EPERM) => privilege::advice("an AF_XDP socket", Capabilities::of(&[Capability::NetRaw])),
         Some(errno::EAFNOSUPPORT) => {
-            "this kernel was built without CONFIG_XDP_SOCKETS; say --source-kind tpacket".to_owned()
+            "this kernel was built without CONFIG_XDP_SOCKETS; use --source-kind tpacket".to_owned()
         }
         Some(errno::ENOBUFS | errno::ENOMEM) => {
-            "the packet memory is not to be had: raise the limit of locked memory (ulimit -l), or use smaller rings or \
-             fewer queues"
+            "the packet memory cannot be allocated: raise the limit of locked memory (ulimit -l), or use smaller rings \
+             or fewer queues"
                 .to_owned()
         }
         Some(errno::EBUSY) if binding => {
-            format!("another AF_XDP socket has queue {queue}; stop that program or choose other queues")
+            format!("another AF_XDP socket uses queue {queue}; stop the program that opened it, or choose other queues")
         }
         Some(errno::EOPNOTSUPP) if binding => {
-            "the driver offers no zero-copy (or not with frames of several buffers); ask for copy mode".to_owned()
+            "the driver does not support zero-copy (or not for frames of several buffers); use copy mode".to_owned()
         }
         Some(errno::EINVAL) if binding => {
-            format!("queue {queue} may be switched off (see ethtool -l {name}), or the rings do not suit the driver")
+            format!(
+                "queue {queue} may be disabled (see ethtool -l {name}), or the driver does not support the ring sizes"
+            )
         }
         Some(errno::ENETDOWN) => format!("bring it up: ip link set {name} up"),
         _ => String::new(),
@@ -40,20 +42,24 @@ pub(super) fn socket(name: &str, queue: u32, trouble: StepError) -> SourceError 
 }
 
 /// The error for a program that could not be attached to `name`.
-pub(super) fn steer(name: &str, trouble: DispatcherError) -> SourceError {
+pub(super) fn dispatcher_error(name: &str, failure: DispatcherError) -> SourceError {
     let system =
         |what, error: io::Error, advice: String| SourceError::System { name: name.to_owned(), what, error, advice };
-    match trouble {
+    match failure {
         DispatcherError::Map(refused) => {
             let bpf::MapSpec { name: map, entries, .. } = &refused.spec;
             let advice = match refused.error.kind() {
                 io::ErrorKind::PermissionDenied => privilege::advice("XDP", XDP),
-                io::ErrorKind::OutOfMemory => format!("{map} is to have {entries} entries; ask for fewer (`up_to`)"),
-                _ => format!("it is {map}, with {entries} entries"),
+                io::ErrorKind::OutOfMemory => {
+                    format!("map {map} would have {entries} entries; limit them with `up_to`")
+                }
+                _ => format!("the map is {map}, with {entries} entries"),
             };
-            system("make the maps of the XDP program", refused.error, advice)
+            system("create the maps of the XDP program", refused.error, advice)
         }
-        DispatcherError::Fill(map, error) => system("fill the maps of the XDP program", error, format!("it is {map}")),
+        DispatcherError::Fill(map, error) => {
+            system("fill the maps of the XDP program", error, format!("the map is {map}"))
+        }
         DispatcherError::Unbound(what) => {
             SourceError::Unsupported { name: name.to_owned(), reason: format!("{what}; please report this") }
         }
@@ -63,7 +69,7 @@ pub(super) fn steer(name: &str, trouble: DispatcherError) -> SourceError {
             } else if refusal.log.contains("prohibited for !root") {
                 privilege::advice("a program of the language", XDP.with(privilege::PROGRAMS))
             } else {
-                format!("the verifier says:\n{}", refusal.log.trim_end())
+                format!("the verifier's log:\n{}", refusal.log.trim_end())
             };
             system("load the XDP program", refusal.error, advice)
         }
@@ -72,8 +78,8 @@ pub(super) fn steer(name: &str, trouble: DispatcherError) -> SourceError {
             SourceError::Unsupported {
                 name: name.to_owned(),
                 reason: format!(
-                    "the interface is busy: another XDP program is attached ({which}); stop the program that put it \
-                     there, or say --source-kind tpacket, which sees what that one leaves"
+                    "the interface is busy: another XDP program is attached ({which}); stop the process that attached \
+                     it, or use --source-kind tpacket, which captures the frames that the other program passes"
                 ),
             }
         }
@@ -82,17 +88,20 @@ pub(super) fn steer(name: &str, trouble: DispatcherError) -> SourceError {
             error,
             privilege::advice("attaching", Capabilities::of(&[Capability::NetAdmin])),
         ),
-        DispatcherError::Exchange(error) => system("exchange the program", error, "the one before goes on".to_owned()),
+        DispatcherError::Swap(error) => {
+            system("swap the program", error, "the previous program continues to run".to_owned())
+        }
         DispatcherError::Promiscuous(error) => system(
-            "hear frames for other hosts",
+            "enable promiscuous mode",
             error,
             privilege::advice("a packet socket", Capabilities::of(&[Capability::NetRaw])),
         ),
         DispatcherError::Attach(AttachError::Refused { mode, error }) => {
             let advice = match (mode, error.raw_os_error()) {
-                (_, Some(errno::ENODEV | errno::ENOLINK)) => "the interface went away".to_owned(),
+                (_, Some(errno::ENODEV | errno::ENOLINK)) => "the interface has disappeared".to_owned(),
                 (bpf::XdpMode::Native, _) => {
-                    "the driver does not run XDP programs, or not with this MTU or number of queues; let generic mode do"
+                    "the driver does not support XDP programs, or not with this MTU or number of queues; use generic \
+                     mode"
                         .to_owned()
                 }
                 (bpf::XdpMode::Generic, _) => String::new(),
@@ -127,11 +136,11 @@ mod tests {
     use super::*;
 
     fn refused(step: &'static str, error: i32) -> String {
-        socket("eth1", 3, StepError { step, error: io::Error::from_raw_os_error(error) }).to_string()
+        socket_error("eth1", 3, StepError { step, error: io::Error::from_raw_os_error(error) }).to_string()
     }
 
     #[test]
-    fn a_missing_privilege_is_named() {
+    fn a_missing_privilege_is_named_in_the_error() {
         let text = refused("open an AF_XDP socket", errno::EPERM);
         assert!(text.starts_with("eth1: cannot open an AF_XDP socket"), "{text}");
         assert!(text.contains("CAP_NET_RAW") && text.contains("run as root"), "{text}");
@@ -146,31 +155,31 @@ mod tests {
             semantics: String::new(),
         };
         let map = bpf::MapError { spec, error: denied() };
-        for trouble in [
+        for failure in [
             DispatcherError::Map(map),
             DispatcherError::Load(load),
             DispatcherError::Attach(AttachError::NotPermitted(denied())),
         ] {
-            let text = steer("eth1", trouble).to_string();
+            let text = dispatcher_error("eth1", failure).to_string();
             assert!(text.contains("CAP_NET_ADMIN") && text.contains("run as root"), "{text}");
         }
     }
 
     #[test]
-    fn each_refusal_of_a_queue_has_its_advice() {
+    fn each_error_of_a_queue_has_its_advice() {
         let bind = "bind to the queue";
-        assert!(refused(bind, errno::EBUSY).contains("another AF_XDP socket has queue 3"));
+        assert!(refused(bind, errno::EBUSY).contains("another AF_XDP socket uses queue 3"));
         assert!(refused(bind, errno::EINVAL).contains("ethtool -l eth1"));
-        assert!(refused(bind, errno::EOPNOTSUPP).contains("ask for copy mode"));
+        assert!(refused(bind, errno::EOPNOTSUPP).contains("use copy mode"));
         assert!(refused("send", errno::ENETDOWN).contains("ip link set eth1 up"));
         assert!(refused("register packet memory", errno::ENOBUFS).contains("ulimit -l"));
     }
 
     #[test]
-    fn a_busy_interface_names_the_program_or_where_to_look() {
+    fn the_error_of_a_busy_interface_names_the_program_or_ip_link() {
         let busy = |program| {
             let error = io::Error::from_raw_os_error(errno::EBUSY);
-            steer("eth1", DispatcherError::Attach(AttachError::Busy { error, program })).to_string()
+            dispatcher_error("eth1", DispatcherError::Attach(AttachError::Busy { error, program })).to_string()
         };
         assert!(busy(Some(42)).starts_with("eth1: the interface is busy: another XDP program is attached (id 42)"));
         assert!(busy(None).contains("(see ip link)"));

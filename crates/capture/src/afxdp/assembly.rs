@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_frame_that_is_too_long_is_counted_and_the_next_one_is_whole() {
+    fn a_frame_that_is_too_long_is_counted_and_the_next_frame_is_complete() {
         let mut assembly = Assembly::default();
         let piece = vec![7; 4096];
         for _ in 0..16 {

@@ -1,22 +1,23 @@
 //! The XDP program of one interface. It stays attached as long as the interface is captured. A program of the packet
-//! language runs from its slot ([`XdpDispatcher::exchange`]) and then decides on each packet. With an empty slot, the
+//! language runs from its slot ([`XdpDispatcher::swap`]) and then decides on each packet. With an empty slot, the
 //! dispatcher counts each frame and redirects it to the socket of its queue, if there is one.
 //!
 //! ```text
-//! bpf_tail_call(ctx, programs, 0)                   comes back only where the slot is empty
+//! bpf_tail_call(ctx, programs, 0)                   returns only if the slot is empty
 //! verdict = bpf_redirect_map(sockets, ctx->rx_queue_index, XDP_PASS)
-//! fates[ctx->rx_queue_index][verdict == XDP_REDIRECT ? user : unclaimed] += 1        one set per processor
+//! outcomes[ctx->rx_queue_index][verdict == XDP_REDIRECT ? user : unclaimed] += 1     one set per processor
 //! return verdict
 //! ```
 //! The flags of `bpf_redirect_map` are its return value if the map has no socket for the queue: the kernel then
-//! receives the frame as if no program were attached. So the program itself knows which of the two happened, and its
-//! count of redirected frames is independent of the counters of the socket. All programs of an interface count in the
-//! same map ([`PacketOutcome`]), so the counters continue across every exchange.
+//! receives the frame as if no program were attached. So the return value distinguishes the two cases, and the
+//! program's count of redirected frames is independent of the counters of the socket. All programs of an interface
+//! count in the same map ([`PacketOutcome`]), so the counters continue across every swap.
 //!
-//! Why a slot and not `BPF_LINK_UPDATE`: that call also exchanges the program, but then sleeps under the kernel's
+//! Why a slot and not `BPF_LINK_UPDATE`: that call also replaces the program, but then sleeps under the kernel's
 //! network lock until all CPUs have left the old program (`bpf_dispatcher_update` in kernel/bpf/dispatcher.c calls
-//! `synchronize_rcu`). These 8 to 15 ms have no use here: the generation of a packet shows which program processed it.
-// PERF: an exchange takes 15 ms by the link, 0.07 ms by the slot, which costs a packet 1 ns
+//! `synchronize_rcu`). The wait of 8 to 15 ms is not needed here: the generation of a packet shows which program
+//! processed it.
+// PERF: a swap takes 15 ms by the link, 0.07 ms by the slot, which costs a packet 1 ns
 // (records/2026-11-22-xdp.md).
 
 use super::swap::{PortMap, PreparedProgram, spec};
@@ -37,7 +38,7 @@ use sys::packet::PacketSocket;
 pub struct DispatcherCounts {
     /// Frames redirected to the socket.
     pub redirected: u64,
-    /// Of these, packets that the program left undecided.
+    /// Redirected packets that the program left undecided.
     pub undecided: u64,
     /// Frames passed to the kernel because the queue has no socket.
     pub passed: u64,
@@ -58,7 +59,7 @@ pub struct XdpDispatcher {
     outcomes: Arc<RawMap>,
     generations: Arc<RawMap>,
     /// Held while the single value of `generations` is read, changed and written back.
-    seeing: Mutex<()>,
+    generations_update: Mutex<()>,
     queues: u32,
     frames: Frames,
     /// Puts the interface into promiscuous mode; the kernel ends the mode when it closes the socket, also after a
@@ -70,7 +71,7 @@ pub struct XdpDispatcher {
 #[derive(Debug, Default)]
 struct SlotProgram {
     /// True if the slot holds a program.
-    busy: bool,
+    is_occupied: bool,
     /// The maps of the program, with their roles; without the maps of the dispatcher.
     maps: MapSet,
     roles: Vec<Role>,
@@ -89,8 +90,8 @@ pub enum DispatcherError {
     Load(LoadError),
     /// The kernel refused to attach the program.
     Attach(AttachError),
-    /// The kernel refused to exchange the program in the slot.
-    Exchange(io::Error),
+    /// The kernel refused to replace the program in the slot.
+    Swap(io::Error),
     /// The kernel refused promiscuous mode.
     Promiscuous(io::Error),
 }
@@ -110,32 +111,32 @@ impl XdpDispatcher {
     /// [`DispatcherError`].
     pub fn attach(ifindex: u32, queues: u32, frames: Frames, options: AttachMode) -> Result<Self, DispatcherError> {
         let create = |spec| RawMap::create(spec).map(Arc::new).map_err(DispatcherError::Map);
-        let (sockets, fates) = (create(sockets_spec(queues))?, create(outcomes_spec(queues))?);
+        let (sockets, outcomes) = (create(sockets_spec(queues))?, create(outcomes_spec(queues))?);
         let seen = create(generations_spec(queues))?;
         let programs = RawMap::create(programs_spec()).map_err(DispatcherError::Map)?;
-        let root = code(Some(&programs), &*sockets, &*fates);
+        let root = code(Some(&programs), &*sockets, &*outcomes);
         let program = Program::load("netgrain", &root, frames).map_err(DispatcherError::Load)?;
         let link = Link::attach(program, ifindex, options).map_err(DispatcherError::Attach)?;
-        // Without promiscuous mode the NIC discards frames for other hosts before any program runs: on a mirror port
-        // nearly all frames.
-        let ear = PacketSocket::open().map_err(DispatcherError::Promiscuous)?;
-        ear.promiscuous(ifindex).map_err(DispatcherError::Promiscuous)?;
-        let (running, seeing) = Default::default();
+        // Without promiscuous mode the NIC discards frames for other hosts before any program runs; on a mirror port
+        // these are nearly all frames.
+        let promiscuous_socket = PacketSocket::open().map_err(DispatcherError::Promiscuous)?;
+        promiscuous_socket.promiscuous(ifindex).map_err(DispatcherError::Promiscuous)?;
+        let (running, generations_update) = Default::default();
         Ok(Self {
             link,
             programs,
             running,
             sockets,
-            outcomes: fates,
+            outcomes,
             generations: seen,
-            seeing,
+            generations_update,
             queues,
             frames,
-            _promiscuous_socket: ear,
+            _promiscuous_socket: promiscuous_socket,
         })
     }
 
-    /// The code for an empty slot, as a program of its own over the maps of this interface.
+    /// The code for an empty slot, as a separate program over the maps of this interface.
     pub fn code(&self) -> Code {
         code(None, &*self.sockets, &*self.outcomes)
     }
@@ -147,7 +148,7 @@ impl XdpDispatcher {
     /// [`DispatcherError`]; the previous program then continues to run.
     pub fn replace(&self, name: &str, code: &Code) -> Result<(), DispatcherError> {
         let program = Program::load(name, code, self.frames).map_err(DispatcherError::Load)?;
-        self.exchange(PreparedProgram { program: Arc::new(program), maps: MapSet::default(), roles: vec![], kept: 0 })
+        self.swap(PreparedProgram { program: Arc::new(program), maps: MapSet::default(), roles: vec![], kept: 0 })
             .map(drop)
     }
 
@@ -166,12 +167,12 @@ impl XdpDispatcher {
     ) -> Result<PreparedProgram, DispatcherError> {
         let before = self.lock().maps.clone();
         let own: Vec<MapSpec> = object.maps.iter().map(|need| spec(need, devices)).collect();
-        let wanted: Vec<MapSpec> = own.iter().filter(|spec| !self.is_ours(spec)).cloned().collect();
+        let wanted: Vec<MapSpec> = own.iter().filter(|spec| !self.is_own(spec)).cloned().collect();
         let maps = before.next(&wanted).map_err(DispatcherError::Map)?;
         let mut fresh = maps.maps().iter().enumerate();
         let (mut all, mut kept) = (Vec::new(), 0);
         for (need, spec) in object.maps.iter().zip(&own) {
-            if self.is_ours(spec) {
+            if self.is_own(spec) {
                 all.push(match need.role {
                     Role::Sockets => &self.sockets,
                     Role::Generations => &self.generations,
@@ -199,36 +200,36 @@ impl XdpDispatcher {
         let fds: Vec<BorrowedFd<'_>> = all.iter().map(|map| map.as_fd()).collect();
         let code = object.code.with_maps(&fds).map_err(|e| DispatcherError::Unbound(e.to_string()))?;
         let program = Program::load("netgrain_port", &code, self.frames).map_err(DispatcherError::Load)?;
-        let roles = object.maps.iter().zip(&own).filter(|(_, spec)| !self.is_ours(spec)).map(|(need, _)| need.role);
+        let roles = object.maps.iter().zip(&own).filter(|(_, spec)| !self.is_own(spec)).map(|(need, _)| need.role);
         let roles = roles.collect();
         Ok(PreparedProgram { program: Arc::new(program), maps, roles, kept })
     }
 
-    /// Installs a prepared program between two frames and returns the duration of the exchange. A queue that has run
-    /// the new program does not run the previous one again; another queue may still process a frame with the previous
-    /// one.
+    /// Installs a prepared program between two frames and returns the duration of the swap. A queue that has run the
+    /// new program does not run the previous program again; another queue may still process a frame with the previous
+    /// program.
     ///
     /// # Errors
     /// [`DispatcherError`]; the previous program then continues to run.
-    pub fn exchange(&self, prepared: PreparedProgram) -> Result<Duration, DispatcherError> {
+    pub fn swap(&self, prepared: PreparedProgram) -> Result<Duration, DispatcherError> {
         let mut running = self.lock();
         let begun = Instant::now();
         let program = prepared.program.as_fd().as_raw_fd();
-        self.programs.set(&ONLY, &program.to_ne_bytes()).map_err(DispatcherError::Exchange)?;
+        self.programs.set(&ONLY, &program.to_ne_bytes()).map_err(DispatcherError::Swap)?;
         let taken = begun.elapsed();
-        *running = SlotProgram { busy: true, maps: prepared.maps, roles: prepared.roles };
+        *running = SlotProgram { is_occupied: true, maps: prepared.maps, roles: prepared.roles };
         Ok(taken)
     }
 
-    /// Empties the slot: the kernel decides on no frame that arrives later. A frame that the program processes at this
-    /// moment is still decided by it ([`sys::bpf::wait_for_running_programs`]).
+    /// Empties the slot: no program decides on frames that arrive later. A program that is running at this moment still
+    /// decides on its frame ([`sys::bpf::wait_for_running_programs`]).
     ///
     /// # Errors
     /// [`DispatcherError`].
-    pub fn relieve(&self) -> Result<(), DispatcherError> {
+    pub fn empty_slot(&self) -> Result<(), DispatcherError> {
         let mut running = self.lock();
-        if running.busy {
-            self.programs.remove(&ONLY).map_err(DispatcherError::Exchange)?;
+        if running.is_occupied {
+            self.programs.remove(&ONLY).map_err(DispatcherError::Swap)?;
             *running = SlotProgram::default();
         }
         Ok(())
@@ -251,7 +252,7 @@ impl XdpDispatcher {
     }
 
     /// True if the map belongs to the dispatcher and stays the same for all programs.
-    fn is_ours(&self, spec: &MapSpec) -> bool {
+    fn is_own(&self, spec: &MapSpec) -> bool {
         [&self.sockets, &self.outcomes, &self.generations].iter().any(|map| map.spec() == spec)
     }
 
@@ -261,7 +262,7 @@ impl XdpDispatcher {
     /// # Errors
     /// An error of the kernel.
     pub fn acknowledge(&self, queue: u32, generation: u32) -> io::Result<()> {
-        let _alone = self.seeing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = self.generations_update.lock().unwrap_or_else(PoisonError::into_inner);
         let mut all = self.generations.get(&ONLY)?.unwrap_or_default();
         let Some(of_queue) = of_queue(&mut all, queue) else { return Ok(()) };
         // A concurrent update by the program on another queue may be lost; its next packet repeats the update.
@@ -331,7 +332,7 @@ fn programs_spec() -> MapSpec {
         key_bytes: 4,
         value_bytes: 4,
         entries: 1,
-        semantics: "the program that runs".into(),
+        semantics: "the running program".into(),
     }
 }
 
@@ -350,24 +351,24 @@ fn sockets_spec(queues: u32) -> MapSpec {
 /// The map of outcomes by queue, shared by all programs of the interface.
 fn outcomes_spec(queues: u32) -> MapSpec {
     MapSpec {
-        name: "ng_fates".into(),
+        name: "ng_outcomes".into(),
         kind: MapKind::PerCpuArray,
         key_bytes: 4,
         value_bytes: 8 * PacketOutcome::COUNT as u32,
         entries: queues,
-        semantics: "fates by queue".into(),
+        semantics: "outcomes by queue".into(),
     }
 }
 
 /// The map of generations by queue, shared by all programs of the interface.
 fn generations_spec(queues: u32) -> MapSpec {
     MapSpec {
-        name: "ng_seen".into(),
+        name: "ng_generations".into(),
         kind: MapKind::Array,
         key_bytes: 4,
         value_bytes: QueueGenerations::BYTES as u32 * queues,
         entries: 1,
-        semantics: "programs seen by queue".into(),
+        semantics: "generations by queue".into(),
     }
 }
 
@@ -376,7 +377,7 @@ fn of_queue(all: &mut [u8], queue: u32) -> Option<&mut [u8; QueueGenerations::BY
 }
 
 /// The program shown above; with `programs` it first makes a tail call to the slot.
-fn code(programs: Option<&RawMap>, sockets: &impl AsFd, fates: &impl AsFd) -> Code {
+fn code(programs: Option<&RawMap>, sockets: &impl AsFd, outcomes: &impl AsFd) -> Code {
     const QUEUE_ON_STACK: i16 = -4;
     let mut asm = Asm::new();
     let (passed, out) = (asm.label(), asm.label());
@@ -395,7 +396,7 @@ fn code(programs: Option<&RawMap>, sockets: &impl AsFd, fates: &impl AsFd) -> Co
     asm.call(Helper::RedirectMap);
     asm.mov_reg(Reg::R6, Reg::R0);
 
-    asm.map(Reg::R1, fates);
+    asm.map(Reg::R1, outcomes);
     asm.mov_reg(Reg::R2, Reg::R10);
     asm.alu(bpf::Alu::Add, Reg::R2, i32::from(QUEUE_ON_STACK));
     asm.call(Helper::MapLookupElem);
@@ -409,7 +410,7 @@ fn code(programs: Option<&RawMap>, sockets: &impl AsFd, fates: &impl AsFd) -> Co
     asm.place(out);
     asm.mov_reg(Reg::R0, Reg::R6);
     asm.exit();
-    asm.finish().expect("both labels are placed, a few slots away")
+    asm.finish().expect("both labels are placed within reach of a jump")
 }
 
 /// `*(u64 *)(r0 + at) += 1`. Not atomic: the value is per CPU, and XDP programs do not interrupt each other.

@@ -4,12 +4,12 @@
 //! driver refuses (see `sys::xsk`). A veth interface (drivers/net/veth.c, 6.16 and later) drops a frame when the 256
 //! entries of its peer's ring are taken, and reports the drop; the frame is counted as dropped. With a queueing
 //! discipline on the sending interface (`tc qdisc add dev a root pfifo`) the interface stops its queue instead: the
-//! frame waits in our ring and none is lost. In tests of both cases the peer's XDP program saw exactly the number of
-//! frames counted as sent.
+//! frame waits in the ring of the sender and none is lost. In tests of both cases the peer's XDP program saw exactly
+//! the number of frames counted as sent.
 //!
-//! The peer's receive loop normally runs inside our own system call, once for each frame, so its ring never fills. With
-//! a receive thread of its own (`/sys/class/net/b/threaded`) the peer is faster, but runs concurrently and needs the
-//! queueing discipline. For frames of one size at full speed, frames made inside the kernel cost less: see
+//! The peer's receive loop normally runs inside the system call of the sender, once for each frame, so its ring never
+//! fills. With a separate receive thread (`/sys/class/net/b/threaded`) the peer is faster, but runs concurrently and
+//! needs the queueing discipline. For frames of one size at full speed, frames made inside the kernel cost less: see
 //! [`live_frames`](crate::live_frames).
 
 use super::{CopyMode, advice, look_up};
@@ -45,9 +45,9 @@ impl TransmitConfig {
 pub struct TransmitCounts {
     /// Frames that the driver accepted and did not report as dropped.
     pub sent: u64,
-    /// Frames that the driver dropped for lack of space in the next ring.
+    /// Frames that the driver dropped because the next ring was full.
     pub dropped: u64,
-    /// Frames in flight: in our ring, or accepted by the driver and not yet completed.
+    /// Frames in flight: in the ring, or accepted by the driver and not yet completed.
     pub under_way: u64,
     /// Descriptors that the kernel refused; there should be none.
     pub invalid: u64,
@@ -64,14 +64,14 @@ pub struct Transmitter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WaitFor {
     /// The driver has accepted all frames.
-    Taken,
+    AllAccepted,
     /// There is a free buffer.
-    Place,
+    FreeBuffer,
     /// The driver has completed all frames.
-    Back,
+    AllCompleted,
 }
 
-/// Time without progress of the driver after which a call gives up.
+/// Time without progress of the driver after which a call returns.
 const TIMEOUT: Duration = Duration::from_millis(100);
 
 impl Transmitter {
@@ -113,19 +113,19 @@ impl Transmitter {
         while done < count {
             let filled = self.sender.put(count - done, |index, place| fill(done + index, place));
             done += filled;
-            if !self.push(if filled == 0 { WaitFor::Place } else { WaitFor::Taken })? {
+            if !self.push(if filled == 0 { WaitFor::FreeBuffer } else { WaitFor::AllAccepted })? {
                 break;
             }
         }
         Ok(done)
     }
 
-    /// Waits until the driver has completed all frames; false if it made no progress for 100 ms.
+    /// Waits until the driver has completed all frames; false if the driver made no progress for 100 ms.
     ///
     /// # Errors
     /// As for [`Transmitter::send`].
     pub fn flush(&mut self) -> Result<bool, SourceError> {
-        self.push(WaitFor::Back)
+        self.push(WaitFor::AllCompleted)
     }
 
     /// The counters so far.
@@ -144,7 +144,7 @@ impl Transmitter {
         })
     }
 
-    /// True if the driver reads our memory without a copy.
+    /// True if the driver reads the memory of the sender without a copy.
     pub fn is_zero_copy(&self) -> bool {
         self.sender.is_zero_copy()
     }
@@ -155,9 +155,9 @@ impl Transmitter {
         loop {
             let kicked = self.sender.kick().map_err(|e| self.failed("send", e))?;
             let reached = match until {
-                WaitFor::Taken => kicked == KickResult::Done,
-                WaitFor::Place => self.sender.free() > 0,
-                WaitFor::Back => kicked == KickResult::Done && self.sender.under_way() == 0,
+                WaitFor::AllAccepted => kicked == KickResult::Done,
+                WaitFor::FreeBuffer => self.sender.free() > 0,
+                WaitFor::AllCompleted => kicked == KickResult::Done && self.sender.under_way() == 0,
             };
             if reached {
                 return Ok(true);

@@ -35,12 +35,12 @@ impl Input {
             return Self::piped(io::stdin());
         }
         let file = std::fs::File::open(path)?;
-        if file.metadata()?.is_file() { Self::here(file) } else { Self::piped(file) }
+        if file.metadata()?.is_file() { Self::in_calling_thread(file) } else { Self::piped(file) }
     }
 
     /// Reads from `source` in the calling thread.
-    pub fn here(source: impl Read + Send + 'static) -> io::Result<Self> {
-        let (source, compression) = unpack(source)?;
+    pub fn in_calling_thread(source: impl Read + Send + 'static) -> io::Result<Self> {
+        let (source, compression) = decompress(source)?;
         Ok(Self { source: Bytes::Here(source), compression })
     }
 
@@ -50,12 +50,12 @@ impl Input {
         let (first, begun) = mpsc::sync_channel(1);
         let (pieces, receiver) = mpsc::sync_channel(PIECES_AHEAD);
         std::thread::Builder::new().name("capture-pipe".to_owned()).spawn(move || {
-            let (source, compression) = match unpack(source) {
+            let (source, compression) = match decompress(source) {
                 Ok((source, compression)) => (source, Ok(compression)),
                 Err(error) => (Box::new(io::empty()) as Box<dyn Read + Send>, Err(error)),
             };
             if first.send(compression).is_ok() {
-                pump(source, &pieces);
+                read_ahead(source, &pieces);
             }
         })?;
         let compression = begun.recv().unwrap_or_else(|_| Err(thread_died()))?;
@@ -93,7 +93,7 @@ impl Read for Input {
 }
 
 /// Detects the compression by the first bytes and inserts the decoder.
-fn unpack(mut source: impl Read + Send + 'static) -> io::Result<(Box<dyn Read + Send>, Option<&'static str>)> {
+fn decompress(mut source: impl Read + Send + 'static) -> io::Result<(Box<dyn Read + Send>, Option<&'static str>)> {
     let mut head = Vec::with_capacity(ZSTD.len());
     source.by_ref().take(ZSTD.len() as u64).read_to_end(&mut head)?;
     let (gzip, zstd) = (head.starts_with(&GZIP), head.starts_with(&ZSTD));
@@ -126,7 +126,7 @@ struct Pipe {
 }
 
 /// Reads until the end of the source, which an empty piece marks, or until the receiver is dropped.
-fn pump(mut source: Box<dyn Read + Send>, pieces: &SyncSender<io::Result<Vec<u8>>>) {
+fn read_ahead(mut source: Box<dyn Read + Send>, pieces: &SyncSender<io::Result<Vec<u8>>>) {
     loop {
         let mut piece = vec![0; PIECE];
         let read = match source.read(&mut piece) {
@@ -178,7 +178,7 @@ impl Pipe {
 }
 
 fn thread_died() -> io::Error {
-    io::Error::other("the thread that reads the pipe died")
+    io::Error::other("the thread that reads the pipe has panicked; please report this")
 }
 
 #[cfg(test)]
@@ -186,9 +186,9 @@ mod tests {
     use super::*;
 
     /// Blocks until the channel delivers bytes, like a pipe.
-    struct Far(Receiver<Vec<u8>>);
+    struct BlockingReader(Receiver<Vec<u8>>);
 
-    impl Read for Far {
+    impl Read for BlockingReader {
         fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
             let Ok(bytes) = self.0.recv() else { return Ok(0) };
             into[..bytes.len()].copy_from_slice(&bytes);
@@ -197,10 +197,10 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_that_brings_nothing_says_so_and_goes_on_later() {
-        let (writer, far) = mpsc::channel();
+    fn a_pipe_without_data_returns_would_block_and_continues_later() {
+        let (writer, receiver) = mpsc::channel();
         writer.send(b"head".to_vec()).unwrap();
-        let mut input = Input::piped(Far(far)).unwrap();
+        let mut input = Input::piped(BlockingReader(receiver)).unwrap();
         let mut bytes = [0; 16];
         assert_eq!(input.read(&mut bytes).unwrap(), 4);
         input.wait_at_most(Duration::from_millis(1));
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_of_the_pipe_arrives_as_itself() {
+    fn an_error_of_the_pipe_is_returned_unchanged() {
         struct Broken;
         impl Read for Broken {
             fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {

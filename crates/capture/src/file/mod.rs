@@ -64,10 +64,10 @@ pub struct File {
     wire_raised: u64,
     /// The interface of the first packet handed over, and the number of packets of other interfaces.
     first: Option<PortMatcher>,
-    elsewhere: u64,
+    other_interface: u64,
     /// The selected interface, and the number of packets of other interfaces.
-    wanted: Option<PortMatcher>,
-    unwanted: u64,
+    selected: Option<PortMatcher>,
+    unselected: u64,
 }
 
 impl File {
@@ -91,7 +91,7 @@ impl File {
     /// # Errors
     /// The errors of [`File::open`].
     pub fn from_reader(name: &str, source: impl Read + Send + 'static, options: Options) -> Result<Self, SourceError> {
-        let input = Input::here(source).map_err(|error| SourceError::System {
+        let input = Input::in_calling_thread(source).map_err(|error| SourceError::System {
             name: name.to_owned(),
             what: "read",
             advice: sys::advice::to_read(&error).to_owned(),
@@ -102,7 +102,8 @@ impl File {
 
     fn start(name: String, input: Input, options: Options) -> Result<Self, SourceError> {
         let Some(pace) = ReplaySchedule::new(options.speed) else {
-            let reason = format!("{} is not a speed: give a factor above 0, 1 being the original", options.speed);
+            let reason =
+                format!("{} is not a valid speed; write a factor above 0 (1 is the original speed)", options.speed);
             return Err(SourceError::Unsupported { name, reason });
         };
         let (compression, piped) = (input.compression(), input.is_piped());
@@ -137,9 +138,9 @@ impl File {
             unstamped: 0,
             wire_raised: 0,
             first: None,
-            elsewhere: 0,
-            wanted: options.port.as_ref().map(|port| PortMatcher::port(&port.0)),
-            unwanted: 0,
+            other_interface: 0,
+            selected: options.port.as_ref().map(|port| PortMatcher::port(&port.0)),
+            unselected: 0,
         };
         // The link type is that of the first packet, because merged files describe interfaces without packets. A pipe
         // may deliver its first packet late, so there the link type is that of the first interface.
@@ -160,37 +161,39 @@ impl File {
         let Self { info: SourceInfo { name, link_type: first, .. }, .. } = self;
         let link = |link_type: u16| format!("link type {}", pcap::LinkType(link_type));
         let known = self.foreign.iter().map(|(link_type, packets)| (*packets, link(*link_type)));
-        let others = Some((self.foreign_others, "yet other link types".to_owned())).filter(|(packets, _)| *packets > 0);
+        let others = Some((self.foreign_others, "further link types".to_owned())).filter(|(packets, _)| *packets > 0);
         let left_out = known.chain(others).map(|(packets, types)| {
             format!(
-                "{name}: {packets} packets of {types} were left out, because the first is of {}; separate them with \
-                 tshark",
+                "{name}: {packets} packets of {types} were not read, because the first packet has {}; split the file by \
+                 link type with tshark",
                 link(*first)
             )
         });
         let others = self.foreign.iter().map(|(_, packets)| packets).sum::<u64>() + self.foreign_others;
-        let taken = self.reader.records() - (others + self.unwanted).min(self.reader.records());
-        let strange = (taken > 0 && !wire::link::is_understood(*first)).then(|| {
+        let handed_over = self.reader.records() - (others + self.unselected).min(self.reader.records());
+        let not_decoded = (handed_over > 0 && !wire::link::is_understood(*first)).then(|| {
             format!(
-                "{name}: {taken} packets are of {}, which is not understood: no filter but `less` and `greater` matches \
-                 them, and no index, flow record or address is made of them",
+                "{name}: {handed_over} packets are of {}, which netgrain does not decode: only the filters `less` and \
+                 `greater` match them, and they have no index keys, flow records or addresses",
                 link(*first)
             )
         });
-        let elsewhere = (self.elsewhere > 0).then(|| {
+        let other_interface = (self.other_interface > 0).then(|| {
             format!(
-                "{name}: {} packets are of another interface than the first, and all are taken for one interface: what passed \
-                 two of them counts twice; `netgrain run -r` tells them apart, if it is given a file and no pipe",
-                self.elsewhere
+                "{name}: {} packets are of another interface than the first, and all count as one interface: a frame \
+                 captured on two interfaces counts twice; `netgrain run -r` separates the interfaces of a file, but not \
+                 of a pipe",
+                self.other_interface
             )
         });
         let unstamped = (self.unstamped > 0).then(|| {
             let packets = self.unstamped;
-            format!("{name}: {packets} packets have no stamp of their own and got that of the packet before")
+            format!("{name}: {packets} packets have no timestamp and got the timestamp of the packet before")
         });
         let wire_raised = (self.wire_raised > 0).then(|| format!("{name}: {}", pcap::wire_raised(self.wire_raised)));
-        let drops = (self.drops > 0).then(|| format!("{name}: the capturing program had lost {} packets", self.drops));
-        left_out.chain(strange).chain(elsewhere).chain(unstamped).chain(wire_raised).chain(drops).collect()
+        let drops = (self.drops > 0)
+            .then(|| format!("{name}: the program that captured the file had lost {} packets", self.drops));
+        left_out.chain(not_decoded).chain(other_interface).chain(unstamped).chain(wire_raised).chain(drops).collect()
     }
 
     /// Packets that the capturing program reported as lost (pcapng's `epb_dropcount`); the file does not contain them.
@@ -213,7 +216,7 @@ impl File {
             && let Some(packet) = self.reader.current()
         {
             self.last = packet.ts.unwrap_or(self.last);
-            if self.wanted.as_mut().is_none_or(|wanted| wanted.has(&self.reader, packet.interface)) {
+            if self.selected.as_mut().is_none_or(|selected| selected.matches(&self.reader, packet.interface)) {
                 self.drops = self.drops.saturating_add(packet.drops);
             }
             self.pace.schedule(self.last);
@@ -223,12 +226,12 @@ impl File {
 
     /// Skips the held packet if another interface is selected.
     #[inline]
-    fn pass_over(&mut self) -> bool {
-        let Some(wanted) = &mut self.wanted else { return false };
-        let passed = self.reader.current().is_some_and(|packet| !wanted.has(&self.reader, packet.interface));
+    fn skip_unselected(&mut self) -> bool {
+        let Some(selected) = &mut self.selected else { return false };
+        let passed = self.reader.current().is_some_and(|packet| !selected.matches(&self.reader, packet.interface));
         if passed {
             self.held = false;
-            self.unwanted += 1;
+            self.unselected += 1;
         }
         passed
     }
@@ -239,7 +242,7 @@ impl File {
     #[inline]
     fn burst(&mut self, most: usize, take: &mut impl FnMut(&Frame<'_>)) -> usize {
         let as_the_first = self.first.is_some() && self.reader.link_type() == self.info.link_type;
-        if self.held || self.closed || self.wanted.is_some() || self.pace.is_paced() || !as_the_first {
+        if self.held || self.closed || self.selected.is_some() || self.pace.is_paced() || !as_the_first {
             return 0;
         }
         let (last, wire_raised) = (&mut self.last, &mut self.wire_raised);
@@ -272,7 +275,7 @@ impl File {
     }
 
     #[cold]
-    fn leave_out(&mut self, link_type: u16) {
+    fn count_foreign(&mut self, link_type: u16) {
         let known = self.foreign.iter().position(|(other, _)| *other == link_type);
         match known {
             Some(i) => self.foreign[i].1 += 1,
@@ -293,14 +296,15 @@ impl Source for File {
         wait: Duration,
         mut take: F,
     ) -> Result<Polled, SourceError> {
-        let mut taken = 0;
+        let mut handed_over = 0;
         self.reader.source_mut().wait_at_most(wait);
-        // The budget counts records, not frames, so that a pipe with only foreign packets cannot block the caller.
+        // The budget counts records, not frames, so that a pipe with only packets of other link types cannot block
+        // the caller.
         let mut left = budget;
         while left > 0 {
-            if taken > 0 {
+            if handed_over > 0 {
                 let lent = self.burst(left, &mut take);
-                (taken, left) = (taken + lent, left - lent);
+                (handed_over, left) = (handed_over + lent, left - lent);
                 if left == 0 {
                     break;
                 }
@@ -309,10 +313,10 @@ impl Source for File {
             if !self.held && (self.closed || !self.advance()) {
                 break;
             }
-            if self.pass_over() {
+            if self.skip_unselected() {
                 continue;
             }
-            let now = if taken > 0 { Duration::ZERO } else { wait };
+            let now = if handed_over > 0 { Duration::ZERO } else { wait };
             if self.pace.is_paced() && !self.is_due(now) {
                 break;
             }
@@ -320,22 +324,22 @@ impl Source for File {
             self.held = false;
             if packet.link_type != self.info.link_type {
                 let link_type = packet.link_type;
-                self.leave_out(link_type);
+                self.count_foreign(link_type);
                 continue;
             }
             let interface = packet.interface;
-            let first = self.first.get_or_insert_with(|| PortMatcher::that_of(&self.reader, interface));
-            self.elsewhere += u64::from(!first.has(&self.reader, interface));
+            let first = self.first.get_or_insert_with(|| PortMatcher::of_packet(&self.reader, interface));
+            self.other_interface += u64::from(!first.matches(&self.reader, interface));
             self.unstamped += u64::from(packet.ts.is_none());
             self.wire_raised += u64::from(packet.wire_raised);
             take(&frame_of(&packet, self.last));
-            taken += 1;
-            if taken == 1 {
+            handed_over += 1;
+            if handed_over == 1 {
                 self.reader.source_mut().wait_at_most(Duration::ZERO);
             }
         }
-        if taken > 0 {
-            return Ok(Polled::Frames(taken));
+        if handed_over > 0 {
+            return Ok(Polled::Frames(handed_over));
         }
         match self.failed.take() {
             Some(error) => Err(error),
@@ -346,7 +350,7 @@ impl Source for File {
 
     fn counts(&mut self) -> Result<Counts, SourceError> {
         let mut counts =
-            Counts { seen: Some(self.reader.records() - self.unwanted + self.broken), ..Counts::default() };
+            Counts { seen: Some(self.reader.records() - self.unselected + self.broken), ..Counts::default() };
         let foreign = self.foreign.iter().map(|(_, packets)| packets).sum::<u64>() + self.foreign_others;
         counts.lost[Cause::Source as usize] = foreign + self.broken;
         Ok(counts)
@@ -383,8 +387,10 @@ fn error_of(name: &str, compression: Option<&'static str>, error: pcap::Error) -
         }
         pcap::Error::Io { error, .. } => {
             let reason = match compression {
-                Some(method) => format!("the {method} stream is damaged after this byte of its content: {error}"),
-                None => format!("cannot read on: {error}"),
+                Some(method) => {
+                    format!("the {method} stream is damaged after this byte of the decompressed content: {error}")
+                }
+                None => format!("the file cannot be read further: {error}"),
             };
             SourceError::Corrupt { name, offset, reason }
         }

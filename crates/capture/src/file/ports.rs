@@ -41,7 +41,8 @@ pub fn ports(paths: &[impl AsRef<Path>], stop: &AtomicBool) -> Vec<Port> {
     if found.len() > 1 { found } else { Vec::new() }
 }
 
-/// `None` for an input that can be read only once. It is not even opened, because a read would remove its first bytes.
+/// `None` for an input that can be read only once. Such an input is not opened, because a read would remove its first
+/// bytes.
 fn open(path: &Path) -> Option<Reader<Input>> {
     let regular = path != Path::new("-") && path.metadata().is_ok_and(|m| m.is_file());
     let input = regular.then(|| Input::open(path))?;
@@ -55,7 +56,7 @@ fn examine(path: &Path, stop: &AtomicBool, found: &mut Vec<Port>) {
     while found.len() <= MAX && !stop.load(Relaxed) && matches!(reader.advance(), Ok(true)) {
         let Some(packet) = reader.current() else { break };
         let (interface, link_type) = (packet.interface, packet.link_type);
-        if last.as_mut().is_some_and(|port| port.has(&reader, interface)) {
+        if last.as_mut().is_some_and(|port| port.matches(&reader, interface)) {
             continue;
         }
         let name = port_of(&reader, interface);
@@ -91,13 +92,13 @@ impl PortMatcher {
     }
 
     /// A matcher for the interface of this packet.
-    pub fn that_of<R: Read>(reader: &Reader<R>, interface: u32) -> Self {
+    pub fn of_packet<R: Read>(reader: &Reader<R>, interface: u32) -> Self {
         Self::port(&port_of(reader, interface))
     }
 
     /// True if a packet of this interface matches.
     #[inline]
-    pub fn has<R: Read>(&mut self, reader: &Reader<R>, interface: u32) -> bool {
+    pub fn matches<R: Read>(&mut self, reader: &Reader<R>, interface: u32) -> bool {
         let name = reader.interfaces().get(interface as usize).map_or("", |name| name);
         // PERF: 75 → 3 ns/packet if the interface has no name (pcap): `memcmp` of length 0 executes a load with an
         // empty mask from an invalid address, for which some CPUs take a microcode assist.

@@ -23,7 +23,7 @@ impl Speed {
 impl fmt::Display for Speed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Flat => f.write_str("flat out"),
+            Self::Flat => f.write_str("at full speed"),
             Self::Scaled(factor) if *factor == 1.0 => f.write_str("at original speed"),
             Self::Scaled(factor) => write!(f, "at {factor} times the original speed"),
         }
@@ -90,14 +90,14 @@ mod tests {
     }
 
     #[test]
-    fn only_positive_numbers_are_speeds() {
+    fn a_speed_that_is_not_a_positive_number_is_rejected() {
         for bad in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             assert!(ReplaySchedule::new(Speed::Scaled(bad)).is_none(), "{bad}");
         }
     }
 
     #[test]
-    fn gaps_are_scaled_and_a_step_back_is_no_gap() {
+    fn intervals_are_scaled_and_a_step_back_in_time_counts_as_zero() {
         assert_eq!(dues(Speed::ORIGINAL, &[100, 101, 105]), [0.0, 1.0, 5.0]);
         assert_eq!(dues(Speed::Scaled(4.0), &[100, 101, 105]), [0.0, 0.25, 1.25]);
         assert_eq!(dues(Speed::ORIGINAL, &[100, 103, 50, 51]), [0.0, 3.0, 3.0, 4.0]);
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_gap_at_the_slowest_speed_does_not_overflow() {
+    fn the_longest_interval_at_the_slowest_speed_does_not_overflow() {
         let mut pace = ReplaySchedule::new(Speed::Scaled(f64::MIN_POSITIVE)).unwrap();
         pace.schedule(Timestamp::ZERO);
         pace.schedule(Timestamp::MAX);

@@ -39,7 +39,7 @@ impl<S: BufRead> Zstd<S> {
         self.source.read_exact(&mut header[5..len])?;
         let window = window(&header[..len]);
         if window > MAX_WINDOW {
-            return Err(damaged(format!("a frame asks for {window} bytes of memory, at most {MAX_WINDOW} are given")));
+            return Err(damaged(format!("a frame requires a window of {window} bytes; the limit is {MAX_WINDOW}")));
         }
         let mut decoder = FrameDecoder::new();
         decoder.init(&header[..len]).map_err(damaged)?;
@@ -79,7 +79,7 @@ impl<S: BufRead> Read for Zstd<S> {
             }
             if frame.get_checksum_from_data().is_some_and(|reported| frame.get_calculated_checksum() != Some(reported))
             {
-                return Err(damaged("the check sum of a frame does not match its content"));
+                return Err(damaged("the checksum of a frame does not match its content"));
             }
             self.frame = None;
         }
@@ -137,18 +137,18 @@ mod tests {
     }
 
     #[test]
-    fn a_window_beyond_the_limit_is_refused_before_anything_is_allocated() {
+    fn a_window_beyond_the_limit_is_rejected_before_any_allocation() {
         for header in [
             &[0x28, 0xb5, 0x2f, 0xfd, 0x00, 31 << 3][..],
             &[0x28, 0xb5, 0x2f, 0xfd, 0xe0, 255, 255, 255, 255, 255, 255, 255, 127],
         ] {
             let e = decoded(header).unwrap_err();
-            assert!(e.to_string().contains("at most 134217728"), "{e}");
+            assert!(e.to_string().contains("the limit is 134217728"), "{e}");
         }
     }
 
     #[test]
-    fn every_cut_is_an_error_and_no_end() {
+    fn a_truncated_file_is_an_error_at_every_length() {
         let file = frame(b"some content");
         for cut in 1..file.len() {
             assert!(decoded(&file[..cut]).is_err(), "{cut}");
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_follow_one_another_and_skippable_ones_are_left_out() {
+    fn consecutive_frames_are_decoded_and_skippable_frames_are_skipped() {
         let skippable = [&[0x53, 0x2a, 0x4d, 0x18, 3, 0, 0, 0][..], b"???"].concat();
         let file = [skippable.clone(), frame(b"one "), skippable.clone(), frame(b"two"), skippable.clone()].concat();
         assert_eq!(decoded(&file).unwrap(), b"one two");

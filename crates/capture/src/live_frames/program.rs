@@ -158,7 +158,7 @@ pub(super) fn code(maps: &Maps, len: usize, flows: u32, ifindex: u32, tai_ahead:
     asm.place(abort);
     asm.mov(Reg::R0, XdpAction::Aborted.number());
     asm.exit();
-    asm.finish().expect("the label is placed, some hundred slots away")
+    asm.finish().expect("the label is placed within reach of a jump")
 }
 
 /// Writes the kernel's TAI, as the program above reads it, to the first eight bytes of the frame, in host byte order.
@@ -175,5 +175,5 @@ pub(super) fn clock_code() -> Code {
     asm.place(out);
     asm.mov(Reg::R0, XdpAction::Drop.number());
     asm.exit();
-    asm.finish().expect("the label is placed, a few slots away")
+    asm.finish().expect("the label is placed within reach of a jump")
 }

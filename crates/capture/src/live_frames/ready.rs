@@ -24,13 +24,18 @@ const LOOPBACK: u32 = 1;
 impl PreparedRun {
     /// Keeps `program` attached until the value is dropped.
     pub(super) fn keep(program: Program) -> io::Result<Self> {
-        // On a new thread: a namespace belongs to a thread, and the present thread must stay in that of its interface.
+        // On a new thread: a namespace belongs to a thread, and the present thread must stay in the namespace of its
+        // interface.
         let attach = move || {
             let namespace = Namespace::unshare()?;
-            let link = Link::attach(program, LOOPBACK, AttachMode::Only(XdpMode::Generic)).map_err(refusal)?;
+            let link = Link::attach(program, LOOPBACK, AttachMode::Only(XdpMode::Generic)).map_err(attach_refusal)?;
             Ok(Self { link, _namespace: namespace })
         };
-        thread::Builder::new().name("netgrain-ready".to_owned()).spawn(attach)?.join().expect("nothing there panics")
+        thread::Builder::new()
+            .name("netgrain-ready".to_owned())
+            .spawn(attach)?
+            .join()
+            .expect("the thread does not panic")
     }
 
     pub(super) fn get(&self) -> &Program {
@@ -38,8 +43,8 @@ impl PreparedRun {
     }
 }
 
-fn refusal(trouble: AttachError) -> io::Error {
-    match trouble {
+fn attach_refusal(error: AttachError) -> io::Error {
+    match error {
         AttachError::Busy { error, .. } | AttachError::NotPermitted(error) | AttachError::Refused { error, .. } => {
             error
         }

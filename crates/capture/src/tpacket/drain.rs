@@ -2,7 +2,7 @@
 //!
 //! The kernel hands over a block when it is full or its retire time is over, so frames that passed the filter just
 //! before a stop may still be in a block. They are *owed*: the capture ends when the kernel's count of frames put into
-//! the ring equals our count of frames taken out.
+//! the ring equals the count of frames taken out.
 
 use crate::Counts;
 use base::Cause;
@@ -19,9 +19,9 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 pub struct SocketCounts {
     /// Frames that passed the filter, counted by the kernel.
     packets: u64,
-    /// Of these, frames that found the ring full.
+    /// Frames of `packets` that found the ring full.
     drops: u64,
-    /// Frames handed over, counted by us.
+    /// Frames handed over, counted by this process.
     pub delivered: u64,
     /// Frames in a block that could not be read.
     pub broken: u64,
@@ -36,9 +36,9 @@ impl SocketCounts {
         Ok(())
     }
 
-    fn add(&mut self, news: Statistics) {
-        self.packets += u64::from(news.packets);
-        self.drops += u64::from(news.drops);
+    fn add(&mut self, statistics: Statistics) {
+        self.packets += u64::from(statistics.packets);
+        self.drops += u64::from(statistics.drops);
     }
 
     /// Frames that the kernel put into the ring and that were not taken out yet.
@@ -77,12 +77,12 @@ impl Drain {
         Self { since: now, quiet_until: now + retire, gone }
     }
 
-    /// True if the capture may end once no frame is owed.
+    /// True if the capture may end as soon as no frame is pending.
     pub fn may_be_over(&self, now: Instant) -> bool {
         now >= self.quiet_until
     }
 
-    /// True if the capture ends although frames are owed.
+    /// True if the capture ends although frames are pending.
     pub fn must_be_over(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.since) >= TIMEOUT
     }
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counters_of_32_bits_add_up_beyond_them() {
+    fn counters_of_32_bits_are_summed_in_64_bits() {
         let mut account = SocketCounts::default();
         for _ in 0..3 {
             account.add(Statistics { packets: u32::MAX, drops: u32::MAX / 2, freezes: 1 });
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_off_is_lost_by_name_and_the_books_balance() {
+    fn owed_frames_that_never_arrive_are_counted_as_lost_without_residue() {
         let mut account = SocketCounts { delivered: 5, broken: 1, nic: 100, ..SocketCounts::default() };
         account.add(Statistics { packets: 20, drops: 8, freezes: 0 });
         assert_eq!(account.owed(), 6);
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drain_waits_for_the_retire_time_and_never_for_ever() {
+    fn a_drain_waits_for_the_retire_time_but_not_beyond_the_timeout() {
         let start = Instant::now();
         let drain = Drain::begin(start, Duration::from_millis(4), false);
         assert!(!drain.may_be_over(start) && drain.may_be_over(start + Duration::from_millis(4)));

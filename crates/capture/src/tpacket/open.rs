@@ -64,21 +64,21 @@ impl TpacketConfig {
 
     fn check(&self) -> Result<(), SourceError> {
         let reason = if !(1..=MAX_THREADS).contains(&self.threads) {
-            format!("{} threads; between 1 and {MAX_THREADS} are possible", self.threads)
+            format!("{} threads requested; the range is 1 to {MAX_THREADS}", self.threads)
         } else if !(MIN_BLOCK_BYTES..=MAX_BLOCK_BYTES).contains(&self.block_bytes)
             || !self.block_bytes.is_multiple_of(BLOCK_ALIGN)
         {
             format!(
-                "blocks of {} bytes; {} to {} in steps of {} are possible",
+                "blocks of {} bytes requested; the range is {} to {} in steps of {}",
                 self.block_bytes,
                 show_bytes(MIN_BLOCK_BYTES.into()),
                 show_bytes(MAX_BLOCK_BYTES.into()),
                 show_bytes(BLOCK_ALIGN.into())
             )
         } else if self.blocks < 2 {
-            format!("{} block; at least 2 are needed, one to fill and one to read", self.blocks)
+            format!("{} blocks requested; at least 2 are required, one to fill and one to read", self.blocks)
         } else if self.retire < Duration::from_millis(1) || self.retire > MAX_RETIRE {
-            format!("blocks retired after {:?}; 1 ms to {MAX_RETIRE:?} are possible", self.retire)
+            format!("a retire time of {:?} requested; the range is 1 ms to {MAX_RETIRE:?}", self.retire)
         } else {
             return Ok(());
         };
@@ -99,7 +99,7 @@ pub fn open(config: &TpacketConfig) -> Result<Vec<Tpacket>, SourceError> {
         error,
         advice,
     };
-    let mut netlink = Netlink::route().map_err(|e| fail("ask the kernel for its interfaces", e, String::new()))?;
+    let mut netlink = Netlink::route().map_err(|e| fail("query the kernel's interfaces", e, String::new()))?;
     let link = netlink
         .link(&config.interface)
         .map_err(|e| fail("find the interface", e, "`ip link` lists the interfaces".to_owned()))?;
@@ -143,7 +143,7 @@ fn open_one(config: &TpacketConfig, link: &Link, thread: u16, hardware_stamps: b
     let step = |what: &'static str, advice: &'static str| {
         move |error| SourceError::System { name: config.interface.clone(), what, error, advice: advice.to_owned() }
     };
-    let netlink = Netlink::route().map_err(step("ask the kernel for its interfaces", ""))?;
+    let netlink = Netlink::route().map_err(step("query the kernel's interfaces", ""))?;
     let socket = PacketSocket::open().map_err(|error| SourceError::System {
         name: config.interface.clone(),
         what: "open a packet socket",
@@ -152,20 +152,22 @@ fn open_one(config: &TpacketConfig, link: &Link, thread: u16, hardware_stamps: b
     })?;
     socket.refuse_all().map_err(step("set a filter", ""))?;
     let layout = Layout { block_bytes: config.block_bytes, blocks: config.blocks, retire: config.retire };
-    let ring = socket.receive_ring(layout).map_err(step("make the receive ring", "fewer or smaller blocks may fit"))?;
+    let ring = socket.receive_ring(layout).map_err(step("create the receive ring", "use fewer or smaller blocks"))?;
     if hardware_stamps {
-        socket.hardware_stamps().map_err(step("ask for the card's stamps", ""))?;
+        socket.hardware_stamps().map_err(step("enable hardware timestamps", ""))?;
     }
     if link.is_loopback() {
         // A frame on a loopback interface is both sent and received: without this option it would be captured twice.
-        socket.ignore_outgoing().map_err(step("leave out what the host sends", "Linux 4.20 is needed"))?;
+        socket
+            .ignore_outgoing()
+            .map_err(step("exclude frames that the host sends", "Linux 4.20 or later is required"))?;
     }
     if config.promiscuous {
-        socket.promiscuous(link.index).map_err(step("hear frames for other hosts", ""))?;
+        socket.promiscuous(link.index).map_err(step("enable promiscuous mode", ""))?;
     }
     socket.bind(link.index, Some(ETH_P_ALL)).map_err(step("listen on the interface", ""))?;
 
-    let stamps = if hardware_stamps { TimestampSource::Hardware } else { TimestampSource::Kernel };
+    let timestamp_source = if hardware_stamps { TimestampSource::Hardware } else { TimestampSource::Kernel };
     let memory = u64::from(config.block_bytes) * u64::from(config.blocks);
     let share = match config.threads {
         1 => String::new(),
@@ -176,21 +178,21 @@ fn open_one(config: &TpacketConfig, link: &Link, thread: u16, hardware_stamps: b
             name: config.interface.clone(),
             queue: thread,
             description: format!(
-                "TPACKET_V3 {}{share}: shared with the host, {} ring of {} blocks, {} ms, {} stamps{}",
+                "TPACKET_V3 {}{share}: shared with the host, {} ring of {} blocks, {} ms, {} timestamps{}",
                 config.interface,
                 show_bytes(memory),
                 config.blocks,
                 config.retire.as_millis(),
-                stamps.name(),
+                timestamp_source.name(),
                 if config.promiscuous { ", promiscuous" } else { "" }
             ),
             link_type: LINKTYPE_ETHERNET,
-            timestamp_source: stamps,
-            counted_from: "frames that reached our packet socket",
+            timestamp_source,
+            counted_from: "frames that reached the packet socket",
         },
         socket,
         ring,
-        place: BlockPosition::default(),
+        position: BlockPosition::default(),
         phase: Phase::Capturing,
         account: SocketCounts::default(),
         port: Port::new(netlink, link, thread == 0 && link.parent_device.is_some()),

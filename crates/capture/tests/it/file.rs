@@ -121,7 +121,7 @@ fn frames_carry_the_time_direction_and_lengths_of_the_file() {
     assert_eq!(seen, [(0, 1500, 60, 1, true), (1, 60, 60, 2, false), (1, 4, 4, 3, false)]);
     assert_eq!(file.recorded_drops(), 3);
     let [unstamped, drops] = &file.warnings()[..] else { panic!("{:?}", file.warnings()) };
-    assert!(unstamped.contains("1 packets have no stamp of their own") && drops.contains("had lost 3 packets"));
+    assert!(unstamped.contains("1 packets have no timestamp") && drops.contains("had lost 3 packets"));
 }
 
 #[test]

@@ -100,7 +100,7 @@ fn unsuitable_interfaces_and_frames_are_rejected_with_advice() {
     assert_eq!(text, "lo: live frames can be counted on veth interfaces only; send through AF_XDP");
     let (a, b) = sandbox.veth_with("a", "b", ROOMY);
     let text = open_error(open(&a, &parts("60")));
-    assert!(text.starts_with("a: the other end takes no XDP frames; switch on its GRO"), "{text}");
+    assert!(text.starts_with("a: the peer does not accept XDP frames; enable GRO on the peer"), "{text}");
     let text = open_error(open(&a, &parts(&(MAX_LEN + 1).to_string())));
     assert!(text.starts_with(&format!("a: live frames have at most {MAX_LEN} bytes, not {}", MAX_LEN + 1)), "{text}");
     let text = open_error(open(&a, &parts(&format!("60,flows={}", MAX_FLOWS + 1))));
@@ -110,7 +110,7 @@ fn unsuitable_interfaces_and_frames_are_rejected_with_advice() {
     sandbox.netlink().set_mtu(a.index, 1000).expect("an MTU");
     assert_eq!(open_error(open(&a, &parts("1015"))), "a: frames of 1015 bytes need an MTU of 1001, it is 1000");
     sandbox.set_up(&b, false);
-    assert!(open_error(open(&a, &parts("60"))).starts_with("a: the interface or its other end is down"));
+    assert!(open_error(open(&a, &parts("60"))).starts_with("a: the interface or its peer is down"));
 }
 
 #[test]

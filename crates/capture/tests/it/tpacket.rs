@@ -437,7 +437,7 @@ fn the_description_names_the_settings_of_the_capture() {
     let info = sources[1].info();
     assert_eq!(
         info.description,
-        "TPACKET_V3 b 2/2: shared with the host, 256 KiB ring of 2 blocks, 4 ms, kernel stamps, promiscuous"
+        "TPACKET_V3 b 2/2: shared with the host, 256 KiB ring of 2 blocks, 4 ms, kernel timestamps, promiscuous"
     );
     assert_eq!(
         (info.name.as_str(), info.queue, info.link_type, info.timestamp_source),

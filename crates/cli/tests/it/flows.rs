@@ -135,7 +135,7 @@ fn invalid_flow_queries_are_rejected_with_advice() {
     assert_error(&query(&["bytes > 5s"]), "`5s`", "`1M`");
     assert_error(&query(&["--group", "source"]), "no field \"source\" to group by", "dport");
     assert_error(&query(&["--group", "src/33/1"]), "src/33/1", "32 bits");
-    assert_error(&query(&["--group", "host,src"]), "host and port are of either end", "group by");
+    assert_error(&query(&["--group", "host,src"]), "host and port refer to both endpoints", "group by");
     assert_error(&query(&["--by", "size"]), "no measure \"size\"", "bytes");
     assert_error(&query(&["--top", "0"]), "--top", "\"0\" is not a whole number from 1 to");
     assert_error(&query(&["--fields", "src"]), "--fields", "--json or --csv");

@@ -311,7 +311,7 @@ fn a_stopped_or_killed_engine_is_an_error_of_its_clients() {
     let member = Client::join(&engine, "g");
     signal(&engine.running.0, "STOP");
     let stopped = engine.group("stats", &["g"]);
-    assert!(stopped.status == Some(2) && stopped.err.contains("has not answered for 10 s"), "{stopped:?}");
+    assert!(stopped.status == Some(2) && stopped.err.contains("has not responded for 10 s"), "{stopped:?}");
     signal(&engine.running.0, "CONT");
     assert_eq!(engine.group("stats", &["g"]).status, Some(0), "the engine continues");
     engine.running.0.kill().expect("the engine runs");
@@ -431,10 +431,10 @@ fn invalid_group_commands_print_a_one_line_error() {
         ("create", &["g"][..], "already"),
         ("create", &["h", "--queues", "9"], "queue 9"),
         ("create", &["a/b"], "letters"),
-        ("join", &["x"], "there are g"),
-        ("join", &["g", "--class", "nobody"], "no class"),
+        ("join", &["x"], "the engine has g"),
+        ("join", &["g", "--class", "nosuch"], "not a class"),
         ("join", &["g", "--filter", "prot 5"], "filter"),
-        ("set-weight", &["g", "5", "2"], "nobody sits"),
+        ("set-weight", &["g", "5", "2"], "has no member"),
         ("delete", &["x"], "no group"),
     ] {
         let output = engine.group(verb, args);

@@ -302,7 +302,7 @@ fn group_commands_query_each_interface_and_name_the_one_without_an_engine() {
     }
     let output = group("stats", &both, &["one"]);
     assert!(
-        output.status == Some(2) && output.err.contains(".groups: there is no group") && output.err.contains(&d.name),
+        output.status == Some(2) && output.err.contains(".groups: no group") && output.err.contains(&d.name),
         "{output:?}"
     );
     let output = group("delete", &both, &["one"]);

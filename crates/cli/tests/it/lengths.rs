@@ -28,7 +28,7 @@ fn write_capture_with_short_lengths(path: &Path) {
     capture(path, &[60, 59, 1500, 0]);
 }
 
-const WARNING: &str = "2 packets say fewer bytes on the wire than were captured";
+const WARNING: &str = "2 packets have a wire length below the captured length";
 
 fn assert_success(output: Output) -> Output {
     assert_eq!(output.status, Some(0), "{output:?}");

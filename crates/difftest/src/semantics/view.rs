@@ -49,7 +49,7 @@ impl<'a> View<'a> {
         let bytes = &packet.bytes[..];
         let len = packet.facts.wire_len.max(bytes.len() as u32);
         let headers = Headers::of(bytes, len, link_type);
-        let (decoded, part) = Decoded::for_each_fragment(bytes, len, link_type);
+        let (decoded, part) = Decoded::with_fragments(bytes, len, link_type);
         let found = |family, at: u16, protocol: Option<IpProtocol>, part, above: u16| {
             let above = (above > 0 && part != Fragment::Later).then_some(above.into());
             ip(bytes, family, at.into(), protocol?.0, part, above)

@@ -196,9 +196,9 @@ impl Worker {
                     let (from, run) = self.lanes.run(lane, descs);
                     self.work.take(from, run, shed);
                     self.lanes.done(lane, descs);
-                    pause.something();
+                    pause.reset();
                 }
-                NextRun::Idle => std::thread::sleep(pause.nothing()),
+                NextRun::Idle => std::thread::sleep(pause.next_sleep()),
                 NextRun::End => break,
             }
             if due <= Instant::now() {

@@ -314,7 +314,7 @@ impl PortProgram {
                 letters.post(half);
             }
             match (&steer, prepared) {
-                (Some(steer), Some(prepared)) => steer.exchange(prepared),
+                (Some(steer), Some(prepared)) => steer.swap(prepared),
                 _ => Ok(Duration::ZERO),
             }
         });
@@ -482,7 +482,7 @@ impl PortProgram {
         report: &mut ProgramReport,
     ) -> Result<(), String> {
         let prepared = self.prepare(steer, object, devices, report)?;
-        let taken = steer.exchange(prepared).map_err(|e| capture::afxdp::explain(&self.context.port, e).to_string())?;
+        let taken = steer.swap(prepared).map_err(|e| capture::afxdp::explain(&self.context.port, e).to_string())?;
         report.swap_ms = millis(taken);
         Ok(())
     }

@@ -53,7 +53,7 @@ fn the_transmit_method_depends_on_traffic_and_interface() {
         let generator = open("60", Method::Auto);
         let description = generator.description();
         assert!(
-            description.starts_with("AF_XDP transmit on a queue 0 (no live frames: a: the other end takes no XDP"),
+            description.starts_with("AF_XDP transmit on a queue 0 (no live frames: a: the peer does not accept XDP"),
             "{description}"
         );
     });

@@ -79,7 +79,7 @@ fn packets_of_another_link_type_are_counted_and_a_warning_names_it() {
     assert!(ended.outcome.is_ok());
     assert_eq!((ended.report.counts.stored, ended.lost(Cause::Source)), (20, 10));
     assert!(
-        ended.has_warning("10 packets of link type 127 (IEEE802_11_RADIOTAP) were left out"),
+        ended.has_warning("10 packets of link type 127 (IEEE802_11_RADIOTAP) were not read"),
         "{:?}",
         ended.report.warnings
     );

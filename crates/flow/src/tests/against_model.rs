@@ -45,8 +45,8 @@ fn plain(mut records: Vec<Record>) -> Vec<Record> {
 }
 
 #[test]
-fn every_field_of_every_record_is_that_of_the_model() {
-    let seed = testkit::seed("every_field_of_every_record_is_that_of_the_model");
+fn every_field_of_every_record_equals_the_model() {
+    let seed = testkit::seed("every_field_of_every_record_equals_the_model");
     let mut kinds = BTreeMap::new();
     for round in 0..60 {
         let mut prng = Prng::new(seed ^ round);
@@ -93,7 +93,7 @@ fn joined(records: Vec<Record>) -> BTreeMap<u64, Record> {
             flows.insert(next.id, next);
             continue;
         };
-        assert_eq!(next.record_index, all.record_index + 1, "no part is missing");
+        assert_eq!(next.record_index, all.record_index + 1, "no record is missing");
         assert!(next.first() >= all.last(), "records of a flow do not overlap");
         (all.record_index, all.end_reason, all.tcp_state) = (next.record_index, next.end_reason, next.tcp_state);
         (all.syn_rtt, all.ack_rtt) = (next.syn_rtt, next.ack_rtt);

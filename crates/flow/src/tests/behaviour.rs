@@ -32,7 +32,7 @@ fn conversation() -> Vec<Owned> {
 }
 
 #[test]
-fn a_retransmitted_fin_makes_no_flow() {
+fn a_retransmitted_fin_starts_no_flow() {
     let mut packets = conversation();
     packets.extend([server(FIN | ACK, 501, 3.0), server(FIN | ACK, 501, 6.0), client(ACK, 102, 6.1)]);
     let records = all(Config::default(), &packets);
@@ -43,7 +43,7 @@ fn a_retransmitted_fin_makes_no_flow() {
 }
 
 #[test]
-fn a_flow_that_has_ended_is_not_said_to_go_on_though_the_active_timeout_falls_into_its_linger() {
+fn a_closed_flow_has_no_interim_record_during_the_close_timeout() {
     for active in 2..8 {
         let records = all(Config { active_timeout: Some(secs(active)), ..Config::default() }, &conversation());
         let ends: Vec<_> = records.iter().map(|r| (r.end_reason, r.tcp_state, r.packets())).collect();
@@ -52,7 +52,7 @@ fn a_flow_that_has_ended_is_not_said_to_go_on_though_the_active_timeout_falls_in
 }
 
 #[test]
-fn one_that_is_still_sent_to_after_its_end_gives_records_all_the_same() {
+fn a_closed_flow_with_further_packets_has_interim_records() {
     let mut packets = conversation();
     packets.extend((2..60).map(|second| server(RST | ACK, 502, second as f64)));
     let records = all(Config { active_timeout: Some(secs(10)), ..Config::default() }, &packets);
@@ -66,7 +66,7 @@ fn one_that_is_still_sent_to_after_its_end_gives_records_all_the_same() {
 }
 
 #[test]
-fn a_port_that_is_used_again_is_another_flow() {
+fn a_reused_port_starts_another_flow() {
     let mut packets = conversation();
     packets.extend([client(SYN, 9000, 2.0), server(RST | ACK, 0, 2.1)]);
     let records = all(Config::default(), &packets);
@@ -76,7 +76,7 @@ fn a_port_that_is_used_again_is_another_flow() {
 }
 
 #[test]
-fn one_direction_ends_with_its_own_fin() {
+fn a_uniflow_ends_with_its_own_fin() {
     let config = Config { bidirectional: false, ..Config::default() };
     let records = all(config, &conversation());
     assert_eq!(records.len(), 2);
@@ -99,7 +99,7 @@ fn the_idle_timeout_is_exact_to_a_nanosecond() {
 }
 
 #[test]
-fn an_echo_is_one_flow_and_keeps_type_and_code() {
+fn echo_request_and_reply_are_one_flow_with_type_and_code() {
     let mut plan = Plan::udp(1, 2, (8, 0));
     plan.protocol = wire::IpProtocol::ICMP;
     let mut back = Plan { src: 2, dst: 1, ports: (0, 0), ..plan };
@@ -111,7 +111,7 @@ fn an_echo_is_one_flow_and_keeps_type_and_code() {
 }
 
 #[test]
-fn both_teids_of_a_conversation_are_one_flow_unless_asked() {
+fn both_teids_are_one_flow_unless_the_teid_is_a_key_field() {
     let in_gtp = |src, dst, ports, id| {
         let mut owned = Plan::udp(src, dst, ports).frame(at(0.0));
         owned.decoded.tunnel = Some(Tunnel { kind: TunnelKind::GtpU, id, sequence: None, outer_l3: 14 });
@@ -130,7 +130,7 @@ fn both_teids_of_a_conversation_are_one_flow_unless_asked() {
 }
 
 #[test]
-fn the_middle_of_a_hole_leaves_two() {
+fn a_segment_inside_a_hole_leaves_two_holes() {
     let part = |seq, when| Plan::tcp(1, 2, OUT, ACK, seq).carrying(100).frame(at(when));
     let packets =
         [part(1000, 0.0), part(1500, 0.1), part(1200, 0.2), part(1100, 0.3), part(1300, 0.4), part(1200, 0.5)];
@@ -139,7 +139,7 @@ fn the_middle_of_a_hole_leaves_two() {
 }
 
 #[test]
-fn a_record_knows_what_its_interface_lost() {
+fn a_record_has_the_losses_of_its_interface() {
     let mut out: Vec<Record> = Vec::new();
     let mut meter = Meter::new(Config::default(), 0);
     let second = at(0.0).secs();
@@ -153,7 +153,7 @@ fn a_record_knows_what_its_interface_lost() {
 }
 
 #[test]
-fn an_interim_record_leaves_the_flow_as_it_is() {
+fn an_interim_record_does_not_change_the_flow() {
     let packets: Vec<Owned> = (0..400).map(|n| client(ACK, 5, f64::from(n))).collect();
     let records = all(Config { active_timeout: Some(secs(100)), ..Config::default() }, &packets);
     assert_eq!(records.iter().map(|r| r.record_index).collect::<Vec<_>>(), [0, 1, 2, 3]);
@@ -163,7 +163,7 @@ fn an_interim_record_leaves_the_flow_as_it_is() {
 }
 
 #[test]
-fn a_handshake_that_takes_an_hour_is_timed_to_the_nanosecond() {
+fn a_handshake_of_an_hour_is_measured_to_the_nanosecond() {
     let packets = [client(SYN, 100, 0.0), server(SYN | ACK, 500, 1800.25), client(ACK, 101, 3600.5)];
     let config = Config { idle_timeout: secs(10_000), active_timeout: None, ..Config::default() };
     let record = &all(config, &packets)[0];
@@ -171,7 +171,7 @@ fn a_handshake_that_takes_an_hour_is_timed_to_the_nanosecond() {
 }
 
 #[test]
-fn a_flow_of_many_interim_records_stays_as_small_as_it_was() {
+fn interim_records_do_not_increase_the_memory_of_a_flow() {
     let packets: Vec<Owned> = (0..400).map(|n| client(ACK, 5, f64::from(n))).collect();
     let (mut meter, mut out) =
         (Meter::new(Config { active_timeout: Some(secs(10)), ..Config::default() }, 0), Vec::new());
@@ -184,7 +184,7 @@ fn a_flow_of_many_interim_records_stays_as_small_as_it_was() {
 }
 
 #[test]
-fn silence_after_an_interim_record_makes_no_empty_one() {
+fn no_empty_record_follows_an_interim_record() {
     let packets: Vec<Owned> = (0..10).map(|n| client(ACK, 5, f64::from(n))).collect();
     let (mut meter, mut out) =
         (Meter::new(Config { active_timeout: Some(secs(10)), ..Config::default() }, 0), Vec::new());
@@ -212,7 +212,7 @@ impl Sink for Clock {
 }
 
 #[test]
-fn records_come_in_the_second_after_their_timeout_however_long_it_is() {
+fn records_are_made_in_the_second_after_their_timeout() {
     for timeout in [0, 1, 5, 30, 500, 511, 512, 513, 2000] {
         let config = Config { idle_timeout: secs(timeout), active_timeout: None, ..Config::default() };
         let (mut meter, mut clock) = (Meter::new(config, 0), Clock::default());
@@ -220,7 +220,7 @@ fn records_come_in_the_second_after_their_timeout_however_long_it_is() {
         meter.push(&[packet.lend()], &mut clock);
         meter.tick(at(10_000.0), &mut clock);
         assert_eq!(clock.records[0].0, at(0.0).secs() + timeout + 1, "{timeout} s");
-        assert_eq!(meter.counts().lateness.records, [0, 0, 0, 0, 0, 1, 0, 0, 0], "0.7 s late");
+        assert_eq!(meter.counts().lateness.records, [0, 0, 0, 0, 0, 1, 0, 0, 0], "the delay is 0.7 s");
     }
 }
 
@@ -238,7 +238,7 @@ fn numbers(records: &[Record]) -> Vec<[Option<(u32, u32)>; 2]> {
 }
 
 #[test]
-fn each_direction_has_the_first_and_the_last_number_of_the_tunnel_in_each_record() {
+fn each_record_has_the_first_and_the_last_tunnel_sequence_number_per_direction() {
     let packets = [
         numbered(false, None, 0.0),
         numbered(false, Some(u32::MAX), 1.0),
@@ -254,7 +254,7 @@ fn each_direction_has_the_first_and_the_last_number_of_the_tunnel_in_each_record
 }
 
 #[test]
-fn a_flow_in_the_place_of_another_has_none_of_its_numbers() {
+fn a_flow_in_a_reused_entry_has_no_sequence_numbers_of_the_former_flow() {
     let config = Config { capacity: 1, ..Config::default() };
     let mut plain = numbered(false, None, 1.0);
     plain.decoded.tunnel = None;
@@ -266,7 +266,7 @@ fn a_flow_in_the_place_of_another_has_none_of_its_numbers() {
 }
 
 #[test]
-fn where_tunnels_are_no_level_a_flow_that_began_outside_has_no_numbers() {
+fn without_tunnels_in_the_key_a_flow_that_started_outside_has_no_sequence_numbers() {
     let mut outside = numbered(false, None, 0.0);
     outside.decoded.tunnel = None;
     let inside = numbered(false, Some(9), 1.0);

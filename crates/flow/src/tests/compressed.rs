@@ -31,7 +31,7 @@ fn bytes(meter: &Meter, flow: u32) -> usize {
         bit::PAIR => 128 + chunk(meter.pairs[hot.more].chunk()),
         bit::FULL => 448 + chunk(meter.fulls[hot.more].chunk),
         _ if hot.more == NONE => 0,
-        _ => size_of_val(meter.rest.slab.of(hot.more)),
+        _ => size_of_val(meter.compressed.slab.of(hot.more)),
     };
     size_of::<Entry>() + 8 + 11 + v6 + numbers + form
 }
@@ -57,10 +57,10 @@ fn patient() -> Meter {
     )
 }
 
-/// Advances time until all flows are compressed that can be.
-fn settle(meter: &mut Meter) {
+/// Advances time until every flow that can be compressed is compressed.
+fn compress_all(meter: &mut Meter) {
     let mut out: Vec<Record> = Vec::new();
-    let second = meter.second.expect("there were packets") + 2;
+    let second = meter.second.expect("the meter has had packets") + 2;
     // Each slot is inspected once per second, and a tick compresses at most a thousand flows.
     for second in second..second + 4 {
         let ticks = meter.counts().active / 1000 + 1;
@@ -107,7 +107,7 @@ fn talk(prng: &mut Prng, n: u32, packets: u32, again: Option<u64>, v6: bool) -> 
         owned.position = 24 + (now * 1e8) as u64;
         out.push(owned);
         next[side] = seq.wrapping_add(payload + (flags & SYN).count_ones());
-        // Microseconds within a burst; between bursts as long as a network or a person takes.
+        // Microseconds within a burst; between bursts the time of a network or a person.
         now += match prng.below(3) {
             0 => prng.below(50_000) as f64 / 1e9,
             1 => prng.below(60_000_000) as f64 / 1e9,
@@ -118,40 +118,45 @@ fn talk(prng: &mut Prng, n: u32, packets: u32, again: Option<u64>, v6: bool) -> 
 }
 
 /// Bytes per flow of these packets, uncompressed and compressed, and the number of flows compressed in the second case.
-fn awake_and_at_rest(packets: &[Owned]) -> (Vec<usize>, Vec<usize>, u64) {
+fn uncompressed_and_compressed(packets: &[Owned]) -> (Vec<usize>, Vec<usize>, u64) {
     let (mut meter, mut out) = (patient(), Vec::<Record>::new());
-    let resting = std::mem::replace(&mut meter.rest, CompressedFlows::new(0, 1, NoHints));
+    let compressed_flows = std::mem::replace(&mut meter.compressed, CompressedFlows::new(0, 1, NoHints));
     packets.chunks(64).for_each(|p| meter.push(&p.iter().map(Owned::lend).collect::<Vec<_>>(), &mut out));
-    let awake = all_bytes(&meter);
-    meter.rest = resting;
-    if !awake.is_empty() {
-        settle(&mut meter);
+    let uncompressed = all_bytes(&meter);
+    meter.compressed = compressed_flows;
+    if !uncompressed.is_empty() {
+        compress_all(&mut meter);
     }
     assert!(out.is_empty(), "no flow ended");
-    (awake, all_bytes(&meter), meter.counts().compressed)
+    (uncompressed, all_bytes(&meter), meter.counts().compressed)
 }
 
 #[test]
-fn a_flow_at_rest_takes_less_than_256_bytes_on_average_however_long_it_is() {
-    let seed = testkit::seed("a_flow_at_rest_takes_less_than_256_bytes_on_average_however_long_it_is");
+fn a_compressed_flow_of_any_length_takes_less_than_256_bytes_on_average() {
+    let seed = testkit::seed("a_compressed_flow_of_any_length_takes_less_than_256_bytes_on_average");
     let mut prng = Prng::new(seed);
     for (v6, again) in [(false, None), (false, Some(20)), (true, None), (true, Some(20))] {
         for packets in [1, 2, 10, 11, 20, 100, 1000] {
             let mut all: Vec<Owned> = (0..100).flat_map(|n| talk(&mut prng, n, packets, again, v6)).collect();
             all.sort_by_key(|p| p.ts);
-            let (awake, rest, resting) = awake_and_at_rest(&all);
-            let (version, order) = (if v6 { 6 } else { 4 }, if again.is_some() { "sent again" } else { "in order" });
-            let most = rest.iter().max().expect("there are flows");
+            let (uncompressed, compressed, compressed_flows) = uncompressed_and_compressed(&all);
+            let (version, order) =
+                (if v6 { 6 } else { 4 }, if again.is_some() { "retransmissions" } else { "in order" });
+            let most = compressed.iter().max().expect("there are flows");
             println!(
                 "{packets} packets, IPv{version}, {order}: {:.0} -> {:.0}, at most {most}",
-                mean(&awake),
-                mean(&rest)
+                mean(&uncompressed),
+                mean(&compressed)
             );
-            assert_eq!(awake.len(), 100, "seed {seed}");
-            assert!(mean(&rest) < 256.0 && *most <= 300, "seed {seed}: {packets} packets take {}", mean(&rest));
+            assert_eq!(uncompressed.len(), 100, "seed {seed}");
+            assert!(
+                mean(&compressed) < 256.0 && *most <= 300,
+                "seed {seed}: {packets} packets take {}",
+                mean(&compressed)
+            );
             if packets > LOG as u32 {
-                assert_eq!(resting, 100, "seed {seed}: {packets} packets");
-                assert!(mean(&awake) >= 346.0, "seed {seed}");
+                assert_eq!(compressed_flows, 100, "seed {seed}: {packets} packets");
+                assert!(mean(&uncompressed) >= 346.0, "seed {seed}");
             }
         }
     }
@@ -167,51 +172,56 @@ fn packets(path: &Path) -> Vec<Owned> {
     // Sorted, so that no packet is a clock step, and at most an hour apart: while flows are active, the meter processes
     // every second.
     packets.sort_by_key(|p: &Owned| p.ts);
-    let (mut before, mut cut) = (None, Duration::ZERO);
+    let (mut before, mut removed) = (None, Duration::ZERO);
     for packet in &mut packets {
         let gap = packet.ts.since(*before.get_or_insert(packet.ts));
         before = Some(packet.ts);
-        cut += gap.saturating_sub(secs(3600));
-        packet.ts = packet.ts.before(cut);
+        removed += gap.saturating_sub(secs(3600));
+        packet.ts = packet.ts.before(removed);
     }
     packets
 }
 
 #[test]
-fn of_flows_in_real_captures_few_take_more_than_256_bytes_at_rest() {
-    let Some(folder) = testkit::traces("of_flows_in_real_captures_few_take_more_than_256_bytes_at_rest") else {
+fn few_flows_of_real_captures_take_more_than_256_bytes_compressed() {
+    let Some(folder) = testkit::traces("few_flows_of_real_captures_take_more_than_256_bytes_compressed") else {
         return;
     };
     let mut all = Vec::new();
     let mut folders: BTreeMap<PathBuf, (Vec<usize>, Vec<usize>)> = BTreeMap::new();
     for path in captures::files(&folder) {
-        let (awake, rest, _) = awake_and_at_rest(&packets(&path));
-        let kind = path.strip_prefix(&folder).expect("it is below").components().next().expect("it has a name");
+        let (uncompressed, compressed, _) = uncompressed_and_compressed(&packets(&path));
+        let kind = path
+            .strip_prefix(&folder)
+            .expect("the path is in the folder")
+            .components()
+            .next()
+            .expect("the path has components");
         let sums = folders.entry(PathBuf::from(kind.as_os_str())).or_default();
-        sums.0.extend(&awake);
-        sums.1.extend(&rest);
-        all.extend(rest);
+        sums.0.extend(&uncompressed);
+        sums.1.extend(&compressed);
+        all.extend(compressed);
     }
-    for (name, (awake, rest)) in folders.iter().filter(|f| !f.1.0.is_empty()) {
+    for (name, (uncompressed, compressed)) in folders.iter().filter(|f| !f.1.0.is_empty()) {
         let over = |all: &[usize]| all.iter().filter(|b| **b > 256).count();
         println!(
             "{}: {} flows, mean {:.0} -> {:.0}, over 256: {} -> {}, at most {}",
             name.display(),
-            awake.len(),
-            mean(awake),
-            mean(rest),
-            over(awake),
-            over(rest),
-            rest.iter().max().expect("there are flows"),
+            uncompressed.len(),
+            mean(uncompressed),
+            mean(compressed),
+            over(uncompressed),
+            over(compressed),
+            compressed.iter().max().expect("there are flows"),
         );
-        assert!(mean(rest) < 230.0 && over(rest) * 50 < rest.len().max(50), "{}", name.display());
+        assert!(mean(compressed) < 230.0 && over(compressed) * 50 < compressed.len().max(50), "{}", name.display());
     }
     assert!(all.len() > 40_000, "{} flows", all.len());
 }
 
 #[test]
-fn whether_flows_rest_is_seen_in_no_record() {
-    let seed = testkit::seed("whether_flows_rest_is_seen_in_no_record");
+fn compression_changes_no_record() {
+    let seed = testkit::seed("compression_changes_no_record");
     let mut forms = BTreeMap::new();
     for round in 0..12 {
         let mut traffic = Traffic::new(seed ^ round);
@@ -225,11 +235,13 @@ fn whether_flows_rest_is_seen_in_no_record() {
             ..Config::default()
         };
         let never = sharded(&config, &packets, 1);
-        for (rest, shards) in [(Duration::from_nanos(1), 1), (secs(1), 1), (Duration::from_nanos(1), 3), (secs(2), 8)] {
-            let records = sharded(&Config { compress_after: rest, ..config.clone() }, &packets, shards);
-            assert_eq!(records, never, "seed {seed}, round {round}, {rest:?}, {shards} shards");
+        for (compressed, shards) in
+            [(Duration::from_nanos(1), 1), (secs(1), 1), (Duration::from_nanos(1), 3), (secs(2), 8)]
+        {
+            let records = sharded(&Config { compress_after: compressed, ..config.clone() }, &packets, shards);
+            assert_eq!(records, never, "seed {seed}, round {round}, {compressed:?}, {shards} shards");
         }
-        // One after the other, so that the test sees which flows are compressed.
+        // Packet by packet, so that the test can inspect which flows are compressed.
         let (mut meter, mut out) = (Meter::new(Config { compress_after: secs(1), ..config }, 1), Vec::<Record>::new());
         for packet in &packets {
             meter.push(&[packet.lend()], &mut out);
@@ -250,8 +262,8 @@ fn whether_flows_rest_is_seen_in_no_record() {
 }
 
 #[test]
-fn places_of_those_who_rest_are_those_of_others() {
-    let mut prng = Prng::new(testkit::seed("places_of_those_who_rest_are_those_of_others"));
+fn memory_freed_by_compression_is_reused() {
+    let mut prng = Prng::new(testkit::seed("memory_freed_by_compression_is_reused"));
     // A hundred flows start per second, each with twenty packets over two seconds; all are active at the end.
     let mut all: Vec<Owned> = (0..6000)
         .flat_map(|n| {
@@ -261,38 +273,43 @@ fn places_of_those_who_rest_are_those_of_others() {
         })
         .collect();
     all.sort_by_key(|p| p.ts);
-    let bytes = |rest: bool| {
+    let bytes = |compressed: bool| {
         let (mut meter, mut out) = (patient(), Vec::<Record>::new());
-        if !rest {
-            meter.rest = CompressedFlows::new(0, 1, NoHints);
+        if !compressed {
+            meter.compressed = CompressedFlows::new(0, 1, NoHints);
         }
         all.chunks(64).for_each(|p| meter.push(&p.iter().map(Owned::lend).collect::<Vec<_>>(), &mut out));
         assert_eq!(meter.counts().active, 6000);
         meter.counts().bytes
     };
-    let (never, rest) = (bytes(false), bytes(true));
-    assert!(rest + 6000 * 120 < never, "{rest} bytes touched, {never} if nobody rests");
+    let (never, compressed) = (bytes(false), bytes(true));
+    assert!(compressed + 6000 * 120 < never, "{compressed} bytes touched, {never} without compression");
 }
 
 #[test]
-fn where_no_room_is_left_flows_stay_awake() {
-    let mut prng = Prng::new(testkit::seed("where_no_room_is_left_flows_stay_awake"));
+fn flows_stay_uncompressed_if_the_slab_is_full() {
+    let mut prng = Prng::new(testkit::seed("flows_stay_uncompressed_if_the_slab_is_full"));
     let mut all: Vec<Owned> = (0..2000).flat_map(|n| talk(&mut prng, n, 100, None, true)).collect();
     all.sort_by_key(|p| p.ts);
     let (mut meter, mut out) = (patient(), Vec::<Record>::new());
     // The smallest slab: sixteen blocks of 4 KiB.
-    meter.rest = CompressedFlows::new(1_000_000_000, 1, NoHints);
+    meter.compressed = CompressedFlows::new(1_000_000_000, 1, NoHints);
     all.chunks(64).for_each(|p| meter.push(&p.iter().map(Owned::lend).collect::<Vec<_>>(), &mut out));
-    settle(&mut meter);
+    compress_all(&mut meter);
     let counts = meter.counts();
-    assert!((400..1600).contains(&counts.compressed), "{} of {} rest", counts.compressed, counts.active);
+    assert!(
+        (400..1600).contains(&counts.compressed),
+        "{} of {} flows are compressed",
+        counts.compressed,
+        counts.active
+    );
     meter.finish(&mut out);
     let config = Config { compress_after: Duration::ZERO, ..meter.config.clone() };
     assert_eq!(out, super::all(config, &all));
 }
 
 #[test]
-fn a_meter_that_begins_anew_in_the_same_second_looks_at_no_place_that_is_gone() {
+fn a_meter_that_restarts_within_a_second_inspects_no_freed_slot() {
     let (mut meter, mut out) = (patient(), Vec::<Record>::new());
     // More flows with wide counters than the meter inspects for one packet.
     let zero = |port: u16, when| Plan { window: 0, ..Plan::tcp(1, 2, (port, 443), SYN, 7) }.frame(at(when));
@@ -300,7 +317,7 @@ fn a_meter_that_begins_anew_in_the_same_second_looks_at_no_place_that_is_gone() 
     meter.push(&floods.iter().map(Owned::lend).collect::<Vec<_>>(), &mut out);
     meter.push(&[zero(0, 9.1).lend()], &mut out);
     meter.push(&[zero(1, 9.2).lend()], &mut out);
-    assert!((1..2000).contains(&meter.counts().compressed), "some are at rest, and not all were looked at");
+    assert!((1..2000).contains(&meter.counts().compressed), "some flows are compressed, and the sweep is incomplete");
     meter.finish(&mut out);
     meter.push(&[Plan::udp(1, 2, (3, 53)).frame(at(9.3)).lend()], &mut out);
     meter.push(&[Plan::udp(1, 2, (4, 53)).frame(at(9.4)).lend()], &mut out);
@@ -309,7 +326,7 @@ fn a_meter_that_begins_anew_in_the_same_second_looks_at_no_place_that_is_gone() 
 }
 
 #[test]
-fn flows_rest_by_ticks_alone_however_many_shards_there_are() {
+fn ticks_alone_compress_flows_in_any_number_of_shards() {
     for shards in [1, 3] {
         let config = Config { compress_after: secs(1), ..Config::default() };
         let (mut meters, mut out) = (Shards::new(&config, 0, shards), Vec::<Record>::new());

@@ -15,8 +15,8 @@ fn lend(packets: &[Owned]) -> Vec<Packet<'_>> {
 }
 
 #[test]
-fn flows_of_one_hash_stay_apart() {
-    let seed = testkit::seed("flows_of_one_hash_stay_apart");
+fn flows_with_equal_hashes_are_distinguished() {
+    let seed = testkit::seed("flows_with_equal_hashes_are_distinguished");
     for spread in [0, 0xffff << 48, 0x1 << 32] {
         let mut traffic = Traffic::new(seed);
         let packets: Vec<Owned> = (0..3000).map(|_| traffic.packet()).collect();
@@ -30,8 +30,8 @@ fn flows_of_one_hash_stay_apart() {
 }
 
 #[test]
-fn a_table_that_grows_makes_the_records_of_one_that_is_large_from_the_start() {
-    let seed = testkit::seed("a_table_that_grows_makes_the_records_of_one_that_is_large_from_the_start");
+fn a_growing_table_makes_the_same_records_as_a_large_table() {
+    let seed = testkit::seed("a_growing_table_makes_the_same_records_as_a_large_table");
     let mut traffic = Traffic::new(seed);
     let packets: Vec<Owned> = (0..5000).map(|_| traffic.packet()).collect();
     for idle in [1, 3, 30] {
@@ -43,13 +43,13 @@ fn a_table_that_grows_makes_the_records_of_one_that_is_large_from_the_start() {
         let made = records(&mut grows, &packets, &mut Prng::new(seed));
         assert_eq!(made, records(&mut large, &packets, &mut Prng::new(seed)), "seed {seed}, idle for {idle} s");
         assert_eq!(grows.counts().records[EndReason::LackOfResources as usize], 0, "seed {seed}");
-        assert!(grows.table.bytes() > least, "seed {seed}: it was large enough");
-        assert!(grows.table.bytes() < large.table.bytes(), "seed {seed}: so many flows were there never");
+        assert!(grows.table.bytes() > least, "seed {seed}: the table did not grow");
+        assert!(grows.table.bytes() < large.table.bytes(), "seed {seed}: the table is larger than necessary");
     }
 }
 
 #[test]
-fn more_flows_of_one_hash_than_are_searched_end_by_name() {
+fn flows_with_equal_hashes_beyond_the_searched_buckets_are_evicted() {
     let mut meter = Meter::new(Config { capacity: 2000, ..Config::default() }, 0);
     meter.keys.spread = 0;
     let packets: Vec<Owned> = (0..500).map(|n| Plan::udp(1, 2, (n, 53)).frame(at(f64::from(n) / 1000.0))).collect();
@@ -63,8 +63,8 @@ fn more_flows_of_one_hash_than_are_searched_end_by_name() {
 }
 
 #[test]
-fn a_table_for_one_flow_still_counts_every_packet() {
-    let seed = testkit::seed("a_table_for_one_flow_still_counts_every_packet");
+fn a_table_for_one_flow_counts_every_packet() {
+    let seed = testkit::seed("a_table_for_one_flow_counts_every_packet");
     let mut traffic = Traffic::new(seed);
     let packets: Vec<Owned> = (0..5000).map(|_| traffic.packet()).collect();
     for capacity in [0, 1, 2, 3, 11] {
@@ -79,7 +79,7 @@ fn a_table_for_one_flow_still_counts_every_packet() {
 }
 
 #[test]
-fn a_flood_into_a_full_table_takes_no_more_memory_and_spares_who_talks() {
+fn a_flood_into_a_full_table_takes_no_more_memory_and_spares_active_flows() {
     let (mut meter, mut ends) = (Meter::new(Config { capacity: 1000, ..Config::default() }, 0), Vec::new());
     let mut flat = None;
     for n in 0..50_000_u32 {
@@ -97,13 +97,13 @@ fn a_flood_into_a_full_table_takes_no_more_memory_and_spares_who_talks() {
     }
     assert_eq!(Some(meter.counts().bytes), flat);
     assert_eq!(meter.counts().active, 1000);
-    assert!(ends.iter().all(|r: &Record| r.packets() == 1), "whoever talks was not ended");
+    assert!(ends.iter().all(|r: &Record| r.packets() == 1), "no active flow was evicted");
     meter.finish(&mut ends);
     assert_eq!(ends.iter().map(Record::packets).sum::<u64>(), 51_000);
 }
 
 #[test]
-fn a_full_table_ends_in_turn_who_was_not_heard_of_again() {
+fn a_full_table_evicts_flows_without_further_packets_in_turn() {
     let (mut meter, mut out) = (Meter::new(Config { capacity: 100, ..Config::default() }, 0), Vec::<Record>::new());
     let packet = |port: u16, ms: u16| Plan::udp(1, 2, (port, 53)).frame(at(f64::from(ms) / 1000.0));
     let mut packets: Vec<Owned> = (0..100).map(|n| packet(n, n)).collect();
@@ -113,7 +113,7 @@ fn a_full_table_ends_in_turn_who_was_not_heard_of_again() {
     meter.push(&lend(&packets), &mut out);
     let ended: Vec<u16> = out.iter().map(|r| r.key.src_port).collect();
     assert_eq!(ended, (0..20).chain(25..65).collect::<Vec<_>>());
-    // If all flows had continued, the meter would evict the one that has been idle longest among the next eight.
+    // If all flows continued, the meter would evict the longest idle among the next eight.
     out.clear();
     let again: Vec<Owned> = (20..25).chain(65..160).map(|n| packet(n, 300 + n)).collect();
     meter.push(&lend(&again), &mut out);
@@ -122,7 +122,7 @@ fn a_full_table_ends_in_turn_who_was_not_heard_of_again() {
 }
 
 #[test]
-fn years_pass_in_no_time() {
+fn a_gap_of_years_takes_no_time() {
     let mut out: Vec<Record> = Vec::new();
     let mut meter = Meter::new(Config::default(), 0);
     let century = Timestamp::from_secs_nanos(100 * 365 * 86_400, 0);
@@ -137,7 +137,7 @@ fn years_pass_in_no_time() {
 }
 
 #[test]
-fn centuries_pass_in_no_time_while_flows_wait_for_their_timeout() {
+fn a_gap_of_centuries_with_active_flows_takes_no_time() {
     // If the meter processed every second, this would take a day.
     let century = 100 * 365 * 86_400;
     let idle = Duration::from_secs(5 * century);
@@ -160,8 +160,8 @@ fn centuries_pass_in_no_time_while_flows_wait_for_their_timeout() {
 }
 
 #[test]
-fn a_leap_makes_the_records_that_its_seconds_make() {
-    let seed = testkit::seed("a_leap_makes_the_records_that_its_seconds_make");
+fn skipped_seconds_make_the_same_records_as_single_seconds() {
+    let seed = testkit::seed("skipped_seconds_make_the_same_records_as_single_seconds");
     let mut prng = Prng::new(seed);
     for round in 0..10 {
         let mut when = 0.0;
@@ -190,14 +190,14 @@ fn a_leap_makes_the_records_that_its_seconds_make() {
 }
 
 #[test]
-fn the_end_of_time_is_a_time() {
+fn the_last_representable_timestamp_is_valid() {
     let packets = [Plan::udp(1, 2, (1, 2)).frame(Timestamp::MAX), Plan::udp(1, 2, (1, 2)).frame(Timestamp::ZERO)];
     let records = all(Config::default(), &packets);
     assert_eq!(records.iter().map(|r| r.first()).collect::<Vec<_>>(), [Timestamp::MAX, Timestamp::ZERO]);
 }
 
 #[test]
-fn a_small_step_back_is_counted_and_no_gap() {
+fn a_small_backward_step_is_counted_with_an_inter_arrival_time_of_zero() {
     let packets = [5.0, 4.0, 6.0].map(|t| Plan::udp(1, 2, (1, 2)).frame(at(t)));
     let (mut meter, mut out) = (Meter::new(Config::default(), 0), Vec::new());
     meter.push(&packets.each_ref().map(Owned::lend), &mut out);
@@ -208,7 +208,7 @@ fn a_small_step_back_is_counted_and_no_gap() {
 }
 
 #[test]
-fn counters_that_would_overflow_begin_another_record() {
+fn counters_begin_another_record_before_they_overflow() {
     let packets: Vec<Owned> = (0..1000).map(|n| Plan::udp(1, 2, (1, 2)).frame(at(f64::from(n) / 1000.0))).collect();
     let (mut meter, mut out) = (Meter::new(Config::default(), 0), Vec::new());
     meter.most_packets = 300;
@@ -219,8 +219,8 @@ fn counters_that_would_overflow_begin_another_record() {
 }
 
 #[test]
-fn arbitrary_frames_do_no_harm() {
-    let seed = testkit::seed("arbitrary_frames_do_no_harm");
+fn arbitrary_frames_are_counted() {
+    let seed = testkit::seed("arbitrary_frames_are_counted");
     let mut prng = Prng::new(seed);
     let config = Config { capacity: 500, payload: 40, initial_packets: 15, ..Config::default() };
     let (mut meter, mut out) = (Meter::new(config, 0), Vec::<Record>::new());
@@ -255,7 +255,7 @@ fn arbitrary_frames_do_no_harm() {
 }
 
 #[test]
-fn a_small_table_that_is_foreseen_twice_in_one_batch_ends_each_flow_as_itself() {
+fn each_flow_of_a_small_table_ends_as_itself_if_its_eviction_is_predicted_twice() {
     let packet = |port: u16, us: u16| Plan::udp(1, 2, (port, 53)).frame(at(f64::from(us) / 1e6));
     // The table is full of flows of one packet. Then three new flows send packets, and before they are in the table
     // each of their packets makes the meter determine the next flow to evict. Then as many new flows start as the table

@@ -1,4 +1,4 @@
-//! The model of the flow table: a map of flows, each with a list of all its packets. Slow, and obviously correct.
+//! The model of the flow table: a map of flows, each with a list of all its packets; slow, but simple.
 
 use super::traffic::Owned;
 use crate::record::{
@@ -13,16 +13,16 @@ use wire::{Fragment, IpProtocol, MacAddr, TunnelKind, tcp_flags as tcp};
 
 const SECOND: u64 = 1_000_000_000;
 
-type Place = (IpAddr, u16, IpAddr, u16, u8, [Option<u16>; 2], Option<(TunnelKind, u32)>);
+type FlowKey = (IpAddr, u16, IpAddr, u16, u8, [Option<u16>; 2], Option<(TunnelKind, u32)>);
 
 #[derive(Clone, Debug)]
-struct One {
+struct ModelPacket {
     at: u64,
     side: usize,
     owned: Owned,
 }
 
-impl One {
+impl ModelPacket {
     fn header(&self) -> Option<&[u8]> {
         let d = &self.owned.decoded;
         let is_tcp = d.protocol == IpProtocol::TCP && d.fragment != Fragment::Later && d.l4 > 0;
@@ -45,7 +45,7 @@ impl One {
 
 struct Flow {
     /// Every packet of the flow, and how many of them are in records already made.
-    packets: Vec<One>,
+    packets: Vec<ModelPacket>,
     reported: usize,
     part: u32,
     over: bool,
@@ -56,7 +56,7 @@ impl Flow {
         self.packets.last().expect("a flow has packets").at
     }
 
-    fn now(&self) -> &[One] {
+    fn now(&self) -> &[ModelPacket] {
         &self.packets[self.reported..]
     }
 }
@@ -65,7 +65,7 @@ pub struct Model {
     config: Config,
     interface: u16,
     /// Flows that packets can find, and flows that only wait for their record.
-    flows: BTreeMap<Place, Flow>,
+    flows: BTreeMap<FlowKey, Flow>,
     waiting: Vec<Flow>,
     second: Option<u64>,
 }
@@ -81,25 +81,25 @@ impl Model {
         let ts = owned.ts.nanos();
         if let Some(flow) = self.flows.get_mut(&place) {
             let at = ts.max(flow.last());
-            let mut one = One { at, side: 0, owned: owned.clone() };
+            let mut one = ModelPacket { at, side: 0, owned: owned.clone() };
             let again = flow.over && one.flags() & (tcp::SYN | tcp::ACK) == tcp::SYN;
             if !again && at - flow.last() < timeout(&self.config, flow) {
                 let first = &flow.packets[0].owned;
-                one.side = usize::from(turned != place_of(first, &self.config).expect("it was IP").1);
+                one.side = usize::from(turned != key_of(first, &self.config).expect("the packet is IP").1);
                 flow.packets.push(one);
                 flow.over = state(&flow.packets, self.config.bidirectional).is_over();
                 return;
             }
-            let old = self.flows.remove(&place).expect("it is there");
+            let old = self.flows.remove(&place).expect("the flow is in the map");
             self.waiting.push(old);
         }
-        let packets = vec![One { at: ts, side: 0, owned: owned.clone() }];
+        let packets = vec![ModelPacket { at: ts, side: 0, owned: owned.clone() }];
         let over = state(&packets, self.config.bidirectional).is_over();
         self.flows.insert(place, Flow { packets, reported: 0, part: 0, over });
     }
 
-    fn place(&self, owned: &Owned) -> Option<(Place, bool)> {
-        place_of(owned, &self.config)
+    fn place(&self, owned: &Owned) -> Option<(FlowKey, bool)> {
+        key_of(owned, &self.config)
     }
 
     pub fn pass(&mut self, second: u64, sink: &mut dyn Sink) {
@@ -125,8 +125,8 @@ impl Model {
         let mut records = Vec::new();
         let config = &self.config;
         let is_idle = |f: &Flow| f.last() + timeout(config, f) <= end;
-        let over: Vec<Place> = self.flows.iter().filter(|(_, f)| is_idle(f)).map(|(p, _)| *p).collect();
-        let mut gone: Vec<Flow> = over.iter().map(|p| self.flows.remove(p).expect("it is there")).collect();
+        let over: Vec<FlowKey> = self.flows.iter().filter(|(_, f)| is_idle(f)).map(|(p, _)| *p).collect();
+        let mut gone: Vec<Flow> = over.iter().map(|p| self.flows.remove(p).expect("the flow is in the map")).collect();
         let (more, waiting) = std::mem::take(&mut self.waiting).into_iter().partition(is_idle);
         self.waiting = waiting;
         gone.extend::<Vec<_>>(more);
@@ -138,15 +138,15 @@ impl Model {
         let active =
             |f: &Flow| Some(f.now().first()?.at + u64::try_from((config.active_timeout? + longer(f)).as_nanos()).ok()?);
         let due = |f: &Flow| active(f).is_some_and(|at| at <= end);
-        let cut: Vec<Place> = self.flows.iter().filter(|(_, f)| due(f)).map(|(p, _)| *p).collect();
-        for place in cut {
+        let due_for_interim_record: Vec<FlowKey> = self.flows.iter().filter(|(_, f)| due(f)).map(|(p, _)| *p).collect();
+        for place in due_for_interim_record {
             let flow = &self.flows[&place];
             records.extend(self.record(flow, EndReason::ActiveTimeout));
-            let flow = self.flows.get_mut(&place).expect("it is there");
+            let flow = self.flows.get_mut(&place).expect("the flow is in the map");
             flow.reported = flow.packets.len();
             flow.part += 1;
         }
-        give(records, sink);
+        emit_in_order(records, sink);
     }
 
     pub fn finish(&mut self, sink: &mut dyn Sink) {
@@ -160,7 +160,7 @@ impl Model {
         }
         self.flows.clear();
         self.waiting.clear();
-        give(records, sink);
+        emit_in_order(records, sink);
     }
 
     fn record(&self, flow: &Flow, end: EndReason) -> Option<Record> {
@@ -183,7 +183,7 @@ impl Model {
             protocol: d.protocol,
         };
         let around = Encapsulation { vlans: d.vlans, mpls: d.mpls, tunnel: d.tunnel.map(|t| (t.kind, t.id)) };
-        let early = |one: &One| InitialPacket {
+        let early = |one: &ModelPacket| InitialPacket {
             offset_ns: coarse(one.at - first.at),
             length: one.owned.decoded.ip_len.min(65535) as u16,
             flags: one.flags(),
@@ -191,8 +191,8 @@ impl Model {
         };
         let place = now[0].owned.position;
         let queue = now[0].owned.queue;
-        let in_queue = |one: &&One| one.owned.queue == queue && one.owned.position != Packet::NOWHERE;
-        let (syn_rtt, ack_rtt) = trips(&flow.packets, self.config.bidirectional);
+        let in_queue = |one: &&ModelPacket| one.owned.queue == queue && one.owned.position != Packet::NOWHERE;
+        let (syn_rtt, ack_rtt) = handshake_times(&flow.packets, self.config.bidirectional);
         let is_first = flow.part == 0;
         debug_assert!(newest.at >= now[0].at);
         Some(Record {
@@ -222,7 +222,7 @@ impl Model {
         })
     }
 
-    fn payload(&self, packets: &[One], side: usize) -> Vec<u8> {
+    fn payload(&self, packets: &[ModelPacket], side: usize) -> Vec<u8> {
         let mut bytes = Vec::new();
         for one in packets.iter().filter(|o| o.side == side && o.owned.decoded.payload > 0) {
             let from = usize::from(one.owned.decoded.payload).min(one.owned.data.len());
@@ -234,15 +234,15 @@ impl Model {
     }
 
     fn side(&self, flow: &Flow, side: usize) -> DirectionStats {
-        let all: Vec<&One> = flow.packets.iter().filter(|o| o.side == side).collect();
-        let now: Vec<&One> = flow.now().iter().filter(|o| o.side == side).collect();
+        let all: Vec<&ModelPacket> = flow.packets.iter().filter(|o| o.side == side).collect();
+        let now: Vec<&ModelPacket> = flow.now().iter().filter(|o| o.side == side).collect();
         let (Some(first), Some(last)) = (now.first(), now.last()) else { return DirectionStats::default() };
-        let sum = |f: &dyn Fn(&One) -> u64| now.iter().map(|o| f(o)).sum::<u64>();
+        let sum = |f: &dyn Fn(&ModelPacket) -> u64| now.iter().map(|o| f(o)).sum::<u64>();
         let before = all.len() - now.len();
         let gaps: Vec<u64> = all.windows(2).skip(before.saturating_sub(1)).map(|w| w[1].at - w[0].at).collect();
         let orders = orders(&all);
         let again: Vec<usize> = (before..all.len()).filter(|i| orders[*i] == Some(true)).collect();
-        let range = |f: &dyn Fn(&One) -> u8| {
+        let range = |f: &dyn Fn(&ModelPacket) -> u8| {
             let values = now.iter().map(|o| f(o));
             (values.clone().min().unwrap_or(0), values.max().unwrap_or(0))
         };
@@ -259,8 +259,8 @@ impl Model {
             ip_bytes: sum(&|o| o.owned.decoded.ip_len.into()),
             payload_bytes: sum(&|o| o.owned.decoded.payload_len.into()),
             payload_packets: sum(&|o| u64::from(o.owned.decoded.payload_len > 0)),
-            length: moments(&now.iter().map(|o| o.owned.decoded.ip_len.into()).collect::<Vec<_>>()),
-            iat: moments(&gaps),
+            length: stats(&now.iter().map(|o| o.owned.decoded.ip_len.into()).collect::<Vec<_>>()),
+            iat: stats(&gaps),
             iat_count: gaps.len() as u64,
             flags: [0, 1, 2, 3, 4, 5, 6, 7].map(|bit| sum(&|o| u64::from(o.flags() >> bit & 1))),
             zero_window: sum(&|o| u64::from(o.header().is_some_and(|h| h[14] == 0 && h[15] == 0) && !o.has(tcp::RST))),
@@ -281,8 +281,8 @@ fn coarse(after: u64) -> u64 {
     if after < 1 << 38 { after } else { after / 16 * 16 }
 }
 
-/// Passes on the records of one second, in their order.
-fn give(mut records: Vec<Record>, sink: &mut dyn Sink) {
+/// Emits the records of one second in their order.
+fn emit_in_order(mut records: Vec<Record>, sink: &mut dyn Sink) {
     records.sort_by_key(Record::last);
     records.iter().for_each(|r| sink.record(r));
 }
@@ -298,7 +298,7 @@ fn ends(owned: &Owned) -> (IpAddr, IpAddr) {
     }
 }
 
-fn place_of(owned: &Owned, config: &Config) -> Option<(Place, bool)> {
+fn key_of(owned: &Owned, config: &Config) -> Option<(FlowKey, bool)> {
     let d = &owned.decoded;
     if d.family == wire::Family::Other {
         return None;
@@ -319,10 +319,10 @@ fn timeout(config: &Config, flow: &Flow) -> u64 {
     let idle =
         config.protocol_idle_timeouts.iter().rfind(|(p, _)| *p == protocol).map_or(config.idle_timeout, |(_, t)| *t);
     let idle: Duration = if flow.over { config.close_timeout } else { idle };
-    u64::try_from(idle.as_nanos()).expect("short enough")
+    u64::try_from(idle.as_nanos()).expect("the timeout fits in 64 bits")
 }
 
-fn moments(values: &[u64]) -> Stats {
+fn stats(values: &[u64]) -> Stats {
     Stats {
         min: values.iter().copied().min().unwrap_or(0),
         max: values.iter().copied().max().unwrap_or(0),
@@ -333,10 +333,10 @@ fn moments(values: &[u64]) -> Stats {
 
 /// For each packet of one direction: `Some(true)` if it is retransmitted, `Some(false)` if it is out of order. The last
 /// two ranges of missing sequence numbers are kept; sequence numbers have 64 bits, so that they do not wrap.
-fn orders(packets: &[&One]) -> Vec<Option<bool>> {
+fn orders(packets: &[&ModelPacket]) -> Vec<Option<bool>> {
     let mut high: Option<i64> = None;
     let mut missing: Vec<(i64, i64)> = Vec::new();
-    let mut order = |one: &One| {
+    let mut order = |one: &ModelPacket| {
         let header = one.header().filter(|_| !one.has(tcp::RST))?;
         let seq = u32::from_be_bytes(header[4..8].try_into().expect("four bytes"));
         let space = i64::from(one.owned.decoded.payload_len) + i64::from((one.flags() & 3).count_ones());
@@ -381,8 +381,8 @@ impl TcpState {
 }
 
 /// The TCP state from the packets up to the end of the connection.
-fn state(packets: &[One], bidirectional: bool) -> TcpState {
-    let tcp_packets: Vec<&One> = packets.iter().filter(|o| o.header().is_some()).collect();
+fn state(packets: &[ModelPacket], bidirectional: bool) -> TcpState {
+    let tcp_packets: Vec<&ModelPacket> = packets.iter().filter(|o| o.header().is_some()).collect();
     let Some(first) = tcp_packets.first() else { return TcpState::None };
     let mut fins = [false, !bidirectional];
     for one in &tcp_packets {
@@ -413,24 +413,24 @@ fn state(packets: &[One], bidirectional: bool) -> TcpState {
 }
 
 /// The times from the last SYN to the SYN+ACK, and from the last SYN+ACK to the ACK.
-fn trips(packets: &[One], bidirectional: bool) -> (Option<u64>, Option<u64>) {
-    let (mut syn, mut answer, mut trips) = (0, 0, (None, None));
+fn handshake_times(packets: &[ModelPacket], bidirectional: bool) -> (Option<u64>, Option<u64>) {
+    let (mut syn, mut answer, mut handshake_times) = (0, 0, (None, None));
     for n in 1..=packets.len() {
         let one = &packets[n - 1];
         let before = state(&packets[..n - 1], bidirectional);
         let after = state(&packets[..n], bidirectional);
         match (before, after) {
             (TcpState::SynSent, TcpState::SynReceived) => {
-                trips.0 = Some(one.at - syn);
+                handshake_times.0 = Some(one.at - syn);
                 answer = one.at;
             }
-            (TcpState::SynReceived, TcpState::Established) => trips.1 = Some(one.at - answer),
+            (TcpState::SynReceived, TcpState::Established) => handshake_times.1 = Some(one.at - answer),
             (_, TcpState::SynSent) if one.side == 0 && one.has(tcp::SYN) => syn = one.at,
             (TcpState::SynReceived, TcpState::SynReceived) if one.side == 1 && one.has(tcp::SYN) => answer = one.at,
             _ => (),
         }
     }
-    trips
+    handshake_times
 }
 
 /// Seconds as a duration, for configurations.

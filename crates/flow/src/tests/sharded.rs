@@ -23,8 +23,8 @@ pub(super) fn sharded(config: &Config, packets: &[Owned], count: usize) -> Vec<R
 }
 
 #[test]
-fn shards_change_nothing_not_even_the_order() {
-    let seed = testkit::seed("shards_change_nothing_not_even_the_order");
+fn shards_change_neither_the_records_nor_their_order() {
+    let seed = testkit::seed("shards_change_neither_the_records_nor_their_order");
     for round in 0..20 {
         let mut traffic = Traffic::new(seed ^ round);
         let packets: Vec<Owned> = (0..3000).map(|_| traffic.packet()).collect();
@@ -37,8 +37,8 @@ fn shards_change_nothing_not_even_the_order() {
 }
 
 #[test]
-fn threads_that_gather_at_each_second_make_the_same_records() {
-    let seed = testkit::seed("threads_that_gather_at_each_second_make_the_same_records");
+fn threads_that_synchronise_at_each_second_make_the_same_records() {
+    let seed = testkit::seed("threads_that_synchronise_at_each_second_make_the_same_records");
     let mut traffic = Traffic::new(seed);
     let packets: Vec<Owned> = (0..5000).map(|_| traffic.packet()).collect();
     let config = Config { capacity: 5000, ..Config::default() };
@@ -52,7 +52,7 @@ fn threads_that_gather_at_each_second_make_the_same_records() {
         if router.second(packet.ts) {
             stretches.push((Some(packet.ts), Vec::new()));
         }
-        stretches.last_mut().expect("there is one").1.push(packet);
+        stretches.last_mut().expect("the list is not empty").1.push(packet);
     }
     for (tick, stretch) in &stretches {
         std::thread::scope(|scope| {
@@ -124,11 +124,11 @@ fn hinted(hints: impl Hints, config: &Config, packets: &[Owned]) -> (Vec<Record>
 }
 
 #[test]
-fn hints_are_given_and_change_no_record() {
-    let seed = testkit::seed("hints_are_given_and_change_no_record");
+fn hints_are_called_and_change_no_record() {
+    let seed = testkit::seed("hints_are_called_and_change_no_record");
     let mut traffic = Traffic::new(seed);
     let mix: Vec<Owned> = (0..3000).map(|_| traffic.packet()).collect();
-    // In a flood, the flows to evict are also prefetched.
+    // In a flood, the entries of the flows to evict are also prefetched.
     let flood = (0..3000).map(|n| Plan::udp(1, 2, (n, 53)).frame(at(f64::from(n % 7) + f64::from(n) / 1000.0)));
     for (capacity, packets, is_full) in [(4000, mix, false), (600, flood.collect(), true)] {
         let config = Config { capacity, ..Config::default() };
@@ -136,10 +136,10 @@ fn hints_are_given_and_change_no_record() {
         assert_eq!(
             plain.iter().any(|r| r.end_reason == EndReason::LackOfResources),
             is_full,
-            "seed {seed}, room for {capacity}"
+            "seed {seed}, capacity {capacity}"
         );
-        assert_eq!(hinted(Counting, &config, &packets).0, plain, "seed {seed}, room for {capacity}");
-        assert!(RESERVED.swap(0, Ordering::Relaxed) > bytes / 2, "what is touched was reserved");
-        assert!(LINES.swap(0, Ordering::Relaxed) > packets.len(), "a line and more for each packet");
+        assert_eq!(hinted(Counting, &config, &packets).0, plain, "seed {seed}, capacity {capacity}");
+        assert!(RESERVED.swap(0, Ordering::Relaxed) > bytes / 2, "at least half of the touched memory was reserved");
+        assert!(LINES.swap(0, Ordering::Relaxed) > packets.len(), "more than one line was prefetched per packet");
     }
 }

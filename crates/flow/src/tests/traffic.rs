@@ -102,7 +102,7 @@ impl Plan {
 
 /// The generator's state of one flow.
 #[derive(Clone, Debug)]
-struct Talk {
+struct Conversation {
     v6: bool,
     hosts: (u8, u8),
     ports: (u16, u16),
@@ -119,7 +119,7 @@ pub struct Traffic {
     now: u64,
     position: u64,
     stored: bool,
-    talks: Vec<Talk>,
+    talks: Vec<Conversation>,
     /// True if the clock may jump by years and step back.
     pub jumps: bool,
 }
@@ -160,11 +160,11 @@ impl Traffic {
         }
     }
 
-    fn talk(&mut self) -> Talk {
+    fn talk(&mut self) -> Conversation {
         let p = &mut self.prng;
         let protocol = [IpProtocol::TCP, IpProtocol::TCP, IpProtocol::UDP, IpProtocol::ICMP, IpProtocol::ESP];
         let near_end = u32::MAX - p.below(3000) as u32;
-        Talk {
+        Conversation {
             v6: p.below(3) == 0,
             hosts: (p.below(4) as u8, p.below(4) as u8),
             ports: (p.below(3) as u16, p.below(3) as u16),
@@ -190,7 +190,7 @@ impl Traffic {
         let plan = self.plan(&mut talk);
         self.talks[which] = talk;
         let mut owned = plan.frame(Timestamp::from_nanos(self.now));
-        self.dress(&mut owned);
+        self.vary(&mut owned);
         if self.stored && !self.chance(50) {
             owned.position = self.position;
         }
@@ -199,7 +199,7 @@ impl Traffic {
         owned
     }
 
-    fn plan(&mut self, talk: &mut Talk) -> Plan {
+    fn plan(&mut self, talk: &mut Conversation) -> Plan {
         let shaking = talk.step < 3 && talk.protocol == IpProtocol::TCP;
         let side = if shaking { usize::from(talk.step == 1) } else { self.prng.below(2) as usize };
         let (src, dst) = if side == 0 { talk.hosts } else { (talk.hosts.1, talk.hosts.0) };
@@ -266,7 +266,7 @@ impl Traffic {
     }
 
     /// Adds encapsulation and irregularities to a packet.
-    fn dress(&mut self, owned: &mut Owned) {
+    fn vary(&mut self, owned: &mut Owned) {
         let decoded = &mut owned.decoded;
         if self.chance(8) {
             decoded.vlans = [Some(self.prng.below(3) as u16), None];

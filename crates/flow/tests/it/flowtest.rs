@@ -1,9 +1,8 @@
-//! The flows that CESNET's FlowTest says each of its captures must give: who with whom, packets and bytes of both
-//! directions, VLANs, labels, tunnel, link addresses, DSCP, TTL, flags, types of ICMP.
+//! Compares the flows of the FlowTest captures of CESNET with the flows that FlowTest expects: endpoints, packets and
+//! bytes of both directions, VLANs, labels, tunnel, MAC addresses, DSCP, TTL, flags, ICMP types.
 //!
-//! Each capture is metered in both ways. With both directions in one record, the sums per conversation and direction
-//! must be the expected ones, and nothing else may be there; with one record per direction, each must have what is said
-//! of it.
+//! Each capture is metered as biflows and as uniflows. As biflows, the sums per conversation and direction must be the
+//! expected sums, without other flows; as uniflows, each record must have the expected values.
 
 use crate::captures;
 
@@ -14,21 +13,21 @@ use std::net::IpAddr;
 use std::path::Path;
 use wire::{Fragments, TunnelKind};
 
-/// What a flow is expected to have: the words of the file, as they stand there.
+/// The expected values of a flow: names and values of the file, as text.
 type Expected = BTreeMap<String, String>;
 
-/// One file of expectations.
+/// The contents of one file of expected flows.
 #[derive(Default)]
 struct Case {
     pcap: String,
-    /// Words that tell its flows apart; empty for the usual ones.
+    /// Names of the key fields; empty for the default key.
     key: String,
     flows: Vec<Expected>,
 }
 
 impl Case {
-    /// Reads as much YAML as the files have: words at the margin, and under `flows:` a list of words, in which what is
-    /// further in belongs to protocols that we do not look into.
+    /// Reads the subset of YAML that the files use: names at the margin, and under `flows:` a list of names and values.
+    /// Deeper levels belong to application protocols and are ignored.
     fn read(text: &str) -> Self {
         let mut case = Self::default();
         let mut in_flows = false;
@@ -125,8 +124,8 @@ fn metered(file: &Path, bidirectional: bool) -> Vec<Record> {
     records
 }
 
-/// What is not as it is said of one direction; `suffix` is that of its words. Where records follow each other, one of
-/// them must have it.
+/// The differences to the expected values of one direction, whose names end with `suffix`. If a flow has several
+/// records, one of them must have the expected value.
 fn wrong(flow: &Expected, suffix: &str, there: &[&Record], back: &[&Record]) -> Vec<String> {
     let mut wrong = Vec::new();
     let mut check = |name: &str, is: &dyn Fn(&Record, u64) -> bool, of: &[&Record]| {
@@ -143,7 +142,7 @@ fn wrong(flow: &Expected, suffix: &str, there: &[&Record], back: &[&Record]) -> 
     check("tos", &|r, v| within(r.directions[0].dscp, v >> 2), there);
     check("vlan_id", &|r, v| r.encapsulation.vlans[0].map(u64::from) == Some(v), there);
     check("vlan_id_inner", &|r, v| r.encapsulation.vlans[1].map(u64::from) == Some(v), there);
-    // IPFIX's section of the label stack: behind the label, its class and the bottom bit.
+    // The IPFIX label stack section: the label, then three bits of traffic class and the bottom bit.
     check("mpls_label_1", &|r, v| r.encapsulation.mpls.map(u64::from) == Some(v >> 4), there);
     check("vxlan_id", &|r, v| tunnel(r, TunnelKind::Vxlan, v), there);
     check("icmp_type", &|r, v| u64::from(r.key.dst_port >> 8) == v, there);
@@ -154,7 +153,7 @@ fn wrong(flow: &Expected, suffix: &str, there: &[&Record], back: &[&Record]) -> 
         &|r, v| r.initial_packets.first().is_some_and(|e| e.flags == 2 && u64::from(e.length) == v),
         there,
     );
-    // The captures with outer bytes have Ethernet around them, and no padding.
+    // The captures with this value have an Ethernet header and no padding.
     check("bytes_outer", &|r, v| r.directions[0].bytes == v + 14 * r.directions[0].packets, there);
     let bits = |r: &Record| (0..8).filter(|bit| r.directions[0].flags[*bit] > 0).map(|bit| 1 << bit).sum::<u64>();
     let seen = there.iter().fold(0, |seen, record| seen | bits(record));
@@ -170,8 +169,8 @@ fn wrong(flow: &Expected, suffix: &str, there: &[&Record], back: &[&Record]) -> 
 }
 
 #[test]
-fn every_capture_of_flowtest_gives_the_flows_that_it_must() {
-    let Some(traces) = testkit::traces("every_capture_of_flowtest_gives_the_flows_that_it_must") else { return };
+fn every_capture_of_flowtest_gives_the_expected_flows() {
+    let Some(traces) = testkit::traces("every_capture_of_flowtest_gives_the_expected_flows") else { return };
     let folder = traces.join("flowtest");
     let (mut cases, mut flows) = (0, 0);
     let mut differences = Vec::new();
@@ -199,17 +198,17 @@ fn every_capture_of_flowtest_gives_the_flows_that_it_must() {
         for (way, sum) in &expected {
             if sums.get(way) != Some(sum) {
                 differences
-                    .push(format!("{name}: {way:?} must have {sum:?} packets and bytes, has {:?}", sums.get(way)));
+                    .push(format!("{name}: {way:?} must have {sum:?} packets and bytes, but has {:?}", sums.get(way)));
             }
         }
         for (way, sum) in sums.iter().filter(|(way, _)| !expected.contains_key(way)) {
-            differences.push(format!("{name}: nobody expects {way:?} with {sum:?} packets and bytes"));
+            differences.push(format!("{name}: unexpected flow {way:?} with {sum:?} packets and bytes"));
         }
         let one_way = metered(&capture, false);
         for (i, flow) in case.flows.iter().enumerate() {
             let way = Way::expected(flow, case.has_ports());
-            // To us messages of ICMP between two ends are one flow, whatever their types: the record has the first
-            // one's.
+            // All ICMP messages between two endpoints are one flow of the meter, whatever their types; the record has
+            // the type of the first message.
             if case.flows[..i].iter().any(|other| Way::expected(other, case.has_ports()) == way) {
                 continue;
             }

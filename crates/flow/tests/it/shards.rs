@@ -1,11 +1,11 @@
-//! Real captures through the flow table: the same records from any number of shards, and every packet in one of them.
+//! Real captures: any number of shards makes the same records, and every IP packet is in one record.
 
 use crate::captures;
 
 use captures::Captured;
 use netgrain_flow::{Config, Packet, Record, Shards};
 
-/// All records, and how many packets made none.
+/// All records, and the number of packets that belong to no flow.
 fn records(captured: &[Captured], config: &Config, shards: usize) -> (Vec<Record>, u64) {
     let (mut shards, mut out) = (Shards::new(config, 0, shards), Vec::new());
     for batch in captured.chunks(100) {
@@ -48,6 +48,6 @@ fn every_capture_makes_the_same_records_in_one_two_and_eight_shards() {
     }
     assert!(
         total > 10_000 && flows > 1000 && numbered > 5,
-        "{total} packets, {flows} records, {numbered} with numbers"
+        "{total} packets, {flows} records, {numbered} records with tunnel sequence numbers"
     );
 }

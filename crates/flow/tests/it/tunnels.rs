@@ -1,4 +1,5 @@
-//! First and last sequence numbers of the records of real captures, where tshark says which packet has which number.
+//! The first and last tunnel sequence numbers in the records of real captures, compared with the numbers that tshark
+//! decodes.
 
 use crate::captures;
 
@@ -9,14 +10,14 @@ use std::path::Path;
 use std::process::Command;
 use wire::{FlowKey, TunnelKind};
 
-/// The number that stands innermost in each frame of a capture, by the frame. Those of fragments are left out: they are
-/// in no tunnel's flow.
+/// The innermost sequence number of each frame of a capture, by frame number. Fragments are omitted, because they are
+/// in no flow of a tunnel.
 fn tshark(file: &Path, mut command: Command) -> BTreeMap<usize, u32> {
     command.args(["-n", "-o", "ip.defragment:FALSE", "-T", "fields", "-E", "occurrence=l", "-r"]).arg(file);
     for field in ["frame.number", "gre.sequence_number", "gtp.seq_number"] {
         command.args(["-e", field]);
     }
-    let text = String::from_utf8(command.output().expect("tshark runs").stdout).expect("text");
+    let text = String::from_utf8(command.output().expect("tshark can be started").stdout).expect("the output is text");
     let number = |text: &str| match text.strip_prefix("0x") {
         Some(hex) => u32::from_str_radix(hex, 16).ok(),
         None => text.parse().ok(),
@@ -28,7 +29,7 @@ fn tshark(file: &Path, mut command: Command) -> BTreeMap<usize, u32> {
     text.lines().filter_map(line).collect()
 }
 
-/// What tells a packet's flow from others, one for each direction.
+/// The key of a packet's uniflow.
 fn flow_of(packet: &Captured) -> Option<(FlowKey, TunnelKind, u32)> {
     let tunnel = packet.decoded.tunnel?;
     Some((packet.decoded.key(&packet.data)?, tunnel.kind, tunnel.id))
@@ -47,8 +48,8 @@ fn records(packets: &[Captured]) -> Vec<Record> {
 }
 
 #[test]
-fn records_have_the_first_and_the_last_number_that_tshark_finds_in_their_packets() {
-    let name = "records_have_the_first_and_the_last_number_that_tshark_finds_in_their_packets";
+fn records_have_the_first_and_last_sequence_number_that_tshark_decodes() {
+    let name = "records_have_the_first_and_last_sequence_number_that_tshark_decodes";
     let Some(traces) = testkit::traces(name) else { return };
     let mut compared = 0;
     for file in captures::files(&traces) {
@@ -60,7 +61,7 @@ fn records_have_the_first_and_the_last_number_that_tshark_finds_in_their_packets
         let theirs = tshark(&file, command);
         for record in records(&packets).iter().filter(|r| r.encapsulation.tunnel.is_some()) {
             // The record's packets: from its first to its last, of its flow.
-            let at = record.location.expect("it is in a file");
+            let at = record.location.expect("packets of a file have a location");
             let first = packets.iter().find(|p| p.offset == at.first).and_then(flow_of);
             let of_record = |p: &Captured| (at.first..=at.last).contains(&p.offset) && flow_of(p) == first;
             let numbers = packets.iter().enumerate().filter(|(_, p)| of_record(p));
@@ -70,6 +71,6 @@ fn records_have_the_first_and_the_last_number_that_tshark_finds_in_their_packets
             compared += u64::from(expected.is_some());
         }
     }
-    eprintln!("{compared} records have the numbers that tshark finds");
+    eprintln!("{compared} records have the numbers that tshark decodes");
     assert!(compared >= 5, "{compared} records");
 }

@@ -11,7 +11,7 @@ use filter::{Filter, LinkFilter};
 use ir::Facts;
 use std::sync::OnceLock;
 use wire::build::{Frame, tunnel};
-use wire::{DecodeError, Decoded, EtherType, Family, Headers, MAX_TUNNELS, has_sequence, link};
+use wire::{DecodeError, Decoded, EtherType, Family, Headers, MAX_TUNNELS, link, numbered_tunnels};
 
 pub const TARGET: Target = Target { name: "packet", run, seeds, rounds: 12_000, memory: 1 << 20 };
 
@@ -57,9 +57,9 @@ fn check_decoded(frame: &[u8], wire_len: u32, link_type: u16) {
     assert_eq!(d.malformed, d.error.is_some_and(DecodeError::is_malformed), "{d:?}");
     assert_eq!(d.is_common_case, d.is_common_case(), "{d:?}");
     assert_eq!(d.key(frame).is_some(), d.family != Family::Other, "{d:?}");
-    let numbers: Vec<_> = has_sequence(frame, wire_len, link_type).collect();
+    let numbers: Vec<_> = numbered_tunnels(frame, wire_len, link_type).collect();
     assert!(d.may_have_sequence() || numbers.is_empty(), "{d:?}");
-    Decoded::for_each_fragment(frame, wire_len, link_type);
+    Decoded::with_fragments(frame, wire_len, link_type);
 }
 
 type Compiled = (Filter, Vec<(u16, Option<LinkFilter>)>);

@@ -1,7 +1,7 @@
-//! A walk of groups, members, programs and packets beside a model that does everything the obvious way.
+//! A random walk of groups, members, programs and packets beside a simple model.
 //!
-//! The dispatcher is turned by hand, the ring's writer on the same thread: whatever happens, happens in one order that
-//! the seed decides. The model knows, for each member, the very packets that it must have been given.
+//! The test calls the dispatcher and the producer in an order that the seed decides. The model holds, for each member,
+//! the packets that the member must receive.
 
 use base::{Prng, Timestamp};
 use netgrain_group::{
@@ -15,9 +15,9 @@ use std::sync::mpsc::channel;
 
 const START: Timestamp = Timestamp::from_secs_nanos(1_700_000_000, 0);
 
-/// The verdict is a function of the packet's number and the program's: anybody can know it.
-fn verdict(salt: u64, n: u64) -> Verdict {
-    let mut random = Prng::new(salt << 32 ^ n);
+/// The verdict is a function of the program's seed and the packet's number, so the model can compute it.
+fn verdict(seed: u64, n: u64) -> Verdict {
+    let mut random = Prng::new(seed << 32 ^ n);
     let mut hash = || random.next_u64() as u32;
     let delivery = match hash() % 8 {
         0 => Delivery::Drop,
@@ -36,12 +36,12 @@ fn verdict(salt: u64, n: u64) -> Verdict {
     Verdict { delivery, classes, mark: hash(), kernel: hash() % 5 == 0, forwards: Forwards::default() }
 }
 
-struct Salted(u64, u64);
+struct SaltedProgram(u64, u64);
 
-impl Program for Salted {
+impl Program for SaltedProgram {
     fn evaluate(&mut self, batch: &[Packet<'_>], out: &mut [Verdict]) {
         for (packet, out) in batch.iter().zip(out) {
-            assert_eq!(*out, Verdict::default(), "as the contract says");
+            assert_eq!(*out, Verdict::default(), "the contract of Program::evaluate");
             *out = verdict(self.0, u64::from_le_bytes(packet.bytes[40..48].try_into().unwrap()));
             self.1 += 1;
         }
@@ -52,10 +52,10 @@ impl Program for Salted {
     }
 }
 
-/// The last octet of the only sender that passes.
-struct From(&'static str);
+/// Passes packets whose source address has this last octet.
+struct LastOctetFilter(&'static str);
 
-impl MemberFilter for From {
+impl MemberFilter for LastOctetFilter {
     fn matches(&self, packet: &Packet<'_>) -> bool {
         packet.bytes[29].to_string() == self.0
     }
@@ -65,10 +65,10 @@ impl MemberFilter for From {
     }
 }
 
-fn swap(salt: u64, generation: u64) -> Swap {
-    let (ports, names, counters) = (Vec::new(), Vec::new(), vec!["judged".to_owned()]);
+fn swap(seed: u64, generation: u64) -> Swap {
+    let (ports, names, counters) = (Vec::new(), Vec::new(), vec!["evaluated".to_owned()]);
     Swap {
-        program: Some(Box::new(Salted(salt, 0))),
+        program: Some(Box::new(SaltedProgram(seed, 0))),
         generation,
         ports,
         names,
@@ -78,24 +78,24 @@ fn swap(salt: u64, generation: u64) -> Swap {
     }
 }
 
-/// What one member must hear: (packet, mark, class, generation).
-type Heard = (u64, u32, u8, u64);
+/// A packet as a member must receive it: (number, mark, class, generation).
+type Delivered = (u64, u32, u8, u64);
 
-struct Seat {
+struct Session {
     member: Member,
-    text: Option<&'static str>,
+    filter_text: Option<&'static str>,
     listener: Listener,
     generations: Generations,
-    due: VecDeque<Heard>,
+    expected: VecDeque<Delivered>,
     delivered: u64,
     refused: u64,
 }
 
 #[derive(Default)]
 struct Model {
-    salt: u64,
+    seed: u64,
     generation: u64,
-    seats: BTreeMap<u8, Seat>,
+    sessions: BTreeMap<u8, Session>,
     membership: Arc<Membership>,
     received: u64,
     dropped: u64,
@@ -107,23 +107,23 @@ struct Model {
 }
 
 impl Model {
-    /// Who wins, the obvious way: nobody looks at a table here.
+    /// Returns the member that a hash is steered to, computed without a bucket table.
     fn winner(&self, eligible: &[u8], hash: u32) -> Option<u8> {
         let mut weights = [0; 64];
-        self.seats.iter().for_each(|(place, s)| weights[usize::from(*place)] = s.member.weight);
+        self.sessions.iter().for_each(|(slot, s)| weights[usize::from(*slot)] = s.member.weight);
         let set = eligible.iter().fold(0, |set, p| set | 1u64 << p);
         match self.steering {
-            Steering::Rendezvous => steering::winner(steering::slot(hash), set, &weights),
+            Steering::Rendezvous => steering::winner(steering::bucket(hash), set, &weights),
             Steering::Fold => steering::fold(hash, set, &weights),
         }
     }
 
     fn packet(&mut self, n: u64) {
-        let v = verdict(self.salt, n);
+        let v = verdict(self.seed, n);
         self.received += 1;
         self.kernel += u64::from(v.kernel);
-        let reachable = |s: &Seat| s.member.classes & v.classes & class::ANY != 0;
-        let eligible: Vec<u8> = self.seats.iter().filter(|(_, s)| reachable(s)).map(|(p, _)| *p).collect();
+        let reachable = |s: &Session| s.member.classes & v.classes & class::ANY != 0;
+        let eligible: Vec<u8> = self.sessions.iter().filter(|(_, s)| reachable(s)).map(|(p, _)| *p).collect();
         let mut targets: Vec<u8> = match v.delivery {
             Delivery::Drop => {
                 self.dropped += 1;
@@ -146,60 +146,60 @@ impl Model {
             self.no_member += 1;
         }
         self.copies += targets.len() as u64;
-        for place in targets {
+        for slot in targets {
             let generation = self.generation;
-            let seat = self.seats.get_mut(&place).unwrap();
-            let class = (seat.member.classes & v.classes).trailing_zeros() as u8;
+            let session = self.sessions.get_mut(&slot).unwrap();
+            let class = (session.member.classes & v.classes).trailing_zeros() as u8;
             self.classes.entry(class).or_default().copies += 1;
-            // Even packets are from 10.0.0.1, odd ones from 10.0.0.2.
-            let wanted = match seat.text {
+            // Packets with an even number are from 10.0.0.1, the others from 10.0.0.2.
+            let matches = match session.filter_text {
                 None => true,
-                Some(text) => (text == "1") == n.is_multiple_of(2),
+                Some(filter_text) => (filter_text == "1") == n.is_multiple_of(2),
             };
-            if !wanted {
-                seat.refused += 1;
+            if !matches {
+                session.refused += 1;
                 continue;
             }
-            seat.due.push_back((n, v.mark, class, generation));
-            seat.delivered += 1;
+            session.expected.push_back((n, v.mark, class, generation));
+            session.delivered += 1;
         }
     }
 }
 
-/// Everything a member can hear by now is what it must hear.
-fn listen(seat: &mut Seat) {
+/// Checks that a member has received exactly the packets that the model expects so far.
+fn check_deliveries(session: &mut Session) {
     let (mut descs, mut bytes) = (Vec::new(), Vec::new());
-    while seat.listener.lag() > 0 {
-        seat.listener.next(777, &mut descs);
+    while session.listener.lag() > 0 {
+        session.listener.next(777, &mut descs);
         for d in &descs {
-            let Some(generation) = seat.generations.follow(d).expect("generations go on") else { continue };
-            let bytes = seat.listener.packet(d, &mut bytes).expect("the ring holds it");
+            let Some(generation) = session.generations.follow(d).expect("consistent generations") else { continue };
+            let bytes = session.listener.packet(d, &mut bytes).expect("the ring still holds the packet");
             let n = u64::from_le_bytes(bytes[40..48].try_into().unwrap());
-            assert_eq!(seat.due.pop_front(), Some((n, d.mark, d.class(), generation)));
+            assert_eq!(session.expected.pop_front(), Some((n, d.mark, d.class(), generation)));
         }
     }
-    assert_eq!(seat.due.len(), 0, "nothing more is due");
+    assert_eq!(session.expected.len(), 0, "expected packets are missing");
 }
 
-struct World {
+struct TestEngine {
     producer: Producer,
     dispatcher: Dispatcher,
-    orders: Arc<CommandQueue>,
+    commands: Arc<CommandQueue>,
     shape: RingParameters,
     n: u64,
 }
 
-impl World {
+impl TestEngine {
     fn new() -> Self {
         let config = Config { name: "test".into(), bytes: 32 << 20, ..Config::default() };
         let producer = Producer::new(config).expect("memory");
         let shape = RingParameters { queue: 3, ..OfferedRing::of(&producer).shape };
-        let orders = Arc::<CommandQueue>::default();
-        let dispatcher = Dispatcher::new(&OfferedRing::of(&producer), Arc::clone(&orders), true);
-        Self { producer, dispatcher, orders, shape, n: 0 }
+        let commands = Arc::<CommandQueue>::default();
+        let dispatcher = Dispatcher::new(&OfferedRing::of(&producer), Arc::clone(&commands), true);
+        Self { producer, dispatcher, commands, shape, n: 0 }
     }
 
-    /// The dispatcher works off everything; while it joins, the ring's writer answers, as in life.
+    /// Runs the dispatcher until it is idle. The producer serves requests meanwhile, because the dispatcher may join.
     fn turn(&mut self) {
         let Self { producer, dispatcher, .. } = self;
         std::thread::scope(|scope| {
@@ -230,195 +230,185 @@ impl World {
         self.n += 1;
     }
 
-    fn books(&mut self) -> Vec<GroupAccounting> {
+    fn accounting(&mut self) -> Vec<GroupAccounting> {
         let (reply, answer) = channel();
-        self.orders.leave(DispatcherCommand::Report(reply));
+        self.commands.push(DispatcherCommand::Report(reply));
         self.turn();
-        answer.recv().expect("an answer")
+        answer.recv().expect("a response")
     }
 }
 
-fn check(books: &[GroupAccounting], models: &BTreeMap<u32, Model>) {
-    assert_eq!(books.len(), models.len());
-    for book in books {
-        let (m, c) = (&models[&book.id], &book.counts);
+fn check(accounting: &[GroupAccounting], models: &BTreeMap<u32, Model>) {
+    assert_eq!(accounting.len(), models.len());
+    for accounting_of_group in accounting {
+        let (m, c) = (&models[&accounting_of_group.id], &accounting_of_group.counts);
         assert_eq!(c.contradictions(), Vec::<String>::new());
         assert_eq!((c.received, c.dropped, c.no_member), (m.received, m.dropped, m.no_member));
         assert_eq!((c.copies, c.to_kernel, c.skipped), (m.copies, m.kernel, 0));
         for class in 0..64 {
             assert_eq!(c.of_class(class), m.classes.get(&class).copied().unwrap_or_default(), "class {class}");
         }
-        for (place, seat) in &m.seats {
-            let part = &c.members[usize::from(*place)];
-            assert_eq!((part.delivered, part.refused, part.lost), (seat.delivered, seat.refused, 0));
+        for (slot, session) in &m.sessions {
+            let part = &c.members[usize::from(*slot)];
+            assert_eq!((part.delivered, part.refused, part.lost), (session.delivered, session.refused, 0));
         }
-        assert_eq!(book.counters, [("judged".to_owned(), m.received)], "counters survive every swap");
-        assert_eq!(book.generation, m.generation);
+        assert_eq!(accounting_of_group.counters, [("evaluated".to_owned(), m.received)], "counters persist over swaps");
+        assert_eq!(accounting_of_group.generation, m.generation);
     }
 }
 
-fn a_member(random: &mut Prng) -> (Member, Option<&'static str>) {
-    let text = [None, None, Some("1"), Some("2")][random.below(4) as usize];
+fn random_member(random: &mut Prng) -> (Member, Option<&'static str>) {
+    let filter_text = [None, None, Some("1"), Some("2")][random.below(4) as usize];
     let classes = match random.below(4) {
         0 => 1,
         1 => 0b1111,
         2 => 1 << random.below(4) | 1 << 8,
         _ => 1 << random.below(4),
     };
-    let filter = text.map(|t| Arc::new(From(t)) as Arc<dyn MemberFilter>);
-    (Member { classes, weight: 1 + random.below(3) as u8, filter }, text)
+    let filter = filter_text.map(|t| Arc::new(LastOctetFilter(t)) as Arc<dyn MemberFilter>);
+    (Member { classes, weight: 1 + random.below(3) as u8, filter }, filter_text)
 }
 
 #[test]
-fn a_walk_of_groups_beside_a_model_that_does_it_the_obvious_way() {
-    let mut random = Prng::new(testkit::seed("a_walk_of_groups_beside_a_model_that_does_it_the_obvious_way"));
-    let mut world = World::new();
+fn groups_agree_with_a_simple_model_on_a_random_walk() {
+    let mut random = Prng::new(testkit::seed("groups_agree_with_a_simple_model_on_a_random_walk"));
+    let mut engine = TestEngine::new();
     let mut models: BTreeMap<u32, Model> = BTreeMap::new();
     let mut id = 0;
     for _ in 0..700 {
-        let some = random.below(models.len().max(1) as u64) as usize;
-        let some = models.keys().nth(some).copied();
+        let chosen = random.below(models.len().max(1) as u64) as usize;
+        let chosen = models.keys().nth(chosen).copied();
         let (done, _) = channel();
-        match (random.below(12), some) {
+        match (random.below(12), chosen) {
             (0, _) if models.len() < 4 => {
                 id += 1;
                 let steering = if random.below(3) == 0 { Steering::Fold } else { Steering::Rendezvous };
                 let membership = Arc::new(Membership::new(steering));
-                let model = Model { salt: id.into(), generation: 1, steering, membership, ..Model::default() };
-                let group = Group::new(id, Arc::clone(&model.membership), swap(model.salt, 1));
+                let model = Model { seed: id.into(), generation: 1, steering, membership, ..Model::default() };
+                let group = Group::new(id, Arc::clone(&model.membership), swap(model.seed, 1));
                 models.insert(id, model);
-                world.orders.leave(DispatcherCommand::Add { group: Box::new(group), seated: channel().0 });
+                engine.commands.push(DispatcherCommand::Add { group: Box::new(group), joined: channel().0 });
             }
             (1, Some(id)) if random.below(6) == 0 => {
                 models.remove(&id);
                 let (reply, last) = channel();
-                world.orders.leave(DispatcherCommand::Remove(id, reply));
-                world.turn();
-                assert!(last.recv().expect("an answer").is_some());
+                engine.commands.push(DispatcherCommand::Remove(id, reply));
+                engine.turn();
+                assert!(last.recv().expect("a response").is_some());
             }
             (2 | 3, Some(id)) => {
                 let model = models.get_mut(&id).unwrap();
-                let free = (0..64).find(|place| model.membership.member(*place).is_none());
-                let Some(place) = free.filter(|_| model.seats.len() < 6) else { continue };
-                let (member, text) = a_member(&mut random);
-                let (memory, shape) = (world.producer.memory(), &world.shape);
+                let free = (0..64).find(|slot| model.membership.member(*slot).is_none());
+                let Some(slot) = free.filter(|_| model.sessions.len() < 6) else { continue };
+                let (member, filter_text) = random_member(&mut random);
+                let (memory, shape) = (engine.producer.memory(), &engine.shape);
                 let (writer, branch) = Branch::grow(memory, shape, "test", 0).expect("memory");
-                model.membership = Arc::new(model.membership.with(place, Some(member.clone())));
+                model.membership = Arc::new(model.membership.with(slot, Some(member.clone())));
                 let membership = Arc::clone(&model.membership);
                 let (listener, generations) = (branch.listen(), Generations::default());
-                let (due, delivered, refused) = (VecDeque::new(), 0, 0);
-                model.seats.insert(place, Seat { member, text, listener, generations, due, delivered, refused });
-                world.orders.leave(DispatcherCommand::Change {
+                let (expected, delivered, refused) = (VecDeque::new(), 0, 0);
+                model
+                    .sessions
+                    .insert(slot, Session { member, filter_text, listener, generations, expected, delivered, refused });
+                engine.commands.push(DispatcherCommand::Change {
                     group: id,
                     membership,
-                    slot: place,
+                    slot,
                     branch: Some(writer),
                     done,
                 });
             }
             (4, Some(id)) => {
                 let model = models.get_mut(&id).unwrap();
-                let Some(place) = model.seats.keys().next().copied() else { continue };
-                let mut seat = model.seats.remove(&place).unwrap();
-                model.membership = Arc::new(model.membership.with(place, None));
+                let Some(slot) = model.sessions.keys().next().copied() else { continue };
+                let mut session = model.sessions.remove(&slot).unwrap();
+                model.membership = Arc::new(model.membership.with(slot, None));
                 let membership = Arc::clone(&model.membership);
-                world.orders.leave(DispatcherCommand::Change {
-                    group: id,
-                    membership,
-                    slot: place,
-                    branch: None,
-                    done,
-                });
-                world.turn();
-                listen(&mut seat);
-                assert!(seat.listener.ended(), "who leaves is told the end");
+                engine.commands.push(DispatcherCommand::Change { group: id, membership, slot, branch: None, done });
+                engine.turn();
+                check_deliveries(&mut session);
+                assert!(session.listener.ended(), "the branch of a member that left has ended");
             }
             (5, Some(id)) => {
                 let model = models.get_mut(&id).unwrap();
-                let Some((place, seat)) = model.seats.iter_mut().next_back() else { continue };
-                seat.member.weight = 1 + random.below(4) as u8;
-                model.membership = Arc::new(model.membership.with(*place, Some(seat.member.clone())));
-                let (membership, place) = (Arc::clone(&model.membership), *place);
-                world.orders.leave(DispatcherCommand::Change {
-                    group: id,
-                    membership,
-                    slot: place,
-                    branch: None,
-                    done,
-                });
+                let Some((slot, session)) = model.sessions.iter_mut().next_back() else { continue };
+                session.member.weight = 1 + random.below(4) as u8;
+                model.membership = Arc::new(model.membership.with(*slot, Some(session.member.clone())));
+                let (membership, slot) = (Arc::clone(&model.membership), *slot);
+                engine.commands.push(DispatcherCommand::Change { group: id, membership, slot, branch: None, done });
             }
             (6, Some(id)) => {
                 let model = models.get_mut(&id).unwrap();
                 model.generation += 1;
-                model.salt += 1000;
-                let swap = swap(model.salt, model.generation);
-                world.orders.leave(DispatcherCommand::Swap { group: id, swap, done: channel().0 });
+                model.seed += 1000;
+                let swap = swap(model.seed, model.generation);
+                engine.commands.push(DispatcherCommand::Swap { group: id, swap, done: channel().0 });
             }
             (7, _) => {
-                let books = world.books();
-                check(&books, &models);
+                let accounting = engine.accounting();
+                check(&accounting, &models);
             }
             _ => {
                 for _ in 0..random.below(900) {
-                    world.push(&mut models);
+                    engine.push(&mut models);
                 }
-                world.producer.publish();
+                engine.producer.publish();
             }
         }
-        world.turn();
-        models.values_mut().flat_map(|m| m.seats.values_mut()).for_each(listen);
+        engine.turn();
+        models.values_mut().flat_map(|m| m.sessions.values_mut()).for_each(check_deliveries);
     }
-    let books = world.books();
-    check(&books, &models);
-    while !world.producer.finish(START.after(std::time::Duration::from_secs(100_000))) {
-        world.turn();
+    let accounting = engine.accounting();
+    check(&accounting, &models);
+    while !engine.producer.finish(START.after(std::time::Duration::from_secs(100_000))) {
+        engine.turn();
     }
-    world.turn();
-    let World { dispatcher, orders, .. } = world;
+    engine.turn();
+    let TestEngine { dispatcher, commands, .. } = engine;
     drop(dispatcher);
-    check(&orders.last_accounting().expect("the last books"), &models);
-    for seat in models.values_mut().flat_map(|m| m.seats.values_mut()) {
-        listen(seat);
-        assert!(seat.listener.ended());
+    check(&commands.last_accounting().expect("the final accounting"), &models);
+    for session in models.values_mut().flat_map(|m| m.sessions.values_mut()) {
+        check_deliveries(session);
+        assert!(session.listener.ended());
     }
-    assert!(books.iter().any(|b| b.counts.copies > 1000), "the walk had something to deliver");
+    assert!(accounting.iter().any(|b| b.counts.copies > 1000), "the walk delivered packets");
 }
 
-/// No program: everything is copied.
-fn nothing() -> Swap {
+/// A swap to no program: every packet is copied.
+fn swap_to_no_program() -> Swap {
     let (ports, names, counters) = (Vec::new(), Vec::new(), Vec::new());
     Swap { program: None, generation: 1, ports, names, knows_direction: false, host: None, counters }
 }
 
 #[test]
-fn a_member_that_leaves_no_room_loses_its_own_packets_and_the_books_close() {
-    let mut world = World::new();
+fn a_full_branch_loses_only_packets_of_its_member_and_all_are_counted() {
+    let mut engine = TestEngine::new();
     let membership = Arc::new(Membership::default());
-    let first = nothing();
+    let first = swap_to_no_program();
     let group = Box::new(Group::new(1, Arc::clone(&membership), first));
-    world.orders.leave(DispatcherCommand::Add { group, seated: channel().0 });
+    engine.commands.push(DispatcherCommand::Add { group, joined: channel().0 });
     let mut all = (*membership).clone();
     let mut listeners = Vec::new();
-    for place in 0..2 {
-        let (writer, branch) = Branch::grow(world.producer.memory(), &world.shape, "test", 0).expect("memory");
-        all = all.with(place, Some(Member { classes: 1, weight: 1, filter: None }));
+    for slot in 0..2 {
+        let (writer, branch) = Branch::grow(engine.producer.memory(), &engine.shape, "test", 0).expect("memory");
+        all = all.with(slot, Some(Member { classes: 1, weight: 1, filter: None }));
         listeners.push(branch.listen());
         let (done, _) = channel();
         let membership = Arc::new(all.clone());
-        world.orders.leave(DispatcherCommand::Change { group: 1, membership, slot: place, branch: Some(writer), done });
+        engine.commands.push(DispatcherCommand::Change { group: 1, membership, slot, branch: Some(writer), done });
     }
-    world.turn();
+    engine.turn();
     let (mut descs, mut seen) = (Vec::new(), 0);
     for _ in 0..400 {
         for _ in 0..250 {
-            world.push(&mut BTreeMap::new());
+            engine.push(&mut BTreeMap::new());
         }
-        world.producer.publish();
-        world.turn();
+        engine.producer.publish();
+        engine.turn();
         listeners[0].next(10_000, &mut descs);
         seen += descs.iter().filter(|d| d.is_packet()).count() as u64;
     }
-    let counts = world.books()[0].counts.clone();
+    let counts = engine.accounting()[0].counts.clone();
     assert_eq!(counts.contradictions(), Vec::<String>::new());
     assert_eq!((seen, counts.members[0].delivered, counts.members[0].lost), (100_000, 100_000, 0));
     assert_eq!(counts.members[1].delivered + counts.members[1].lost, 100_000);
@@ -426,25 +416,25 @@ fn a_member_that_leaves_no_room_loses_its_own_packets_and_the_books_close() {
 }
 
 #[test]
-fn a_dispatcher_that_is_too_far_behind_lets_packets_go_and_says_so() {
-    let mut world = World::new();
-    let first = nothing();
+fn a_dispatcher_that_is_too_far_behind_skips_packets_and_counts_them() {
+    let mut engine = TestEngine::new();
+    let first = swap_to_no_program();
     let group = Box::new(Group::new(1, Arc::default(), first));
-    world.orders.leave(DispatcherCommand::Add { group, seated: channel().0 });
-    world.turn();
-    // Nobody turns the dispatcher while three quarters of the ring fill.
+    engine.commands.push(DispatcherCommand::Add { group, joined: channel().0 });
+    engine.turn();
+    // The dispatcher does not run while three quarters of the ring fill.
     let bytes = vec![0; 1000];
     let mut pushed = 0;
     for n in 0..24_000u64 {
         let ts = Timestamp::from_nanos(START.nanos() + n);
         let packet = ring::Packet { wire_len: 1000, ..ring::Packet::whole(&bytes, ts) };
-        pushed += u64::from(world.producer.push(&packet).is_ok());
+        pushed += u64::from(engine.producer.push(&packet).is_ok());
     }
-    world.producer.publish();
-    world.turn();
-    let counts = world.books()[0].counts.clone();
+    engine.producer.publish();
+    engine.turn();
+    let counts = engine.accounting()[0].counts.clone();
     assert_eq!(counts.received + counts.skipped, pushed);
     assert!(counts.skipped > 10_000 && counts.received > 5_000, "{} skipped", counts.skipped);
     assert_eq!(counts.no_member, counts.received);
-    assert_eq!(world.producer.tally().lost_total(), 0, "and the ring lost nothing because of it");
+    assert_eq!(engine.producer.tally().lost_total(), 0, "the ring lost nothing");
 }

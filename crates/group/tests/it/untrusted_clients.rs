@@ -1,4 +1,4 @@
-//! What those whom the engine merely lets in may take of it, see of it and do with it.
+//! The resources, views and changes that the engine permits to unprivileged users.
 
 use crate::support;
 
@@ -7,8 +7,8 @@ use netgrain_group::{ClientIdentity, DispatcherState, Limits, Policy, Request, R
 use std::time::Duration;
 use support::{Engine, until};
 
-const GUEST: ClientIdentity = ClientIdentity { uid: 70_001, pid: 7, connection: 9001 };
-const OTHER: ClientIdentity = ClientIdentity { uid: 70_002, pid: 8, connection: 9002 };
+const USER: ClientIdentity = ClientIdentity { uid: 70_001, pid: 7, connection: 9001 };
+const OTHER_USER: ClientIdentity = ClientIdentity { uid: 70_002, pid: 8, connection: 9002 };
 const ROOT: ClientIdentity = ClientIdentity { uid: 0, pid: 1, connection: 9003 };
 
 fn create(group: &str, program: &str, policy: Policy) -> Request {
@@ -27,13 +27,13 @@ fn attach(group: &str, port: &str) -> Request {
     Request::Attach { group, port, file: None, max_bytes: 0, classes, weight: 1, filter: None }
 }
 
-/// A group that has its place on all queues, also where nobody waits for long.
-fn everywhere(engine: &Engine, group: &str, program: &str) {
+/// Creates a group on all queues, also if the time limit of a command is short.
+fn create_on_all_queues(engine: &Engine, group: &str, program: &str) {
     let registry = &engine.registry;
-    until("all queues have it", || {
-        let loaded = registry.create(ROOT, &create(group, program, Policy::Shared)).expect("sound");
+    until("all queues have the group", || {
+        let loaded = registry.create(ROOT, &create(group, program, Policy::Shared)).expect("accepted");
         if !loaded.unresponsive.is_empty() {
-            registry.delete(ROOT, group).expect("it is there");
+            registry.delete(ROOT, group).expect("the group exists");
         }
         loaded.unresponsive.is_empty()
     });
@@ -43,92 +43,101 @@ fn everywhere(engine: &Engine, group: &str, program: &str) {
 const BRANCH: u64 = 2 << 20;
 
 #[test]
-fn a_guest_cannot_take_what_others_and_the_recorder_need_and_gets_it_back_when_it_leaves() {
+fn a_user_cannot_use_up_the_branches_of_others_and_frees_them_on_leaving() {
     let limits = Limits { groups: 2, branches: 6, bytes: 100 * BRANCH, all_branches: 8, ..Limits::here() };
     let engine = Engine::limited(2, limits);
     let registry = &engine.registry;
     for name in ["a", "b"] {
-        registry.create(GUEST, &create(name, "copy", Policy::Shared)).expect("two are allowed");
+        registry.create(USER, &create(name, "copy", Policy::Shared)).expect("two groups are permitted");
     }
-    let why = registry.create(GUEST, &create("c", "copy", Policy::Shared)).expect_err("a third is not");
-    assert!(why.contains("this user has 2 groups and may have 2"), "{why}");
-    registry.create(OTHER, &create("c", "copy", Policy::Shared)).expect("somebody else's is");
+    let why = registry.create(USER, &create("c", "copy", Policy::Shared)).expect_err("a third group exceeds the limit");
+    assert!(why.contains("this user has 2 groups, and the limit is 2"), "{why}");
+    registry.create(OTHER_USER, &create("c", "copy", Policy::Shared)).expect("another user has its own limit");
     for _ in 0..3 {
-        registry.join(GUEST, &join("a")).expect("a branch on each of two queues");
+        registry.join(USER, &join("a")).expect("a branch on each of two queues");
     }
-    let why = registry.join(GUEST, &join("b")).expect_err("in whatever group");
-    assert!(why.contains("this user has 6 branches and may have 6"), "{why}");
-    let why = registry.join(OTHER, &join("c")).expect_err("guests leave a quarter");
-    assert!(why.contains("guests together have 6 branches"), "{why}");
-    registry.join(ROOT, &join("a")).expect("root has the last two");
-    let why = registry.join(ROOT, &join("a")).expect_err("but nobody has the recorder's");
+    let why = registry.join(USER, &join("b")).expect_err("the limit holds over all groups");
+    assert!(why.contains("this user has 6 branches, and the limit is 6"), "{why}");
+    let why = registry.join(OTHER_USER, &join("c")).expect_err("unprivileged users leave a quarter of the branches");
+    assert!(why.contains("all unprivileged users together have 6 branches"), "{why}");
+    registry.join(ROOT, &join("a")).expect("root gets the last two branches");
+    let why = registry.join(ROOT, &join("a")).expect_err("no user gets the file descriptors of the recorder");
     assert!(why.contains("LimitNOFILE"), "{why}");
-    registry.farewell(GUEST.connection);
-    registry.join(OTHER, &join("c")).expect("there is room again");
+    registry.farewell(USER.connection);
+    registry.join(OTHER_USER, &join("c")).expect("branches are free again");
 }
 
 #[test]
-fn memory_of_branches_and_maps_is_bounded_for_each_guest_and_each_program() {
+fn memory_of_branches_and_maps_is_limited_for_each_user_and_program() {
     let limits = Limits { bytes: 64 << 20, program_bytes: 100 << 20, ..Limits::here() };
     let engine = Engine::limited(1, limits);
     let registry = &engine.registry;
-    let why = registry.create(ROOT, &create("a", "remember 101", Policy::Shared)).expect_err("nobody's");
-    assert!(why.contains("may come to 101 MiB, and a program may have 100 MiB") && why.contains("up_to"), "{why}");
-    registry.create(ROOT, &create("a", "remember 100", Policy::Shared)).expect("root's own machine");
-    registry.create(GUEST, &create("b", "remember 60", Policy::Shared)).expect("as much as it may");
-    registry.join(GUEST, &join("b")).expect("2 MiB more");
-    registry.join(GUEST, &join("b")).expect("and 2");
-    assert!(registry.join(GUEST, &join("b")).is_err_and(|why| why.contains("a user may have 64 MiB")));
-    let why = registry.create(GUEST, &create("c", "remember 1", Policy::Shared)).expect_err("too much together");
+    let why = registry
+        .create(ROOT, &create("a", "remember 101", Policy::Shared))
+        .expect_err("the limit of a program holds for root");
+    assert!(
+        why.contains("need up to 101 MiB, and the limit of a program is 100 MiB") && why.contains("up_to"),
+        "{why}"
+    );
+    registry.create(ROOT, &create("a", "remember 100", Policy::Shared)).expect("root has no limit of its own");
+    registry.create(USER, &create("b", "remember 60", Policy::Shared)).expect("within the limit of the user");
+    registry.join(USER, &join("b")).expect("2 MiB for a branch");
+    registry.join(USER, &join("b")).expect("2 MiB for a second branch");
+    assert!(registry.join(USER, &join("b")).is_err_and(|why| why.contains("the limit of a user is 64 MiB")));
+    let why =
+        registry.create(USER, &create("c", "remember 1", Policy::Shared)).expect_err("more than the limit of the user");
     assert!(why.contains("1 MiB more"), "{why}");
-    registry.swap(GUEST, "b", Some("remember 50")).expect("in place of the 60");
-    registry.create(GUEST, &create("c", "remember 10", Policy::Shared)).expect("there is room for it now");
-    let why = registry.swap(GUEST, "a", Some("remember 20")).expect_err("who loads it answers for it");
+    registry.swap(USER, "b", Some("remember 50")).expect("50 MiB replace the 60 MiB");
+    registry.create(USER, &create("c", "remember 10", Policy::Shared)).expect("within the limit again");
+    let why = registry.swap(USER, "a", Some("remember 20")).expect_err("the program counts for the user who loads it");
     assert!(why.contains("20 MiB more"), "{why}");
-    assert_eq!(registry.program(ROOT, "a"), Ok((Some("remember 100".into()), 1)), "and it changed nothing");
+    assert_eq!(registry.program(ROOT, "a"), Ok((Some("remember 100".into()), 1)), "the refused swap changed nothing");
 }
 
 #[test]
-fn guests_send_through_no_port_but_those_they_were_allowed() {
+fn unprivileged_users_send_only_through_permitted_interfaces() {
     let engine = Engine::limited(1, Limits::here());
     let registry = &engine.registry;
-    let why = registry.create(GUEST, &create("a", "forward sink", Policy::Shared)).expect_err("not allowed");
+    let why = registry.create(USER, &create("a", "forward sink", Policy::Shared)).expect_err("not allowed");
     assert!(why.contains("--allow-forward sink"), "{why}");
     registry.create(ROOT, &create("a", "forward sink", Policy::Shared)).expect("root may");
-    assert!(registry.swap(GUEST, "a", Some("forward sink")).is_err(), "not even where it is open already");
-    assert!(registry.attach(GUEST, &attach("a", "sink")).is_err());
+    assert!(
+        registry.swap(USER, "a", Some("forward sink")).is_err(),
+        "not permitted even if the interface is open already"
+    );
+    assert!(registry.attach(USER, &attach("a", "sink")).is_err());
     registry.attach(ROOT, &attach("a", "sink")).expect("root may");
     let engine = Engine::limited(1, Limits { ports: vec!["sink".into()], ..Limits::here() });
-    engine.registry.create(GUEST, &create("a", "forward sink", Policy::Shared)).expect("allowed");
-    engine.registry.attach(GUEST, &attach("a", "sink")).expect("allowed");
+    engine.registry.create(USER, &create("a", "forward sink", Policy::Shared)).expect("allowed");
+    engine.registry.attach(USER, &attach("a", "sink")).expect("allowed");
 }
 
 #[test]
-fn a_program_is_shown_to_those_who_may_change_it_and_root_may_change_any() {
+fn a_program_is_shown_to_users_who_may_change_it_and_root_may_change_any() {
     let engine = Engine::start(1);
     let registry = &engine.registry;
-    registry.create(GUEST, &create("mine", "mark 77", Policy::Restricted)).expect("created");
-    registry.create(GUEST, &create("own", "mark 78", Policy::Private)).expect("created");
-    registry.create(GUEST, &create("all", "mark 79", Policy::Shared)).expect("created");
-    let shown = |who| {
-        let views = registry.view(who, None, None).expect("all");
+    registry.create(USER, &create("mine", "mark 77", Policy::Restricted)).expect("created");
+    registry.create(USER, &create("own", "mark 78", Policy::Private)).expect("created");
+    registry.create(USER, &create("all", "mark 79", Policy::Shared)).expect("created");
+    let shown = |identity| {
+        let views = registry.view(identity, None, None).expect("all");
         views.into_iter().map(|v| (v.name, v.program, v.hidden)).collect::<Vec<_>>()
     };
     let group = |name: &str, program: &str| (name.to_owned(), Some(program.to_owned()), false);
     let all = vec![group("all", "mark 79"), group("mine", "mark 77"), group("own", "mark 78")];
-    assert_eq!((shown(GUEST), shown(ROOT)), (all.clone(), all));
+    assert_eq!((shown(USER), shown(ROOT)), (all.clone(), all));
     let hidden = |name: &str| (name.to_owned(), None, true);
-    assert_eq!(shown(OTHER), [group("all", "mark 79"), hidden("mine"), hidden("own")]);
-    assert!(registry.delete(OTHER, "own").is_err());
-    registry.delete(ROOT, "own").expect("root may, as the page says");
+    assert_eq!(shown(OTHER_USER), [group("all", "mark 79"), hidden("mine"), hidden("own")]);
+    assert!(registry.delete(OTHER_USER, "own").is_err());
+    registry.delete(ROOT, "own").expect("root may change any group");
 }
 
 #[test]
-fn long_programs_and_crowded_groups_leave_the_list_readable_and_the_program_whole() {
+fn long_programs_are_shortened_in_the_list_and_returned_in_full_on_request() {
     let engine = Engine::start(1);
     let mut prng = Prng::new(5);
     let letters: Vec<char> = "ab\"\\\n\t\u{1}é".chars().collect();
-    // Of every length up to what a request may have, in letters that are longer in a message.
+    // Programs of different lengths up to the limit of a request, with characters that JSON escapes.
     for length in [10_000, 60_000, 120_000, 130_500] {
         let (mut program, mut reported) = ("mark 1 ".to_owned(), 9);
         while reported < length {
@@ -139,10 +148,10 @@ fn long_programs_and_crowded_groups_leave_the_list_readable_and_the_program_whol
         let group = format!("g{length}");
         match engine.client().request(&create(&group, &program, Policy::Shared)) {
             Ok(_) => {
-                let (answer, _) = engine.client().request(&Request::Program { group }).expect("all of it");
+                let (answer, _) = engine.client().request(&Request::Program { group }).expect("the whole program");
                 assert_eq!(answer.program.as_deref(), Some(&*program));
             }
-            Err(why) => assert!(length > 129_000 && why.to_string().contains("at most"), "{length}: {why}"),
+            Err(why) => assert!(length > 129_000 && why.to_string().contains("the limit is"), "{length}: {why}"),
         }
     }
     let (_, listed) = engine.client().request(&Request::List).expect("a list");
@@ -159,53 +168,57 @@ fn long_programs_and_crowded_groups_leave_the_list_readable_and_the_program_whol
             name: "\u{1b}[2J".into(),
         },
     );
-    assert!(why.is_err_and(|why| why.contains("control")), "a name is text");
+    assert!(why.is_err_and(|why| why.contains("control")), "a name must not contain control characters");
 }
 
 #[test]
-fn a_swap_that_is_not_carried_out_yet_says_so() {
+fn a_swap_that_is_not_carried_out_in_time_names_the_late_queue() {
     let limits = Limits { timeout: Duration::from_millis(20), ..Limits::here() };
     let engine = Engine::limited(1, limits);
     let registry = &engine.registry;
-    let swapped = |program| registry.swap(ROOT, "slow", Some(program)).expect("sound");
+    let swapped = |program| registry.swap(ROOT, "slow", Some(program)).expect("accepted");
     registry.create(ROOT, &create("slow", "copy", Policy::Shared)).expect("created");
     // On a busy machine, a dispatcher without packets may be late, too.
-    until("a dispatcher without packets takes it", || swapped("sleep 100").unresponsive.is_empty());
+    until("a dispatcher without packets carries out the swap", || swapped("sleep 100").unresponsive.is_empty());
     engine.flow(true);
-    until("a batch is being judged", || engine.pushed() > 10);
-    // A packet takes longer than anybody waits here, and an order is carried out between two batches.
-    let mut met = Vec::new();
-    until("a swap meets it", || {
-        met = swapped("sleep 100").unresponsive;
-        !met.is_empty()
+    until("a batch is being evaluated", || engine.pushed() > 10);
+    // One packet takes longer than the time limit, and commands are carried out between two batches.
+    let mut unresponsive = Vec::new();
+    until("a swap falls into the evaluation of a batch", || {
+        unresponsive = swapped("sleep 100").unresponsive;
+        !unresponsive.is_empty()
     });
-    assert_eq!((met.len(), met[0].state, met[0].queue), (1, DispatcherState::Late, 0), "{met:?}");
+    assert_eq!(
+        (unresponsive.len(), unresponsive[0].state, unresponsive[0].queue),
+        (1, DispatcherState::Late, 0),
+        "{unresponsive:?}"
+    );
     let loaded = swapped("copy");
     engine.flow(false);
-    until("it runs", || {
+    until("the new program runs", || {
         let views = registry.view(ROOT, None, None).expect("all");
         views[0].generation == loaded.generation && views[0].counts.received == engine.pushed()
     });
 }
 
 #[test]
-fn ports_that_a_program_no_longer_names_are_closed() {
+fn egress_interfaces_that_a_program_no_longer_names_are_closed() {
     let engine = Engine::start(1);
     let registry = &engine.registry;
     let ports = || registry.view(ROOT, None, None).expect("all")[0].ports.clone();
     registry.create(ROOT, &create("a", "forward sink", Policy::Shared)).expect("created");
     assert_eq!(ports().len(), 1);
-    registry.swap(ROOT, "a", Some("forward sink")).expect("the same");
+    registry.swap(ROOT, "a", Some("forward sink")).expect("a swap to the same program");
     assert_eq!(ports().len(), 1);
-    registry.swap(ROOT, "a", Some("copy")).expect("another");
+    registry.swap(ROOT, "a", Some("copy")).expect("a swap to a program without egress interface");
     assert_eq!(ports(), []);
-    registry.swap(ROOT, "a", Some("forward sink")).expect("and back");
+    registry.swap(ROOT, "a", Some("forward sink")).expect("a swap back");
     assert_eq!(ports().len(), 1);
 }
 
-/// The way to the host of one port is open for that one's queues alone.
+/// The interface to the host is open only for the queues of its ingress interface.
 #[test]
-fn a_port_that_was_open_for_some_queues_is_opened_for_the_others_when_a_program_names_it() {
+fn an_egress_interface_of_some_queues_is_opened_for_the_others_when_named() {
     let engine = Engine::at(vec![("p0", 0), ("p7", 0)], Limits::here());
     let registry = &engine.registry;
     let view = || registry.view(ROOT, None, None).expect("all").remove(0);
@@ -214,48 +227,51 @@ fn a_port_that_was_open_for_some_queues_is_opened_for_the_others_when_a_program_
         engine.flow(true);
         until("packets flow", || engine.pushed() > flows);
         engine.flow(false);
-        until("all are judged", || view().counts.received == engine.pushed());
+        until("all packets are evaluated", || view().counts.received == engine.pushed());
         let counts = view().counts;
         (counts.forwarded, counts.forward_lost, engine.pushed())
     };
     let (to_host, lost, before) = count(1000);
-    assert!(to_host > 0 && to_host < before && lost == 0, "{to_host} of {before}: those of p7");
-    registry.swap(ROOT, "a", Some("forward ng7")).expect("a name like others");
+    assert!(
+        to_host > 0 && to_host < before && lost == 0,
+        "{to_host} of {before} packets went to the host, which must be those of p7"
+    );
+    registry.swap(ROOT, "a", Some("forward ng7")).expect("the interface to the host is an egress interface too");
     let (all, lost, after) = count(before + 1000);
-    assert_eq!((all - to_host, lost), (after - before, 0), "those of both");
+    assert_eq!((all - to_host, lost), (after - before, 0), "the packets of both interfaces are forwarded");
     assert_eq!(view().ports.len(), 1);
-    registry.swap(ROOT, "a", Some("kernel")).expect("and back");
+    registry.swap(ROOT, "a", Some("kernel")).expect("a swap back");
     let (back, lost, end) = count(after + 1000);
     assert!(back > all && back - all < end - after && lost == 0);
-    registry.swap(ROOT, "a", Some("copy")).expect("no more");
+    registry.swap(ROOT, "a", Some("copy")).expect("a swap to a program without forwarding");
     assert_eq!(view().ports, []);
 }
 
 #[test]
-fn a_dispatcher_that_stands_still_or_failed_is_told_of_and_its_numbers_are_not_forgotten() {
+fn a_late_or_failed_dispatcher_is_reported_and_its_counters_are_kept() {
     let limits = Limits { timeout: Duration::from_millis(20), ..Limits::here() };
     let mut engine = Engine::limited(2, limits);
     engine.may_panic = true;
     let registry = &engine.registry;
-    everywhere(&engine, "a", "copy");
-    let view = || registry.view(ROOT, Some("a"), None).expect("it is there").remove(0);
+    create_on_all_queues(&engine, "a", "copy");
+    let view = || registry.view(ROOT, Some("a"), None).expect("the group exists").remove(0);
     engine.flow(true);
     until("packets flow", || engine.pushed() > 1000);
     engine.flow(false);
-    until("all are judged", || view().counts.received == engine.pushed());
-    until("nothing is late", || view().unresponsive.is_empty());
+    until("all packets are evaluated", || view().counts.received == engine.pushed());
+    until("no queue is late", || view().unresponsive.is_empty());
     let before = engine.pushed();
-    registry.swap(ROOT, "a", Some("sleep 100")).expect("sound");
+    registry.swap(ROOT, "a", Some("sleep 100")).expect("accepted");
     engine.flow(true);
-    let standing = || view().unresponsive.into_iter().map(|queue| (queue.queue, queue.state)).collect::<Vec<_>>();
-    until("one stands still", || !standing().is_empty());
+    let unresponsive = || view().unresponsive.into_iter().map(|queue| (queue.queue, queue.state)).collect::<Vec<_>>();
+    until("a queue is late", || !unresponsive().is_empty());
     let late = view();
-    assert!(late.counts.received >= before, "what it had told is not forgotten");
-    assert_eq!(late.counts.contradictions(), Vec::<String>::new(), "older numbers add up, too");
-    // A batch is the least that it can be late by, and packets enough for many of them are waiting.
-    registry.swap(ROOT, "a", Some("copy")).expect("sound");
+    assert!(late.counts.received >= before, "the counters reported before are kept");
+    assert_eq!(late.counts.contradictions(), Vec::<String>::new(), "the older counters satisfy the equations");
+    // The ring holds packets for many batches; a swap back to a fast program shortens the wait.
+    registry.swap(ROOT, "a", Some("copy")).expect("accepted");
     engine.flow(false);
-    until("it answers again", || standing().is_empty());
+    until("all queues respond again", || unresponsive().is_empty());
     let request = Request::Create {
         group: "bad".into(),
         program: Some("panic".into()),
@@ -265,17 +281,17 @@ fn a_dispatcher_that_stands_still_or_failed_is_told_of_and_its_numbers_are_not_f
         queues: Some(vec![1]),
         ephemeral: false,
     };
-    registry.create(ROOT, &request).expect("nobody knows");
+    registry.create(ROOT, &request).expect("the panic happens only with the first packet");
     engine.flow(true);
-    until("one has failed", || standing().contains(&(1, DispatcherState::Failed)));
+    until("a dispatcher has failed", || unresponsive().contains(&(1, DispatcherState::Failed)));
     engine.flow(false);
-    until("the other goes on", || standing() == [(1, DispatcherState::Failed)]);
+    until("the other dispatcher responds", || unresponsive() == [(1, DispatcherState::Failed)]);
     assert!(view().counts.received >= before);
 }
 
-/// Nobody is to take a program for one that judges everywhere.
+/// A client must not assume that its program evaluates on all queues.
 #[test]
-fn who_loads_a_program_is_told_of_each_queue_that_does_not_take_it() {
+fn a_response_names_each_queue_that_does_not_run_the_new_program() {
     let limits = Limits { timeout: Duration::from_millis(100), ..Limits::here() };
     let mut engine = Engine::limited(2, limits);
     engine.may_panic = true;
@@ -288,56 +304,58 @@ fn who_loads_a_program_is_told_of_each_queue_that_does_not_take_it() {
         queues: Some(vec![1]),
         ephemeral: false,
     };
-    let ask = |request: &Request| engine.client().request(request).expect("sound").0;
+    let request_ok = |request: &Request| engine.client().request(request).expect("accepted").0;
     let swap = |program: &str| Request::Swap { group: "g".into(), program: Some(program.into()) };
     let reported = |answer: &Response| answer.unresponsive.iter().map(|one| (one.queue, one.state)).collect::<Vec<_>>();
-    everywhere(&engine, "g", "mark 1");
-    // A batch of one queue takes longer than anybody waits.
-    ask(&on_1("slow", "sleep 10"));
+    create_on_all_queues(&engine, "g", "mark 1");
+    // A batch of queue 1 takes longer than the time limit.
+    request_ok(&on_1("slow", "sleep 10"));
     engine.flow(true);
     let mut answer = Response::default();
     // On a busy machine, the other queue may be late for a moment.
-    until("it alone stands still", || {
-        answer = ask(&swap("mark 2"));
+    until("only queue 1 is late", || {
+        answer = request_ok(&swap("mark 2"));
         (reported(&answer), answer.late) == (vec![(1, DispatcherState::Late)], 1)
     });
     assert!(
-        answer.unresponsive[0].to_string().starts_with("queue 1 of p0: its dispatcher has not carried this out for")
+        answer.unresponsive[0]
+            .to_string()
+            .starts_with("queue 1 of p0: its dispatcher has not carried out the command for")
     );
-    ask(&Request::Delete { group: "slow".into() });
+    request_ok(&Request::Delete { group: "slow".into() });
     engine.flow(false);
-    until("it goes on", || reported(&ask(&swap("mark 4"))).is_empty());
-    // And fails. What is loaded then is the group's, on the other queue: a program that has failed can be exchanged.
-    ask(&on_1("bad", "panic"));
+    until("queue 1 responds again", || reported(&request_ok(&swap("mark 4"))).is_empty());
+    // The dispatcher of queue 1 fails. A program loaded afterwards runs on the other queue.
+    request_ok(&on_1("bad", "panic"));
     engine.flow(true);
-    until("it has failed", || reported(&ask(&swap("mark 5"))) == [(1, DispatcherState::Failed)]);
-    until("the other queue takes the program in time", || {
-        answer = ask(&swap("mark 6"));
+    until("queue 1 has failed", || reported(&request_ok(&swap("mark 5"))) == [(1, DispatcherState::Failed)]);
+    until("the other queue carries out the swap in time", || {
+        answer = request_ok(&swap("mark 6"));
         answer.late == 0
     });
     assert_eq!((reported(&answer), answer.late, answer.ok), (vec![(1, DispatcherState::Failed)], 0, true));
-    assert!(answer.unresponsive[0].why.contains("nobody judges its packets any more"), "{answer:?}");
-    assert_eq!(ask(&Request::Program { group: "g".into() }).program.as_deref(), Some("mark 6"));
-    let (here, there) = (ask(&create("h", "mark 1", Policy::Shared)), ask(&on_1("i", "mark 1")));
+    assert!(answer.unresponsive[0].why.contains("no program evaluates its packets any more"), "{answer:?}");
+    assert_eq!(request_ok(&Request::Program { group: "g".into() }).program.as_deref(), Some("mark 6"));
+    let (here, there) = (request_ok(&create("h", "mark 1", Policy::Shared)), request_ok(&on_1("i", "mark 1")));
     assert_eq!([reported(&here), reported(&there)], [(); 2].map(|()| vec![(1, DispatcherState::Failed)]));
-    assert_eq!(reported(&ask(&Request::Delete { group: "h".into() })), []);
-    let seat = engine.client().join(&join("g")).expect("a seat on the queue that is left");
-    assert_eq!((seat.unresponsive.len(), seat.listeners.len()), (1, 2));
+    assert_eq!(reported(&request_ok(&Request::Delete { group: "h".into() })), []);
+    let session = engine.client().join(&join("g")).expect("joined on the remaining queue");
+    assert_eq!((session.unresponsive.len(), session.listeners.len()), (1, 2));
     engine.flow(false);
 }
 
-/// An engine that ends has nothing to carry out, and nothing is wrong with it.
+/// A dispatcher that has ended with its stream carries out no commands, and this is not a failure.
 #[test]
-fn a_stream_that_has_ended_is_no_queue_that_refuses() {
+fn a_queue_whose_stream_has_ended_is_not_unresponsive() {
     let engine = Engine::start(2);
     let registry = &engine.registry;
     registry.create(ROOT, &create("g", "mark 1", Policy::Shared)).expect("created");
     engine.end.store(true, std::sync::atomic::Ordering::SeqCst);
     for generation in 2..50 {
-        // While it ends, and after.
-        let loaded = registry.swap(ROOT, "g", Some("mark 2")).expect("sound");
+        // The swaps happen while the stream ends, and afterwards.
+        let loaded = registry.swap(ROOT, "g", Some("mark 2")).expect("accepted");
         assert_eq!((loaded.unresponsive, loaded.generation), (vec![], generation));
         std::thread::sleep(Duration::from_millis(1));
     }
-    assert_eq!(registry.view(ROOT, Some("g"), None).expect("its books")[0].unresponsive, []);
+    assert_eq!(registry.view(ROOT, Some("g"), None).expect("the accounting")[0].unresponsive, []);
 }

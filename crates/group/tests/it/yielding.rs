@@ -1,6 +1,7 @@
-//! Slow programs: the recording comes first, whatever they cost.
+//! Slow programs: the recording has precedence.
 //!
-//! A program here is slow in that the ring's writer goes on while it judges: it has the writer, and writes itself.
+//! The programs of these tests own the producer and write packets to the ring during each evaluation, as a real
+//! producer does while a slow program runs.
 
 use base::Timestamp;
 use netgrain_group::{
@@ -15,15 +16,15 @@ const BYTES: u64 = 16 << 20;
 const FRAME: usize = 1000;
 
 #[derive(Clone)]
-struct Writer(Arc<Mutex<Producer>>);
+struct SharedProducer(Arc<Mutex<Producer>>);
 
-impl Writer {
+impl SharedProducer {
     fn write(&self, packets: usize) {
         let mut producer = self.0.lock().expect("no panic");
         let ts = Timestamp::from_secs_nanos(1_700_000_000, 0);
         let packet = ring::Packet::whole(&[0; FRAME], ts);
         for _ in 0..packets {
-            // What finds no room is lost, and counted.
+            // A packet without free space is lost, and the producer counts it.
             let _ = producer.push(&packet);
         }
         producer.publish();
@@ -34,8 +35,8 @@ impl Writer {
     }
 }
 
-/// While it judges some packets, so many others come.
-struct Slow(Writer, usize);
+/// A program that writes this number of packets to the ring during each evaluation.
+struct Slow(SharedProducer, usize);
 
 impl Program for Slow {
     fn evaluate(&mut self, _: &[Packet<'_>], _: &mut [Verdict]) {
@@ -43,72 +44,72 @@ impl Program for Slow {
     }
 }
 
-/// Groups whose programs let so many packets come meanwhile, and a writer.
-fn world(meanwhile: &[usize], grace: Duration) -> (Dispatcher, Arc<CommandQueue>, Writer) {
+/// Makes a dispatcher with one group for each number of packets per evaluation.
+fn slow_groups(packets_per_evaluation: &[usize], grace: Duration) -> (Dispatcher, Arc<CommandQueue>, SharedProducer) {
     let config = Config { name: "test".into(), bytes: BYTES, ..Config::default() };
     let mut producer = Producer::new(config).expect("memory");
-    let orders = Arc::<CommandQueue>::default();
-    let mut dispatcher = Dispatcher::new(&OfferedRing::of(&producer), Arc::clone(&orders), true).with_grace(grace);
-    dispatcher.slot(&mut producer).expect("a gate");
-    let writer = Writer(Arc::new(Mutex::new(producer)));
-    for (id, packets) in (1..).zip(meanwhile) {
-        let program = Some(Box::new(Slow(writer.clone(), *packets)) as Box<dyn Program>);
+    let commands = Arc::<CommandQueue>::default();
+    let mut dispatcher = Dispatcher::new(&OfferedRing::of(&producer), Arc::clone(&commands), true).with_grace(grace);
+    dispatcher.join_ring(&mut producer).expect("a lossless reader");
+    let producer = SharedProducer(Arc::new(Mutex::new(producer)));
+    for (id, packets) in (1..).zip(packets_per_evaluation) {
+        let program = Some(Box::new(Slow(producer.clone(), *packets)) as Box<dyn Program>);
         let (ports, names, counters) = (Vec::new(), Vec::new(), Vec::new());
         let swap = Swap { program, generation: 1, ports, names, knows_direction: false, host: None, counters };
         let group = Box::new(Group::new(id, Arc::<Membership>::default(), swap));
-        orders.leave(DispatcherCommand::Add { group, seated: channel().0 });
+        commands.push(DispatcherCommand::Add { group, joined: channel().0 });
     }
-    (dispatcher, orders, writer)
+    (dispatcher, commands, producer)
 }
 
-/// Received and skipped, by group.
-fn books(dispatcher: &mut Dispatcher, orders: &CommandQueue) -> Vec<(u64, u64)> {
-    let (tell, reported) = channel();
-    orders.leave(DispatcherCommand::Report(tell));
+/// Returns the received and skipped packets of each group.
+fn accounting(dispatcher: &mut Dispatcher, commands: &CommandQueue) -> Vec<(u64, u64)> {
+    let (reply, reported) = channel();
+    commands.push(DispatcherCommand::Report(reply));
     dispatcher.turn();
-    reported.recv().expect("told").iter().map(|b| (b.counts.received, b.counts.skipped)).collect()
+    reported.recv().expect("a report").iter().map(|b| (b.counts.received, b.counts.skipped)).collect()
 }
 
-/// Packets that fill this part of the ring.
+/// Returns the number of packets that fill a fraction `1 / of` of the ring.
 fn part(of: u64) -> usize {
     (BYTES / of) as usize / (FRAME + 16)
 }
 
 #[test]
-fn a_slow_program_is_cut_short_within_a_batch_and_the_ring_loses_nothing() {
-    let (mut dispatcher, _orders, writer) = world(&[part(3)], Duration::MAX);
-    writer.write(256);
-    // Two pieces of the batch, and half of the ring is full; four would fill more than there is.
+fn load_is_shed_within_a_batch_so_a_slow_program_loses_no_packet_of_the_ring() {
+    let (mut dispatcher, _commands, producer) = slow_groups(&[part(3)], Duration::MAX);
+    producer.write(256);
+    // After two chunks of the batch more than half of the ring is full; all four chunks would overfill it.
     for _ in 0..500 {
         dispatcher.turn();
-        assert_eq!(writer.lost(), 0);
+        assert_eq!(producer.lost(), 0);
     }
 }
 
 #[test]
-fn one_slow_group_does_not_have_all_the_time_of_the_others() {
-    let (mut dispatcher, orders, writer) = world(&[part(2), 0], Duration::MAX);
-    writer.write(64);
+fn a_slow_group_does_not_starve_the_other_groups() {
+    let (mut dispatcher, commands, producer) = slow_groups(&[part(2), 0], Duration::MAX);
+    producer.write(64);
     for _ in 0..2000 {
         dispatcher.turn();
     }
-    let books = books(&mut dispatcher, &orders);
-    assert_eq!(writer.lost(), 0);
-    // They take turns; were the slow one always first, the other would come too late each time.
-    assert!(books[0].1 > 0 && books[1].0 >= books[0].0 / 2, "received, skipped: {books:?}");
+    let accounting = accounting(&mut dispatcher, &commands);
+    assert_eq!(producer.lost(), 0);
+    // The groups take turns; if the slow group were always first, the other group would skip each batch.
+    assert!(accounting[0].1 > 0 && accounting[1].0 >= accounting[0].0 / 2, "received, skipped: {accounting:?}");
 }
 
 #[test]
-fn what_is_left_of_a_live_stream_is_judged_for_a_while_and_no_longer() {
+fn the_rest_of_a_live_stream_is_evaluated_for_the_grace_time_only() {
     for (grace, judged) in [(Duration::ZERO, 0), (Duration::from_secs(600), 3000)] {
-        let (mut dispatcher, orders, writer) = world(&[0], grace);
-        writer.write(3000);
-        assert!(writer.0.lock().expect("no panic").finish(Timestamp::from_secs_nanos(1_700_000_001, 0)));
-        let seen = books(&mut dispatcher, &orders);
+        let (mut dispatcher, commands, producer) = slow_groups(&[0], grace);
+        producer.write(3000);
+        assert!(producer.0.lock().expect("no panic").finish(Timestamp::from_secs_nanos(1_700_000_001, 0)));
+        let seen = accounting(&mut dispatcher, &commands);
         while dispatcher.turn() != TurnResult::End {}
         assert_eq!(seen.len(), 1);
         drop(dispatcher);
-        let last = orders.last_accounting().expect("it has ended");
+        let last = commands.last_accounting().expect("the dispatcher has ended");
         assert_eq!((last[0].counts.received, last[0].counts.skipped), (judged, 3000 - judged), "{grace:?}");
     }
 }

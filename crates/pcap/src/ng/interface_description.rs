@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_writer_says_is_read_again() {
+    fn an_interface_description_round_trips() {
         let reported = InterfaceDescription {
             link_type: 113,
             snaplen: 99,

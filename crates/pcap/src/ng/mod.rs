@@ -1,12 +1,14 @@
-//! pcapng (draft-ietf-opsawg-pcapng): blocks of 32-bit words, their length at both ends, options behind their fields.
+//! pcapng (draft-ietf-opsawg-pcapng): blocks of 32-bit words, with the length at both ends, and options after the
+//! fields.
 //!
 //! ```text
 //! block  type u32 | length u32 | body ... | length u32        section header, then interfaces, then packets
 //! option code u16 | length u16 | value, padded to 4 bytes     code 0 ends the list
 //! ```
-//! Read: any number of sections in either byte order, every time resolution, and enhanced, simple and obsolete packet
-//! blocks; other blocks, statistics included, are skipped by their length. Written: little-endian, nanoseconds, with
-//! the options that carry loss: `epb_dropcount` and the interface statistics.
+//! The reader supports any number of sections in either byte order, every time resolution, and enhanced, simple and
+//! obsolete packet blocks; it skips other blocks, including statistics, by their length. The writer writes
+//! little-endian blocks with nanoseconds and the options that report losses: `epb_dropcount` and the interface
+//! statistics.
 
 mod interface_description;
 mod read;
@@ -80,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_option_that_runs_over_the_end_ends_the_list() {
+    fn an_option_that_exceeds_the_block_ends_the_list() {
         let list = [9, 0, 1, 0, 6, 0, 0, 0, 14, 0, 8, 0, 1, 2, 3, 4];
         let found: Vec<_> = options(&list, ByteOrder::Little).collect();
         assert_eq!(found, [(option::IF_TSRESOL, &[6][..])]);
@@ -89,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_mark_ends_the_list_even_if_more_follows() {
+    fn options_after_the_end_mark_are_ignored() {
         let list = [0, 0, 0, 0, 0, 9, 0, 1, 6, 0, 0, 0];
         assert_eq!(options(&list, ByteOrder::Big).count(), 0);
         assert_eq!(options(&list[4..], ByteOrder::Big).collect::<Vec<_>>(), [(9, &[6][..])]);

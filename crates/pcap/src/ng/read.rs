@@ -15,15 +15,15 @@ const SHORTEST: u32 = 12;
 /// The fields of a section header that are read: type, length, byte order, version, and the length of the section.
 const SECTION_FIELDS: usize = 24;
 
-/// Where the bytes of an enhanced or obsolete packet begin, and those of a simple one.
+/// Offset of the packet bytes in an enhanced or obsolete packet block, and in a simple packet block.
 const DATA: usize = 28;
 const SIMPLE_DATA: usize = 12;
 
 /// Most interfaces that one section may describe.
 const MAX_INTERFACES: usize = 65_536;
 
-/// Bytes of an interface's name that are kept: what Windows calls its own has some fifty, and a file may claim
-/// anything.
+/// The most bytes kept of an interface's name: names of Windows interfaces have about fifty, and a file may contain
+/// a text of any length.
 const MAX_NAME: usize = 128;
 
 /// Interfaces of a section whose names are kept.
@@ -34,9 +34,9 @@ const NAMED: usize = 256;
 pub(crate) struct Ng {
     order: ByteOrder,
     interfaces: Vec<Interface>,
-    /// What the first [`NAMED`] of them are called; empty where nothing is said.
+    /// The names of the first [`NAMED`] interfaces; empty if the file has no name.
     names: Vec<Box<str>>,
-    /// That of the first interface of the file, across sections.
+    /// The link type of the first interface of the file, in any section.
     first_link_type: Option<u16>,
 }
 
@@ -48,7 +48,7 @@ struct Interface {
     resolution: Resolution,
 }
 
-/// What one block was.
+/// The result of reading one block.
 enum Step {
     Packet(PacketBounds),
     Other,
@@ -60,7 +60,7 @@ impl Ng {
         u32::from_le_bytes(head) == block::SECTION
     }
 
-    /// Reads up to the first interface, or the end of a file that has none.
+    /// Reads up to the first interface description, or to the end of a file without interfaces.
     pub fn open<R: Read>(window: &mut Window<R>) -> Result<Self, Error> {
         let mut ng =
             Self { order: ByteOrder::Little, interfaces: Vec::new(), names: Vec::new(), first_link_type: None };
@@ -77,7 +77,7 @@ impl Ng {
         self.interfaces.capacity() * size_of::<Interface>() + self.names.capacity() * size_of::<Box<str>>() + names
     }
 
-    /// What the first interfaces of this section are called, as far as they are described.
+    /// The names of the interfaces that this section has described so far.
     pub fn names(&self) -> &[Box<str>] {
         &self.names
     }
@@ -105,7 +105,11 @@ impl Ng {
         }
         let len = self.order.u32(window.bytes(), 4);
         if len < SHORTEST || !len.is_multiple_of(4) {
-            return Err(Error::BadBlock { offset, block: kind, why: "its length is less than 12 or no multiple of 4" });
+            return Err(Error::BadBlock {
+                offset,
+                block: kind,
+                why: "the length is less than 12 or not a multiple of 4",
+            });
         }
         match kind {
             block::INTERFACE | block::ENHANCED_PACKET | block::OBSOLETE_PACKET | block::SIMPLE_PACKET => {
@@ -121,7 +125,7 @@ impl Ng {
         Ok(Step::Other)
     }
 
-    /// Takes the byte order of a new section, which begins with no interfaces; its options are not looked at.
+    /// Reads the byte order of a new section, which begins without interfaces; the options are ignored.
     fn section<R: Read>(&mut self, window: &mut Window<R>) -> Result<(), Error> {
         window.demand(SECTION_FIELDS, "section header")?;
         let (offset, bytes) = (window.offset(), window.bytes());
@@ -129,7 +133,7 @@ impl Ng {
         {
             Some(order) => order,
             None => {
-                let why = "its byte order magic is neither 1a2b3c4d nor 4d3c2b1a";
+                let why = "the byte order magic is neither 1a2b3c4d nor 4d3c2b1a";
                 return Err(Error::BadBlock { offset, block: block::SECTION, why });
             }
         };
@@ -138,7 +142,11 @@ impl Ng {
             return Err(Error::Version { offset: offset + 12, major, minor });
         }
         if self.order.u32(bytes, 4) < SECTION_FIELDS as u32 + 4 {
-            return Err(Error::BadBlock { offset, block: block::SECTION, why: "it is too short for its fields" });
+            return Err(Error::BadBlock {
+                offset,
+                block: block::SECTION,
+                why: "the block is too short for its fields",
+            });
         }
         self.interfaces.clear();
         self.names.clear();
@@ -158,7 +166,8 @@ impl Ng {
                     let text = text.trim_end_matches('\0');
                     name = text[..text.floor_char_boundary(MAX_NAME)].into();
                 }
-                // The draft counts bits, its own example bytes; no check sequence has 8 bytes or more.
+                // The text of the draft counts bits and its example counts bytes; no check sequence has 8 bytes or
+                // more.
                 (option::IF_FCSLEN, [len]) => fcs = if *len < 8 { *len } else { len / 8 },
                 _ => {}
             }
@@ -182,7 +191,7 @@ impl Ng {
         Ok(())
     }
 
-    /// An enhanced packet, or an obsolete one, which differs in its first word only.
+    /// Reads an enhanced packet, or an obsolete packet, which differs only in the first word.
     #[inline]
     fn packet<R: Read>(&self, window: &mut Window<R>, whole: &Block) -> Result<PacketBounds, Error> {
         let body = whole.fields(window, DATA)?;
@@ -217,7 +226,8 @@ impl Ng {
         Ok(PacketBounds { direction, drops, fcs, ..whole.found(window, interface, number, ts, wire_len, data) })
     }
 
-    /// A simple packet has neither time nor captured length: the snaplen of the first interface cut it.
+    /// Reads a simple packet. It has neither timestamp nor captured length: the captured length follows from the
+    /// snaplen of the first interface.
     fn simple<R: Read>(&self, window: &mut Window<R>, whole: &Block) -> Result<PacketBounds, Error> {
         let wire_len = self.order.u32(whole.fields(window, SIMPLE_DATA)?, 8);
         let interface = self.described(0, whole.offset)?;
@@ -233,7 +243,7 @@ impl Ng {
     }
 }
 
-/// A block that lies in the window whole.
+/// A block that is completely in the window.
 struct Block {
     offset: u64,
     kind: u32,
@@ -250,25 +260,25 @@ impl Block {
         }
         window.demand(len as usize, "block")?;
         if order.u32(window.bytes(), len as usize - 4) != len {
-            return Err(Error::BadBlock { offset, block: kind, why: "the lengths at its two ends differ" });
+            return Err(Error::BadBlock { offset, block: kind, why: "the lengths at both ends differ" });
         }
         Ok(Self { offset, kind, len: len as usize })
     }
 
-    /// The block without its last length, if it has at least the fields up to `end`.
+    /// The block without the length at its end, if the block has at least the fields up to `end`.
     #[inline]
     fn fields<'w, R: Read>(&self, window: &'w Window<R>, end: usize) -> Result<&'w [u8], Error> {
         if end + 4 > self.len {
             return Err(Error::BadBlock {
                 offset: self.offset,
                 block: self.kind,
-                why: "it is too short for its fields",
+                why: "the block is too short for its fields",
             });
         }
         Ok(&window.bytes()[..self.len - 4])
     }
 
-    /// Where in the block the bytes of the packet are.
+    /// The range of the packet bytes in the block.
     #[inline]
     fn data(&self, at: usize, caplen: u32) -> Result<std::ops::Range<usize>, Error> {
         if caplen > MAX_PACKET {

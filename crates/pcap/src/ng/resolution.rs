@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_option_byte_and_any_count_gives_a_moment_near_the_exact_one() {
+    fn counts_of_every_resolution_convert_to_the_nearest_nanosecond() {
         let mut prng = base::Prng::new(5);
         for byte in 0..=255u8 {
             for _ in 0..200 {
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn offsets_move_both_ways_and_stop_at_the_ends_of_time() {
+    fn offsets_of_both_signs_saturate_at_the_limits_of_timestamps() {
         let at = |offset| Resolution::new(9, offset).timestamp(5_000_000_001).nanos();
         assert_eq!((at(2), at(-5), at(-6)), (7_000_000_001, 1, 0));
         assert_eq!((at(i64::MAX), at(i64::MIN)), (u64::MAX, 0));

@@ -1,4 +1,4 @@
-//! Writing pcapng, with everything it can say about loss.
+//! Writing of pcapng, with the options that report losses.
 
 use super::{BYTE_ORDER_MAGIC, NANOSECONDS, block, option};
 use crate::classic::within_limit;
@@ -6,69 +6,69 @@ use crate::{Direction, MAX_PACKET};
 use base::Timestamp;
 use std::io::{self, Write};
 
-/// What may be said of a section; empty texts are left out.
+/// The options of a section; empty texts are omitted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SectionOptions<'a> {
-    /// The machine.
+    /// The hardware.
     pub hardware: &'a str,
-    /// Its operating system.
+    /// The operating system.
     pub os: &'a str,
-    /// The program that writes.
+    /// The program that writes the file.
     pub application: &'a str,
-    /// Anything else, for people.
+    /// A comment.
     pub comment: &'a str,
 }
 
-/// What may be said of an interface; empty texts are left out.
+/// The description of an interface; empty texts are omitted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InterfaceOptions<'a> {
-    /// Its name, as the system has it.
+    /// The name in the operating system.
     pub name: &'a str,
-    /// What else is to be known of it, in one line.
+    /// A description in one line.
     pub description: &'a str,
-    /// The capture filter, in the words of libpcap.
+    /// The capture filter, in the syntax of libpcap.
     pub filter: &'a str,
-    /// The card.
+    /// The hardware of the interface.
     pub hardware: &'a str,
-    /// The operating system that it belongs to.
+    /// The operating system of the interface's host.
     pub os: &'a str,
-    /// Anything else, for people.
+    /// A comment.
     pub comment: &'a str,
-    /// As pcap numbers it.
+    /// The link type in the numbering of pcap.
     pub link_type: u16,
-    /// Bytes kept of each packet; 0 for all.
+    /// The most bytes kept of each packet; 0 for all.
     pub snaplen: u32,
 }
 
-/// What may be said of a packet beside its bytes.
+/// The options of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PacketOptions {
-    /// Which way it went.
+    /// The direction.
     pub direction: Direction,
-    /// Packets lost between this one and the one before on the same interface; `None` where that is not known.
+    /// Packets lost between this packet and the packet before on the same interface; `None` if the number is unknown.
     pub drops: Option<u64>,
-    /// The hardware queue it came from.
+    /// The hardware queue of the packet.
     pub queue: Option<u32>,
 }
 
-/// What may be said of an interface at the end of a section; counts are in packets, and absent where not known.
+/// The statistics of an interface at the end of a section. Counts are in packets; unknown counts are `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics<'a> {
-    /// When capturing began.
+    /// Begin of the capture.
     pub start: Option<Timestamp>,
-    /// When it ended.
+    /// End of the capture.
     pub end: Option<Timestamp>,
     /// Received by the interface.
     pub received: Option<u64>,
-    /// Lost by the interface for want of resources.
+    /// Lost by the interface because of missing resources.
     pub dropped: Option<u64>,
     /// Accepted by the capture filter.
     pub accepted: Option<u64>,
     /// Lost by the operating system or the capturing program.
     pub os_dropped: Option<u64>,
-    /// Given to whoever asked: those of this section.
+    /// Delivered to the user: the packets of this section.
     pub delivered: Option<u64>,
-    /// Anything else, for people; empty is left out.
+    /// A comment; an empty comment is omitted.
     pub comment: &'a str,
 }
 
@@ -82,7 +82,7 @@ pub struct Writer<W> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Begins a section written by `application` on `os`; empty texts are left out.
+    /// Begins a section written by `application` on `os`; empty texts are omitted.
     ///
     /// # Errors
     /// Those of the sink.
@@ -90,7 +90,7 @@ impl<W: Write> Writer<W> {
         Self::with(sink, &SectionOptions { application, os, ..SectionOptions::default() })
     }
 
-    /// Begins a section of which more is said.
+    /// Begins a section with further options.
     ///
     /// # Errors
     /// Those of the sink.
@@ -99,7 +99,7 @@ impl<W: Write> Writer<W> {
         writer.begin(block::SECTION);
         writer.u32(BYTE_ORDER_MAGIC);
         writer.u32(1); // version 1.0
-        writer.u64(u64::MAX); // the length of the section is not told in advance
+        writer.u64(u64::MAX); // the length of the section is not specified
         writer.text(option::SHB_HARDWARE, section.hardware);
         writer.text(option::SHB_OS, section.os);
         writer.text(option::SHB_USERAPPL, section.application);
@@ -108,7 +108,7 @@ impl<W: Write> Writer<W> {
         Ok(writer)
     }
 
-    /// Describes an interface, with time in nanoseconds, and gives its number.
+    /// Describes an interface, with timestamps in nanoseconds, and returns its number.
     ///
     /// # Errors
     /// Those of the sink.
@@ -116,7 +116,7 @@ impl<W: Write> Writer<W> {
         self.describe(&InterfaceOptions { name, link_type, snaplen: MAX_PACKET, ..InterfaceOptions::default() })
     }
 
-    /// Describes an interface of which more is said, with time in nanoseconds, and gives its number.
+    /// Describes an interface with further options, with timestamps in nanoseconds, and returns its number.
     ///
     /// # Errors
     /// Those of the sink.
@@ -128,7 +128,7 @@ impl<W: Write> Writer<W> {
         self.text(option::IF_DESCRIPTION, interface.description);
         self.option(option::IF_TSRESOL, &[NANOSECONDS]);
         if !interface.filter.is_empty() {
-            // The first byte says in which language: 0 is libpcap's.
+            // The first byte is the language of the filter: 0 is a libpcap expression.
             self.option(option::IF_FILTER, &[&[0], interface.filter.as_bytes()].concat());
         }
         self.text(option::IF_OS, interface.os);
@@ -139,7 +139,7 @@ impl<W: Write> Writer<W> {
         Ok(self.interfaces - 1)
     }
 
-    /// Appends a packet of which `data` was captured.
+    /// Appends a packet with the captured bytes `data`.
     ///
     /// # Errors
     /// Those of the sink; `InvalidInput`, with nothing written, for more than [`MAX_PACKET`] bytes or an interface that
@@ -176,7 +176,7 @@ impl<W: Write> Writer<W> {
         self.end()
     }
 
-    /// Says what became of all packets of an interface, as known at `ts`.
+    /// Writes the statistics of an interface as of `ts`.
     ///
     /// # Errors
     /// Those of the sink; `InvalidInput` for an interface that was not described.
@@ -187,7 +187,8 @@ impl<W: Write> Writer<W> {
         self.timestamp(ts);
         for (code, moment) in [(option::ISB_STARTTIME, reported.start), (option::ISB_ENDTIME, reported.end)] {
             if let Some(moment) = moment {
-                // Two words, the upper first, unlike the counts.
+                // Timestamps are two words, the upper word first; counts are 64-bit numbers in the byte order of the
+                // section.
                 self.option(code, &moment.nanos().rotate_right(32).to_le_bytes());
             }
         }
@@ -200,7 +201,7 @@ impl<W: Write> Writer<W> {
         self.end()
     }
 
-    /// Flushes the sink, so that whoever reads a pipe sees what there is.
+    /// Flushes the sink, so that the reader of a pipe gets all packets written so far.
     ///
     /// # Errors
     /// Those of the sink.
@@ -208,12 +209,12 @@ impl<W: Write> Writer<W> {
         self.sink.flush()
     }
 
-    /// Where the blocks go.
+    /// The sink.
     pub fn sink(&self) -> &W {
         &self.sink
     }
 
-    /// Flushes and gives the sink back.
+    /// Flushes the sink and returns it.
     ///
     /// # Errors
     /// Those of the sink.
@@ -226,7 +227,7 @@ impl<W: Write> Writer<W> {
         if interface < self.interfaces {
             return Ok(());
         }
-        let text = format!("interface {interface} was not described, {} were", self.interfaces);
+        let text = format!("interface {interface} is not described; the file has {} interfaces", self.interfaces);
         Err(io::Error::new(io::ErrorKind::InvalidInput, text))
     }
 
@@ -234,14 +235,14 @@ impl<W: Write> Writer<W> {
         self.block.clear();
         self.has_options = false;
         self.u32(kind);
-        self.u32(0); // the length, known at the end
+        self.u32(0); // the length, set at the end of the block
     }
 
     fn end(&mut self) -> io::Result<()> {
         if self.has_options {
             self.u32(u32::from(option::END));
         }
-        // Every block of ours has at most one packet and texts of at most 64 KiB, so its length fits.
+        // Every block has at most one packet and texts of at most 64 KiB, so its length fits 32 bits.
         let len = self.block.len() as u32 + 4;
         self.block[4..8].copy_from_slice(&len.to_le_bytes());
         self.u32(len);
@@ -266,7 +267,7 @@ impl<W: Write> Writer<W> {
         }
     }
 
-    /// A text, cut at the 64 KiB that an option can have; nothing for an empty one.
+    /// Writes a text option, truncated to 64 KiB; an empty text is omitted.
     fn text(&mut self, code: u16, text: &str) {
         let mut len = text.len().min(usize::from(u16::MAX) - 1);
         while !text.is_char_boundary(len) {
@@ -277,7 +278,7 @@ impl<W: Write> Writer<W> {
         }
     }
 
-    /// An option, cut at the 64 KiB that it can have.
+    /// Writes an option, truncated to 64 KiB.
     fn option(&mut self, code: u16, value: &[u8]) {
         let value = &value[..value.len().min(usize::from(u16::MAX))];
         self.has_options = true;

@@ -1,13 +1,13 @@
-//! Foreign bytes through every reader: nothing panics, memory stays bounded, reading ends.
+//! Arbitrary bytes through every reader: no reader panics, memory is bounded, reading ends.
 //!
-//! `NETGRAIN_FUZZ_ITERS=100` multiplies the work of a normal run; `NETGRAIN_SEED` repeats a failed one.
+//! `NETGRAIN_FUZZ_ITERS=100` multiplies the number of rounds; `NETGRAIN_SEED` repeats a failed run.
 
 use base::{Prng, Timestamp};
 use netgrain_pcap::{Direction, ETHERNET, Error, Format, MAX_BLOCK, MAX_PACKET, Packet, Reader, classic, ng, raw};
 use std::io::{self, ErrorKind, Read};
 use std::time::Duration;
 
-/// The fuzz target: reads `bytes` as whatever they seem to be, and as each format by name.
+/// The fuzz target: reads `bytes` in the recognised format, and in each format by name.
 fn any_bytes(bytes: &[u8]) {
     exhaust(bytes.len(), Reader::open(bytes));
     for format in [Format::Pcap, Format::PcapNg, Format::Raw] {
@@ -25,14 +25,14 @@ fn exhaust<R: Read>(len: usize, reader: Result<Reader<R>, Error>) {
         match reader.next() {
             Ok(Some(p)) => {
                 assert!(p.data.len() <= MAX_PACKET as usize && p.wire_len as usize >= p.data.len());
-                assert!(packets == 0 || p.offset > before, "reading stands still at {before}");
+                assert!(packets == 0 || p.offset > before, "reading does not advance at {before}");
                 before = p.offset;
                 packets += 1;
             }
             Ok(None) => break,
             Err(e) => {
                 explain(&e, len);
-                assert!(reader.next().unwrap().is_none(), "after an error comes the end");
+                assert!(reader.next().unwrap().is_none(), "the reader is at its end after an error");
                 break;
             }
         }
@@ -41,7 +41,7 @@ fn exhaust<R: Read>(len: usize, reader: Result<Reader<R>, Error>) {
     assert!(reader.memory() <= 3 * MAX_BLOCK as usize, "{} bytes held", reader.memory());
 }
 
-/// Every error lies inside the file and has words.
+/// Checks that an error has an offset inside the file and a text.
 fn explain(e: &Error, len: usize) {
     assert!(e.offset() <= len as u64, "{e}");
     assert!(e.to_string().starts_with("byte "), "{e}");
@@ -52,7 +52,7 @@ fn rounds(normal: u64) -> u64 {
     normal * times
 }
 
-/// One small valid file of each kind.
+/// One small valid file of each format.
 fn valid_files() -> Vec<(Format, Vec<u8>)> {
     let at = |i| Timestamp::from_secs_nanos(1_700_000_000, 0).after(Duration::from_millis(i));
     let mut prng = Prng::new(9);
@@ -91,13 +91,13 @@ fn valid_files() -> Vec<(Format, Vec<u8>)> {
 }
 
 #[test]
-fn bytes_of_no_kind_do_no_harm() {
-    let seed = testkit::seed("bytes_of_no_kind_do_no_harm");
+fn random_bytes_cause_no_panic() {
+    let seed = testkit::seed("random_bytes_cause_no_panic");
     for round in 0..rounds(4000) {
         let mut prng = Prng::new(seed ^ round << 20);
         let mut junk = vec![0; prng.below(600) as usize];
         prng.fill(&mut junk);
-        // With a magic number in front, the junk gets further.
+        // With a magic number at the beginning, more of the random bytes are parsed.
         let magics: [&[u8]; 6] = [
             &[],
             &0xa1b2_c3d4u32.to_le_bytes(),
@@ -111,7 +111,7 @@ fn bytes_of_no_kind_do_no_harm() {
 }
 
 #[test]
-fn every_cut_of_a_valid_file_gives_its_whole_packets_and_then_the_place_of_the_cut() {
+fn a_truncated_file_gives_its_complete_packets_and_then_an_error() {
     for (format, file) in valid_files() {
         let whole = count(&file, format);
         assert!(whole > 0);
@@ -133,8 +133,8 @@ fn count(file: &[u8], format: Format) -> u64 {
 }
 
 #[test]
-fn damaged_valid_files_do_no_harm() {
-    let seed = testkit::seed("damaged_valid_files_do_no_harm");
+fn damaged_files_cause_no_panic() {
+    let seed = testkit::seed("damaged_files_cause_no_panic");
     let files = valid_files();
     let tempting =
         [0, 1, 3, 4, 11, 12, 0x7fff_ffff, 0x8000_0000, u32::MAX, MAX_PACKET, MAX_PACKET + 1, MAX_BLOCK, 65_535];
@@ -169,10 +169,10 @@ fn damaged_valid_files_do_no_harm() {
     }
 }
 
-/// A source that gives one to ninety bytes, or nothing yet.
-struct Halting<'a>(&'a [u8], Prng);
+/// A source that returns 1 to 90 bytes, or `WouldBlock`.
+struct IncrementalSource<'a>(&'a [u8], Prng);
 
-impl Read for Halting<'_> {
+impl Read for IncrementalSource<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         if self.1.below(3) == 0 {
             return Err(ErrorKind::WouldBlock.into());
@@ -185,12 +185,13 @@ impl Read for Halting<'_> {
 }
 
 #[test]
-fn a_source_that_halts_anywhere_gives_the_same_packets() {
+fn a_source_that_blocks_at_any_byte_gives_the_same_packets() {
     for (format, file) in valid_files() {
-        // The file behind its headers is asked for in small pieces; opening waits, so it gets a source that does not.
+        // Only the bytes after the headers come in small pieces: opening cannot be resumed, so it needs a source that
+        // does not return `WouldBlock`.
         for seed in 0..50 {
             let (head, tail) = file.split_at(120.min(file.len()));
-            let mut halting = Reader::open_as(head.chain(Halting(tail, Prng::new(seed))), format).unwrap();
+            let mut halting = Reader::open_as(head.chain(IncrementalSource(tail, Prng::new(seed))), format).unwrap();
             let mut plain = Reader::open_as(&file[..], format).unwrap();
             loop {
                 let moved = match halting.advance() {
@@ -207,15 +208,15 @@ fn a_source_that_halts_anywhere_gives_the_same_packets() {
     }
 }
 
-/// All of a packet.
-type Whole = (Option<Timestamp>, u32, Vec<u8>, u32, u16, Direction, u64, u8, u64);
+/// All fields of a packet.
+type PacketCopy = (Option<Timestamp>, u32, Vec<u8>, u32, u16, Direction, u64, u8, u64);
 
-fn whole(p: &Packet<'_>) -> Whole {
+fn whole(p: &Packet<'_>) -> PacketCopy {
     (p.ts, p.wire_len, p.data.to_vec(), p.interface, p.link_type, p.direction, p.drops, p.fcs, p.offset)
 }
 
-/// Every packet one by one, and how reading ended.
-fn one_by_one(file: &[u8], format: Format) -> (Vec<Whole>, Option<String>) {
+/// All packets read one by one, and the result at the end.
+fn one_by_one(file: &[u8], format: Format) -> (Vec<PacketCopy>, Option<String>) {
     let mut packets = Vec::new();
     let mut reader = match Reader::open_as(file, format) {
         Ok(reader) => reader,
@@ -231,8 +232,8 @@ fn one_by_one(file: &[u8], format: Format) -> (Vec<Whole>, Option<String>) {
 }
 
 #[test]
-fn packets_that_are_lent_in_bursts_are_those_that_are_lent_one_by_one() {
-    let seed = testkit::seed("packets_that_are_lent_in_bursts_are_those_that_are_lent_one_by_one");
+fn packets_lent_in_bursts_equal_packets_lent_one_by_one() {
+    let seed = testkit::seed("packets_lent_in_bursts_equal_packets_lent_one_by_one");
     let files = valid_files();
     let mut bursts = 0;
     for round in 0..rounds(3000) {
@@ -248,7 +249,7 @@ fn packets_that_are_lent_in_bursts_are_those_that_are_lent_one_by_one() {
         }
         let model = one_by_one(&file, format);
         let (head, tail) = file.split_at(120.min(file.len()));
-        let Ok(mut reader) = Reader::open_as(head.chain(Halting(tail, Prng::new(round))), format) else {
+        let Ok(mut reader) = Reader::open_as(head.chain(IncrementalSource(tail, Prng::new(round))), format) else {
             assert!(model.0.is_empty(), "seed {seed} round {round}");
             continue;
         };
@@ -264,7 +265,7 @@ fn packets_that_are_lent_in_bursts_are_those_that_are_lent_one_by_one() {
             }
         };
         assert_eq!(reader.records(), found.len() as u64, "seed {seed} round {round}");
-        assert_eq!(reader.burst(9, |_| panic!("behind the end")), 0, "seed {seed} round {round}");
+        assert_eq!(reader.burst(9, |_| panic!("a packet after the end")), 0, "seed {seed} round {round}");
         assert_eq!((found, end), model, "seed {seed} round {round}");
     }
     assert!(bursts > 100, "{bursts} bursts of several packets");

@@ -1,4 +1,4 @@
-//! pcapng as others write it: blocks put together by hand, in both byte orders.
+//! pcapng as other programs write it: blocks assembled in the tests, in both byte orders.
 
 use base::Timestamp;
 use netgrain_pcap::ng::{PacketOptions, Statistics, Writer};
@@ -6,13 +6,13 @@ use netgrain_pcap::{Direction, ETHERNET, Error, MAX_BLOCK, MAX_PACKET, Reader};
 
 /// Writes the words of a block in one byte order.
 #[derive(Clone, Copy)]
-struct By {
+struct ByteOrder {
     big: bool,
 }
 
-const ORDERS: [By; 2] = [By { big: false }, By { big: true }];
+const ORDERS: [ByteOrder; 2] = [ByteOrder { big: false }, ByteOrder { big: true }];
 
-impl By {
+impl ByteOrder {
     fn u16(self, v: u16) -> Vec<u8> {
         if self.big { v.to_be_bytes().to_vec() } else { v.to_le_bytes().to_vec() }
     }
@@ -51,7 +51,7 @@ impl By {
     }
 }
 
-/// Stamp in nanoseconds, interface, link type, bytes.
+/// Timestamp in nanoseconds, interface, link type, bytes.
 type Seen = (Option<u64>, u32, u16, Vec<u8>);
 
 fn all(file: &[u8]) -> Result<Vec<Seen>, Error> {
@@ -64,7 +64,7 @@ fn all(file: &[u8]) -> Result<Vec<Seen>, Error> {
 }
 
 #[test]
-fn contradictions_are_named_with_block_and_byte() {
+fn inconsistent_blocks_are_errors_with_type_and_offset() {
     for by in ORDERS {
         let head = [by.section(), by.interface(1, 0, &[])].concat();
         let at = head.len() as u64;
@@ -110,7 +110,7 @@ fn contradictions_are_named_with_block_and_byte() {
 }
 
 #[test]
-fn interfaces_without_end_are_refused_before_they_fill_the_memory() {
+fn the_number_of_interfaces_is_limited() {
     let by = ORDERS[0];
     let mut file = by.section();
     for _ in 0..70_000 {
@@ -123,8 +123,8 @@ fn interfaces_without_end_are_refused_before_they_fill_the_memory() {
 }
 
 #[test]
-fn sections_of_either_order_follow_one_another_and_number_their_interfaces_anew() {
-    let section = |by: By, link_type, name: &[u8]| {
+fn each_section_has_its_byte_order_and_its_interface_numbers() {
+    let section = |by: ByteOrder, link_type, name: &[u8]| {
         [by.section(), by.interface(link_type, 0, &[]), by.enhanced(0, 1_000_000, name, 60, &[])].concat()
     };
     let file =
@@ -138,7 +138,7 @@ fn sections_of_either_order_follow_one_another_and_number_their_interfaces_anew(
 }
 
 #[test]
-fn every_interface_has_its_own_clock_and_link_type() {
+fn every_interface_has_its_time_resolution_and_link_type() {
     for by in ORDERS {
         let offset = by.option(14, &by.u64(100));
         let file = [
@@ -162,7 +162,7 @@ fn every_interface_has_its_own_clock_and_link_type() {
 }
 
 #[test]
-fn simple_and_obsolete_packets_are_packets_and_all_else_is_skipped() {
+fn simple_and_obsolete_packets_are_read_and_other_blocks_are_skipped() {
     for by in ORDERS {
         let obsolete = [by.u16(0), by.u16(3)].concat();
         let file = [
@@ -189,7 +189,7 @@ fn simple_and_obsolete_packets_are_packets_and_all_else_is_skipped() {
 }
 
 #[test]
-fn options_of_a_packet_say_direction_losses_and_check_sequence() {
+fn direction_losses_and_check_sequence_are_read_from_options() {
     for by in ORDERS {
         let flags = by.option(2, &by.u32(2 | 4 << 5));
         let drops = by.option(4, &by.u64(1 << 40));
@@ -210,9 +210,9 @@ fn options_of_a_packet_say_direction_losses_and_check_sequence() {
 }
 
 #[test]
-fn what_our_writer_writes_comes_back() {
+fn packets_of_our_writer_round_trip() {
     let mut w = Writer::new(Vec::new(), "netgrain", "").unwrap();
-    assert!(w.packet(0, Timestamp::ZERO, 0, b"", PacketOptions::default()).is_err(), "no interface yet");
+    assert!(w.packet(0, Timestamp::ZERO, 0, b"", PacketOptions::default()).is_err(), "no interface is described yet");
     let (a, b) = (w.interface("eth0", ETHERNET).unwrap(), w.interface("", 113).unwrap());
     let mut prng = base::Prng::new(2);
     let mut written = Vec::new();

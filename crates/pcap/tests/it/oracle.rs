@@ -1,4 +1,4 @@
-//! Our readers and writers against Wireshark's, over every real capture there is.
+//! Our readers and writers compared with those of Wireshark, over all available real captures.
 
 use base::{Prng, Timestamp};
 use netgrain_pcap::{Direction, ETHERNET, Reader, classic, ng};
@@ -7,7 +7,7 @@ use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The captures below a folder that need no unpacking, in order of their names.
+/// The uncompressed captures below a directory, in order of their names.
 fn captures(folder: &Path, into: &mut Vec<PathBuf>) {
     let mut entries: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
     entries.sort();
@@ -33,7 +33,7 @@ fn output(mut command: Command) -> String {
     String::from_utf8(out.stdout).unwrap()
 }
 
-/// Packets, their bytes on the wire, and the first and last moment.
+/// The number of packets, their bytes on the wire, and the first and last timestamp.
 #[derive(Debug, PartialEq)]
 struct Summary {
     packets: u64,
@@ -57,8 +57,8 @@ fn summary(path: &Path) -> Summary {
 }
 
 #[test]
-fn capinfos_counts_the_same_packets_bytes_and_times_in_every_capture() {
-    let test = "capinfos_counts_the_same_packets_bytes_and_times_in_every_capture";
+fn packets_bytes_and_times_of_every_capture_agree_with_capinfos() {
+    let test = "packets_bytes_and_times_of_every_capture_agree_with_capinfos";
     let (Some(files), Some(mut capinfos)) = (all_captures(test), testkit::tool(test, "capinfos")) else { return };
     capinfos.args(["-T", "-m", "-Q", "-r", "-c", "-d", "-a", "-e", "-S"]).args(&files);
     let table = output(capinfos);
@@ -110,8 +110,8 @@ fn tshark_lines(mut tshark: Command, path: &Path) -> Vec<String> {
 }
 
 #[test]
-fn tshark_sees_the_same_packets_one_by_one() {
-    let test = "tshark_sees_the_same_packets_one_by_one";
+fn packets_of_captures_agree_with_tshark() {
+    let test = "packets_of_captures_agree_with_tshark";
     let Some(files) = all_captures(test) else { return };
     let pcapng = files.iter().filter(|f| f.extension().is_some_and(|e| e == "pcapng"));
     let others = files.iter().filter(|f| f.ends_with("emix.pcap") || f.to_string_lossy().contains("trunc"));
@@ -120,7 +120,7 @@ fn tshark_sees_the_same_packets_one_by_one() {
         let Some(tshark) = testkit::tool(test, "tshark") else { return };
         let reported: Vec<String> = tshark_lines(tshark, path)
             .into_iter()
-            // Classic files have no interfaces; tshark shows none, we number them 0.
+            // Classic files have no interfaces; tshark prints none, the reader returns number 0.
             .map(|l| if l.split('|').nth(3) == Some("") { l.replacen("||", "|0|", 1) } else { l })
             .collect();
         assert_eq!(lines(path), reported, "{}", path.display());
@@ -128,8 +128,8 @@ fn tshark_sees_the_same_packets_one_by_one() {
 }
 
 #[test]
-fn tshark_reads_what_we_write() {
-    let test = "tshark_reads_what_we_write";
+fn tshark_reads_files_of_our_writer() {
+    let test = "tshark_reads_files_of_our_writer";
     let folder = testkit::TempDir::new(test);
     let (nanos, micros, pcapng) = (folder.join("ns.pcap"), folder.join("us.pcap"), folder.join("all.pcapng"));
     let sink = |path: &Path| BufWriter::new(File::create(path).unwrap());
@@ -186,7 +186,7 @@ fn tshark_reads_what_we_write() {
         assert_eq!(reported.len(), 300);
         assert_eq!(lines(path), reported, "{}", path.display());
     }
-    // The file as a tree of blocks: what the statistics say.
+    // The tree of blocks that tshark prints must contain the statistics.
     let Some(mut tshark) = testkit::tool(test, "tshark") else { return };
     tshark.args(["-X", "read_format:MIME Files Format", "-O", "file-pcapng", "-V", "-r"]).arg(&pcapng);
     let tree = output(tshark);

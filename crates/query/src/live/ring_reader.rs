@@ -164,7 +164,7 @@ impl RingReader {
 
     /// Copies a range of the stream; false if part of it was overwritten.
     pub fn copy_range(&self, pos: u64, out: &mut [u8]) -> bool {
-        self.listener.stretch(pos, out)
+        self.listener.copy_range(pos, out)
     }
 
     /// The bytes of the latest record.

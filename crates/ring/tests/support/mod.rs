@@ -1,5 +1,5 @@
-//! An engine for tests: a writer on a thread of its own, its socket, and packets that can be recognised.
-#![allow(dead_code, reason = "each test program uses its part")]
+//! An engine for tests: a producer on its own thread, its socket, and packets that carry their number.
+#![allow(dead_code, reason = "each test program uses only some of the functions")]
 
 use base::{Tally, Timestamp};
 use netgrain_ring::{AttachPolicy, Config, ListenerRegistry, OfferedRing, Packet, Producer, RingMemory, Server};
@@ -14,12 +14,12 @@ use testkit::TempDir;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// A small ring, so that laps come soon.
+/// A small ring, which the producer soon overwrites.
 pub fn config() -> Config {
     Config { name: "test".into(), bytes: 8 << 20, segment_bytes: 3 << 20, ..Config::default() }
 }
 
-/// A path for a socket, short enough for one, that no other test has.
+/// A path for a socket, unique to the test and short enough for a socket.
 pub fn socket_path(test: &str) -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let n = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -35,7 +35,7 @@ pub fn frame(number: u64, buffer: &mut Vec<u8>) {
     buffer[end..].copy_from_slice(&number.to_le_bytes());
 }
 
-/// The number of such a packet; panics when it is not whole.
+/// The number of a packet that [`frame`] made; panics if the packet is torn.
 pub fn number(bytes: &[u8]) -> u64 {
     let mut whole = Vec::new();
     let n = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"));
@@ -53,7 +53,7 @@ pub fn compile(test: &str, compiler: &str, flags: &[&str], source: &Path, folder
     let out = cc.output().expect("the compiler runs");
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     // Binding a socket changes the umask of the whole process for a moment, and the compiler may have inherited that.
-    std::fs::set_permissions(&program, Permissions::from_mode(0o755)).expect("our own file");
+    std::fs::set_permissions(&program, Permissions::from_mode(0o755)).expect("the compiled program");
     Some(program)
 }
 
@@ -62,27 +62,27 @@ pub fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Waits for something that another process or thread is about to do; panics when it never does.
+/// Waits for an event in another process or thread; panics after a minute.
 pub fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let patience = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while !done() {
-        assert!(Instant::now() < patience, "waited a minute in vain until {what}");
+        assert!(Instant::now() < deadline, "no success after a minute of waiting until {what}");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// See the module's text. Packets flow up to [`Engine::feed`]'s goal.
+/// An engine for tests; see the module documentation. Packets flow up to the goal of [`Engine::feed`].
 pub struct Engine {
     pub path: PathBuf,
-    pub hub: Arc<ListenerRegistry>,
+    pub registry: Arc<ListenerRegistry>,
     pub memory: Arc<RingMemory>,
-    reported: Arc<Told>,
+    state: Arc<ProducerState>,
     server: Option<Server>,
     thread: Option<JoinHandle<Producer>>,
 }
 
 #[derive(Default)]
-struct Told {
+struct ProducerState {
     goal: AtomicU64,
     pushed: AtomicU64,
     lost: AtomicU64,
@@ -97,39 +97,39 @@ impl Engine {
     pub fn start_at(path: &Path, config: Config, mode: u32, policy: AttachPolicy) -> Self {
         let socket = sys::unix::Listener::bind(path, mode, None, None).expect("a socket");
         let producer = Producer::new(config).expect("a ring");
-        let (hub, memory) = (Arc::clone(producer.registry()), Arc::clone(producer.memory()));
+        let (registry, memory) = (Arc::clone(producer.registry()), Arc::clone(producer.memory()));
         let server = Server::start(socket, vec![OfferedRing::of(&producer)], policy).expect("a thread");
-        let reported = Arc::<Told>::default();
-        let ear = Arc::clone(&reported);
-        let thread = std::thread::spawn(move || write(producer, &ear));
-        Self { path: path.to_owned(), hub, memory, reported, server: Some(server), thread: Some(thread) }
+        let state = Arc::<ProducerState>::default();
+        let shared_state = Arc::clone(&state);
+        let thread = std::thread::spawn(move || write(producer, &shared_state));
+        Self { path: path.to_owned(), registry, memory, state, server: Some(server), thread: Some(thread) }
     }
 
-    /// Lets packets flow until this many were offered in all; `u64::MAX` is a load without end.
+    /// Lets packets flow until this number of packets is offered in total; `u64::MAX` is a load without end.
     pub fn feed(&self, goal: u64) {
-        self.reported.goal.store(goal, Ordering::Release);
+        self.state.goal.store(goal, Ordering::Release);
     }
 
     /// Stops the flow.
     pub fn pause(&self) {
-        self.reported.goal.store(0, Ordering::Relaxed);
+        self.state.goal.store(0, Ordering::Relaxed);
     }
 
     /// Packets offered to the ring so far.
     pub fn offered(&self) -> u64 {
-        self.reported.pushed.load(Ordering::Relaxed)
+        self.state.pushed.load(Ordering::Relaxed)
     }
 
-    /// Packets that found no room so far.
+    /// Packets lost to a full ring so far.
     pub fn lost(&self) -> u64 {
-        self.reported.lost.load(Ordering::Relaxed)
+        self.state.lost.load(Ordering::Relaxed)
     }
 
-    /// Waits for the goal, ends the stream, and returns what the writer counted. The socket stays for those who read
-    /// on.
+    /// Waits for the goal, ends the stream, and returns the producer's tally. The socket stays open for listeners that
+    /// read the rest.
     pub fn finish(&mut self) -> Tally {
-        self.reported.end.store(true, Ordering::Release);
-        let producer = self.thread.take().expect("finished once").join().expect("the writer lives");
+        self.state.end.store(true, Ordering::Release);
+        let producer = self.thread.take().expect("finished once").join().expect("no panic in the producer");
         let tally = producer.tally();
         assert_eq!(tally.residue(), 0, "every packet is accounted for");
         tally
@@ -138,7 +138,7 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        self.reported.end.store(true, Ordering::Release);
+        self.state.end.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
             self.pause();
             let _ = thread.join();
@@ -147,16 +147,17 @@ impl Drop for Engine {
     }
 }
 
-fn write(mut producer: Producer, reported: &Told) -> Producer {
+fn write(mut producer: Producer, state: &ProducerState) -> Producer {
     let (mut number, mut bytes) = (0, Vec::new());
     let at = |number: u64| Timestamp::from_nanos(SECOND + number * 10_000);
     loop {
-        // In this order, whoever asked to join before the goal was set hears all that it brings.
-        let goal = reported.goal.load(Ordering::Acquire).min(number + 64);
+        // The goal is loaded before the service of requests, so a listener that requested to join before the goal was
+        // set receives all packets up to it.
+        let goal = state.goal.load(Ordering::Acquire).min(number + 64);
         producer.service();
         if goal <= number {
             // The goal may have been set after it was read above: `end` is stored after the last goal.
-            if reported.end.load(Ordering::Acquire) && reported.goal.load(Ordering::Acquire) <= number {
+            if state.end.load(Ordering::Acquire) && reported.goal.load(Ordering::Acquire) <= number {
                 break;
             }
             std::thread::sleep(Duration::from_millis(1));
@@ -165,12 +166,12 @@ fn write(mut producer: Producer, reported: &Told) -> Producer {
             frame(number, &mut bytes);
             let packet = Packet { hash: number as u32, l3: 14, l4: 34, ..Packet::whole(&bytes, at(number)) };
             if producer.push(&packet).is_err() {
-                reported.lost.fetch_add(1, Ordering::Relaxed);
+                state.lost.fetch_add(1, Ordering::Relaxed);
             }
             number += 1;
         }
         producer.publish();
-        reported.pushed.store(number, Ordering::Relaxed);
+        state.pushed.store(number, Ordering::Relaxed);
     }
     while !producer.finish(at(number)) {
         std::thread::sleep(Duration::from_millis(1));

@@ -81,7 +81,7 @@ fn v6<const L3: usize>(frame: &[u8], wire: usize, tag: Option<u16>, out: &mut De
 /// The last eight bytes of an array.
 #[inline(always)]
 fn last<const N: usize>(head: &[u8; N]) -> &[u8; udp::at::END] {
-    head.last_chunk().expect("it is longer")
+    head.last_chunk().expect("the array has at least eight bytes")
 }
 
 /// The fields of the network header that the transport header needs.
@@ -110,7 +110,7 @@ impl TransportInfo {
         let len = select_unpredictable(is_udp, be16(head, udp::at::LEN).into(), usize::from(offset >> 4) * 4);
         let least = select_unpredictable(is_udp, udp::at::END, tcp::at::END);
         let is_known = is_udp | (is_tcp & is_whole);
-        // Those of TCP are made ports that nobody has.
+        // The ports of TCP become numbers above 65535, which are no tunnel ports.
         let beyond = u32::from(!is_udp) << 16;
         if !is_known
             | (len < least)
@@ -155,19 +155,19 @@ mod tests {
 
     /// Decodes in both ways, compares the results, and returns 1 if the common case accepted the frame, else 0.
     fn compare(bytes: &[u8], wire: usize) -> usize {
-        let walked = Decoder::new(bytes, wire).decode(link::ETHERNET);
-        assert_eq!(Decoded::of(bytes, wire as u32, link::ETHERNET), walked, "{wire} bytes sent: {bytes:02x?}");
+        let general = Decoder::new(bytes, wire).decode(link::ETHERNET);
+        assert_eq!(Decoded::of(bytes, wire as u32, link::ETHERNET), general, "{wire} bytes sent: {bytes:02x?}");
         decode(bytes, wire, &mut Decoded::default()).into()
     }
 
     #[test]
-    fn the_common_case_and_the_walk_agree_on_every_value_of_every_header_byte() {
+    fn the_common_case_and_the_general_decoder_agree_on_every_value_of_every_header_byte() {
         let udp4 = Frame::udp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 2);
         let tcp4 = Frame::tcp4([10, 0, 0, 1], 1, [10, 0, 0, 2], 2);
         let (udp6, tcp6) = (Frame::udp6([1; 8], 1, [2; 8], 2), Frame::tcp6([1; 8], 1, [2; 8], 2));
         let tagged = [udp4.tag(EtherType::VLAN, 5), tcp4.tag(EtherType::VLAN, 5)];
         let ports = [Frame::udp4(1, 1, 2, 4789), Frame::udp4(1, 3544, 2, 1), Frame::udp6([1; 8], 1, [2; 8], 6081)];
-        let mut taken = 0;
+        let mut accepted = 0;
         for frame in [udp4, tcp4, udp6, tcp6].into_iter().chain(tagged).chain(ports) {
             for extra in [0, 6, 60] {
                 let mut bytes = vec![0; frame.header_len() + extra];
@@ -175,21 +175,21 @@ mod tests {
                 for at in 12..frame.header_len() {
                     for value in 0..=255 {
                         let before = std::mem::replace(&mut bytes[at], value);
-                        taken += compare(&bytes, bytes.len());
-                        taken += compare(&bytes, bytes.len() + 40);
+                        accepted += compare(&bytes, bytes.len());
+                        accepted += compare(&bytes, bytes.len() + 40);
                         bytes[at] = before;
                     }
                 }
             }
         }
-        assert!(taken > 20_000, "only {taken} frames took the common case");
+        assert!(accepted > 20_000, "only {accepted} frames took the common case");
     }
 
     #[test]
-    fn the_common_case_and_the_walk_agree_wherever_the_capture_ends() {
-        let seed = testkit::seed("the_common_case_and_the_walk_agree_wherever_the_capture_ends");
+    fn the_common_case_and_the_general_decoder_agree_at_every_captured_length() {
+        let seed = testkit::seed("the_common_case_and_the_general_decoder_agree_at_every_captured_length");
         let mut prng = Prng::new(seed);
-        let mut taken = 0;
+        let mut accepted = 0;
         for _ in 0..50_000 {
             let mut bytes = [0; 80];
             Frame::tcp4(1, 2, 3, 4).tcp_options(&[1; 8]).payload(b"12345").fill(&mut bytes);
@@ -198,8 +198,8 @@ mod tests {
                 bytes[12 + prng.below(36) as usize] = prng.below(80) as u8;
             }
             let cut = prng.below(81) as usize;
-            taken += compare(&bytes[..cut], bytes.len());
+            accepted += compare(&bytes[..cut], bytes.len());
         }
-        assert!(taken > 1000, "only {taken} frames took the common case");
+        assert!(accepted > 1000, "only {accepted} frames took the common case");
     }
 }

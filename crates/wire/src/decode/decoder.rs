@@ -15,7 +15,7 @@ pub(super) struct Decoder<'a> {
     pub first_tag: bool,
     /// The outermost fragment; `None` if the caller does not need it, and then fragments of tunnel packets are not
     /// decoded.
-    part: Option<FragmentKey>,
+    fragment: Option<FragmentKey>,
     /// The tunnels with sequence numbers found so far, entered or not, and their number.
     pub numbered: [Option<Tunnel>; MAX_TUNNELS as usize],
     pub count: usize,
@@ -51,15 +51,24 @@ pub(super) fn decode(frame: &[u8], wire: usize, link_type: u16, out: &mut Decode
 impl<'a> Decoder<'a> {
     pub fn new(frame: &'a [u8], wire: usize) -> Self {
         let numbered = [None; MAX_TUNNELS as usize];
-        Self { frame, end: wire, above: 0, first_tag: true, part: None, numbered, count: 0, out: Decoded::default() }
+        Self {
+            frame,
+            end: wire,
+            above: 0,
+            first_tag: true,
+            fragment: None,
+            numbered,
+            count: 0,
+            out: Decoded::default(),
+        }
     }
 
-    /// As [`Self::decode`], but also decodes the contents of first fragments of tunnel packets.
-    pub fn through_parts(frame: &'a [u8], wire: usize, link_type: u16) -> (Decoded, FragmentKey) {
-        let mut walk = Self { part: Some(FragmentKey::default()), ..Self::new(frame, wire) };
-        walk.run(link_type);
-        walk.note_part();
-        (walk.out, walk.part.unwrap_or_default())
+    /// As [`Self::decode`], but also decodes the content of first fragments of tunnel packets.
+    pub fn with_fragments(frame: &'a [u8], wire: usize, link_type: u16) -> (Decoded, FragmentKey) {
+        let mut decoder = Self { fragment: Some(FragmentKey::default()), ..Self::new(frame, wire) };
+        decoder.run(link_type);
+        decoder.record_fragment();
+        (decoder.out, decoder.fragment.unwrap_or_default())
     }
 
     pub fn decode(mut self, link_type: u16) -> Decoded {
@@ -68,9 +77,9 @@ impl<'a> Decoder<'a> {
     }
 
     /// Stores the fragmentation state of this packet, unless an outer packet is a fragment.
-    fn note_part(&mut self) {
-        if let Some(part @ FragmentKey { fragment: Fragment::Whole, .. }) = &mut self.part {
-            *part = FragmentKey { fragment: self.out.fragment, l3: self.out.l3 };
+    fn record_fragment(&mut self) {
+        if let Some(fragment @ FragmentKey { fragment: Fragment::Whole, .. }) = &mut self.fragment {
+            *fragment = FragmentKey { fragment: self.out.fragment, l3: self.out.l3 };
         }
     }
 
@@ -109,16 +118,16 @@ impl<'a> Decoder<'a> {
         if !is_tunnel {
             return None;
         }
-        let into_parts = self.part.is_some() && self.out.fragment == Fragment::First;
+        let into_parts = self.fragment.is_some() && self.out.fragment == Fragment::First;
         if self.out.fragment != Fragment::Whole && !into_parts {
-            self.number_of_first_part();
+            self.record_number_of_first_fragment();
             return self.decode_error(DecodeError::TunnelFragment);
         }
         if self.above == 0 {
             return None;
         }
         if into_parts {
-            self.note_part();
+            self.record_fragment();
             self.complete();
         }
         match self.out.protocol {
@@ -134,7 +143,7 @@ impl<'a> Decoder<'a> {
 
     /// Counts the sequence number in the first fragment of a tunnel packet, although its content is not decoded.
     /// Otherwise each tunnel packet that exceeds the MTU would count as a missing number.
-    fn number_of_first_part(&mut self) {
+    fn record_number_of_first_fragment(&mut self) {
         if self.out.fragment != Fragment::First || self.above == 0 {
             return;
         }
@@ -154,9 +163,9 @@ impl<'a> Decoder<'a> {
     pub fn carrier(&mut self, kind: TunnelKind, id: u32, sequence: Option<u32>) -> Tunnel {
         let tunnel = Tunnel { kind, id, sequence, outer_l3: self.out.l3 };
         if sequence.is_some()
-            && let Some(place) = self.numbered.get_mut(self.count)
+            && let Some(slot) = self.numbered.get_mut(self.count)
         {
-            *place = Some(tunnel);
+            *slot = Some(tunnel);
             self.count += 1;
         }
         tunnel
@@ -173,24 +182,24 @@ impl<'a> Decoder<'a> {
         self.out = Decoded { vlans, mpls, depth, tunnel: Some(inside.tunnel), ..Decoded::default() };
         self.first_tag = true;
         self.content(inside.what, inside.at);
-        let odd = self.out.error;
+        let error = self.out.error;
         let doubtful = inside.guessed
-            && matches!(odd, Some(DecodeError::IpVersion | DecodeError::IpHeader | DecodeError::IpLength));
+            && matches!(error, Some(DecodeError::IpVersion | DecodeError::IpHeader | DecodeError::IpLength));
         if self.out.family != Family::Other && !doubtful {
-            if let Some(odd) = outer.error {
+            if let Some(error) = outer.error {
                 self.out.error = None;
-                self.decode_error::<()>(odd);
+                self.decode_error::<()>(error);
             }
-            if let Some(odd) = odd {
-                self.decode_error::<()>(odd);
+            if let Some(error) = error {
+                self.decode_error::<()>(error);
             }
             return true;
         }
         self.out = outer;
-        self.decode_error::<()>(match odd {
+        self.decode_error::<()>(match error {
             None => DecodeError::TunnelNotIp,
-            Some(odd) if inside.guessed && odd.is_malformed() => DecodeError::TunnelImplausible,
-            Some(odd) => odd,
+            Some(error) if inside.guessed && error.is_malformed() => DecodeError::TunnelImplausible,
+            Some(error) => error,
         });
         false
     }
@@ -218,11 +227,11 @@ impl<'a> Decoder<'a> {
 
     /// Stores a decode error unless an equally severe error was stored before.
     #[inline(never)]
-    pub fn decode_error<T>(&mut self, odd: DecodeError) -> Option<T> {
-        if self.out.error.is_none_or(|known| odd.is_malformed() && !known.is_malformed()) {
-            self.out.error = Some(odd);
+    pub fn decode_error<T>(&mut self, error: DecodeError) -> Option<T> {
+        if self.out.error.is_none_or(|known| error.is_malformed() && !known.is_malformed()) {
+            self.out.error = Some(error);
         }
-        self.out.malformed |= odd.is_malformed();
+        self.out.malformed |= error.is_malformed();
         None
     }
 

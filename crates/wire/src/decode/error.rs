@@ -9,7 +9,7 @@ use std::fmt;
 /// The reason why a frame was not decoded to its transport header, or the contradiction found in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
-#[allow(missing_docs, reason = "Odd::meaning says each in a sentence, and docs/reference/decoding.md repeats it")]
+#[allow(missing_docs, reason = "DecodeError::description and docs/reference/decoding.md describe each error")]
 pub enum DecodeError {
     LinkUnknown,
     LinkShort,
@@ -33,14 +33,14 @@ pub enum DecodeError {
 }
 
 struct Entry {
-    odd: DecodeError,
+    error: DecodeError,
     malformed: bool,
     name: &'static str,
     meaning: &'static str,
 }
 
-const fn entry(odd: DecodeError, malformed: bool, name: &'static str, meaning: &'static str) -> Entry {
-    Entry { odd, malformed, name, meaning }
+const fn entry(error: DecodeError, malformed: bool, name: &'static str, meaning: &'static str) -> Entry {
+    Entry { error, malformed, name, meaning }
 }
 
 const MALFORMED: bool = true;
@@ -67,7 +67,7 @@ static TABLE: [Entry; DecodeError::COUNT] = [
         DecodeError::IpVersion,
         MALFORMED,
         "ip_version",
-        "an IP header of another version than the enclosing header says",
+        "an IP header of another version than the enclosing header states",
     ),
     entry(DecodeError::IpHeader, MALFORMED, "ip_header", "an IPv4 header with a header length below 20 bytes"),
     entry(
@@ -92,7 +92,7 @@ static TABLE: [Entry; DecodeError::COUNT] = [
         DecodeError::TransportShort,
         MALFORMED,
         "transport_short",
-        "an IP packet without room for the header of its protocol",
+        "an IP packet that is too short for the header of its protocol",
     ),
     entry(
         DecodeError::TransportLength,
@@ -130,7 +130,7 @@ impl DecodeError {
 
     /// All decode errors, in the order of [`DecodeError::index`].
     pub fn all() -> impl Iterator<Item = Self> {
-        TABLE.iter().map(|entry| entry.odd)
+        TABLE.iter().map(|entry| entry.error)
     }
 
     /// The index in an array of counters, below [`DecodeError::COUNT`].
@@ -166,9 +166,9 @@ mod tests {
     use crate::{mpls, vlan};
 
     #[test]
-    fn the_table_is_in_the_order_of_the_numbers_and_names_are_unique() {
+    fn the_table_is_sorted_by_number_and_names_are_unique() {
         let mut names: Vec<_> = DecodeError::all().map(DecodeError::name).collect();
-        assert!(DecodeError::all().enumerate().all(|(i, odd)| odd.index() == i));
+        assert!(DecodeError::all().enumerate().all(|(i, error)| error.index() == i));
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), DecodeError::COUNT);
@@ -177,22 +177,22 @@ mod tests {
     #[test]
     fn the_documentation_has_this_table() {
         let page = include_str!("../../../../docs/reference/decoding.md");
-        for odd in DecodeError::all() {
-            let lies = if odd.is_malformed() { "yes" } else { "" };
-            let row = format!("| `{odd}` | {lies} | {} |\n", odd.description());
+        for error in DecodeError::all() {
+            let malformed = if error.is_malformed() { "yes" } else { "" };
+            let row = format!("| `{error}` | {malformed} | {} |\n", error.description());
             assert!(page.contains(&row), "docs/reference/decoding.md lacks: {row}");
         }
     }
 
     #[test]
-    fn limits_in_the_meanings_are_those_of_the_code() {
-        for (odd, limit) in [
+    fn descriptions_state_the_limits_of_the_code() {
+        for (error, limit) in [
             (DecodeError::TagsTooMany, vlan::MAX_TAGS),
             (DecodeError::LabelsTooMany, mpls::MAX_LABELS),
             (DecodeError::ExtensionsTooMany, crate::ipv6::MAX_EXTENSIONS),
             (DecodeError::TunnelsTooMany, crate::decode::MAX_TUNNELS.into()),
         ] {
-            assert!(odd.description().contains(&format!("({limit})")), "{odd}");
+            assert!(error.description().contains(&format!("({limit})")), "{error}");
         }
     }
 }

@@ -5,7 +5,7 @@
 //! +-+-+-+-+-------+---------------+
 //! |C R K S    |ver|   ethertype   |   C: checksum and offset, 4 bytes; R: a source route; ver 1: PPTP (RFC 2637)
 //! +---------------+---------------+
-//! | checksum, key, sequence: 4 bytes each, those that are there
+//! | checksum, key, sequence: 4 bytes each, if present
 //! +-------------------------------+
 //! ```
 //! ERSPAN (draft-foschiano-erspan-03) has a header of its own after GRE: none in type I, 8 bytes in type II, 12 bytes
@@ -101,7 +101,7 @@ impl Decoder<'_> {
         Some(TunnelPayload { at: next, what: NextHeader::Ppp, tunnel, guessed: false })
     }
 
-    /// Reads an optional word; `None` if the flag says that the word is present but it was not captured.
+    /// Reads an optional word; `None` if the flag marks the word as present but it was not captured.
     fn gre_word(&mut self, there: bool, next: &mut usize) -> Option<Option<u32>> {
         if !there {
             return Some(None);

@@ -80,7 +80,7 @@ impl Decoder<'_> {
 
     /// The result of a step, or `None` after storing its decode error.
     fn step<T>(&mut self, found: Result<T, DecodeError>) -> Option<T> {
-        found.map_err(|odd| self.decode_error::<()>(odd)).ok()
+        found.map_err(|error| self.decode_error::<()>(error)).ok()
     }
 
     fn tag(&mut self, at: usize, tags: &mut usize) -> Option<(EtherType, usize)> {

@@ -11,7 +11,7 @@
 //! The decoder enters a tunnel only if it finds an IP packet inside. A tunnel packet with another content (ARP in
 //! VXLAN, a keepalive, an inner header that was not captured) belongs to the flow of the tunnel itself, so that every
 //! IP packet belongs to a flow; [`Decoded::error`] has the reason. The same applies to fragments of tunnel packets;
-//! only `Decoded::for_each_fragment` decodes the contents of first fragments.
+//! only `Decoded::with_fragments` decodes the contents of first fragments.
 //!
 //! A protocol number or an ethertype determines the next header; a UDP port does not. Therefore the decoder accepts a
 //! datagram on a tunnel port as a tunnel packet only if the fixed bits of the tunnel header are valid *and* the
@@ -100,13 +100,13 @@ pub struct FragmentKey {
     pub l3: u16,
 }
 
-/// The tunnels of a frame with sequence numbers, outermost first: the tunnels that [`Decoded::of`] entered, and the
-/// tunnel that it did not enter because the content is not IP, if a protocol number or an ethertype identifies that
+/// The tunnels of a frame that have sequence numbers, outermost first: the tunnels that [`Decoded::of`] entered, and
+/// the tunnel that it did not enter because the content is not IP, if a protocol number or an ethertype identifies that
 /// tunnel. The function decodes the frame again; call it only if [`Decoded::may_have_sequence`] is true.
-pub fn has_sequence(frame: &[u8], wire_len: u32, link_type: u16) -> impl Iterator<Item = Tunnel> {
-    let mut walk = decoder::Decoder::new(frame, frame.len().max(wire_len as usize));
-    walk.run(link_type);
-    walk.numbered.into_iter().take(walk.count).flatten()
+pub fn numbered_tunnels(frame: &[u8], wire_len: u32, link_type: u16) -> impl Iterator<Item = Tunnel> {
+    let mut decoder = decoder::Decoder::new(frame, frame.len().max(wire_len as usize));
+    decoder.run(link_type);
+    decoder.numbered.into_iter().take(decoder.count).flatten()
 }
 
 /// The offsets and fields of the innermost headers of a frame, with its encapsulation.
@@ -119,7 +119,7 @@ pub struct Decoded {
     /// Offset of the inner transport header; 0 if there is no such header or it was not captured.
     pub l4: u16,
     /// Offset of the payload of the transport header; 0 if it is unknown or no byte of it was captured. For later
-    /// fragments and for protocols that the decoder does not know, the offset of the payload of IP.
+    /// fragments and for protocols that the decoder does not support, the offset of the payload of IP.
     pub payload: u16,
     /// Bytes of the payload on the wire.
     pub payload_len: u32,
@@ -166,15 +166,11 @@ impl Decoded {
     /// Decodes a frame. `frame` is the captured bytes; `wire_len` is the wire length, at least the length of `frame`.
     ///
     /// ```
-    /// use netgrain_wire::build::{Frame, tunnel};
-    /// use netgrain_wire::{Decoded, Port, TunnelKind, link};
-    /// let mut inner = [0; 60];
-    /// Frame::udp4([10, 0, 0, 1], 5353, [10, 0, 0, 2], 53).fill(&mut inner);
-    /// let payload = [&tunnel::vxlan(7)[..], &inner].concat();
-    /// let mut outer = [0; 110];
-    /// let frame = Frame::udp4([192, 0, 2, 1], 50_000, [192, 0, 2, 2], 4789).payload(&payload).write(&mut outer).unwrap();
-    /// let decoded = Decoded::of(frame, frame.len() as u32, link::ETHERNET);
-    /// assert_eq!((decoded.src_port, decoded.dst_port), (Port(5353), Port(53)));
+    /// use netgrain_wire::build::{Frame, tunnel}; use netgrain_wire::{Decoded, Port, TunnelKind, link}; let mut inner =
+    /// [0; 60]; Frame::udp4([10, 0, 0, 1], 5353, [10, 0, 0, 2], 53).fill(&mut inner); let payload =
+    /// [&tunnel::vxlan(7)[..], &inner].concat(); let mut outer = [0; 110]; let frame = Frame::udp4([192, 0, 2, 1],
+    /// 50_000, [192, 0, 2, 2], 4789).payload(&payload).write(&mut outer).unwrap(); let decoded = Decoded::of(frame,
+    /// frame.len() as u32, link::ETHERNET); assert_eq!((decoded.src_port, decoded.dst_port), (Port(5353), Port(53)));
     /// assert_eq!(decoded.tunnel.map(|t| (t.kind, t.id)), Some((TunnelKind::Vxlan, 7)));
     /// ```
     #[inline]
@@ -200,8 +196,8 @@ impl Decoded {
     ///
     /// This is for the steering of packets. Flow records do not use it, because the inner flow would lack the later
     /// fragments.
-    pub fn for_each_fragment(frame: &[u8], wire_len: u32, link_type: u16) -> (Self, FragmentKey) {
-        decoder::Decoder::through_parts(frame, frame.len().max(wire_len as usize), link_type)
+    pub fn with_fragments(frame: &[u8], wire_len: u32, link_type: u16) -> (Self, FragmentKey) {
+        decoder::Decoder::with_fragments(frame, frame.len().max(wire_len as usize), link_type)
     }
 
     /// The value of the field [`Decoded::is_common_case`] that follows from the other fields, for code that changes
@@ -214,8 +210,8 @@ impl Decoded {
             && matches!(self.protocol, IpProtocol::TCP | IpProtocol::UDP)
     }
 
-    /// False if no tunnel around the packet has sequence numbers. If true, `has_sequence` gives the exact result, for
-    /// all tunnels, entered or not. The other fields suffice: a tunnel that was not entered left a decode error.
+    /// False if no tunnel around the packet has sequence numbers. If true, [`numbered_tunnels`] gives the exact result,
+    /// for all tunnels, entered or not. The other fields suffice: a tunnel that was not entered left a decode error.
     #[inline(always)]
     pub fn may_have_sequence(&self) -> bool {
         !self.is_common_case && self.has_tunnel_or_error()

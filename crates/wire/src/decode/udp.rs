@@ -4,7 +4,7 @@
 //!
 //! | tunnel | port | header |
 //! |---|---|---|
-//! | VXLAN (RFC 7348) | to 4789, or to 8472 as Linux had it before | flag `I`; other flags (`G` of group policies among them) and reserved bytes are ignored, but with `P` (VXLAN-GPE, also to 4790) byte 3 says IPv4, IPv6 or Ethernet |
+//! | VXLAN (RFC 7348) | to 4789, or to 8472 as Linux had it before | flag `I`; other flags (`G` of group policies among them) and reserved bytes are ignored, but with `P` (VXLAN-GPE, also to 4790) byte 3 is the number of IPv4, IPv6 or Ethernet |
 //! | GENEVE (RFC 8926) | to 6081 | version 0; the reserved six bits and the last byte are 0; the options fit |
 //! | GTP-U (TS 29.281) | to 2152 | version 1, not GTP'; the length fits; only a G-PDU is entered, other messages are ordinary UDP |
 //! | Teredo (RFC 4380) | from or to 3544 | IPv6 to the end of the datagram exactly, or without a payload (a bubble, which may have trailers); one address in 2001::/32, or the source link-local |
@@ -220,7 +220,7 @@ impl Decoder<'_> {
     }
 
     fn teredo(&mut self, mut at: usize) -> Option<TunnelPayload> {
-        let begins = |walk: &mut Self, at| Some(be16(walk.need::<4>(at, DecodeError::TunnelImplausible)?, 0));
+        let begins = |decoder: &mut Self, at| Some(be16(decoder.need::<4>(at, DecodeError::TunnelImplausible)?, 0));
         if begins(self, at)? == teredo::AUTHENTICATION {
             let [_, _, id, value] = *self.need::<4>(at, DecodeError::TunnelImplausible)?;
             at += teredo::AUTHENTICATION_LEN + usize::from(id) + usize::from(value);
@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_list_of_ports_is_that_of_the_walk() {
+    fn the_port_list_equals_that_of_the_general_decoder() {
         let looked_at = (0..=u16::MAX).filter(|p| may_be_tunnel((*p).into(), 1) || may_be_tunnel(1, (*p).into()));
         assert_eq!(looked_at.collect::<Vec<_>>(), TUNNEL_PORTS);
     }

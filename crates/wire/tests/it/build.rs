@@ -1,4 +1,4 @@
-//! The builder, judged by the views and by the checksum.
+//! The frame builder, checked with the header views and the checksum.
 
 use base::Prng;
 use netgrain_wire::build::{BufferTooSmall, Frame};
@@ -8,7 +8,7 @@ use netgrain_wire::{
 };
 
 #[test]
-fn a_buffer_that_is_too_small_is_left_alone() {
+fn a_buffer_that_is_too_small_is_not_changed() {
     let mut buffer = [0xee; 43];
     let error = Frame::udp4(1, 1, 2, 2).payload(b"ab").write(&mut buffer).unwrap_err();
     assert_eq!(error, BufferTooSmall { need: 44, have: 43 });
@@ -29,7 +29,7 @@ fn a_fifth_tag_is_refused() {
 }
 
 #[test]
-fn fill_gives_every_length_from_zero_upward() {
+fn fill_writes_payloads_of_every_length() {
     let mut buffer = [0; 1600];
     for len in 0..buffer.len() {
         let frame = Frame::udp4([10, 0, 0, 1], 7, [10, 0, 0, 2], 9).payload(b"mark").fill(&mut buffer[..len]);
@@ -46,15 +46,15 @@ fn fill_gives_every_length_from_zero_upward() {
     }
 }
 
-/// The sum over a transport segment and its pseudo header; 0 where the checksum is right.
+/// The sum over a transport segment and its pseudo header; 0 if the checksum is correct.
 fn segment_sum(addresses: [&[u8]; 2], protocol: IpProtocol, segment: &[u8]) -> u16 {
     let pseudo = Checksum::new().bytes(addresses[0]).bytes(addresses[1]).word(protocol.0.into());
     pseudo.bytes(&(segment.len() as u32).to_be_bytes()).bytes(segment).finish()
 }
 
 #[test]
-fn checksums_are_right_for_every_kind_and_payload() {
-    let seed = testkit::seed("checksums_are_right_for_every_kind_and_payload");
+fn checksums_are_valid_for_every_kind_and_payload() {
+    let seed = testkit::seed("checksums_are_valid_for_every_kind_and_payload");
     let mut prng = Prng::new(seed);
     for round in 0..5000 {
         let mut payload = vec![0; prng.below(100) as usize];
@@ -92,9 +92,9 @@ fn checksums_are_right_for_every_kind_and_payload() {
 }
 
 #[test]
-fn a_udp_checksum_that_comes_out_zero_is_sent_as_all_ones() {
+fn a_computed_udp_checksum_of_zero_is_sent_as_all_ones() {
     let mut buffer = [0; 44];
-    // With this payload word the rest of the sum is exactly filled up; one of the 65,536 must do it.
+    // One of the 65,536 payload words makes the computed checksum zero.
     let hit = (0..=u16::MAX).find(|word| {
         let bytes = Frame::udp4(1, 1, 2, 2).payload(&word.to_be_bytes()).write(&mut buffer).unwrap();
         Udp::parse(bytes, 34).unwrap().checksum() == 0xffff
@@ -107,7 +107,7 @@ fn a_udp_checksum_that_comes_out_zero_is_sent_as_all_ones() {
 }
 
 #[test]
-fn what_was_asked_for_is_what_the_views_read() {
+fn the_views_read_the_values_given_to_the_builder() {
     let mut buffer = [0; 256];
     let (src, dst) = (MacAddr([2, 1, 1, 1, 1, 1]), MacAddr::BROADCAST);
     let frame = Frame::tcp4([10, 0, 0, 1], 443, [10, 0, 0, 2], 50_000)
@@ -141,7 +141,7 @@ fn what_was_asked_for_is_what_the_views_read() {
 }
 
 #[test]
-fn each_view_says_where_its_bytes_ran_out() {
+fn each_view_reports_the_offset_at_which_the_bytes_ended() {
     let frame = [0x55; 10];
     let errors = [
         Ethernet::parse(&frame, 4).unwrap_err().to_string(),
@@ -179,7 +179,7 @@ fn each_view_says_where_its_bytes_ran_out() {
 }
 
 #[test]
-fn arp_reads_who_asks_for_whom() {
+fn arp_requests_have_sender_and_target() {
     let mut message = [0; 28];
     message[..8].copy_from_slice(&[0, 1, 8, 0, 6, 4, 0, 1]);
     message[8..14].fill(0xaa);

@@ -1,4 +1,4 @@
-//! Community IDs against values that a program of its own (Python's hashlib and base64) computed, and against tshark's.
+//! Community IDs, compared with values from an independent program (Python's hashlib and base64) and from tshark.
 
 use crate::captures;
 
@@ -10,7 +10,7 @@ fn key(src: &str, dst: &str, protocol: IpProtocol, src_port: u16, dst_port: u16)
 }
 
 #[test]
-fn messages_without_an_answer_have_an_id_per_direction() {
+fn icmp_types_without_a_reply_have_an_id_per_direction() {
     let unreachable = key("10.0.0.2", "10.0.0.1", IpProtocol::ICMP, 3, 1);
     assert_eq!(community_id(&unreachable), "1:JHjlyD5IJJjl3wHWOMj46lLWZag=");
     let other_way = key("10.0.0.1", "10.0.0.2", IpProtocol::ICMP, 3, 1);
@@ -20,7 +20,7 @@ fn messages_without_an_answer_have_an_id_per_direction() {
 }
 
 #[test]
-fn both_directions_have_the_id_that_others_compute() {
+fn both_directions_have_the_id_of_other_implementations() {
     for (src, dst, protocol, src_port, dst_port, id) in [
         ("128.232.110.120", "66.35.250.204", IpProtocol::TCP, 34855, 80, "1:LQU9qZlK+B5F3KDmev6m5PMibrg="),
         ("192.168.1.52", "8.8.8.8", IpProtocol::UDP, 54585, 53, "1:d/FP5EW3wiY1vCndhwleRRKHowQ="),
@@ -31,7 +31,7 @@ fn both_directions_have_the_id_that_others_compute() {
     ] {
         let key = key(src, dst, protocol, src_port, dst_port);
         assert_eq!(community_id(&key), id, "{key}");
-        assert_eq!(community_id(&key.reversed()), id, "{key}, the other way");
+        assert_eq!(community_id(&key.reversed()), id, "{key}, reversed");
     }
     for (request, reply, id) in [
         (
@@ -69,5 +69,5 @@ fn real_packets_have_the_ids_of_tshark() {
             compared += usize::from(!theirs.is_empty());
         }
     }
-    assert!(compared > 100, "{compared} packets are no proof");
+    assert!(compared > 100, "only {compared} packets were compared");
 }

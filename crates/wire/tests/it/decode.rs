@@ -1,4 +1,4 @@
-//! `Decoded::of` through every encapsulation, from frames made by hand: the odd ones first.
+//! `Decoded::of` for every encapsulation, with frames made by hand.
 
 use crate::common;
 
@@ -15,7 +15,7 @@ const RIGHT: [u8; 4] = [192, 0, 2, 2];
 const SIX: [[u16; 8]; 2] = [[0x2001, 0xdb8, 0, 0, 0, 0, 0, 1], [0x2001, 0xdb8, 0, 0, 0, 0, 0, 2]];
 const TEREDO: [[u16; 8]; 2] = [[0x2001, 0, 1, 2, 3, 4, 5, 6], [0x2001, 0xdb8, 0, 0, 0, 0, 0, 2]];
 
-/// The inner frame of all tests: its ports and nine bytes of payload are what must be found.
+/// The inner frame of all tests; the decoder must find its ports and its nine bytes of payload.
 fn inner() -> Frame<'static> {
     Frame::udp4(A, 5000, B, 53).payload(b"the inner")
 }
@@ -40,8 +40,8 @@ fn in_ethernet(ethertype: EtherType, parts: &[&[u8]]) -> Vec<u8> {
     built(Frame::ethernet(ethertype).payload(&parts.concat()))
 }
 
-/// The inner flow was found, nothing is odd, and everything lies where it must.
-fn is_inner(what: &str, frame: &[u8], expected: Option<(TunnelKind, u32, Option<u32>)>) -> Decoded {
+/// Asserts that the decoder found the inner flow without a decode error and with the correct offsets.
+fn assert_inner(what: &str, frame: &[u8], expected: Option<(TunnelKind, u32, Option<u32>)>) -> Decoded {
     let d = of(frame);
     assert_eq!((d.src_port, d.dst_port, d.protocol), (Port(5000), Port(53), IpProtocol::UDP), "{what}: {d:?}");
     assert_eq!((d.error, d.malformed, d.fragment), (None, false, Fragment::Whole), "{what}");
@@ -52,18 +52,18 @@ fn is_inner(what: &str, frame: &[u8], expected: Option<(TunnelKind, u32, Option<
     d
 }
 
-/// The flow is the outer one, and that says why.
-fn stays_outside(what: &str, frame: &[u8], odd: Option<DecodeError>) {
+/// Asserts that the decoder reports the outer flow with this decode error.
+fn assert_outer(what: &str, frame: &[u8], error: Option<DecodeError>) {
     let d = of(frame);
-    assert_eq!((d.error, d.tunnel, d.depth), (odd, None, 0), "{what}");
+    assert_eq!((d.error, d.tunnel, d.depth), (error, None, 0), "{what}");
     let bytes = &frame[usize::from(d.l3)..];
     let outer = if d.family == Family::V4 { bytes[12..16] == LEFT } else { bytes[9] == 1 };
     assert!(outer, "{what}: not the outer addresses: {d:?}");
-    assert_eq!(d.malformed, odd.is_some_and(DecodeError::is_malformed), "{what}");
+    assert_eq!(d.malformed, error.is_some_and(DecodeError::is_malformed), "{what}");
 }
 
 #[test]
-fn ordinary_udp_on_the_port_of_a_tunnel_stays_as_it_is() {
+fn other_udp_on_a_tunnel_port_is_decoded_as_udp() {
     let plain = built(inner());
     let packet = built(inner().raw());
     let vxlan = tunnel::vxlan(7);
@@ -83,70 +83,74 @@ fn ordinary_udp_on_the_port_of_a_tunnel_stays_as_it_is() {
     };
     for (what, frame) in [
         ("VXLAN without its flag", with(0, 0)),
-        ("VXLAN-GPE around what is not IP", {
+        ("VXLAN-GPE with a payload that is not IP", {
             let mut header = vxlan;
             (header[0], header[3]) = (0x0c, 4);
             in_udp(4790, &[&header, &plain])
         }),
         ("VXLAN shorter than its header", in_udp(4789, &[&[8, 0, 0]])),
-        ("VXLAN around a packet that is longer than it", in_udp(4789, &[&vxlan, &wrong_length])),
+        ("VXLAN with a packet longer than its datagram", in_udp(4789, &[&vxlan, &wrong_length])),
         ("GENEVE of another version", in_udp(6081, &[&changed(&geneve, 0, 0x40), &plain])),
         ("GENEVE with reserved bits", in_udp(6081, &[&changed(&geneve, 1, 1), &plain])),
         ("GENEVE with more options than bytes", in_udp(6081, &[&changed(&geneve, 0, 0x3f), &plain])),
         ("GTP version 2", in_udp(2152, &[&changed(&gtp, 0, 0x48), &packet])),
         ("GTP'", in_udp(2152, &[&changed(&gtp, 0, 0x20), &packet])),
         ("GTP-U longer than its datagram", in_udp(2152, &[&changed(&gtp, 3, 99), &packet])),
-        ("GTP-U around neither IPv4 nor IPv6", in_udp(2152, &[&gtp, &vec![0x55; packet.len()]])),
-        ("Teredo around IPv4", in_udp(3544, &[&packet])),
-        ("Teredo without an address of it", in_udp(3544, &[&built(inner6().raw())])),
-        ("Teredo with bytes behind it", in_udp(3544, &[&built(Frame::udp6(TEREDO[0], 1, TEREDO[1], 2).raw()), &[0]])),
-        ("GRE over UDP with a route", in_udp(4754, &[&[0x40, 0, 8, 0], &packet])),
+        ("GTP-U with a payload that is not IP", in_udp(2152, &[&gtp, &vec![0x55; packet.len()]])),
+        ("Teredo with IPv4", in_udp(3544, &[&packet])),
+        ("Teredo without a Teredo address", in_udp(3544, &[&built(inner6().raw())])),
+        ("Teredo with trailing bytes", in_udp(3544, &[&built(Frame::udp6(TEREDO[0], 1, TEREDO[1], 2).raw()), &[0]])),
+        ("GRE over UDP with a source route", in_udp(4754, &[&[0x40, 0, 8, 0], &packet])),
         ("DNS on the port of VXLAN", in_udp(4789, &[b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x03www"])),
     ] {
-        stays_outside(what, &frame, Some(DecodeError::TunnelImplausible));
+        assert_outer(what, &frame, Some(DecodeError::TunnelImplausible));
         assert_eq!(of(&frame).payload, 42, "{what}");
     }
     let mut echo = tunnel::gtp_u(0, Some(1), &[], 0);
     echo[1] = 1;
-    stays_outside("an echo request of GTP-U", &in_udp(2152, &[&echo]), None);
+    assert_outer("an echo request of GTP-U", &in_udp(2152, &[&echo]), None);
     let reply = built(Frame::udp4(LEFT, 4789, RIGHT, 50_000).payload(&[&vxlan[..], &plain].concat()));
-    stays_outside("from the port of VXLAN", &reply, None);
+    assert_outer("from the port of VXLAN", &reply, None);
 }
 
 #[test]
-fn a_tunnel_without_ip_is_a_packet_of_the_tunnel() {
+fn a_tunnel_packet_without_ip_belongs_to_the_outer_flow() {
     let arp = built(Frame::ethernet(EtherType::ARP).payload(&[0; 28]));
     let gre = |flags: u16, ethertype: EtherType| [flags.to_be_bytes(), ethertype.0.to_be_bytes()].concat();
     let not_ip = Some(DecodeError::TunnelNotIp);
-    stays_outside("ARP in VXLAN", &in_udp(4789, &[&tunnel::vxlan(1), &arp]), not_ip);
-    stays_outside("ARP in GENEVE", &in_udp(6081, &[&tunnel::geneve(EtherType::BRIDGED, 1, &[]), &arp]), not_ip);
-    stays_outside("a keepalive of GRE", &in_ip(IpProtocol::GRE, &[&gre(0, EtherType(0))]), not_ip);
-    stays_outside(
+    assert_outer("ARP in VXLAN", &in_udp(4789, &[&tunnel::vxlan(1), &arp]), not_ip);
+    assert_outer("ARP in GENEVE", &in_udp(6081, &[&tunnel::geneve(EtherType::BRIDGED, 1, &[]), &arp]), not_ip);
+    assert_outer("a keepalive of GRE", &in_ip(IpProtocol::GRE, &[&gre(0, EtherType(0))]), not_ip);
+    assert_outer(
         "a source route in GRE",
         &in_ip(IpProtocol::GRE, &[&gre(0x4000, EtherType::IPV4)]),
         Some(DecodeError::TunnelHeader),
     );
-    stays_outside(
+    assert_outer(
         "GRE version 2",
         &in_ip(IpProtocol::GRE, &[&gre(2, EtherType::IPV4)]),
         Some(DecodeError::TunnelHeader),
     );
-    stays_outside(
+    assert_outer(
         "GRE without its key",
         &in_ip(IpProtocol::GRE, &[&gre(0x2000, EtherType::IPV4)]),
         Some(DecodeError::TransportShort),
     );
     let six = built(inner6().raw());
-    stays_outside("IPv6 where IPv4 is said", &in_ip(IpProtocol::IPV4, &[&six]), Some(DecodeError::IpVersion));
-    stays_outside("IPv4 in IPv6, too short", &in_ip6(IpProtocol::IPV4, &[&six[..19]]), Some(DecodeError::LinkShort));
+    assert_outer(
+        "IPv6 with the protocol number of IPv4",
+        &in_ip(IpProtocol::IPV4, &[&six]),
+        Some(DecodeError::IpVersion),
+    );
+    assert_outer("IPv4 in IPv6, too short", &in_ip6(IpProtocol::IPV4, &[&six[..19]]), Some(DecodeError::LinkShort));
 }
 
 #[test]
-fn fragments_of_a_tunnel_are_not_looked_into() {
+fn fragments_of_a_tunnel_packet_are_not_decoded_further() {
     let packet = [&tunnel::gre(EtherType::IPV4, None, None, None)[..], &built(inner().raw())].concat();
     for (offset, more) in [(0, true), (8, false)] {
         let frame = Frame::ip4(LEFT, RIGHT, IpProtocol::GRE).fragment(1, offset, more).payload(&packet);
-        stays_outside("GRE", &built(frame), Some(DecodeError::TunnelFragment));
+        assert_outer("GRE", &built(frame), Some(DecodeError::TunnelFragment));
     }
 }
 
@@ -200,7 +204,7 @@ fn each_encapsulation_leads_to_the_inner_flow() {
             (T::Erspan3, 44, Some(6)),
         ),
         (
-            "ERSPAN III and more",
+            "ERSPAN III with a subheader",
             in_ip(P::GRE, &[&gre(EtherType::ERSPAN3, None, None, Some(7)), &subheader, &plain]),
             (T::Erspan3, 44, Some(7)),
         ),
@@ -212,12 +216,8 @@ fn each_encapsulation_leads_to_the_inner_flow() {
         ("VXLAN, reserved bytes", in_udp(4789, &[&reserved[1], &plain]), (T::Vxlan, 9, None)),
         ("VXLAN, last byte", in_udp(4789, &[&reserved[2], &plain]), (T::Vxlan, 10, None)),
         ("VXLAN, a flag without a type", in_udp(4789, &[&reserved[3], &plain]), (T::Vxlan, 11, None)),
-        (
-            "VXLAN, a flag and a byte that only VXLAN-GPE has",
-            in_udp(4789, &[&reserved[4], &plain]),
-            (T::Vxlan, 12, None),
-        ),
-        ("VXLAN, Linux, a flag and a type of no IP", in_udp(8472, &[&reserved[5], &plain]), (T::Vxlan, 13, None)),
+        ("VXLAN, a flag and a type of VXLAN-GPE", in_udp(4789, &[&reserved[4], &plain]), (T::Vxlan, 12, None)),
+        ("VXLAN, Linux, a flag and a type other than IP", in_udp(8472, &[&reserved[5], &plain]), (T::Vxlan, 13, None)),
         ("VXLAN-GPE", in_udp(4790, &[&typed, &plain]), (T::Vxlan, 6, None)),
         ("VXLAN-GPE, IPv6", in_udp(4790, &[&bare, &packet6]), (T::Vxlan, 7, None)),
         ("GENEVE, IP", in_udp(6081, &[&tunnel::geneve(EtherType::IPV6, 9, &[]), &packet6]), (T::Geneve, 9, None)),
@@ -237,7 +237,7 @@ fn each_encapsulation_leads_to_the_inner_flow() {
         ("4in6", in_ip6(P::IPV4, &[&packet]), (T::IpInIp, 0, None)),
         ("6in6", in_ip6(P::IPV6, &[&packet6]), (T::IpInIp, 0, None)),
     ] {
-        let d = is_inner(what, &frame, Some(expected));
+        let d = assert_inner(what, &frame, Some(expected));
         assert_eq!((d.depth, d.tunnel.map(|t| t.outer_l3)), (1, Some(14)), "{what}");
         let ethernet = d.l2.is_some_and(|at| frame[usize::from(at) + 6..][..6] == [2, 0, 0, 0, 0, 1]);
         let carries_ethernet = frame.len() > usize::from(d.l3) && frame.windows(plain.len()).any(|w| w == plain)
@@ -246,17 +246,17 @@ fn each_encapsulation_leads_to_the_inner_flow() {
     }
     erspan3[10] = 2 << 2;
     let ip = in_ip(P::GRE, &[&gre(EtherType::ERSPAN3, None, None, Some(6)), &erspan3, &packet]);
-    assert_eq!(is_inner("ERSPAN III around IP", &ip, Some((T::Erspan3, 44, Some(6)))).l2, None);
+    assert_eq!(assert_inner("ERSPAN III around IP", &ip, Some((T::Erspan3, 44, Some(6)))).l2, None);
 }
 
 #[test]
-fn teredo_is_known_by_its_addresses_behind_all_that_a_server_puts_before_them() {
+fn teredo_is_identified_by_its_addresses_after_any_headers_of_a_server() {
     let packet = built(Frame::udp6(TEREDO[0], 5000, TEREDO[1], 53).payload(b"the inner").raw());
     for (authentication, origin) in [(false, false), (true, false), (false, true), (true, true)] {
         let parts = [&tunnel::teredo(authentication, origin)[..], &packet].concat();
         let expected = Some((TunnelKind::Teredo, 0, None));
-        is_inner("to the port", &in_udp(3544, &[&parts]), expected);
-        is_inner("from the port", &built(Frame::udp4(LEFT, 3544, RIGHT, 60_000).payload(&parts)), expected);
+        assert_inner("to the port", &in_udp(3544, &[&parts]), expected);
+        assert_inner("from the port", &built(Frame::udp4(LEFT, 3544, RIGHT, 60_000).payload(&parts)), expected);
     }
     let router =
         built(Frame::icmp6([0xfe80, 0, 0, 0, 0, 0, 0, 1], [0xff02, 0, 0, 0, 0, 0, 0, 2], 133, 0, [0; 4]).raw());
@@ -265,50 +265,58 @@ fn teredo_is_known_by_its_addresses_behind_all_that_a_server_puts_before_them() 
 }
 
 #[test]
-fn tags_labels_and_sessions_are_looked_through() {
+fn vlan_tags_mpls_labels_and_pppoe_sessions_are_skipped() {
     let (plain, packet, packet6) = (built(inner()), built(inner().raw()), built(inner6().raw()));
     let tags = |n: u16| (1..=n).fold(inner(), |frame, id| frame.tag(EtherType::QINQ, 0x2000 | id));
-    assert_eq!(is_inner("one tag", &built(tags(1)), None).vlans, [Some(1), None]);
-    assert_eq!(is_inner("four tags", &built(tags(4)), None).vlans, [Some(1), Some(2)]);
+    assert_eq!(assert_inner("one tag", &built(tags(1)), None).vlans, [Some(1), None]);
+    assert_eq!(assert_inner("four tags", &built(tags(4)), None).vlans, [Some(1), Some(2)]);
 
-    let d = is_inner("labels", &built(tags(1).label(70).label(71)), None);
+    let d = assert_inner("labels", &built(tags(1).label(70).label(71)), None);
     assert_eq!((d.mpls, d.vlans, d.l2), (Some(70), [Some(1), None], Some(0)));
     let label = [0, 0x40, 0x01, 64];
     let wire = in_ethernet(EtherType::MPLS, &[&label, &plain]);
-    assert_eq!(is_inner("a pseudowire", &wire, None).l2, Some(18));
+    assert_eq!(assert_inner("a pseudowire", &wire, None).l2, Some(18));
     let mut address_like_ip = plain.clone();
     for first in [0x40, 0x45, 0x60] {
-        // A destination address that begins like IP: it is not taken for it, because its lengths cannot be.
+        // A destination address that begins like an IP header, but is not IP because its lengths are impossible.
         address_like_ip[..6].copy_from_slice(&[first, 1, 0xff, 0xff, 0xff, 0xff]);
         let wire = in_ethernet(EtherType::MPLS, &[&label, &address_like_ip]);
-        assert_eq!(is_inner("a pseudowire to a strange address", &wire, None).l2, Some(18), "{first:#x}");
+        assert_eq!(
+            assert_inner("a pseudowire to an address like an IP header", &wire, None).l2,
+            Some(18),
+            "{first:#x}"
+        );
     }
     let tagged = built(inner().tag(EtherType::VLAN, 9));
     let wire = in_ethernet(EtherType::MPLS, &[&label, &[0; 4], &tagged]);
-    let d = is_inner("a pseudowire with control word", &wire, None);
+    let d = assert_inner("a pseudowire with control word", &wire, None);
     assert_eq!((d.l2, d.vlans, d.mpls), (Some(22), [Some(9), None], Some(1024)));
 
     let mut to_zero = tagged.clone();
     to_zero[..6].copy_from_slice(&[0, 0x1b, 0x21, 1, 2, 3]);
-    let d = is_inner(
+    let d = assert_inner(
         "a pseudowire to an address like a control word",
         &in_ethernet(EtherType::MPLS, &[&label, &to_zero]),
         None,
     );
     assert_eq!((d.l2, d.vlans), (Some(18), [Some(9), None]));
 
-    is_inner("PPPoE", &in_ethernet(EtherType::PPPOE, &[&tunnel::pppoe(1, 0x21, packet.len()), &packet]), None);
-    is_inner("PPPoE, IPv6", &in_ethernet(EtherType::PPPOE, &[&tunnel::pppoe(1, 0x57, packet6.len()), &packet6]), None);
+    assert_inner("PPPoE", &in_ethernet(EtherType::PPPOE, &[&tunnel::pppoe(1, 0x21, packet.len()), &packet]), None);
+    assert_inner(
+        "PPPoE, IPv6",
+        &in_ethernet(EtherType::PPPOE, &[&tunnel::pppoe(1, 0x57, packet6.len()), &packet6]),
+        None,
+    );
     let snap = in_ethernet(EtherType(8 + packet.len() as u16), &[&tunnel::snap(EtherType::IPV4), &packet]);
-    assert_eq!(is_inner("SNAP", &snap, None).l3, 22);
+    assert_eq!(assert_inner("SNAP", &snap, None).l3, 22);
     let foreign = in_ethernet(EtherType(36), &[&[0xaa, 0xaa, 3, 0, 0, 12, 8, 0], &packet[..28]]);
     assert_eq!((of(&foreign).family, of(&foreign).error), (Family::Other, None), "a type of another organisation");
     let lcp = of(&in_ethernet(EtherType::PPPOE, &[&tunnel::pppoe(1, 0xc021, 8), &[0; 8]]));
-    assert_eq!((lcp.family, lcp.error), (Family::Other, None), "control of PPP is not IP, and not odd");
+    assert_eq!((lcp.family, lcp.error), (Family::Other, None), "PPP control is not IP, without a decode error");
 }
 
 #[test]
-fn surroundings_are_those_nearest_to_the_flow() {
+fn the_encapsulation_is_the_one_nearest_to_the_flow() {
     let tagged = built(inner().tag(EtherType::VLAN, 7));
     let around = |inner: &[u8]| {
         let payload = [&tunnel::vxlan(1)[..], inner].concat();
@@ -317,11 +325,7 @@ fn surroundings_are_those_nearest_to_the_flow() {
         ))
     };
     assert_eq!(around(&tagged).vlans, [Some(7), None]);
-    assert_eq!(
-        around(&built(inner())).vlans,
-        [Some(100), Some(200)],
-        "without tags of its own it keeps the outer ones"
-    );
+    assert_eq!(around(&built(inner())).vlans, [Some(100), Some(200)], "an inner frame without tags has the outer tags");
 }
 
 #[test]
@@ -343,7 +347,7 @@ fn tunnels_in_tunnels_are_followed_to_the_limit() {
 }
 
 #[test]
-fn stacks_without_a_bottom_end_with_their_name() {
+fn label_stacks_without_a_bottom_have_their_own_error() {
     let (tag, entry) = ([0, 1, 0x81, 0], [0, 1, 0, 64]);
     assert_eq!(of(&in_ethernet(EtherType::VLAN, &[&tag.repeat(100)])).error, Some(DecodeError::TagsTooMany));
     assert_eq!(of(&in_ethernet(EtherType::MPLS, &[&entry.repeat(100)])).error, Some(DecodeError::LabelsTooMany));
@@ -356,7 +360,7 @@ fn stacks_without_a_bottom_end_with_their_name() {
 }
 
 #[test]
-fn each_odd_frame_has_its_name() {
+fn each_invalid_frame_has_its_error() {
     let with = |frame: Frame<'_>, at: usize, value: u8| {
         let mut bytes = built(frame);
         bytes[at] = value;
@@ -364,10 +368,10 @@ fn each_odd_frame_has_its_name() {
     };
     let tcp = Frame::tcp4(A, 1, B, 2).payload(b"123");
     let icmp = Frame::icmp4(A, B, 8, 0, [0; 4]);
-    for (what, odd, expected) in [
+    for (what, error, expected) in [
         ("a runt", of(&[0; 13]).error, DecodeError::LinkShort),
-        ("a tag that is not there", of(&in_ethernet(EtherType::VLAN, &[])).error, DecodeError::LinkShort),
-        ("a header that is not there", of(&in_ethernet(EtherType::IPV4, &[&[0x45; 19]])).error, DecodeError::LinkShort),
+        ("a missing tag", of(&in_ethernet(EtherType::VLAN, &[])).error, DecodeError::LinkShort),
+        ("a missing header", of(&in_ethernet(EtherType::IPV4, &[&[0x45; 19]])).error, DecodeError::LinkShort),
         (
             "PPPoE version 2",
             of(&in_ethernet(EtherType::PPPOE, &[&[0x22, 0, 0, 0, 0, 2, 0, 0x21]])).error,
@@ -382,8 +386,8 @@ fn each_odd_frame_has_its_name() {
         ("IHL below 5", with(tcp, 14, 0x44), DecodeError::IpHeader),
         ("total length beyond the frame", with(tcp, 16, 1), DecodeError::IpLength),
         ("total length below the header", with(tcp, 17, 19), DecodeError::IpLength),
-        ("no room for TCP", with(tcp, 17, 39), DecodeError::TransportShort),
-        ("no room for ICMP", with(icmp, 17, 27), DecodeError::TransportShort),
+        ("too short for TCP", with(tcp, 17, 39), DecodeError::TransportShort),
+        ("too short for ICMP", with(icmp, 17, 27), DecodeError::TransportShort),
         ("TCP offset below 5", with(tcp, 46, 0x40), DecodeError::TransportLength),
         ("TCP offset beyond the packet", with(tcp, 46, 0x60), DecodeError::TransportLength),
         ("UDP length below 8", with(inner(), 39, 7), DecodeError::TransportLength),
@@ -397,23 +401,23 @@ fn each_odd_frame_has_its_name() {
         ("raw IP of version 1", Decoded::of(&[0x15], 1, link::RAW_IP).error, DecodeError::IpVersion),
         ("a capture of 40 bytes", Decoded::of(&built(tcp)[..40], 57, link::ETHERNET).error, DecodeError::Cut),
     ] {
-        assert_eq!(odd, Some(expected), "{what}");
+        assert_eq!(error, Some(expected), "{what}");
     }
 }
 
 #[test]
-fn what_contradicts_itself_comes_before_what_is_rare() {
+fn contradictions_take_precedence_over_rare_cases() {
     let mut packet = built(inner().raw());
     packet[25] += 1;
     let mut frame = in_ip(IpProtocol::IPV4, &[&packet]);
     let d = of(&frame);
     assert_eq!((d.error, d.malformed, d.depth), (Some(DecodeError::TransportLength), true, 1), "inner UDP is too long");
     frame[16] = 1;
-    assert_eq!(of(&frame).error, Some(DecodeError::IpLength), "the outer one is said first");
+    assert_eq!(of(&frame).error, Some(DecodeError::IpLength), "the outer error takes precedence");
 }
 
 #[test]
-fn what_is_carried_is_counted_by_the_wire() {
+fn the_payload_length_counts_bytes_on_the_wire() {
     let carried = |frame: &[u8], wire: u32| {
         let d = Decoded::of(frame, wire, link::ETHERNET);
         (d.payload, d.payload_len, d.ip_len)
@@ -421,13 +425,13 @@ fn what_is_carried_is_counted_by_the_wire() {
     let body = [1; 1000];
     let tcp = built(Frame::tcp4(A, 1, B, 2).tcp_options(&[1; 12]).payload(&body));
     assert_eq!(carried(&tcp, 1066), (66, 1000, 1052));
-    assert_eq!(carried(&tcp[..64], 1066), (0, 1000, 1052), "cut before the payload");
-    assert_eq!(carried(&tcp[..47], 1066), (0, 1000, 1052), "cut within the header, behind its length");
+    assert_eq!(carried(&tcp[..64], 1066), (0, 1000, 1052), "truncated before the payload");
+    assert_eq!(carried(&tcp[..47], 1066), (0, 1000, 1052), "truncated within the header, after its length");
     let mut padded = built(Frame::tcp4(A, 1, B, 2));
     padded.resize(60, 0);
-    assert_eq!(carried(&padded, 60), (0, 0, 40), "padding is not carried");
+    assert_eq!(carried(&padded, 60), (0, 0, 40), "padding is no payload");
     let esp = built(Frame::ip4(A, B, IpProtocol::ESP).payload(&body));
-    assert_eq!(carried(&esp, 1034), (34, 1000, 1020), "a protocol that is not known carries everything");
+    assert_eq!(carried(&esp, 1034), (34, 1000, 1020), "for an unknown protocol everything is payload");
     let whole = built(inner());
     let part = |offset, more| {
         let frame = Frame::ip4(A, B, IpProtocol::UDP).fragment(1, offset, more).payload(&whole[34..]);

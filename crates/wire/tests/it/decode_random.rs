@@ -1,5 +1,5 @@
-//! `Decoded::of` and `Fragments` keep their promises on any bytes: random frames in random tunnels, damaged, cut at
-//! every byte; and the real captures, cut likewise.
+//! The invariants of `Decoded::of` and `Fragments` for arbitrary bytes: random frames in random tunnels, changed and
+//! truncated at any byte, and the real captures, truncated likewise.
 
 use crate::captures;
 use crate::common;
@@ -7,11 +7,12 @@ use crate::common;
 use base::{Prng, Timestamp};
 use netgrain_wire::build::{Frame, tunnel};
 use netgrain_wire::{
-    DecodeError, Decoded, EtherType, Family, Fragment, Fragments, Headers, IpProtocol, MAX_TUNNELS, has_sequence, link,
+    DecodeError, Decoded, EtherType, Family, Fragment, Fragments, Headers, IpProtocol, MAX_TUNNELS, link,
+    numbered_tunnels,
 };
 
-/// Every promise that holds whatever the bytes are.
-fn promises(frame: &[u8], wire: u32, link_type: u16, context: &dyn Fn() -> String) -> Decoded {
+/// Asserts every invariant that holds for arbitrary bytes.
+fn assert_invariants(frame: &[u8], wire: u32, link_type: u16, context: &dyn Fn() -> String) -> Decoded {
     let d = Decoded::of(frame, wire, link_type);
     let inside = |at: u16| at == 0 || usize::from(at) < frame.len();
     let wire = frame.len().max(wire as usize) as u64;
@@ -25,7 +26,7 @@ fn promises(frame: &[u8], wire: u32, link_type: u16, context: &dyn Fn() -> Strin
     assert!(d.depth <= MAX_TUNNELS && (d.depth > 0) == d.tunnel.is_some(), "{}: {d:?}", context());
     assert!(d.tunnel.is_none_or(|t| t.outer_l3 < d.l3), "{}: {d:?}", context());
     assert_eq!(d.malformed, d.error.is_some_and(DecodeError::is_malformed), "{}: {d:?}", context());
-    let numbers: Vec<_> = has_sequence(frame, wire as u32, link_type).collect();
+    let numbers: Vec<_> = numbered_tunnels(frame, wire as u32, link_type).collect();
     assert!(d.may_have_sequence() || numbers.is_empty(), "{}: {d:?}", context());
     assert!(!d.may_have_sequence() || !numbers.is_empty() || d.depth > 1 || d.error.is_some(), "{}: {d:?}", context());
     assert!(numbers.is_sorted_by(|a, b| a.outer_l3 < b.outer_l3), "{}: {numbers:?}", context());
@@ -34,7 +35,7 @@ fn promises(frame: &[u8], wire: u32, link_type: u16, context: &dyn Fn() -> Strin
     d
 }
 
-/// A frame in up to five tunnels, and how many these are.
+/// A frame in up to five tunnels, and the number of tunnels.
 fn nested(prng: &mut Prng) -> (Vec<u8>, u8) {
     let mut body = vec![0; prng.below(20) as usize];
     prng.fill(&mut body);
@@ -74,28 +75,29 @@ fn nested(prng: &mut Prng) -> (Vec<u8>, u8) {
 }
 
 #[test]
-fn random_tunnels_are_followed_and_kept_apart() {
-    let seed = testkit::seed("random_tunnels_are_followed_and_kept_apart");
+fn random_tunnels_are_decoded_and_distinguished() {
+    let seed = testkit::seed("random_tunnels_are_decoded_and_distinguished");
     let mut prng = Prng::new(seed);
     for round in 0..common::rounds(20_000) {
         let (frame, depth) = nested(&mut prng);
-        let d = promises(&frame, frame.len() as u32, link::ETHERNET, &|| format!("seed {seed}, round {round}"));
+        let d =
+            assert_invariants(&frame, frame.len() as u32, link::ETHERNET, &|| format!("seed {seed}, round {round}"));
         assert_eq!(d.depth, depth.min(MAX_TUNNELS), "seed {seed}, round {round}: {d:?} of {frame:02x?}");
-        let odd = (depth > MAX_TUNNELS).then_some(DecodeError::TunnelsTooMany);
-        assert_eq!(d.error, odd, "seed {seed}, round {round}");
+        let error = (depth > MAX_TUNNELS).then_some(DecodeError::TunnelsTooMany);
+        assert_eq!(d.error, error, "seed {seed}, round {round}");
     }
 }
 
 #[test]
-fn cut_by_the_capture_is_not_malformed_and_never_something_else() {
-    let seed = testkit::seed("cut_by_the_capture_is_not_malformed_and_never_something_else");
+fn truncated_frames_are_neither_malformed_nor_decoded_differently() {
+    let seed = testkit::seed("truncated_frames_are_neither_malformed_nor_decoded_differently");
     let mut prng = Prng::new(seed);
     for round in 0..common::rounds(500) {
         let (frame, _) = nested(&mut prng);
         let whole = common::decoded(&frame);
         for cut in 0..frame.len() {
-            let context = || format!("seed {seed}, round {round}, cut to {cut}");
-            let d = promises(&frame[..cut], frame.len() as u32, link::ETHERNET, &context);
+            let context = || format!("seed {seed}, round {round}, truncated to {cut}");
+            let d = assert_invariants(&frame[..cut], frame.len() as u32, link::ETHERNET, &context);
             assert!(!d.malformed && d.depth <= whole.depth, "{}: {d:?}", context());
             if d.depth == whole.depth && d.family == whole.family {
                 assert_eq!((d.l3, d.ip_len, d.tunnel), (whole.l3, whole.ip_len, whole.tunnel), "{}", context());
@@ -107,8 +109,8 @@ fn cut_by_the_capture_is_not_malformed_and_never_something_else() {
 }
 
 #[test]
-fn promises_hold_whatever_the_bytes_are() {
-    let seed = testkit::seed("promises_hold_whatever_the_bytes_are");
+fn the_properties_hold_for_random_bytes() {
+    let seed = testkit::seed("the_properties_hold_for_random_bytes");
     let mut prng = Prng::new(seed);
     let mut fragments = Fragments::new(seed);
     for round in 0..common::rounds(150_000) {
@@ -117,7 +119,7 @@ fn promises_hold_whatever_the_bytes_are() {
             0 => prng.fill(&mut bytes),
             1 => bytes.truncate(prng.below(bytes.len() as u64 + 1) as usize),
             2 => {
-                // Anywhere: the headers of the inner ones are far behind.
+                // At any offset, because the inner headers are far behind.
                 let at = prng.below(bytes.len() as u64) as usize;
                 bytes[at] = prng.next_u64() as u8;
             }
@@ -127,7 +129,7 @@ fn promises_hold_whatever_the_bytes_are() {
         let link_type = links[prng.below(6) as usize];
         let wire = [0, bytes.len() as u32, 1500, u32::MAX][prng.below(4) as usize];
         let context = || format!("seed {seed}, round {round}, wire {wire}, link {link_type}: {bytes:02x?}");
-        let mut d = promises(&bytes, wire, link_type, &context);
+        let mut d = assert_invariants(&bytes, wire, link_type, &context);
         fragments.resolve(&mut d, &bytes, Timestamp::from_nanos(prng.next_u64()));
     }
 }
@@ -144,8 +146,8 @@ fn plain_frames_have_the_offsets_of_headers() {
         }
         let wire = made.bytes.len() as u32;
         let (d, h) = (Decoded::of(&made.bytes, wire, made.link_type), Headers::of(&made.bytes, wire, made.link_type));
-        // Headers knows no tunnels, and of a session that carries something else than IP or MPLS it keeps the
-        // ethertype.
+        // `Headers` does not enter tunnels, and for a session with a payload other than IP or MPLS it keeps the
+        // ethertype of the session.
         if d.depth > 0 || h.ethertype() == EtherType::PPPOE {
             continue;
         }
@@ -172,7 +174,7 @@ fn plain_frames_have_the_offsets_of_headers() {
     assert!(agreed > 50_000, "only {agreed} frames were compared");
 }
 
-/// A packet below as many sessions, pseudowires, labels, tags and lengths as come, by name.
+/// A packet below a random sequence of sessions, pseudowires, labels, tags and length fields, and their names.
 fn wrapped(prng: &mut Prng) -> (Vec<u8>, Vec<&'static str>) {
     let port = 1 + prng.below(1000) as u16;
     let inner = Frame::udp4(prng.next_u64() as u32, port, 9, 53).payload(b"the inner");
@@ -202,9 +204,8 @@ fn wrapped(prng: &mut Prng) -> (Vec<u8>, Vec<&'static str>) {
     (common::built(Frame::ethernet(ethertype).payload(&payload)), names)
 }
 
-/// What the filter, the index and the meter take for the packet; nothing, where there is none or it lies too far inside
-/// for
-/// [`Headers`].
+/// The packet that filter and index find, and the packet that the meter finds; `None` if there is none, or if its
+/// offset is too large for [`Headers`].
 fn packet_of(frame: &[u8], wire: u32, link_type: u16) -> Option<[(u16, Family, IpProtocol, bool); 2]> {
     let (d, h) = (Decoded::of(frame, wire, link_type), Headers::of(frame, wire, link_type));
     if d.depth > 0 || d.l3 > 255 {
@@ -213,21 +214,21 @@ fn packet_of(frame: &[u8], wire: u32, link_type: u16) -> Option<[(u16, Family, I
     let nearest = d.vlans[0].is_none_or(|id| h.vlans(frame).any(|tag| tag == id));
     let protocol = if d.family == Family::Other { IpProtocol::default() } else { d.protocol };
     let (l3, family) = (u16::from(h.l3()), h.family());
-    // Where there is no IP, the two may stop at another header.
+    // If the packet is not IP, the two may stop at different headers.
     let l3 = if family == Family::Other { d.l3 } else { l3 };
     Some([(d.l3, d.family, protocol, true), (l3, family, h.protocol().unwrap_or_default(), nearest)])
 }
 
 #[test]
-fn the_filter_sees_the_packet_that_the_meter_sees_below_whatever_is_not_a_tunnel() {
-    let seed = testkit::seed("the_filter_sees_the_packet_that_the_meter_sees_below_whatever_is_not_a_tunnel");
+fn the_filter_and_the_meter_find_the_same_packet_in_frames_without_tunnels() {
+    let seed = testkit::seed("the_filter_and_the_meter_find_the_same_packet_in_frames_without_tunnels");
     let mut prng = Prng::new(seed);
     let mut deep = 0;
     for round in 0..common::rounds(50_000) {
         let (mut frame, names) = wrapped(&mut prng);
         let wire = frame.len() as u32;
         let whole = Decoded::of(&frame, wire, link::ETHERNET);
-        let hidden = whole.family == Family::Other && whole.error.is_none_or(|odd| odd != DecodeError::TagsTooMany);
+        let hidden = whole.family == Family::Other && whole.error.is_none_or(|error| error != DecodeError::TagsTooMany);
         assert!(!hidden, "seed {seed}, round {round}: {names:?}: {whole:?}");
         deep += u32::from(names.len() > 2);
         match prng.below(3) {
@@ -239,12 +240,12 @@ fn the_filter_sees_the_packet_that_the_meter_sees_below_whatever_is_not_a_tunnel
             assert_eq!(meter, filter, "seed {seed}, round {round}: {names:?}: {frame:02x?}");
         }
     }
-    assert!(deep > 1000, "only {deep} frames had three things around them");
+    assert!(deep > 1000, "only {deep} frames had three layers around the packet");
 }
 
 #[test]
-fn the_filter_sees_the_packet_that_the_meter_sees_in_every_real_frame() {
-    let name = "the_filter_sees_the_packet_that_the_meter_sees_in_every_real_frame";
+fn the_filter_and_the_meter_find_the_same_packet_in_every_real_frame() {
+    let name = "the_filter_and_the_meter_find_the_same_packet_in_every_real_frame";
     let Some(traces) = testkit::traces(name) else { return };
     let mut compared = 0;
     for file in captures::files(&traces) {
@@ -259,47 +260,47 @@ fn the_filter_sees_the_packet_that_the_meter_sees_in_every_real_frame() {
 }
 
 #[test]
-fn real_frames_keep_the_promises_wherever_they_are_cut_and_whatever_is_changed() {
-    let name = "real_frames_keep_the_promises_wherever_they_are_cut_and_whatever_is_changed";
+fn the_properties_hold_for_real_frames_truncated_and_changed_at_random() {
+    let name = "the_properties_hold_for_real_frames_truncated_and_changed_at_random";
     let Some(traces) = testkit::traces(name) else { return };
     let seed = testkit::seed(name);
     let mut prng = Prng::new(seed);
     let mut fragments = Fragments::new(seed);
-    let (mut frames, mut odd) = (0_u32, [0_u32; DecodeError::COUNT]);
+    let (mut frames, mut errors) = (0_u32, [0_u32; DecodeError::COUNT]);
     for file in captures::files(&traces) {
         for (number, mut p) in captures::packets(&file, 100_000).into_iter().enumerate() {
             let context = || format!("{}, packet {number}, seed {seed}", file.display());
-            let mut d = promises(&p.bytes, p.wire_len, p.link_type, &context);
+            let mut d = assert_invariants(&p.bytes, p.wire_len, p.link_type, &context);
             fragments.resolve(&mut d, &p.bytes, p.ts);
             frames += 1;
             if let Some(what) = d.error {
-                odd[what.index()] += 1;
+                errors[what.index()] += 1;
             }
             if number < 60 {
                 for cut in 0..p.bytes.len().min(300) {
-                    promises(&p.bytes[..cut], p.wire_len, p.link_type, &context);
+                    assert_invariants(&p.bytes[..cut], p.wire_len, p.link_type, &context);
                 }
                 for _ in 0..20 {
                     common::damage(&mut prng, &mut p.bytes);
-                    let mut d = promises(&p.bytes, p.wire_len, p.link_type, &context);
+                    let mut d = assert_invariants(&p.bytes, p.wire_len, p.link_type, &context);
                     fragments.resolve(&mut d, &p.bytes, p.ts);
                 }
             }
         }
     }
-    let named: Vec<String> = DecodeError::all().map(|what| format!("{what} {}", odd[what.index()])).collect();
+    let named: Vec<String> = DecodeError::all().map(|what| format!("{what} {}", errors[what.index()])).collect();
     eprintln!("{frames} frames; {}", named.join(", "));
     let counts = fragments.counts();
     assert!(counts.first > 10 && counts.resolved > 10, "{counts:?}");
     assert!(
-        frames > 50_000 && odd.iter().filter(|n| **n > 0).count() > 6,
-        "the captures have odd frames of many kinds"
+        frames > 50_000 && errors.iter().filter(|n| **n > 0).count() > 6,
+        "the captures have many kinds of decode errors"
     );
 }
 
 #[test]
-fn real_frames_are_decoded_alike_by_the_short_way_and_by_the_walk() {
-    let Some(traces) = testkit::traces("real_frames_are_decoded_alike_by_the_short_way_and_by_the_walk") else {
+fn the_common_case_and_the_general_decoder_agree_on_real_frames() {
+    let Some(traces) = testkit::traces("the_common_case_and_the_general_decoder_agree_on_real_frames") else {
         return;
     };
     let mut compared = 0;
@@ -313,14 +314,14 @@ fn real_frames_are_decoded_alike_by_the_short_way_and_by_the_walk() {
             {
                 continue;
             }
-            // A provider's tag in front, which only the walk takes.
+            // With a provider tag in front, which only the general decoder accepts.
             let tagged = [&p.bytes[..12], &[0x88, 0xa8, 0, 7], &p.bytes[12..]].concat();
-            let mut walked = Decoded::of(&tagged, p.wire_len.max(p.bytes.len() as u32) + 4, link::ETHERNET);
-            assert_eq!(walked.vlans, [Some(7), plain.vlans[0]], "{}", file.display());
-            for offset in [&mut walked.l3, &mut walked.l4, &mut walked.payload] {
+            let mut general = Decoded::of(&tagged, p.wire_len.max(p.bytes.len() as u32) + 4, link::ETHERNET);
+            assert_eq!(general.vlans, [Some(7), plain.vlans[0]], "{}", file.display());
+            for offset in [&mut general.l3, &mut general.l4, &mut general.payload] {
                 *offset = offset.saturating_sub(4);
             }
-            assert_eq!(Decoded { vlans: plain.vlans, ..walked }, plain, "{}: {:02x?}", file.display(), p.bytes);
+            assert_eq!(Decoded { vlans: plain.vlans, ..general }, plain, "{}: {:02x?}", file.display(), p.bytes);
             compared += 1;
         }
     }
@@ -328,7 +329,7 @@ fn real_frames_are_decoded_alike_by_the_short_way_and_by_the_walk() {
 }
 
 #[test]
-fn the_part_of_a_datagram_is_told_in_tunnels_too() {
+fn fragments_inside_tunnels_are_reported() {
     let part = common::built(Frame::ip4(1, 2, IpProtocol::UDP).fragment(5, 8, false).payload(&[0; 8]));
     let d = common::decoded(&common::built(Frame::ip4(3, 4, IpProtocol::IPV4).payload(&part[14..])));
     assert_eq!((d.depth, d.fragment, d.payload_len), (1, Fragment::Later, 8));

@@ -1,7 +1,8 @@
-//! Decoding against tshark, packet by packet over the real captures: the innermost IP packet, its ports, and what is
-//! around it.
+//! Compares the decoder with tshark for every packet of the real captures: the innermost IP packet, its ports, and its
+//! encapsulation.
 //!
-//! tshark goes where we do not in a few captures, which are named with the reason. Anywhere else a difference fails.
+//! A few captures are exempt, because tshark and the decoder support different tunnels; each is listed with the reason.
+//! Every other difference fails the test.
 
 use crate::captures;
 
@@ -12,18 +13,21 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::process::Command;
 
-/// Of one file: what a flood adds to the proof is nothing.
+/// The most packets of one file, because further packets of a flood test nothing new.
 const MOST: usize = 3000;
 
-/// Captures in which tshark knows a tunnel that we do not, or the other way round.
+/// Captures with a tunnel that only one of tshark and the decoder enters.
 const DIFFERENT: [(&str, &str); 7] = [
-    ("ayiya-large-identity.pcap", "AYIYA is no tunnel of ours"),
+    ("ayiya-large-identity.pcap", "the decoder does not support AYIYA"),
     ("ayiya3.pcap", "the same"),
-    ("gre-aruba.pcap", "nor is a wireless frame in GRE"),
+    ("gre-aruba.pcap", "the decoder does not support wireless frames in GRE"),
     ("gre-aruba-amsdu.pcap", "the same"),
-    ("gtp_control_prime.pcap", "GTP' is no tunnel, though one frame in it looks like one"),
+    ("gtp_control_prime.pcap", "GTP' is no tunnel, but one frame of the file looks like a GTP-U packet"),
     ("pdp_ctx_messages.pcapng", "the same"),
-    ("gtp9_unknown_or_too_short_payload.pcap", "the inner packet is longer than the tunnel's: to us it is not one"),
+    (
+        "gtp9_unknown_or_too_short_payload.pcap",
+        "the decoder does not accept an inner packet longer than the tunnel packet",
+    ),
 ];
 
 const FIELDS: [&str; 24] = [
@@ -53,7 +57,7 @@ const FIELDS: [&str; 24] = [
     "mpls.label",
 ];
 
-/// One packet as tshark sees it: each field's values from the outside in.
+/// The fields of one packet from tshark, each with its values from the outermost to the innermost header.
 struct Theirs<'a>(Vec<Vec<&'a str>>);
 
 impl<'a> Theirs<'a> {
@@ -62,19 +66,19 @@ impl<'a> Theirs<'a> {
     }
 
     fn field(&self, name: &str) -> &[&'a str] {
-        let index = FIELDS.iter().position(|field| *field == name).expect("a field that was asked for");
+        let index = FIELDS.iter().position(|field| *field == name).expect("the field is in FIELDS");
         self.0.get(index).map_or(&[], Vec::as_slice)
     }
 
-    /// The layers down to the first ICMP, in whose messages others are quoted.
+    /// The layers down to the first ICMP, because ICMP messages quote other packets.
     fn layers(&self) -> Vec<&'a str> {
         let all: Vec<&str> = self.field("frame.protocols").first().map_or(vec![], |text| text.split(':').collect());
         let end = all.iter().position(|layer| layer.starts_with("icmp")).map_or(all.len(), |icmp| icmp + 1);
         all[..end].to_vec()
     }
 
-    /// What our decoder should say, in words.
-    fn says(&self) -> String {
+    /// The expected result of the decoder as text.
+    fn described(&self) -> String {
         let layers = self.layers();
         let Some(last) = layers.iter().rposition(|layer| matches!(*layer, "ip" | "ipv6")) else {
             return "not IP".to_owned();
@@ -100,7 +104,7 @@ impl<'a> Theirs<'a> {
         text
     }
 
-    /// The identity of the innermost tunnel, where it has one of its own.
+    /// The ID of the innermost tunnel, if its kind has one.
     fn tunnel_id(&self, kind: TunnelKind) -> Option<u32> {
         let name = match kind {
             TunnelKind::Vxlan => "vxlan.vni",
@@ -118,7 +122,7 @@ impl<'a> Theirs<'a> {
     }
 }
 
-fn says(d: &Decoded, frame: &[u8]) -> String {
+fn described(d: &Decoded, frame: &[u8]) -> String {
     let l3 = usize::from(d.l3);
     let v6 = |at: usize| IpAddr::from(<[u8; 16]>::try_from(&frame[l3 + at..][..16]).unwrap());
     let v4 = |at: usize| IpAddr::from(<[u8; 4]>::try_from(&frame[l3 + at..][..4]).unwrap());
@@ -142,8 +146,8 @@ fn says(d: &Decoded, frame: &[u8]) -> String {
 }
 
 #[test]
-fn the_innermost_packet_is_the_one_that_tshark_finds() {
-    let name = "the_innermost_packet_is_the_one_that_tshark_finds";
+fn the_innermost_packet_is_that_of_tshark() {
+    let name = "the_innermost_packet_is_that_of_tshark";
     let Some(traces) = testkit::traces(name) else { return };
     if testkit::tool(name, "tshark").is_none() {
         return;
@@ -167,49 +171,49 @@ fn the_innermost_packet_is_the_one_that_tshark_finds() {
         let file = folder.join("joined.pcap");
         std::fs::write(&file, joined(packets.iter().map(|(_, p)| p), link_type)).unwrap();
         let text = tshark(&file);
-        assert_eq!(text.lines().count(), packets.len(), "tshark reads every packet");
+        assert_eq!(text.lines().count(), packets.len(), "tshark reports every packet");
         for (number, ((file, p), line)) in packets.iter().zip(text.lines()).enumerate() {
             let (ours, theirs) = (Decoded::of(&p.bytes, p.wire_len, p.link_type), Theirs::of(line));
-            // We leave parts of tunnels, and stacks without end, alone; where tshark gives up within a header, it has
-            // no addresses to compare; and what a packet is that contradicts itself under labels is anyone's guess.
-            let theirs_say = theirs.says();
+            // Not compared: fragments of tunnel packets and label stacks without a bottom, which the decoder does not
+            // enter; headers that tshark decodes without addresses; packets below labels that contradict themselves.
+            let theirs_text = theirs.described();
             let ours_ends = matches!(ours.error, Some(DecodeError::TunnelFragment | DecodeError::LabelsTooMany));
-            if ours_ends || ours.malformed && ours.mpls.is_some() || theirs_say.contains('?') {
+            if ours_ends || ours.malformed && ours.mpls.is_some() || theirs_text.contains('?') {
                 left += 1;
                 continue;
             }
             compared += 1;
-            let mut said = [says(&ours, &p.bytes), theirs_say];
-            if said[0] == said[1]
+            let mut texts = [described(&ours, &p.bytes), theirs_text];
+            if texts[0] == texts[1]
                 && let Some(tunnel) = ours.tunnel
             {
                 tunnelled += 1;
                 if let Some(id) = theirs.tunnel_id(tunnel.kind) {
                     identified += 1;
-                    said = [format!("{:?} {}", tunnel.kind, tunnel.id), format!("{:?} {id}", tunnel.kind)];
+                    texts = [format!("{:?} {}", tunnel.kind, tunnel.id), format!("{:?} {id}", tunnel.kind)];
                 }
             }
-            if said[0] != said[1] {
-                let [ours_says, they_say] = said;
+            if texts[0] != texts[1] {
+                let [ours_text, tshark_text] = texts;
                 let layers = theirs.field("frame.protocols").join("");
                 differences.push(format!(
-                    "{file}: packet {number}: we say {ours_says}, tshark {they_say} ({layers}); {:?}",
+                    "{file}: packet {number}: decoder {ours_text}, tshark {tshark_text} ({layers}); {:?}",
                     ours.error
                 ));
             }
         }
     }
     eprintln!(
-        "{compared} packets agree ({left} have nothing to compare), {tunnelled} in tunnels, {identified} with an identity"
+        "{compared} packets agree ({left} were not compared), {tunnelled} in tunnels, {identified} with a tunnel ID"
     );
     assert!(differences.is_empty(), "{} differences:\n{}", differences.len(), differences.join("\n"));
-    assert!(compared > 10_000 && tunnelled > 200 && identified > 50, "too few packets for a proof");
+    assert!(compared > 10_000 && tunnelled > 200 && identified > 50, "too few packets were compared");
 }
 
 fn joined<'a>(packets: impl Iterator<Item = &'a Packet>, link_type: u16) -> Vec<u8> {
     let mut file = classic::Writer::new(Vec::new(), classic::Resolution::Nanos, link_type).unwrap();
     for (i, p) in packets.enumerate() {
-        // A second between packets, so that nothing looks like a part of something else.
+        // One second between packets, so that tshark does not combine them.
         let ts = base::Timestamp::from_secs_nanos(1_000_000_000 + i as u64, 0);
         file.write(ts, p.wire_len, &p.bytes).unwrap();
     }

@@ -1,4 +1,4 @@
-//! The flow key and its hash: symmetric, keyed, even, and one for all parts of a datagram.
+//! The flow key and its hash: symmetric, keyed, uniform, and equal for all fragments of a datagram.
 
 use crate::common;
 
@@ -22,13 +22,13 @@ fn hash(frame: Frame<'_>) -> u32 {
 }
 
 #[test]
-fn what_is_no_flow_hashes_to_zero_and_nothing_else_does() {
+fn only_packets_without_a_flow_have_the_hash_zero() {
     assert_eq!(HASHER.hash(&[], &Headers::default()), 0);
     assert_eq!(HASHER.hash(&[0; 13], &Headers::of(&[0; 13], 60, link::ETHERNET)), 0);
     let cooked_arp = [0; 44];
     assert_eq!(HASHER.hash(&cooked_arp, &Headers::of(&cooked_arp, 44, link::LINUX_SLL)), 0);
 
-    let seed = testkit::seed("what_is_no_flow_hashes_to_zero_and_nothing_else_does");
+    let seed = testkit::seed("only_packets_without_a_flow_have_the_hash_zero");
     let mut prng = Prng::new(seed);
     for round in 0..common::rounds(20_000) {
         let made = common::frame(&mut prng);
@@ -39,8 +39,8 @@ fn what_is_no_flow_hashes_to_zero_and_nothing_else_does() {
 
 #[test]
 fn a_hash_of_zero_becomes_one() {
-    // One key in 2^32 hashes this flow to zero. Every step of the hash can be undone, so we go back from a state whose
-    // upper half is zero to the key that leads there.
+    // One key in 2^32 hashes this flow to zero. Every step of the hash is invertible, so the test computes the key from
+    // a state whose upper half is zero.
     let key = FlowKey {
         src: [10, 0, 0, 1].into(),
         dst: [10, 0, 0, 2].into(),
@@ -54,12 +54,12 @@ fn a_hash_of_zero_becomes_one() {
     assert_eq!(FlowHasher::new(secret).hash_key(&key), 1);
 }
 
-/// The key under which folding `low` and then `high` gives `state`.
+/// The key with which folding `low` and then `high` gives `state`.
 fn key_for(state: u64, low: u64, high: u64) -> u64 {
     unmix(unmix(state).wrapping_sub(high)) ^ low
 }
 
-/// Undoes `base::hash::mix64`.
+/// The inverse of `base::hash::mix64`.
 fn unmix(mut x: u64) -> u64 {
     let inverse = |m: u64| {
         // Newton's iteration doubles the correct low bits; an odd number is its own inverse modulo 8.
@@ -78,8 +78,8 @@ fn unmix(mut x: u64) -> u64 {
 }
 
 #[test]
-fn both_directions_hash_alike_and_the_key_alone_gives_the_same() {
-    let seed = testkit::seed("both_directions_hash_alike_and_the_key_alone_gives_the_same");
+fn both_directions_and_the_key_have_the_same_hash() {
+    let seed = testkit::seed("both_directions_and_the_key_have_the_same_hash");
     let mut prng = Prng::new(seed);
     let mut keys = 0;
     for round in 0..common::rounds(20_000) {
@@ -100,13 +100,21 @@ fn both_directions_hash_alike_and_the_key_alone_gives_the_same() {
 }
 
 #[test]
-fn a_reply_hashes_like_its_request_on_the_wire() {
+fn a_reply_has_the_hash_of_its_request() {
     let there = hash(Frame::tcp4([10, 0, 0, 1], 40_000, [10, 9, 9, 9], 443));
     assert_eq!(there, hash(Frame::tcp4([10, 9, 9, 9], 443, [10, 0, 0, 1], 40_000)));
-    assert_ne!(there, hash(Frame::tcp4([10, 0, 0, 1], 443, [10, 9, 9, 9], 40_000)), "ports belong to their addresses");
-    assert_ne!(there, hash(Frame::udp4([10, 0, 0, 1], 40_000, [10, 9, 9, 9], 443)), "protocols differ");
+    assert_ne!(
+        there,
+        hash(Frame::tcp4([10, 0, 0, 1], 443, [10, 9, 9, 9], 40_000)),
+        "exchanged ports give another hash"
+    );
+    assert_ne!(
+        there,
+        hash(Frame::udp4([10, 0, 0, 1], 40_000, [10, 9, 9, 9], 443)),
+        "another protocol gives another hash"
+    );
     let tagged = Frame::tcp4([10, 0, 0, 1], 40_000, [10, 9, 9, 9], 443).tag(EtherType::VLAN, 7).hops(3);
-    assert_eq!(there, hash(tagged), "tags and hops are not part of a flow");
+    assert_eq!(there, hash(tagged), "tags and hop limit are no part of the flow key");
 
     let (a, b) = (MacAddr([2, 0, 0, 0, 0, 9]), MacAddr([2, 0, 0, 0, 0, 8]));
     let arp = Frame::ethernet(EtherType::ARP);
@@ -140,16 +148,16 @@ fn all_fragments_of_a_datagram_have_one_key_and_one_hash() {
     assert_eq!(part6(1, &[17, 0, 1, 4, 0, 0, 0, 0, 3, 232, 0, 53, 0, 72, 0, 0]), part6(16, &[9; 56]));
 }
 
-/// Pearson's statistic of `counts` against an even spread.
+/// The chi-squared statistic of `counts` for a uniform distribution (Pearson).
 fn chi_square(counts: &[u32]) -> f64 {
     let mean = f64::from(counts.iter().sum::<u32>()) / counts.len() as f64;
     counts.iter().map(|c| (f64::from(*c) - mean).powi(2) / mean).sum()
 }
 
 #[test]
-fn ordinary_traffic_spreads_evenly_over_low_and_high_bits() {
-    // One server, many clients with counted-up addresses and ports: as regular as real traffic gets. For 255 degrees of
-    // freedom the statistic is 255 ± 22.6; six deviations are never reached by chance.
+fn hashes_of_ordinary_traffic_are_uniform_in_low_and_high_bits() {
+    // One server and many clients with consecutive addresses and ports, more regular than real traffic. For 255 degrees
+    // of freedom the statistic is 255 ± 22.6; six deviations do not occur by chance.
     let most = 255.0 + 6.0 * (2.0f64 * 255.0).sqrt();
     type Flow = fn(u32) -> FlowKey;
     let v4: Flow = |i| FlowKey {
@@ -179,7 +187,7 @@ fn ordinary_traffic_spreads_evenly_over_low_and_high_bits() {
 }
 
 #[test]
-fn collisions_under_one_key_are_none_under_another() {
+fn flows_that_collide_under_one_key_differ_under_another() {
     let seed = 43;
     let mut prng = Prng::new(seed);
     let keys: Vec<FlowKey> = (0..200_000)
@@ -195,19 +203,22 @@ fn collisions_under_one_key_are_none_under_another() {
     let mut hashed: Vec<(u32, u32)> = keys.iter().map(|k| (HASHER.hash_key(k), other.hash_key(k))).collect();
     hashed.sort_unstable();
     let collisions: Vec<_> = hashed.windows(2).filter(|w| w[0].0 == w[1].0).collect();
-    // 200,000 hashes of 32 bits have about 4.7 pairs alike; seed 43 must give some, or the test shows nothing.
+    // 200,000 hashes of 32 bits have about 4.7 equal pairs; without any pair the test would show nothing.
     assert!((1..20).contains(&collisions.len()), "seed {seed}: {}", collisions.len());
-    assert!(collisions.iter().all(|w| w[0].1 != w[1].1), "seed {seed}: a collision survived the change of one key bit");
-    assert!(hashed.iter().filter(|(a, b)| a == b).count() < 3, "seed {seed}: the key hardly matters");
+    assert!(
+        collisions.iter().all(|w| w[0].1 != w[1].1),
+        "seed {seed}: a collision remained after the change of one key bit"
+    );
+    assert!(hashed.iter().filter(|(a, b)| a == b).count() < 3, "seed {seed}: the key has too little influence");
 }
 
 #[test]
-fn the_key_stays_out_of_debug_output() {
+fn debug_output_does_not_contain_the_key() {
     assert_eq!(format!("{HASHER:?}"), "FlowHasher");
 }
 
 #[test]
-fn a_key_reads_like_a_conversation() {
+fn a_flow_key_is_displayed_as_source_and_destination() {
     let text = |frame| {
         let (bytes, headers) = parsed(frame);
         FlowKey::of(&bytes, &headers).unwrap().to_string()

@@ -1,4 +1,4 @@
-//! `Headers::of`: what it finds, what it calls malformed, and that it keeps its promises on any bytes.
+//! `Headers::of`: offsets, malformed frames, and the invariants for arbitrary bytes.
 
 use crate::common;
 
@@ -37,7 +37,7 @@ fn lengths_that_contradict_each_other_are_malformed() {
         ("IHL beyond the packet", with(udp(), 14, 0x4f)),
         ("total length beyond the frame", with(udp(), 16, 1)),
         ("total length below the header", with(udp(), 17, 19)),
-        ("total length without room for UDP", with(udp(), 17, 27)),
+        ("total length too short for UDP", with(udp(), 17, 27)),
         ("UDP length below 8", with(udp(), 39, 7)),
         ("UDP length beyond the packet", with(udp(), 39, 19)),
         ("TCP offset below 5", with(tcp(), 46, 0x40)),
@@ -46,17 +46,17 @@ fn lengths_that_contradict_each_other_are_malformed() {
         ("payload length of IPv6 beyond the frame", with(tcp6, 18, 1)),
         ("extension beyond the packet", with(tcp6.extensions(&[(IpProtocol::DEST_OPTIONS, &[])]), 55, 99)),
         ("a runt", of(&[0; 13])),
-        ("a tag that is not there", of(&built(Frame::ethernet(EtherType::VLAN)))),
-        ("an IPv4 header that is not there", of(&built(Frame::ethernet(EtherType::IPV4).payload(&[0x45; 19])))),
+        ("a missing tag", of(&built(Frame::ethernet(EtherType::VLAN)))),
+        ("a missing IPv4 header", of(&built(Frame::ethernet(EtherType::IPV4).payload(&[0x45; 19])))),
     ] {
         assert!(headers.malformed(), "{what}: {headers:?}");
     }
-    assert!(Headers::of(&[0x15], 1, link::RAW_IP).malformed(), "raw IP that is neither 4 nor 6");
+    assert!(Headers::of(&[0x15], 1, link::RAW_IP).malformed(), "raw IP with a version other than 4 and 6");
 }
 
 #[test]
-fn cut_by_the_capture_is_not_malformed_at_any_length() {
-    let seed = testkit::seed("cut_by_the_capture_is_not_malformed_at_any_length");
+fn truncated_frames_are_not_malformed_at_any_length() {
+    let seed = testkit::seed("truncated_frames_are_not_malformed_at_any_length");
     let mut prng = Prng::new(seed);
     for round in 0..common::rounds(2000) {
         let made = common::frame(&mut prng);
@@ -64,13 +64,13 @@ fn cut_by_the_capture_is_not_malformed_at_any_length() {
         assert!(!Headers::of(&made.bytes, wire, made.link_type).malformed(), "seed {seed}, round {round}: {made:02x?}");
         for cut in 0..made.bytes.len() {
             let headers = Headers::of(&made.bytes[..cut], wire, made.link_type);
-            assert!(!headers.malformed(), "seed {seed}, round {round}, cut to {cut}: {made:02x?}");
+            assert!(!headers.malformed(), "seed {seed}, round {round}, truncated to {cut}: {made:02x?}");
         }
     }
 }
 
 #[test]
-fn a_longer_frame_than_the_packet_is_padding() {
+fn bytes_after_the_packet_are_padding() {
     let mut bytes = built(udp());
     bytes.resize(60, 0);
     let headers = of(&bytes);
@@ -79,19 +79,19 @@ fn a_longer_frame_than_the_packet_is_padding() {
 }
 
 #[test]
-fn merged_frames_may_say_a_length_of_zero() {
+fn a_length_of_zero_is_valid_in_merged_frames() {
     let mut bytes = vec![0; 70_000];
     for frame in [udp(), tcp(), Frame::udp6([1; 8], 1, [2; 8], 2), Frame::tcp6([1; 8], 1, [2; 8], 2)] {
         frame.fill(&mut bytes);
         let headers = of(&bytes[..128.min(bytes.len())]);
-        assert!(headers.malformed(), "128 bytes on the wire cannot be a merged frame");
+        assert!(headers.malformed(), "a frame of 128 bytes is no merged frame");
         let headers = of(&bytes);
         assert!(!headers.malformed() && headers.l4() > 0, "{headers:?}");
     }
 }
 
 #[test]
-fn tags_and_labels_are_looked_through() {
+fn vlan_tags_and_mpls_labels_are_skipped() {
     let frame = udp().tag(EtherType::QINQ, 0x2064).tag(EtherType::VLAN, 0x00c8);
     let headers = of(&built(frame));
     assert_eq!((headers.l3(), headers.l4(), headers.vlan()), (22, 42, Some(100)));
@@ -103,7 +103,7 @@ fn tags_and_labels_are_looked_through() {
 }
 
 #[test]
-fn bottomless_stacks_end_without_a_network_layer() {
+fn label_stacks_without_a_bottom_have_no_network_layer() {
     for (ethertype, entry) in [(EtherType::VLAN, [0, 1, 0x81, 0]), (EtherType::MPLS, [0, 1, 0, 64])] {
         let headers = of(&built(Frame::ethernet(ethertype).payload(&entry.repeat(100))));
         assert_eq!((headers.family(), headers.l4()), (Family::Other, 0), "{ethertype}");
@@ -177,14 +177,14 @@ fn every_link_type_leads_to_the_same_packet() {
     }
 }
 
-/// The least fragment of RFC 791 carries eight bytes: the ports of TCP are in it, the rest of its header is not.
+/// The smallest fragment of RFC 791 has eight bytes: the TCP ports, but not the remaining TCP header.
 #[test]
-fn a_first_fragment_that_is_shorter_than_the_header_has_ports_if_they_fit() {
+fn a_first_fragment_shorter_than_its_header_has_ports_if_they_fit() {
     let whole = built(Frame::tcp4([10, 0, 0, 1], 40_000, [10, 0, 0, 2], 8080).fragment(1, 0, true));
     for (carried, l4) in [(8, 34), (4, 34), (2, 0)] {
         let mut bytes = whole[..34 + carried].to_vec();
         bytes[17] = 20 + carried as u8;
-        // Padding is no part of the packet.
+        // In a frame of 60 bytes the packet is followed by padding.
         for len in [bytes.len(), 60] {
             bytes.resize(len, 0xff);
             let headers = Headers::of(&bytes, len as u32, link::ETHERNET);
@@ -198,8 +198,7 @@ fn a_first_fragment_that_is_shorter_than_the_header_has_ports_if_they_fit() {
     }
 }
 
-/// The same answer from the views, step by step and without a thought for speed. Only for frames that are not
-/// malformed.
+/// The same result from the header views, one header at a time; only for frames that are not malformed.
 fn by_views(frame: &[u8], link_type: u16) -> (usize, usize, Family, Option<IpProtocol>, Fragment, Option<u16>) {
     let (mut at, mut ethertype, mut vlan) = (0, mpls::payload_ethertype(frame[0]), None);
     if link_type == link::ETHERNET {
@@ -217,7 +216,7 @@ fn by_views(frame: &[u8], link_type: u16) -> (usize, usize, Family, Option<IpPro
             }
         }
     }
-    // Where the payload begins is how much of the frame is left before it.
+    // The offset of the payload is the number of bytes before it.
     let offset = |payload: &[u8], end: usize| if payload.is_empty() { 0 } else { end - payload.len() };
     match ethertype {
         EtherType::IPV4 => {
@@ -237,8 +236,8 @@ fn by_views(frame: &[u8], link_type: u16) -> (usize, usize, Family, Option<IpPro
 }
 
 #[test]
-fn the_one_pass_and_the_views_agree() {
-    let seed = testkit::seed("the_one_pass_and_the_views_agree");
+fn the_header_pass_and_the_views_agree() {
+    let seed = testkit::seed("the_header_pass_and_the_views_agree");
     let mut prng = Prng::new(seed);
     for round in 0..common::rounds(50_000) {
         let made = common::frame(&mut prng);
@@ -250,8 +249,8 @@ fn the_one_pass_and_the_views_agree() {
 }
 
 #[test]
-fn offsets_lie_inside_whatever_the_bytes_are() {
-    let seed = testkit::seed("offsets_lie_inside_whatever_the_bytes_are");
+fn offsets_are_inside_the_frame_for_random_bytes() {
+    let seed = testkit::seed("offsets_are_inside_the_frame_for_random_bytes");
     let mut prng = Prng::new(seed);
     for round in 0..common::rounds(100_000) {
         let mut bytes = common::frame(&mut prng).bytes;

@@ -1,5 +1,5 @@
-//! `numbered` and `Sessions`: which frames have a number, whatever is in the tunnel; and what is said to be missing,
-//! also over the real captures, where tshark says the numbers.
+//! `numbered_tunnels` and `Sessions`: the sequence numbers of frames for any content of the tunnel, and the counts of
+//! missing numbers; also for the real captures, compared with the sequence numbers of tshark.
 
 use crate::captures;
 use crate::common;
@@ -7,16 +7,17 @@ use crate::common;
 use base::Prng;
 use common::built;
 use netgrain_wire::build::{Frame, tunnel};
-use netgrain_wire::{Decoded, EtherType, IpProtocol, SessionCounts, Sessions, TunnelKind, has_sequence, link};
+use netgrain_wire::{Decoded, EtherType, IpProtocol, SessionCounts, Sessions, TunnelKind, link, numbered_tunnels};
 use std::collections::BTreeMap;
 use std::process::Command;
 
 type Number = (TunnelKind, u32, u32);
 
-/// Kind, number and sequence of every tunnel that counts; the decoder says when there may be one.
+/// Kind, ID and sequence number of every tunnel with a sequence number; `may_have_sequence` must agree.
 fn numbers(frame: &[u8], wire_len: u32, link_type: u16) -> Vec<Number> {
-    let all: Vec<Number> =
-        has_sequence(frame, wire_len, link_type).map(|t| (t.kind, t.id, t.sequence.expect("it counts"))).collect();
+    let all: Vec<Number> = numbered_tunnels(frame, wire_len, link_type)
+        .map(|t| (t.kind, t.id, t.sequence.expect("the tunnel has a sequence number")))
+        .collect();
     assert!(Decoded::of(frame, wire_len, link_type).may_have_sequence() || all.is_empty());
     all
 }
@@ -37,7 +38,7 @@ fn in_udp(port: u16, payload: &[&[u8]]) -> Vec<u8> {
 }
 
 #[test]
-fn a_mirrors_number_is_seen_whatever_was_mirrored() {
+fn the_erspan_sequence_number_is_found_for_any_mirrored_frame() {
     let plain = built(Frame::udp4(9, 1, 8, 53).payload(b"abc"));
     let packet = &plain[14..];
     let arp = built(Frame::ethernet(EtherType::ARP).payload(&[0; 28]));
@@ -45,38 +46,38 @@ fn a_mirrors_number_is_seen_whatever_was_mirrored() {
     let gtp = in_udp(2152, &[&tunnel::gtp_u(6, Some(5), &[], packet.len()), packet]);
     let mirror = (TunnelKind::Erspan2, 44, 1000);
     assert_eq!(of(&mirrored(44, 1000, &plain)), [mirror]);
-    assert_eq!(of(&mirrored(44, 1000, &arp)), [mirror], "what is not IP");
-    assert_eq!(of(&mirrored(44, 1000, &vxlan)), [mirror], "a tunnel that does not count");
-    assert_eq!(of(&mirrored(44, 1000, &gtp)), [mirror, (TunnelKind::GtpU, 6, 5)], "one that does");
+    assert_eq!(of(&mirrored(44, 1000, &arp)), [mirror], "a frame that is not IP");
+    assert_eq!(of(&mirrored(44, 1000, &vxlan)), [mirror], "a tunnel without sequence numbers");
+    assert_eq!(of(&mirrored(44, 1000, &gtp)), [mirror, (TunnelKind::GtpU, 6, 5)], "a tunnel with sequence numbers");
     assert_eq!(of(&mirrored(44, 1000, &mirrored(3, 9, &plain))), [mirror, (TunnelKind::Erspan2, 3, 9)]);
-    assert_eq!(of(&mirrored(44, 1000, &plain[..20])), [mirror], "a mirror that cuts");
+    assert_eq!(of(&mirrored(44, 1000, &plain[..20])), [mirror], "a truncated mirrored frame");
     assert_eq!(of(&plain), []);
     let erspan1 = [&tunnel::gre(EtherType::ERSPAN, None, None, None)[..], &plain].concat();
-    assert_eq!(of(&built(Frame::ip4(1, 2, IpProtocol::GRE).payload(&erspan1))), [], "type I does not count");
+    assert_eq!(of(&built(Frame::ip4(1, 2, IpProtocol::GRE).payload(&erspan1))), [], "type I has no sequence number");
     let mut other = tunnel::erspan3(44);
     other[10] = 9 << 2;
     let unknown = [&tunnel::gre(EtherType::ERSPAN3, None, None, Some(8))[..], &other, &plain].concat();
     let unknown = built(Frame::ip4(1, 2, IpProtocol::GRE).payload(&unknown));
-    assert_eq!(of(&unknown), [(TunnelKind::Erspan3, 44, 8)], "a frame of a kind that is not looked through");
+    assert_eq!(of(&unknown), [(TunnelKind::Erspan3, 44, 8)], "a frame type that is not decoded");
 }
 
 #[test]
-fn what_only_a_port_says_has_no_number_unless_it_is_entered() {
+fn tunnels_identified_by_port_have_sequence_numbers_only_if_they_are_decoded() {
     let packet = built(Frame::udp4(9, 1, 8, 53).payload(b"abc").raw());
     let gtp = |length: usize| tunnel::gtp_u(6, Some(5), &[], length);
     assert_eq!(of(&in_udp(2152, &[&gtp(packet.len()), &packet])), [(TunnelKind::GtpU, 6, 5)]);
     assert_eq!(of(&in_udp(2152, &[&gtp(packet.len()), &vec![0x55; packet.len()]])), []);
     let mut echo = tunnel::gtp_u(0, Some(1), &[], 0);
     echo[1] = 1;
-    assert_eq!(of(&in_udp(2152, &[&echo])), [], "signalling counts by itself");
+    assert_eq!(of(&in_udp(2152, &[&echo])), [], "signalling has its own sequence numbers");
     let gre = tunnel::gre(EtherType::IPV4, None, None, Some(77));
     assert_eq!(of(&in_udp(4754, &[&gre, &packet])), [(TunnelKind::Gre, 0, 77)]);
     assert_eq!(of(&in_udp(4754, &[&gre, &[0x99; 40]])), []);
-    assert_eq!(of(&in_udp(4754, &[&[0x50, 0, 8, 0, 0, 0, 0, 1], &packet])), [], "a route");
+    assert_eq!(of(&in_udp(4754, &[&[0x50, 0, 8, 0, 0, 0, 0, 1], &packet])), [], "a source route");
 }
 
 #[test]
-fn the_first_part_of_a_fragmented_tunnel_packet_has_its_number_and_the_others_have_none() {
+fn only_the_first_fragment_of_a_tunnel_packet_has_its_sequence_number() {
     let large = vec![7; 1400];
     let inner = built(Frame::udp4(9, 1, 8, 53).payload(&large));
     let whole = mirrored(44, 1000, &inner);
@@ -95,14 +96,14 @@ fn the_first_part_of_a_fragmented_tunnel_packet_has_its_number_and_the_others_ha
     assert_eq!(of(&part(800, false, &in_gre[34..], IpProtocol::UDP)), []);
     let mut nothing = whole.clone();
     nothing[34 + 8 + 12] = 0x15;
-    assert_eq!(of(&part(0, true, &nothing[34..], IpProtocol::UDP)), [], "around what is not IP");
+    assert_eq!(of(&part(0, true, &nothing[34..], IpProtocol::UDP)), [], "a payload that is not IP");
     let decoded = common::decoded(&part(0, true, &whole[34..], IpProtocol::UDP));
-    assert_eq!((decoded.tunnel, decoded.depth, decoded.src_port.0), (None, 0, 50_000), "and it is not looked into");
+    assert_eq!((decoded.tunnel, decoded.depth, decoded.src_port.0), (None, 0, 50_000), "the content is not decoded");
 }
 
 #[test]
-fn a_mirror_that_loses_says_how_many_whatever_it_carries() {
-    let seed = testkit::seed("a_mirror_that_loses_says_how_many_whatever_it_carries");
+fn losses_of_a_mirror_are_counted_for_any_mirrored_frames() {
+    let seed = testkit::seed("losses_of_a_mirror_are_counted_for_any_mirrored_frames");
     let mut prng = Prng::new(seed);
     let (mut sessions, mut sent, mut lost) = (Sessions::new(3), [u32::MAX - 100, 5], 0);
     for n in 0..5000 {
@@ -115,7 +116,7 @@ fn a_mirror_that_loses_says_how_many_whatever_it_carries() {
             _ => vec![0; 60],
         };
         let frame = mirrored(which as u16, sent[which], &inner);
-        // Of both sessions the first packet and the last ones come.
+        // The first packet and the last packets of both sessions are not lost.
         if prng.below(10) == 0 && (50..4900).contains(&n) {
             lost += 1;
         } else if common::decoded(&frame).may_have_sequence() {
@@ -128,16 +129,16 @@ fn a_mirror_that_loses_says_how_many_whatever_it_carries() {
     assert!(lost > 100, "seed {seed}");
 }
 
-/// The numbers that tshark finds in a capture, by the packet: of GRE, and of G-PDUs.
+/// The sequence numbers of GRE and of G-PDUs that tshark finds in a capture, by packet number.
 fn tshark(file: &std::path::Path) -> BTreeMap<usize, Vec<u32>> {
     let mut command = Command::new("tshark");
     command.args(["-n", "-r", &file.to_string_lossy(), "-T", "fields", "-E", "occurrence=a"]);
-    // Otherwise the number of a fragmented packet is told with its last part.
+    // Otherwise tshark reports the number of a fragmented packet with its last fragment.
     command.args(["-o", "ip.defragment:FALSE", "-o", "ipv6.defragment:FALSE"]);
     for field in ["frame.number", "gre.sequence_number", "gtp.message", "gtp.seq_number"] {
         command.args(["-e", field]);
     }
-    let text = String::from_utf8(command.output().expect("tshark").stdout).expect("text");
+    let text = String::from_utf8(command.output().expect("tshark can be started").stdout).expect("the output is text");
     let mut all = BTreeMap::new();
     for line in text.lines() {
         let fields: Vec<&str> = line.split('\t').collect();
@@ -157,12 +158,12 @@ fn tshark(file: &std::path::Path) -> BTreeMap<usize, Vec<u32>> {
     all
 }
 
-/// In which tshark takes messages of GTP' for G-PDUs.
+/// Captures in which tshark decodes messages of GTP' as G-PDUs.
 const NOT_GTP_U: [&str; 2] = ["gtp_control_prime.pcap", "pdp_ctx_messages.pcapng"];
 
 #[test]
-fn numbers_are_those_that_tshark_finds() {
-    let name = "numbers_are_those_that_tshark_finds";
+fn sequence_numbers_are_those_of_tshark() {
+    let name = "sequence_numbers_are_those_of_tshark";
     let Some(traces) = testkit::traces(name) else { return };
     if testkit::tool(name, "tshark").is_none() {
         return;
@@ -185,12 +186,12 @@ fn numbers_are_those_that_tshark_finds() {
         if named || !ours.is_empty() {
             let theirs = tshark(&file);
             if ours != theirs {
-                differences.push(format!("{}: we say {ours:?}, tshark {theirs:?}", file.display()));
+                differences.push(format!("{}: decoder {ours:?}, tshark {theirs:?}", file.display()));
             }
             agreed += ours.len();
         }
     }
     assert!(differences.is_empty(), "{}", differences.join("\n"));
-    eprintln!("{agreed} packets have the numbers that tshark finds: {kinds:?}");
+    eprintln!("{agreed} packets have the sequence numbers of tshark: {kinds:?}");
     assert!(agreed >= 5 && kinds.len() >= 3, "{agreed} packets of {kinds:?}");
 }

@@ -1,5 +1,5 @@
-//! The real captures, packet by packet: for the tests beside the crate and those within it.
-#![allow(dead_code, reason = "every test program uses its own part of this")]
+//! The packets of the real captures, for the unit tests and the integration tests of this crate.
+#![allow(dead_code, reason = "each test program uses a part of this module")]
 
 use base::Timestamp;
 use pcap::Reader;
@@ -17,7 +17,7 @@ pub struct Captured {
     pub offset: u64,
 }
 
-/// Every capture below a folder, in the order of their names.
+/// All captures in a folder and its subfolders, sorted by name.
 pub fn files(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).expect("the folder can be read");
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).collect();
@@ -34,7 +34,7 @@ pub fn files(folder: &Path) -> Vec<PathBuf> {
     paths.into_iter().flat_map(below).collect()
 }
 
-/// The packets of a file, up to where it can be read.
+/// The packets of a file, up to the first unreadable record.
 pub fn packets(path: &Path) -> Vec<Captured> {
     let file = File::open(path).expect("the capture can be opened");
     let file: Box<dyn Read> = match path.extension() {

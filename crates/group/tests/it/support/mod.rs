@@ -1,4 +1,5 @@
-//! An engine for tests of groups: rings with a writer each, dispatchers, a door, and programs in a word.
+//! An engine for tests of groups: rings with a producer thread each, dispatchers, a control socket, and programs that
+//! are one word.
 
 use base::Timestamp;
 use netgrain_group::{
@@ -12,20 +13,20 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Flows that the writers make, the same on all rings.
+/// Flows that the producers send, the same on all rings.
 const FLOWS: u64 = 1000;
 
-/// `mark N`, `steer`, `copy`, `drop`; `forward PORT`; `kernel`; `remember N`, which may come to hold N MiB; `sleep N`,
-/// which takes N milliseconds for each packet; `panic`.
-struct Word(String, Vec<String>);
+/// A program: `mark N`, `steer`, `copy`, `drop`, `forward INTERFACE`, `kernel`, `remember N`, whose flow maps may hold
+/// N MiB, `sleep N`, which takes N milliseconds for each packet, or `panic`.
+struct OneWordProgram(String, Vec<String>);
 
-struct Run {
+struct Instance {
     verdict: fn(u32, &Packet<'_>) -> Verdict,
     number: u32,
-    judged: u64,
+    evaluated: u64,
 }
 
-impl Compiled for Word {
+impl Compiled for OneWordProgram {
     fn instances(&self, queues: &[IngressInterface], _group: &str) -> Result<Vec<Box<dyn Program>>, String> {
         let (word, number) = self.0.split_once(' ').unwrap_or((&self.0, "0"));
         let verdict: fn(u32, &Packet<'_>) -> Verdict = match word {
@@ -42,11 +43,11 @@ impl Compiled for Word {
                 verdict
             },
             "kernel" => |_, _| Verdict { kernel: true, ..Verdict::default() },
-            "panic" => |_, _| panic!("as the program says"),
+            "panic" => |_, _| panic!("the program panics on purpose"),
             _ => |_, _| Verdict::default(),
         };
         let number = number.parse().unwrap_or_default();
-        Ok(queues.iter().map(|_| Box::new(Run { verdict, number, judged: 0 }) as Box<dyn Program>).collect())
+        Ok(queues.iter().map(|_| Box::new(Instance { verdict, number, evaluated: 0 }) as Box<dyn Program>).collect())
     }
 
     fn text(&self) -> &str {
@@ -66,128 +67,128 @@ impl Compiled for Word {
     }
 
     fn counters(&self) -> &[String] {
-        static NAMES: std::sync::LazyLock<Vec<String>> = std::sync::LazyLock::new(|| vec!["judged".into()]);
+        static NAMES: std::sync::LazyLock<Vec<String>> = std::sync::LazyLock::new(|| vec!["evaluated".into()]);
         &NAMES
     }
 }
 
-impl Program for Run {
+impl Program for Instance {
     fn evaluate(&mut self, batch: &[Packet<'_>], out: &mut [Verdict]) {
         batch.iter().zip(out).for_each(|(p, v)| *v = (self.verdict)(self.number, p));
-        self.judged += batch.len() as u64;
+        self.evaluated += batch.len() as u64;
     }
 
     fn counters(&self) -> Vec<u64> {
-        vec![self.judged]
+        vec![self.evaluated]
     }
 }
 
-struct Lender;
+struct TestServices;
 
-impl EngineServices for Lender {
+impl EngineServices for TestServices {
     fn compile(&self, source: &str, _: u32, _: &[IngressInterface]) -> Result<Arc<dyn Compiled>, String> {
         let word = source.split(' ').next().unwrap_or_default();
         if !["mark", "steer", "copy", "drop", "forward", "kernel", "remember", "sleep", "panic"].contains(&word) {
-            return Err(format!("{source:?} is no program"));
+            return Err(format!("{source:?} is not a program"));
         }
         let port = source.strip_prefix("forward ").map(str::to_owned);
-        Ok(Arc::new(Word(source.to_owned(), port.into_iter().collect())))
+        Ok(Arc::new(OneWordProgram(source.to_owned(), port.into_iter().collect())))
     }
 
     fn compile_filter(&self, text: &str, _: u32) -> Result<Arc<dyn MemberFilter>, String> {
-        Err(format!("{text:?} is no filter"))
+        Err(format!("{text:?} is not a filter"))
     }
 
     fn open(&self, to: &PacketSink, _: &[(&IngressInterface, &Branch)], _: bool) -> Result<Arc<SinkCounts>, String> {
         match to {
             PacketSink::Port(name) if ["sink", "ng7"].contains(&name.as_str()) => Ok(Arc::default()),
-            _ => Err(format!("there is no {to}")),
+            _ => Err(format!("no {to}")),
         }
     }
 
-    /// Port `p7` is taken for capture alone, the others are shared.
+    /// Interface `p7` is dedicated to capture; the host shares the others.
     fn host(&self, port: &IngressInterface) -> Result<Option<String>, String> {
         Ok((port.name == "p7").then(|| "ng7".to_owned()))
     }
 }
 
-/// What a writer tells.
+/// The state of a producer thread.
 #[derive(Default)]
-struct Told {
+struct ProducerState {
     pushed: AtomicU64,
-    /// It has seen that nothing is to flow, after its last publication.
-    rests: AtomicBool,
+    /// True once the producer has published its last packet and has seen that no more packets are to flow.
+    idle: AtomicBool,
 }
 
-/// See the module's text.
+/// An engine for tests; see the module documentation.
 pub struct Engine {
     pub socket: PathBuf,
     pub registry: Arc<Registry>,
     pub end: Arc<AtomicBool>,
     flow: Arc<AtomicBool>,
-    pushed: Vec<Arc<Told>>,
-    door: Option<ControlServer>,
-    /// A thread is to panic.
+    pushed: Vec<Arc<ProducerState>>,
+    control_server: Option<ControlServer>,
+    /// True if the test makes a thread panic.
     pub may_panic: bool,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Engine {
-    /// With so many rings. Nothing flows yet.
+    /// Starts an engine with this number of queues; no packets flow yet.
     pub fn start(queues: u16) -> Self {
         Self::limited(queues, Limits::here())
     }
 
-    /// The same with these limits.
+    /// Starts an engine with these limits.
     pub fn limited(queues: u16, limits: Limits) -> Self {
         Self::at((0..queues).map(|queue| ("p0", queue)).collect(), limits)
     }
 
-    /// With a ring for each of these ports and queues.
+    /// Starts an engine with a ring for each of these interfaces and queues.
     pub fn at(rings: Vec<(&str, u16)>, limits: Limits) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let socket = std::env::temp_dir().join(format!("netgrain-groups-{}-{n}", std::process::id()));
         let (end, flow) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
-        let (mut tracks, mut threads, mut pushed) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut handles, mut threads, mut pushed) = (Vec::new(), Vec::new(), Vec::new());
         for (port, queue) in rings {
             let config = Config { name: port.into(), bytes: 16 << 20, queue, ..Config::default() };
             let producer = Producer::new(config).expect("memory");
             let offer = OfferedRing::of(&producer);
-            let orders = Arc::<CommandQueue>::default();
-            // The writer waits for room, as a file does: nothing is to be shed here.
-            let dispatcher = Dispatcher::new(&offer, Arc::clone(&orders), false);
-            tracks.push(RingHandle {
+            let commands = Arc::<CommandQueue>::default();
+            // The producer waits for free space, as a file source does, so the dispatcher must not shed load.
+            let dispatcher = Dispatcher::new(&offer, Arc::clone(&commands), false);
+            handles.push(RingHandle {
                 source: IngressInterface { name: port.into(), number: 0 },
                 queue,
-                commands: orders,
+                commands,
                 offer,
             });
-            let count = Arc::<Told>::default();
+            let count = Arc::<ProducerState>::default();
             pushed.push(Arc::clone(&count));
             let (end, flow) = (Arc::clone(&end), Arc::clone(&flow));
             threads.push(std::thread::spawn(move || write(producer, &end, &flow, &count)));
             threads.push(std::thread::spawn(move || dispatcher.run()));
         }
-        let registry = Registry::new(tracks, Box::new(Lender), sys::cpu::effective_uid()).with_limits(limits);
+        let registry = Registry::new(handles, Box::new(TestServices), sys::cpu::effective_uid()).with_limits(limits);
         let registry = Arc::new(registry);
         let listener = sys::unix::Listener::bind(&socket, 0o600, None, None).expect("a socket");
-        let door = Some(
+        let control_server = Some(
             ControlServer::open(listener, Arc::clone(&registry), "p0", AttachPolicy::default()).expect("a thread"),
         );
-        Self { socket, registry, end, flow, pushed, door, may_panic: false, threads }
+        Self { socket, registry, end, flow, pushed, control_server, may_panic: false, threads }
     }
 
     pub fn client(&self) -> Client {
-        Client::connect(&self.socket).expect("an open door")
+        Client::connect(&self.socket).expect("a listening control socket")
     }
 
-    /// Lets packets flow, or stops them; when this returns after stopping, all of them are published.
+    /// Starts or stops the flow of packets; after a stop, all packets are published when the function returns.
     pub fn flow(&self, flows: bool) {
         self.flow.store(flows, Ordering::SeqCst);
         if !flows {
-            self.pushed.iter().for_each(|reported| reported.rests.store(false, Ordering::SeqCst));
-            until("the writers rest", || self.pushed.iter().all(|reported| reported.rests.load(Ordering::SeqCst)));
+            self.pushed.iter().for_each(|state| state.idle.store(false, Ordering::SeqCst));
+            until("the producers are idle", || self.pushed.iter().all(|state| state.idle.load(Ordering::SeqCst)));
         }
     }
 
@@ -207,18 +208,18 @@ impl Drop for Engine {
         self.end.store(true, Ordering::SeqCst);
         let panics = self.threads.drain(..).filter_map(|t| t.join().err()).count();
         assert!(panics == 0 || self.may_panic, "{panics} threads panicked");
-        self.door = None;
+        self.control_server = None;
     }
 }
 
-fn write(mut p: Producer, end: &AtomicBool, flow: &AtomicBool, reported: &Told) {
+fn write(mut p: Producer, end: &AtomicBool, flow: &AtomicBool, state: &ProducerState) {
     let start = Timestamp::from_secs_nanos(1_700_000_000, 0);
     let bytes = [0x5a; 60];
     let mut n = 0;
     while !end.load(Ordering::SeqCst) {
         p.service();
         if !flow.load(Ordering::SeqCst) {
-            reported.rests.store(true, Ordering::SeqCst);
+            state.idle.store(true, Ordering::SeqCst);
             std::thread::sleep(Duration::from_millis(1));
             continue;
         }
@@ -229,12 +230,12 @@ fn write(mut p: Producer, end: &AtomicBool, flow: &AtomicBool, reported: &Told) 
             }
             let hash = (n % FLOWS) as u32;
             let packet = ring::Packet { wire_len: 60, hash, ..ring::Packet::whole(&bytes, ts) };
-            p.push(&packet).expect("there was room");
+            p.push(&packet).expect("free space");
             n += 1;
         }
         p.publish();
-        reported.pushed.store(n, Ordering::SeqCst);
-        // About as fast as a busy port, so that readers of a test keep up on a small machine.
+        state.pushed.store(n, Ordering::SeqCst);
+        // Limits the packet rate to that of a busy interface, so that readers keep up on a small machine.
         std::thread::sleep(Duration::from_micros(200));
     }
     while !p.finish(Timestamp::from_nanos(start.nanos() + n * 1000)) {
@@ -243,11 +244,11 @@ fn write(mut p: Producer, end: &AtomicBool, flow: &AtomicBool, reported: &Told) 
     }
 }
 
-/// Waits for something that another thread is about to do; panics when it never does.
+/// Waits for an event in another thread; panics after a minute.
 pub fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let patience = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while !done() {
-        assert!(Instant::now() < patience, "waited a minute in vain until {what}");
+        assert!(Instant::now() < deadline, "no success after a minute of waiting until {what}");
         std::thread::sleep(Duration::from_millis(1));
     }
 }

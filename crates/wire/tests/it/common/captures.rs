@@ -1,5 +1,5 @@
-//! The real captures, packet by packet.
-#![allow(dead_code, reason = "every test program uses its own part of this")]
+//! The packets of the real captures.
+#![allow(dead_code, reason = "each test program uses a part of this module")]
 
 use base::Timestamp;
 use pcap::Reader;
@@ -13,7 +13,7 @@ pub struct Packet {
     pub ts: Timestamp,
 }
 
-/// Every capture below a folder, in the order of their names.
+/// All captures in a folder and its subfolders, sorted by name.
 pub fn files(folder: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
@@ -29,7 +29,7 @@ pub fn files(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// The first packets of a capture, up to the first record that is broken.
+/// The first packets of a capture, up to the first damaged record.
 pub fn packets(file: &Path, most: usize) -> Vec<Packet> {
     let bytes = if file.extension().is_some_and(|e| e == "gz") {
         Command::new("gzip").arg("-dc").arg(file).output().expect("gzip").stdout

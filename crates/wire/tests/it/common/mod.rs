@@ -1,11 +1,11 @@
-//! Random frames that are right, random damage to them, and the number of rounds.
-#![allow(dead_code, reason = "every test program uses its own part of this")]
+//! Random valid frames, random changes of frames, and the number of rounds.
+#![allow(dead_code, reason = "each test program uses a part of this module")]
 
 use base::Prng;
 use netgrain_wire::build::Frame;
 use netgrain_wire::{Decoded, EtherType, IpProtocol, link};
 
-/// Rounds of a random test: `normal`, times `NETGRAIN_FUZZ_ITERS` where that is set.
+/// The rounds of a random test: `normal`, multiplied by `NETGRAIN_FUZZ_ITERS` if it is set.
 pub fn rounds(normal: usize) -> usize {
     std::env::var("NETGRAIN_FUZZ_ITERS").ok().and_then(|t| t.parse().ok()).map_or(normal, |n: usize| normal * n)
 }
@@ -16,12 +16,12 @@ pub fn built(frame: Frame<'_>) -> Vec<u8> {
     frame.write(&mut buffer).unwrap().to_vec()
 }
 
-/// An Ethernet frame that was captured whole.
+/// Decodes an Ethernet frame that was captured whole.
 pub fn decoded(frame: &[u8]) -> Decoded {
     Decoded::of(frame, frame.len() as u32, link::ETHERNET)
 }
 
-/// What a random frame was made from.
+/// A random frame and its parameters.
 #[derive(Debug)]
 pub struct Made {
     pub bytes: Vec<u8>,
@@ -31,7 +31,7 @@ pub struct Made {
     pub dst_port: u16,
 }
 
-/// A frame of any kind that the builder knows, right in every length.
+/// A frame of any kind that the builder supports, with correct lengths.
 pub fn frame(prng: &mut Prng) -> Made {
     let mut body = vec![0; prng.below(40) as usize];
     prng.fill(&mut body);
@@ -90,7 +90,7 @@ pub fn frame(prng: &mut Prng) -> Made {
     Made { bytes, link_type, tags, src_port, dst_port }
 }
 
-/// Changes a few bytes, mostly near the front where the headers are.
+/// Changes a few bytes, mostly in the headers.
 pub fn damage(prng: &mut Prng, bytes: &mut [u8]) {
     for _ in 0..=prng.below(3) {
         let reach = if prng.below(4) == 0 { bytes.len() } else { bytes.len().min(60) };
