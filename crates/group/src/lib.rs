@@ -22,6 +22,7 @@ mod counts;
 mod dispatch;
 mod engine_services;
 mod entry;
+mod error;
 mod group;
 mod idle_backoff;
 mod join;
@@ -34,7 +35,7 @@ pub mod steering;
 mod unresponsive;
 mod verdict;
 
-pub use client::{Client, ClientError, Generations, LeaveHandle, MemberSession};
+pub use client::{Client, ClientError, GenerationError, Generations, LeaveHandle, MemberSession};
 pub use control::ControlServer;
 pub use counts::{
     ClassCounts, ClosedSinkTotals, Counts, MemberCounts, ReaderCounts, SinkCounts, SinkResult, SinkTotals,
@@ -42,6 +43,7 @@ pub use counts::{
 pub use dispatch::{BATCH, CommandQueue, Dispatcher, DispatcherCommand, IDLE_SLEEP, SwapResult, TurnResult};
 pub use engine_services::{EngineServices, IngressInterface, PacketSink, RingHandle};
 pub use entry::{ClientIdentity, GroupView, MemberView};
+pub use error::{LimitError, LimitScope, MemberError, PermissionError, RequestError, ServiceError};
 pub use group::{Group, GroupAccounting, Port, Swap};
 pub use idle_backoff::MemberBackoff;
 pub use join::JoinResult;

@@ -9,6 +9,7 @@
 //! differ.
 
 use crate::entry::{ClientIdentity, Entry};
+use crate::error::{LimitError, LimitScope, PermissionError, RequestError};
 use crate::registry::{BRANCH_DESCS, GROUPS, Registry, State};
 use crate::verdict::Compiled;
 use ring::DESC_BYTES;
@@ -78,38 +79,32 @@ impl Limits {
 
     /// Checks whether `more` may be added to the held resources: those of this user, of all unprivileged users, and of
     /// all users.
-    pub(crate) fn admit(&self, is_unprivileged: bool, held: [ResourceUse; 3], more: ResourceUse) -> Result<(), String> {
+    pub(crate) fn admit(
+        &self,
+        is_unprivileged: bool,
+        held: [ResourceUse; 3],
+        more: ResourceUse,
+    ) -> Result<(), LimitError> {
         let [mine, clients, all] = held;
-        let room = |what: &str, has: usize, more: usize, most: usize, whose: &str| {
-            if more == 0 || has + more <= most {
-                return Ok(());
-            }
-            Err(format!("{whose} {has} {what}, and the limit is {most}; release some first"))
+        let groups = |scope, held: usize, limit: usize| {
+            let fits = more.groups == 0 || held + more.groups <= limit;
+            if fits { Ok(()) } else { Err(LimitError::Groups { scope, held, limit }) }
+        };
+        let branches = |scope, held: usize, limit: usize| {
+            let fits = more.branches == 0 || held + more.branches <= limit;
+            if fits { Ok(()) } else { Err(LimitError::Branches { scope, held, limit }) }
         };
         if is_unprivileged {
-            room("groups", mine.groups, more.groups, self.groups, "this user has")?;
-            room("groups", clients.groups, more.groups, GROUPS / 4 * 3, "all unprivileged users together have")?;
-            room("branches", mine.branches, more.branches, self.branches, "this user has")?;
-            room(
-                "branches",
-                clients.branches,
-                more.branches,
-                self.all_branches / 4 * 3,
-                "all unprivileged users together have",
-            )?;
+            groups(LimitScope::User, mine.groups, self.groups)?;
+            groups(LimitScope::UnprivilegedUsers, clients.groups, GROUPS / 4 * 3)?;
+            branches(LimitScope::User, mine.branches, self.branches)?;
+            branches(LimitScope::UnprivilegedUsers, clients.branches, self.all_branches / 4 * 3)?;
             let [mine, both] = [mine.bytes, clients.bytes].map(|b| b.saturating_add(more.bytes));
             if more.bytes > 0 && (mine > self.bytes || both > self.bytes.saturating_mul(2)) {
-                let (requested, most) = (mib(more.bytes), mib(self.bytes));
-                return Err(format!(
-                    "the request needs {requested} MiB more for branches and flow maps, and the limit of a user is \
-                     {most} MiB of this engine's memory; write `up_to N` at maps, request fewer descriptors, or release \
-                     some memory first"
-                ));
+                return Err(LimitError::Memory { requested_mib: mib(more.bytes), limit_mib: mib(self.bytes) });
             }
         }
-        room("branches", all.branches, more.branches, self.all_branches, "this engine has").map_err(|why| {
-            format!("{why}, or start the engine with a higher limit of open files (LimitNOFILE of a unit, ulimit -n)")
-        })
+        branches(LimitScope::Engine, all.branches, self.all_branches)
     }
 }
 
@@ -149,7 +144,7 @@ impl Registry {
         client: ClientIdentity,
         but: Option<&str>,
         more: ResourceUse,
-    ) -> Result<(), String> {
+    ) -> Result<(), LimitError> {
         let mut held = [ResourceUse::default(); 3];
         let mut count = |uid: u32, part: ResourceUse| {
             let counts = [uid == client.uid, self.is_unprivileged(uid), true];
@@ -179,47 +174,37 @@ impl Registry {
         client: ClientIdentity,
         (name, entry): (&str, &Entry),
         program: Option<&Arc<dyn Compiled>>,
-    ) -> Result<(), String> {
+    ) -> Result<(), RequestError> {
         let groups = usize::from(!state.groups.contains_key(name));
         let Some(program) = program else {
-            return self.admit(state, client, Some(name), ResourceUse { groups, ..ResourceUse::default() });
+            self.admit(state, client, Some(name), ResourceUse { groups, ..ResourceUse::default() })?;
+            return Ok(());
         };
         program.ports().iter().try_for_each(|port| self.may_send(client, port))?;
         if program.wants_kernel()
             && self.is_unprivileged(client.uid)
             && self.rings_of(entry).any(|t| self.services.shuts_host_out(&t.source))
         {
-            return Err(format!(
-                "only root and user {} may pass packets of a dedicated interface to the host; remove `kernel` from the \
-                 program",
-                self.own_uid
-            ));
+            return Err(PermissionError::Host(self.own_uid).into());
         }
         let bytes = program.memory();
         if bytes > self.limits.program_bytes {
-            return Err(format!(
-                "the flow maps of the program need up to {} MiB, and the limit of a program is {} MiB; {}",
-                mib(bytes),
-                mib(self.limits.program_bytes),
-                program.advice(self.limits.program_bytes)
-            ));
+            let limit = self.limits.program_bytes;
+            let (needed_mib, limit_mib, advice) = (mib(bytes), mib(limit), program.advice(limit));
+            return Err(LimitError::ProgramMemory { needed_mib, limit_mib, advice }.into());
         }
         // The interface to the host counts as an egress interface too.
         let ports = program.ports().len() + usize::from(program.wants_kernel());
         let more = of_program(ports * self.rings_of(entry).count(), Some(program));
-        self.admit(state, client, Some(name), ResourceUse { groups, ..more })
+        Ok(self.admit(state, client, Some(name), ResourceUse { groups, ..more })?)
     }
 
     /// Checks whether programs of this client may send packets through this interface.
-    pub(crate) fn may_send(&self, client: ClientIdentity, port: &str) -> Result<(), String> {
+    pub(crate) fn may_send(&self, client: ClientIdentity, port: &str) -> Result<(), PermissionError> {
         if !self.is_unprivileged(client.uid) || self.limits.ports.iter().any(|p| p == port) {
             return Ok(());
         }
-        Err(format!(
-            "user {} may not send through interface {port}, because the engine would send with its own privileges; the \
-             user who starts the engine can permit it (`--allow-forward {port}`)",
-            client.uid
-        ))
+        Err(PermissionError::Forward { uid: client.uid, interface: port.to_owned() })
     }
 }
 

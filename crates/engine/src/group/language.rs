@@ -12,7 +12,7 @@ use super::map_capacity;
 use super::shared;
 use super::shared::SharedWorker;
 use crate::state_transfer::{self, StateTransfer};
-use group::{Compiled, Delivery, IngressInterface, MapUsage, Packet, Program, ProgramInfo, Verdict};
+use group::{Compiled, Delivery, IngressInterface, MapUsage, Packet, Program, ProgramInfo, ServiceError, Verdict};
 use ir::fragment_tracker::CAPACITY;
 use ir::interp::Action;
 use ir::log::LogSubject;
@@ -207,7 +207,7 @@ impl LoadedProgram {
 }
 
 impl Compiled for LoadedProgram {
-    fn instances(&self, queues: &[IngressInterface], group: &str) -> Result<Vec<Box<dyn Program>>, String> {
+    fn instances(&self, queues: &[IngressInterface], group: &str) -> Result<Vec<Box<dyn Program>>, ServiceError> {
         let asking = |port: &IngressInterface| QueueContext {
             link_type: self.context.link_type,
             port: port.number.into(),

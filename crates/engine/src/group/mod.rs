@@ -21,7 +21,7 @@ use crate::error::EngineError;
 use crate::plan::SocketPlan;
 use group::{
     CommandQueue, Compiled, ControlServer, Dispatcher, EngineServices, GroupView, IngressInterface, Limits,
-    MemberFilter, PacketSink, Registry, RingHandle, SinkCounts,
+    MemberFilter, PacketSink, Registry, RingHandle, ServiceError, SinkCounts,
 };
 use host_interface::HostInterface;
 use ring::{AttachPolicy, Branch, OfferedRing, Producer};
@@ -237,16 +237,22 @@ struct Lender {
 }
 
 impl EngineServices for Lender {
-    fn compile(&self, text: &str, link_type: u32, from: &[IngressInterface]) -> Result<Arc<dyn Compiled>, String> {
+    fn compile(
+        &self,
+        text: &str,
+        link_type: u32,
+        from: &[IngressInterface],
+    ) -> Result<Arc<dyn Compiled>, ServiceError> {
         let link_type = link_type as u16;
         if let Some(program) = shorthand::parse(text, link_type)? {
             return Ok(program);
         }
-        language::compile(text, &language::ProgramContext { link_type, hash_key: self.hash_key, from: from.to_vec() })
+        let context = language::ProgramContext { link_type, hash_key: self.hash_key, from: from.to_vec() };
+        Ok(language::compile(text, &context)?)
     }
 
-    fn compile_filter(&self, text: &str, link_type: u32) -> Result<Arc<dyn MemberFilter>, String> {
-        member_filter::of(text, link_type as u16)
+    fn compile_filter(&self, text: &str, link_type: u32) -> Result<Arc<dyn MemberFilter>, ServiceError> {
+        Ok(member_filter::of(text, link_type as u16)?)
     }
 
     fn open(
@@ -254,7 +260,7 @@ impl EngineServices for Lender {
         to: &PacketSink,
         branches: &[(&IngressInterface, &Branch)],
         outgoing: bool,
-    ) -> Result<Arc<SinkCounts>, String> {
+    ) -> Result<Arc<SinkCounts>, ServiceError> {
         // Packets for the host interface are sent into the other end of its veth pair.
         let entrance = held(&self.lent.hosts).values().find_map(|host| host.entrance_of(to));
         let own =
@@ -271,7 +277,7 @@ impl EngineServices for Lender {
         self.dedicated.contains(&port.name)
     }
 
-    fn host(&self, port: &IngressInterface) -> Result<Option<String>, String> {
+    fn host(&self, port: &IngressInterface) -> Result<Option<String>, ServiceError> {
         if !self.shuts_host_out(port) {
             return Ok(None);
         }

@@ -1,6 +1,7 @@
 //! Groups of the configuration: created before the first packet and changed when the configuration changes.
 
 use group::{LoadResult, PacketSink, Policy, Registry, Request};
+use std::fmt;
 use std::path::PathBuf;
 
 /// A group of the configuration.
@@ -53,7 +54,7 @@ impl GroupPlan {
         Request::Attach { group, port, file, max_bytes: most, classes, weight, filter: None }
     }
 
-    fn failed(&self, why: &str) -> String {
+    fn failed(&self, why: impl fmt::Display) -> String {
         format!("group {}: {why}", self.name)
     }
 }
@@ -67,7 +68,7 @@ pub fn create(registry: &Registry, plans: &[GroupPlan], said: &mut Vec<Reconcile
     for plan in plans {
         match registry.create_first(registry.engine(), &plan.create()) {
             Ok(_) => there.push(plan.clone()),
-            Err(why) => said.push(Err(plan.failed(&why))),
+            Err(why) => said.push(Err(plan.failed(why))),
         }
     }
     there
@@ -93,11 +94,11 @@ fn seat(registry: &Registry, plan: &mut GroupPlan, wanted: &[MemberPlan], said: 
         let (to, moved) = beside(&member.to);
         match registry.attach(registry.engine(), &plan.attach(&MemberPlan { to, ..member.clone() })) {
             Ok(_) => {
-                said.extend(moved.map(|text| Ok(plan.failed(&text))));
+                said.extend(moved.map(|text| Ok(plan.failed(text))));
                 plan.members.push(member.clone());
                 came += 1;
             }
-            Err(why) => said.push(Err(plan.failed(&why))),
+            Err(why) => said.push(Err(plan.failed(why))),
         }
     }
     came
@@ -128,7 +129,7 @@ pub fn change(registry: &Registry, from: &[GroupPlan], to: &[GroupPlan]) -> (Vec
     for old in from.iter().filter(|old| !to.iter().any(|new| new.name == old.name)) {
         said.push(match registry.delete(engine, &old.name) {
             Ok(()) => Ok(format!("group {} has ended", old.name)),
-            Err(why) => Err(old.failed(&why)),
+            Err(why) => Err(old.failed(why)),
         });
     }
     for new in to {
@@ -141,7 +142,7 @@ pub fn change(registry: &Registry, from: &[GroupPlan], to: &[GroupPlan]) -> (Vec
                     said.extend(without(new, &loaded));
                     in_force.extend(attach(registry, vec![new.clone()], &mut said));
                 }
-                Err(why) => said.push(Err(new.failed(&why))),
+                Err(why) => said.push(Err(new.failed(why))),
             }
             continue;
         };
@@ -155,7 +156,7 @@ pub fn change(registry: &Registry, from: &[GroupPlan], to: &[GroupPlan]) -> (Vec
                     let transfer = loaded.state_transfer.map(|text| format!("; {text}")).unwrap_or_default();
                     Ok(format!("group {}: generation {} runs{transfer}", new.name, loaded.generation))
                 }
-                Err(why) => Err(new.failed(&why)),
+                Err(why) => Err(new.failed(why)),
             });
             said.extend(refusing);
         }
@@ -171,7 +172,7 @@ pub fn change(registry: &Registry, from: &[GroupPlan], to: &[GroupPlan]) -> (Vec
 
 /// Returns messages about the queues that did not take the program.
 fn without(plan: &GroupPlan, loaded: &LoadResult) -> impl Iterator<Item = ReconcileMessages> {
-    loaded.unresponsive.iter().map(|queue| Err(plan.failed(&queue.to_string())))
+    loaded.unresponsive.iter().map(|queue| Err(plan.failed(queue)))
 }
 
 #[cfg(test)]

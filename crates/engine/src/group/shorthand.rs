@@ -9,7 +9,7 @@
 //! (such as ARP) go to the same member.
 
 use filter::Filter;
-use group::{Compiled, Delivery, IngressInterface, Packet, Program, Verdict};
+use group::{Compiled, Delivery, IngressInterface, Packet, Program, ServiceError, Verdict};
 use std::sync::Arc;
 use wire::Headers;
 
@@ -52,7 +52,7 @@ pub fn parse(source: &str, link_type: u16) -> Result<Option<Arc<dyn Compiled>>, 
 }
 
 impl Compiled for ShorthandProgram {
-    fn instances(&self, queues: &[IngressInterface], _group: &str) -> Result<Vec<Box<dyn Program>>, String> {
+    fn instances(&self, queues: &[IngressInterface], _group: &str) -> Result<Vec<Box<dyn Program>>, ServiceError> {
         let run = || Run { word: self.word, filter: self.filter.clone(), link_type: self.link_type };
         Ok(queues.iter().map(|_| Box::new(run()) as Box<dyn Program>).collect())
     }
