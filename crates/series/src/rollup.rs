@@ -1,10 +1,9 @@
 //! Roll-ups of seconds into minutes and hours: the sum, minimum, maximum and 95th percentile of every quantity, and the
 //! number of seconds with a row.
 //!
-//! The percentile is the *nearest rank* over the seconds with a row: of `n` sorted values, number ⌈0.95 n⌉ counted from
-//! 1. It is exact and always one of the values, because all seconds of a bin are kept until the bin ends. Bins are
-//! aligned to UTC. A second of zeros is a value, a second in a gap is not: the divisor of a mean is
-//! [`Rollup::seconds`].
+//! The percentile is the *nearest rank* over the seconds with a row: of `n` sorted values, the ⌈0.95 n⌉th. It is exact
+//! and always one of the values, because all seconds of a bin stay in memory until the bin ends. Bins are aligned to
+//! UTC. A second of zeros is a value, a second in a gap is not: the divisor of a mean is [`Rollup::seconds`].
 
 use crate::{Direction, Row, quantities};
 use std::collections::BTreeMap;

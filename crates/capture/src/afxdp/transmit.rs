@@ -91,7 +91,7 @@ impl Transmitter {
             frames: config.frames.max(1),
             mode: config.copy,
         };
-        let sender = Sender::open(&options).map_err(|e| advice::socket(name, options.queue, e))?;
+        let sender = Sender::open(&options).map_err(|e| advice::socket_error(name, options.queue, e))?;
         Ok(Self { sender, name: name.clone(), queue: options.queue })
     }
 
@@ -177,6 +177,6 @@ impl Transmitter {
         if self.sender.check().is_err() || advice::is_gone(&error) {
             return SourceError::Gone { name: self.name.clone() };
         }
-        advice::socket(&self.name, self.queue, sys::xsk::StepError { step: what, error })
+        advice::socket_error(&self.name, self.queue, sys::xsk::StepError { step: what, error })
     }
 }

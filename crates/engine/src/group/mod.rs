@@ -93,7 +93,7 @@ impl DispatcherSetup {
         let (orders, offer) = (Arc::<CommandQueue>::default(), OfferedRing::of(producer));
         let mut dispatcher = Dispatcher::new(&offer, Arc::clone(&orders), live);
         if now {
-            dispatcher.slot(producer).map_err(|e| EngineError::Group(format!("no gate for groups: {e}")))?;
+            dispatcher.join_ring(producer).map_err(|e| EngineError::Group(format!("no gate for groups: {e}")))?;
         }
         Ok(Self { dispatcher, orders, offer })
     }

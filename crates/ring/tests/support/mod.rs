@@ -157,7 +157,7 @@ fn write(mut producer: Producer, state: &ProducerState) -> Producer {
         producer.service();
         if goal <= number {
             // The goal may have been set after it was read above: `end` is stored after the last goal.
-            if state.end.load(Ordering::Acquire) && reported.goal.load(Ordering::Acquire) <= number {
+            if state.end.load(Ordering::Acquire) && state.goal.load(Ordering::Acquire) <= number {
                 break;
             }
             std::thread::sleep(Duration::from_millis(1));
