@@ -250,7 +250,8 @@ mod tests {
             );
         }
         assert_eq!(unprivileged(none, much, none), Ok(()), "an empty request is granted");
-        let why = limits.admit(false, [none, none, held(0, 20, 0)], held(0, 1, 0)).expect_err("no descriptors");
+        let why =
+            limits.admit(false, [none, none, held(0, 20, 0)], held(0, 1, 0)).expect_err("no descriptors").to_string();
         assert!(why.contains("has 20 branches, and the limit is 20") && why.contains("LimitNOFILE"), "{why}");
     }
 }
