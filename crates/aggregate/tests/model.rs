@@ -52,7 +52,7 @@ fn random_record(prng: &mut Prng, id: u64) -> Record {
     Record {
         id,
         key: Key { src, dst, src_port, dst_port, protocol },
-        encapsulation: encapsulation,
+        encapsulation,
         interface: prng.below(3) as u16,
         flow_start: start,
         record_index: 0,

@@ -16,14 +16,16 @@ pub mod ledger;
 mod prng;
 mod second_map;
 mod suggest;
+mod tally;
 mod time;
 mod time_spec;
 pub mod units;
 
 pub use events::{Cause, Note};
-pub use ledger::{Ledger, Row, Tally};
+pub use ledger::{Ledger, Row};
 pub use prng::Prng;
 pub use second_map::SecondMap;
 pub use suggest::nearest;
+pub use tally::Tally;
 pub use time::Timestamp;
 pub use time_spec::{ParseTimeError, TimeSpec};

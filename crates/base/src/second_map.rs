@@ -5,7 +5,7 @@
 //! Invariants: the keys of `packed` and `from` divide the seconds into chunks, each of which ends before the next
 //! begins; exactly one chunk is decoded, in `open`, and has the seconds `from..=to`. No encoded chunk is empty.
 
-use crate::ledger::Tally;
+use crate::tally::Tally;
 use std::collections::BTreeMap;
 
 /// Runs in an encoded chunk that was filled in order of time; the decoded chunk has at most twice as many.

@@ -2,7 +2,6 @@
 //!
 //! The calendar is the proleptic Gregorian calendar without leap seconds, as in `CLOCK_REALTIME`.
 
-use crate::{ParseTimeError, TimeSpec};
 use std::fmt;
 use std::time::Duration;
 
@@ -72,21 +71,6 @@ impl Timestamp {
         let (days, rest) = (self.secs() / 86_400, self.secs() % 86_400);
         let (year, month, day) = date_of(days);
         (year, month, day, (rest / 3600) as u8, (rest / 60 % 60) as u8, (rest % 60) as u8)
-    }
-
-    /// Parses a [`TimeSpec`](crate::TimeSpec) and evaluates it at the time `now`.
-    ///
-    /// # Errors
-    /// [`ParseTimeError`] has the text and the accepted forms.
-    ///
-    /// ```
-    /// # use netgrain_base::Timestamp;
-    /// let now = Timestamp::from_secs_nanos(1000, 0);
-    /// assert_eq!(Timestamp::parse("-10s", now).unwrap().secs(), 990);
-    /// assert_eq!(Timestamp::parse("1970-01-01T01:00:00+01:00", now).unwrap(), Timestamp::ZERO);
-    /// ```
-    pub fn parse(text: &str, now: Self) -> Result<Self, ParseTimeError> {
-        Ok(TimeSpec::parse(text)?.at(now, None))
     }
 }
 

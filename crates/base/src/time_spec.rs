@@ -58,6 +58,23 @@ impl fmt::Display for ParseTimeError {
 
 impl std::error::Error for ParseTimeError {}
 
+impl Timestamp {
+    /// Parses a [`TimeSpec`] and evaluates it at the time `now`.
+    ///
+    /// # Errors
+    /// [`ParseTimeError`] has the text and the accepted forms.
+    ///
+    /// ```
+    /// # use netgrain_base::Timestamp;
+    /// let now = Timestamp::from_secs_nanos(1000, 0);
+    /// assert_eq!(Timestamp::parse("-10s", now).unwrap().secs(), 990);
+    /// assert_eq!(Timestamp::parse("1970-01-01T01:00:00+01:00", now).unwrap(), Timestamp::ZERO);
+    /// ```
+    pub fn parse(text: &str, now: Self) -> Result<Self, ParseTimeError> {
+        Ok(TimeSpec::parse(text)?.at(now, None))
+    }
+}
+
 impl TimeSpec {
     /// Parses a point in time.
     ///

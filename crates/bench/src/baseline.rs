@@ -1,6 +1,5 @@
 //! Other capture programs with their default settings, for comparison: tcpdump, dumpcap, netsniff-ng.
 
-use crate::live::TO;
 use crate::output::{Output, Stop};
 use crate::process::{Helper, find};
 use std::fs::File;
@@ -48,15 +47,15 @@ impl Baseline {
         self.name
     }
 
-    /// Starts the program on the interface and on processor `cpu`, and waits until it captures.
-    pub fn start(&self, file: &Path, namespace: &Namespace, cpu: usize) -> Result<Running, Stop> {
+    /// Starts the program on this interface and on processor `cpu`, and waits until it captures.
+    pub fn start(&self, interface: &str, file: &Path, namespace: &Namespace, cpu: usize) -> Result<Running, Stop> {
         let mut command = Command::new(&self.program);
         command.stderr(Stdio::null());
         match self.name {
             // tcpdump must write as root, since only root may write to the directory.
-            "tcpdump" => command.args(["-n", "-Z", "root", "-i", TO, "-w"]).arg(file),
-            "dumpcap" => command.args(["-q", "-P", "-i", TO, "-w"]).arg(file),
-            _ => command.args(["--silent", "--in", TO, "--out"]).arg(file),
+            "tcpdump" => command.args(["-n", "-Z", "root", "-i", interface, "-w"]).arg(file),
+            "dumpcap" => command.args(["-q", "-P", "-i", interface, "-w"]).arg(file),
+            _ => command.args(["--silent", "--in", interface, "--out"]).arg(file),
         };
         // The child process inherits the namespace and the processor from the thread that starts it.
         let name = self.name;

@@ -36,7 +36,7 @@ pub struct CaptureArgs {
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = base::units::whole::<u32>(1..=1 << 24))]
     pub flows: u32,
     /// Duration of each run
-    #[arg(long, value_name = "SECONDS", default_value_t = 0.2, value_parser = crate::seconds)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.2, value_parser = crate::arguments::seconds)]
     pub seconds: f64,
     /// Runs of each size; the output shows their median
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = base::units::whole::<u32>(1..=1000))]

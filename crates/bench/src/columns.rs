@@ -6,6 +6,8 @@
 //! thread that seals journals into Parquet files) less the time that the loop takes without a writer.
 
 mod nfdump;
+mod ranking;
+mod sample;
 
 use crate::output::{MedianRange, Output, Stop};
 use crate::query::cold;
@@ -13,25 +15,14 @@ use crate::volume::ScratchDir;
 use base::units::{parse_count, show_bytes, show_count};
 use clap::Args;
 use columns::{Column, Config, DataFileKind, Query, Writer, files, scan_shared};
-use flow::Record;
 use flow::sample::TrafficModel;
+use ranking::{TOP, row};
+use sample::{ExpectedTotals, SET, Set};
 use serde::Serialize;
-use std::collections::HashMap;
 use std::io::Write;
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use sys::cpu::{process_time, thread_time};
-
-/// Number of different records: enough that no row group has the random values of a record twice, which would be
-/// compressible.
-const SET: usize = 200_000;
-
-/// Records prepared together: few enough to stay in the processor's cache.
-const LENT: usize = 256;
-
-/// Number of top senders that the query returns.
-const TOP: usize = 10;
 
 /// The interface of the store.
 const INTERFACE: &str = "bench0";
@@ -74,16 +65,6 @@ struct StorageCost {
     files: usize,
 }
 
-/// Duration of one top-N query.
-#[derive(Clone, Debug, Serialize)]
-struct Ranking {
-    by: &'static str,
-    cache: &'static str,
-    threads: usize,
-    ms: f64,
-    ns_per_record: f64,
-}
-
 /// Bytes per record of one column.
 #[derive(Clone, Debug, Serialize)]
 struct Width {
@@ -119,66 +100,6 @@ pub fn run(args: &ColumnsArgs, out: &mut dyn Write) -> Result<(), Stop> {
         nfdump::compare(&work.path().join("nfdump"), &set, args.records, &expected_totals, &mut sheet)?;
     }
     Ok(())
-}
-
-/// For each source address: bytes on the wire, and bytes of IP packets from the source.
-type ExpectedTotals = HashMap<IpAddr, (u64, u64)>;
-
-/// The sample records and their averages.
-struct Set {
-    records: Vec<Record>,
-    packets: f64,
-    initial_packets: f64,
-}
-
-impl Set {
-    fn new() -> Self {
-        let mut traffic = TrafficModel::new(1, 20_000.0);
-        let mut records: Vec<Record> = (0..SET).map(|_| traffic.record()).collect();
-        // A meter exports records in order of their last packet.
-        records.sort_by_key(Record::last);
-        let mean = |sum: u64| sum as f64 / SET as f64;
-        let packets = mean(records.iter().map(Record::packets).sum());
-        let initial_packets = mean(records.iter().map(|record| record.initial_packets.len() as u64).sum());
-        Self { records, packets, initial_packets }
-    }
-
-    /// Calls `each` with `records` records, a few at a time. A repeated record gets a later time and another flow id,
-    /// since an exact repetition would compress.
-    fn for_each_batch(&self, records: u64, mut each: impl FnMut(&[Record])) {
-        let mut batch: Vec<Record> = Vec::with_capacity(LENT);
-        let mut done = 0;
-        while done < records {
-            batch.clear();
-            for n in done..records.min(done + LENT as u64) {
-                let mut record = self.records[n as usize % SET].clone();
-                later(&mut record, n / SET as u64);
-                record.id = base::hash::mix64(n);
-                batch.push(record);
-            }
-            done += batch.len() as u64;
-            each(&batch);
-        }
-    }
-
-    fn expected_totals(&self, records: u64) -> ExpectedTotals {
-        let mut expected_totals = ExpectedTotals::new();
-        for (i, record) in self.records.iter().enumerate() {
-            let times = records / SET as u64 + u64::from((i as u64) < records % SET as u64);
-            let sum = expected_totals.entry(record.key.src).or_default();
-            *sum = (sum.0 + record.bytes() * times, sum.1 + record.directions[0].ip_bytes * times);
-        }
-        expected_totals
-    }
-}
-
-/// Shifts the times of a record by `rounds` rounds.
-fn later(record: &mut Record, rounds: u64) {
-    let shift = Duration::from_nanos(10_000_000_007 * rounds);
-    for direction in record.directions.iter_mut().filter(|direction| direction.packets > 0) {
-        (direction.first, direction.last) = (direction.first.after(shift), direction.last.after(shift));
-    }
-    record.flow_start = record.flow_start.after(shift);
 }
 
 fn write_records(args: &ColumnsArgs, set: &Set, store: &Path, sheet: &mut Output<'_>) -> Result<(), Stop> {
@@ -270,21 +191,6 @@ fn rankings(
         row("netgrain", cache, threads, duration, args.records, sheet)?;
     }
     Ok(())
-}
-
-fn row(
-    by: &'static str,
-    cache: &'static str,
-    threads: usize,
-    duration: Duration,
-    records: u64,
-    sheet: &mut Output<'_>,
-) -> Result<(), Stop> {
-    let (ms, ns_per_record) = (duration.as_secs_f64() * 1e3, duration.as_nanos() as f64 / records as f64);
-    let ranking = Ranking { by, cache, threads, ms, ns_per_record };
-    let text =
-        format!("top {TOP} senders, {by}, {cache}, {threads} threads: {ms:.0} ms, {ns_per_record:.0} ns per record");
-    sheet.row("ranking", &ranking, text)
 }
 
 /// Runs the aggregation of `netgrain flows --top 10 --by bytes --group src`.

@@ -41,10 +41,10 @@ pub struct DiskArgs {
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = parse_bytes)]
     pub file: u64,
     /// Duration for each combination (at least three files)
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.5, value_parser = crate::seconds)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.5, value_parser = crate::arguments::seconds)]
     pub seconds: f64,
     /// Duration of the run with the recorder's block size and depth, on which the verdict is based
-    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = crate::seconds)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = crate::arguments::seconds)]
     pub sustained: f64,
     /// Print one JSON object per line
     #[arg(long)]

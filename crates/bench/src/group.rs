@@ -6,7 +6,7 @@
 //! members per record, and records per processor second of both together, since rates mean nothing with more members
 //! than processors. Dispatcher and members count independently, and the counts must agree.
 
-use crate::member_processes::{MemberProcesses, Run};
+use crate::member_processes::{MemberProcesses, Run, Workload};
 use crate::output::{MedianRange, Output, Stop};
 use crate::stats::percentile;
 use base::units::{show_bytes, show_count};
@@ -33,7 +33,7 @@ pub struct GroupArgs {
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = base::units::whole::<u32>(0..=1_000_000))]
     pub swaps: u32,
     /// Duration of each run
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = crate::seconds)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = crate::arguments::seconds)]
     pub seconds: f64,
     /// Runs for each number of members; the output shows their median
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = base::units::whole::<u32>(1..=1000))]
@@ -44,6 +44,12 @@ pub struct GroupArgs {
     /// Print one JSON object per line
     #[arg(long)]
     pub json: bool,
+}
+
+impl GroupArgs {
+    fn workload(&self) -> Workload {
+        Workload { ring: self.ring, flows: self.flows, program: self.program.clone() }
+    }
 }
 
 /// The result for one number of members.
@@ -100,9 +106,9 @@ pub fn run(args: &GroupArgs, out: &mut dyn Write) -> Result<(), Stop> {
 }
 
 fn once(args: &GroupArgs, members: u8) -> Result<Run, Stop> {
-    let mut processes = MemberProcesses::start(args, members, false)?;
+    let mut processes = MemberProcesses::start(&args.workload(), members, false)?;
     let (span, started) = (Duration::from_secs_f64(args.seconds), Instant::now());
-    let seconds = processes.write(args, || started.elapsed() < span);
+    let seconds = processes.write(&args.workload(), || started.elapsed() < span);
     processes.finish(seconds)
 }
 
@@ -110,7 +116,7 @@ fn once(args: &GroupArgs, members: u8) -> Result<Run, Stop> {
 /// state of the old program.
 fn swaps(args: &GroupArgs, sheet: &mut Output<'_>) -> Result<(), Stop> {
     let members = args.members.iter().copied().max().unwrap_or(1);
-    let mut processes = MemberProcesses::start(args, members, true)?;
+    let mut processes = MemberProcesses::start(&args.workload(), members, true)?;
     let (client, program, wanted) = (processes.another_client()?, args.program.clone(), args.swaps);
     let swapping = std::thread::spawn(move || {
         let mut durations: [Vec<f64>; 3] = Default::default();
@@ -128,7 +134,7 @@ fn swaps(args: &GroupArgs, sheet: &mut Output<'_>) -> Result<(), Stop> {
         }
         Ok(durations)
     });
-    let seconds = processes.write(args, || !swapping.is_finished());
+    let seconds = processes.write(&args.workload(), || !swapping.is_finished());
     let durations = swapping.join().map_err(|_| Stop::error("the thread that swaps panicked"))??;
     let run = processes.finish(seconds)?;
     let row = SwapRow {

@@ -27,7 +27,7 @@ use sys::netns::Namespace;
 
 /// The two ends of the veth pair.
 const FROM: &str = "ng-bench0";
-pub const TO: &str = "ng-bench1";
+const TO: &str = "ng-bench1";
 
 /// After the generator has ended, frames in transit arrive within this time.
 const TRANSIT_TIME: Duration = Duration::from_millis(500);
@@ -51,7 +51,7 @@ pub struct LiveArgs {
     #[arg(long, value_name = "N")]
     pub flows: Option<String>,
     /// Duration of sending in each run
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = crate::seconds)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = crate::arguments::seconds)]
     pub seconds: f64,
     /// Runs of each kind, in turn; the output shows medians
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = base::units::whole::<u32>(1..=1000))]
@@ -463,7 +463,7 @@ fn run_baseline(
     namespace: &Namespace,
 ) -> Result<Run, Stop> {
     let file = folder.join("baseline.pcap");
-    let running = baseline.start(&file, namespace, places.engine())?;
+    let running = baseline.start(TO, &file, namespace, places.engine())?;
     let sent = sent(start_generator(args, traffic, places)?, args)?;
     std::thread::sleep(TRANSIT_TIME);
     let cpu = running.end()?;

@@ -3,6 +3,7 @@
 //! its dependencies.
 #![forbid(unsafe_code)]
 
+mod arguments;
 mod baseline;
 mod capture;
 mod columns;
@@ -153,13 +154,5 @@ impl Stage {
             Ok(()) | Err(Stop::Closed) => Ok(()),
             Err(Stop::Failed(text)) => Err(text),
         }
-    }
-}
-
-/// Parses the duration of a measurement in seconds.
-fn seconds(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(s) if (0.001..=86_400.0).contains(&s) => Ok(s),
-        _ => Err(format!("{text:?} is not a number of seconds from 0.001 to 86400")),
     }
 }

@@ -5,7 +5,6 @@
 //! benchmark counts the copies lost that way. Dispatcher and members count independently, and the counts must agree.
 
 use crate::cpu_placement::CpuPlacement;
-use crate::group::GroupArgs;
 use crate::output::Stop;
 use crate::process::Helper;
 use base::units::show_bytes;
@@ -45,6 +44,17 @@ const DESCS: u64 = 1 << 20;
 
 /// Bytes of a frame.
 const FRAME: usize = 60;
+
+/// The work of the group.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    /// Bytes of the ring.
+    pub ring: u64,
+    /// Flows, each with as many packets.
+    pub flows: u64,
+    /// The program of the group.
+    pub program: String,
+}
 
 /// Flags of a member process, which `netgrain-bench group` starts.
 #[derive(Args, Clone, Debug)]
@@ -99,10 +109,10 @@ pub struct MemberProcesses {
 
 impl MemberProcesses {
     /// Starts the processes and waits until all members have attached; no packet flows yet.
-    pub fn start(args: &GroupArgs, members: u8, follow: bool) -> Result<Self, Stop> {
-        let config = ring::Config { name: GROUP.into(), bytes: args.ring, ..ring::Config::default() };
+    pub fn start(workload: &Workload, members: u8, follow: bool) -> Result<Self, Stop> {
+        let config = ring::Config { name: GROUP.into(), bytes: workload.ring, ..ring::Config::default() };
         let mut producer = Producer::new(config).map_err(|e| {
-            let size = show_bytes(args.ring);
+            let size = show_bytes(workload.ring);
             Stop::error(format_args!("no memory for a ring of {size}: {e}; choose a smaller ring with --ring"))
         })?;
         let socket = std::env::temp_dir().join(format!("netgrain-bench-{}.groups", std::process::id()));
@@ -126,7 +136,7 @@ impl MemberProcesses {
         let registry = Arc::new(Registry::new(vec![ring_handle], lent, sys::cpu::effective_uid()));
         let control = open(&socket, &registry)?;
         let (policy, fold, queues, ephemeral) = (group::Policy::Shared, false, None, false);
-        let (group, program) = (GROUP.to_owned(), Some(args.program.clone()));
+        let (group, program) = (GROUP.to_owned(), Some(workload.program.clone()));
         let create = Request::Create { group, program, policy, fold, ports: None, queues, ephemeral };
         // Meanwhile this thread, the ring's producer, must register the dispatcher, which attaches with the group.
         let path = socket.clone();
@@ -159,13 +169,13 @@ impl MemberProcesses {
 
     /// Writes frames of all flows in turn, as fast as the ring has room, while `go_on` returns true; returns real
     /// seconds.
-    pub fn write(&mut self, args: &GroupArgs, mut go_on: impl FnMut() -> bool) -> f64 {
+    pub fn write(&mut self, workload: &Workload, mut go_on: impl FnMut() -> bool) -> f64 {
         let _ = sys::cpu::pin(self.cpu_placement.engine());
         let producer = &mut self.producer;
-        let flows = args.flows.max(1);
+        let flows = workload.flows.max(1);
         // A program that uses only the ring's hash does not read the frame, and a table of frames would measure the
         // producer's caches.
-        let reads_frames = !matches!(args.program.as_str(), "steer" | "copy");
+        let reads_frames = !matches!(workload.program.as_str(), "steer" | "copy");
         let frames: Vec<[u8; FRAME]> = (0..if reads_frames { flows } else { 1 }).map(frame).collect();
         let hashes: Vec<u32> = (0..flows).map(|n| base::hash::mix64(n) as u32).collect();
         let (start, started) = (sys::clock::realtime(), Instant::now());

@@ -29,7 +29,7 @@ pub struct RecordArgs {
     #[arg(long, value_name = "SPEC", default_value = "1000")]
     pub traffic: String,
     /// Duration of each run
-    #[arg(long, value_name = "SECONDS", default_value_t = 3.0, value_parser = crate::seconds)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 3.0, value_parser = crate::arguments::seconds)]
     pub seconds: f64,
     /// Runs of each kind, in turn; the output shows medians
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = base::units::whole::<u32>(1..=1000))]

@@ -56,7 +56,7 @@ pub struct RingArgs {
     #[arg(long)]
     pub touch: bool,
     /// Duration of each run
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = crate::seconds)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = crate::arguments::seconds)]
     pub seconds: f64,
     /// Runs for each number of listeners; the output shows their median
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = base::units::whole::<u32>(1..=1000))]

@@ -49,7 +49,7 @@ pub struct StenographerArgs {
     #[arg(long, value_name = "RATE", default_value = "100kpps")]
     pub rate: String,
     /// Duration of sending
-    #[arg(long, value_name = "SECONDS", default_value_t = 30.0, value_parser = crate::seconds)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 30.0, value_parser = crate::arguments::seconds)]
     pub seconds: f64,
     /// Number of hosts to query
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = base::units::whole::<u32>(1..=1000))]

@@ -51,6 +51,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use sys::ethtool::Channels;
 use sys::netlink::{Link, Netlink};
 use sys::xsk::{HEADROOM, Pages, Receiver, ReceiverOptions, Umem};
 
@@ -178,8 +179,9 @@ pub fn open(config: &AfXdpConfig) -> Result<Vec<AfXdp>, SourceError> {
     }
     let link = look_up(name)?;
     ethernet(&link)?;
-    // Some drivers do not report how many of their queues are in use; those use at most the allocated number.
-    let existing = sys::xsk::active_queues(name).unwrap_or(0).min(link.rx_queues);
+    // A socket cannot be bound to an inactive queue, and NICs often have more allocated queues, which netlink reports,
+    // than active ones. Of a driver that does not report the active queues, all are active.
+    let existing = sys::ethtool::channels(name).map_or(0, Channels::receiving).min(link.rx_queues);
     let existing = if existing == 0 { link.rx_queues.max(1) } else { existing };
     let queues = chosen_queues(config, existing)?;
     let multi_buffer = config.multi_buffer.unwrap_or(link.mtu + LINK_HEADER > PAGE_FRAME);
@@ -273,7 +275,7 @@ impl AfXdp {
         );
         // veth reports that it removes tags, but leaves them in packets that were sent with a tag.
         let takes_out = || sys::ethtool::driver(&link.name).is_ok_and(|driver| driver != "veth");
-        if sys::xsk::strips_vlan(&link.name).unwrap_or(false) && takes_out() {
+        if sys::ethtool::strips_vlan(&link.name).unwrap_or(false) && takes_out() {
             description += &format!(
                 "; VLAN tags that the interface removes are lost (ethtool -K {} rxvlan off keeps them)",
                 link.name

@@ -10,7 +10,8 @@
 
 use crate::error::ColumnsError;
 use crate::file_layout::DataFileKind;
-use crate::query::{Query, Results};
+use crate::query::Query;
+use crate::results::Results;
 use crate::tables::Schema;
 use base::Timestamp;
 use flow::Record;

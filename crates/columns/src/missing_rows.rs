@@ -8,7 +8,8 @@
 //! second without a row may have been recorded without a meter.
 
 use crate::error::ColumnsError;
-use crate::query::{Query, series};
+use crate::query::Query;
+use crate::results::series;
 use series::Direction;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -6,9 +6,11 @@ use crate::error::ColumnsError;
 use crate::file::{Sealed, guarded};
 use crate::file_layout::DataFileKind;
 use crate::journal::{LoadedJournal, NO_COLUMNS};
-use crate::query::{FileScan, Query, Warnings, journals};
+use crate::query::Query;
+use crate::results::{FileScan, Warnings, journals};
 use crate::schema::{self, Cells, MICRO, ValueType};
-use crate::tables::{Schema, read_address};
+use crate::tables::Schema;
+use crate::text::read_address;
 use base::Timestamp;
 use bytes::Bytes;
 use flow::Record;
@@ -280,7 +282,7 @@ fn scan_files<E: FnMut(&Batch)>(
         for journal in journals {
             taken.insert(journal.id);
             if growing(&journal, query, columns, each).is_none() {
-                crate::query::add_warning(warnings, NO_COLUMNS);
+                crate::results::add_warning(warnings, NO_COLUMNS);
             }
         }
         let mut files = FileScan::new(&root, DataFileKind::Flows, query, warnings);
@@ -290,7 +292,7 @@ fn scan_files<E: FnMut(&Batch)>(
                 continue;
             }
             let sealed = Arc::new(sealed);
-            for group in sealed.groups(query, |error| crate::query::add_warning(warnings, error)) {
+            for group in sealed.groups(query, |error| crate::results::add_warning(warnings, error)) {
                 share(Part { sealed: Arc::clone(&sealed), group }, each);
             }
         }
@@ -321,9 +323,9 @@ impl Part {
             Ok(batch) if batch.rows > 0 => each(&batch),
             Ok(_) => {}
             Err(ColumnsError::Damaged { what, .. }) => {
-                crate::query::add_warning(warnings, self.sealed.unreadable(self.group, 0, what));
+                crate::results::add_warning(warnings, self.sealed.unreadable(self.group, 0, what));
             }
-            Err(error) => crate::query::add_warning(warnings, error),
+            Err(error) => crate::results::add_warning(warnings, error),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Describes the columns of a table: name, declaration, encoding, and conversion from cells to rows. The tables
 //! themselves are in [`crate::tables`]; [`crate::chunk`] writes the columns.
 
-use crate::tables::Memo;
+use crate::text::Memo;
 use parquet::column::reader::ColumnReader;
 use parquet::data_type::{ByteArray, FixedLenByteArray};
 use parquet::errors::Result;

@@ -24,7 +24,8 @@ pub trait TableRow: Sized + Clone + Send {
 /// The sort key: time first; rows of equal time have the same order in every file.
 pub type Order = (u64, u64, u32);
 
-const NANOS_PER_SEC: u64 = 1_000_000_000;
+/// Nanoseconds in one second.
+pub const NANOS_PER_SEC: u64 = 1_000_000_000;
 
 impl TableRow for Record {
     fn span(&self) -> (Timestamp, Timestamp) {

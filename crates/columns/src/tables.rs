@@ -4,14 +4,12 @@
 mod flows;
 mod initial_packets;
 mod put;
+mod record_line;
 mod rows;
-mod text;
 
-pub use text::{Memo, read_address};
-
-use crate::builder::Tile;
 use crate::schema::{Column, ColumnPredicate, EncodingHint, Repetition, ValueType};
 use crate::table_row::TableRow;
+use crate::tile::Tile;
 
 /// A table: its columns, and the conversion between rows and columns.
 pub trait Schema: TableRow {

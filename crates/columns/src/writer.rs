@@ -15,6 +15,7 @@ use crate::error::ColumnsError;
 use crate::file_layout::{DataFileKind, FAR};
 use crate::journal::{Journal, MAX_BYTES};
 use crate::sealer::{BATCH_BYTES, CompleteJournal, Sealer};
+use crate::shared::{Event, Shared};
 use crate::table_row::TableRow;
 use crate::tables::Schema;
 use crate::volume::{Disks, real};
@@ -25,7 +26,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use store::names;
@@ -105,61 +106,6 @@ pub struct Counts {
     pub sealed: u64,
     /// Published files.
     pub files: u64,
-}
-
-/// An event of the sealing or journaling thread.
-#[derive(Debug)]
-pub enum Event {
-    /// A file was published.
-    Sealed {
-        /// Its path.
-        path: PathBuf,
-        /// Number of its rows.
-        rows: u64,
-    },
-    /// An operation failed. A journal that could not be sealed remains, is read by queries, and is sealed by the next
-    /// recovery.
-    Trouble(ColumnsError),
-}
-
-/// Number of buffers of synced batches that are kept for reuse.
-///
-/// PERF: the kernel clears new memory page by page, some 90 ns per record.
-const SPARE: usize = 128;
-
-#[derive(Default)]
-pub(crate) struct Shared {
-    waiting: Mutex<u64>,
-    spare: Mutex<Vec<Vec<u8>>>,
-    buffers: Condvar,
-    journaled: AtomicU64,
-    refused: AtomicU64,
-    pub sealed: AtomicU64,
-    pub files: AtomicU64,
-    /// Bytes of the journals that are being sealed or wait for it.
-    pub closed: AtomicU64,
-    events: Mutex<Vec<Event>>,
-}
-
-impl Shared {
-    pub fn report(&self, event: Event) {
-        self.events.lock().unwrap_or_else(PoisonError::into_inner).push(event);
-    }
-
-    /// Frees the buffers.
-    fn forget(&self) {
-        self.spare.lock().unwrap_or_else(PoisonError::into_inner).clear();
-    }
-
-    /// Keeps the buffers of batches for reuse.
-    fn keep(&self, batches: Vec<Vec<u8>>) {
-        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
-        let room = SPARE.saturating_sub(spare.len());
-        spare.extend(batches.into_iter().take(room).map(|mut bytes| {
-            bytes.clear();
-            bytes
-        }));
-    }
 }
 
 /// Identifies a growing file: there is at most one of each kind and period.

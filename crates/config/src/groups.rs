@@ -1,8 +1,9 @@
 //! `[[group]]` of the configuration: groups that exist before the first packet. As for the sections, one table defines
 //! the keys of a group, their values, the output of `--dump` and the text of `docs/reference/configuration.md`.
 
-use super::read::{ConfigError, Similar, raw_value};
-use super::value::{RawValue, Setting, quoted};
+use super::error::{ConfigError, Similar};
+use super::raw_value::{RawValue, raw_value};
+use super::value::{Setting, quoted};
 use super::value_error::ValueError;
 use base::units::parse_bytes;
 use engine::{GroupPlan, MemberPlan};

@@ -2,9 +2,11 @@
 //! checks for contradictions between valid values (`validate`), and the printed file and manual page of all keys.
 #![forbid(unsafe_code)]
 
+mod error;
 mod groups;
 mod load_error;
 mod program;
+mod raw_value;
 mod read;
 mod retention;
 mod table;
@@ -13,16 +15,18 @@ mod validate;
 mod value;
 mod value_error;
 
+pub use error::{ConfigError, Similar};
 pub use groups::{Group, JoinPolicy, Member};
 pub use load_error::{LoadError, UnreadableProgram};
 pub use program::read_program;
-pub use read::{ConfigError, SetError, Similar, read, set};
-pub use retention::{KeepFree, MIN_AGE, RetentionError, RetentionRules};
+pub use raw_value::RawValue;
+pub use read::{SetError, read, set};
+pub use retention::{MIN_AGE, RetentionError, RetentionRules};
 pub use table::*;
 pub use validate::{
     FILE, METRICS_FORM, MetricsAddressError, Problem, check_metrics_address, contradictions, contradictions_now,
 };
-pub use value::{Age, Count, IdleOf, Keep, RawValue, Setting, Size, SourceKind};
+pub use value::{Age, Count, IdleOf, Keep, KeepFree, Setting, Size, SourceKind};
 pub use value_error::ValueError;
 
 use load_error::FILE_MAX;
@@ -53,8 +57,7 @@ pub fn check_file(path: &Path, config: &mut Config) -> Result<Vec<String>, LoadE
     let line = |finding: &Problem| places.get(&finding.key).copied().unwrap_or(usize::MAX);
     all.extend(contradictions(config).into_iter().map(|finding| (line(&finding), finding.text)));
     all.sort();
-    let text_of_error =
-        |(line, text)| if line == usize::MAX { text } else { read::ConfigError { line, text }.to_string() };
+    let text_of_error = |(line, text)| if line == usize::MAX { text } else { ConfigError { line, text }.to_string() };
     Ok(all.into_iter().map(text_of_error).collect())
 }
 

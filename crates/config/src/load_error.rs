@@ -1,6 +1,6 @@
 //! The reasons why a file that the configuration names, or the configuration itself, cannot be used.
 
-use crate::read::ConfigError;
+use crate::error::ConfigError;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;

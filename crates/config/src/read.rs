@@ -1,30 +1,15 @@
 //! Reads a configuration file: TOML, checked key by key. All errors are reported at once, each with its line; the error
 //! of an unknown key suggests a similar known key.
 
+use super::error::{ConfigError, Similar};
 use super::groups;
+use super::raw_value::{RawValue, raw_value};
 use super::table::{Config, KEYS, Key};
-use super::value::RawValue;
 use super::value_error::ValueError;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
-use toml::Spanned;
 use toml::de::{DeTable, DeValue};
-
-/// One error in a configuration file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConfigError {
-    /// Line of the file, counted from 1.
-    pub line: usize,
-    /// The error and the accepted form.
-    pub text: String,
-}
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}: {}", self.line, self.text)
-    }
-}
 
 /// Applies a file to `config`; relative paths in the file start at `folder`.
 ///
@@ -147,45 +132,6 @@ fn sections() -> impl Iterator<Item = &'static str> {
 /// The error text for a key outside all sections: the section with a key of that name.
 fn section_hint(name: &str) -> String {
     KEYS.iter().find(|k| k.key() == name).map_or_else(String::new, |k| format!("; [{}] has this key", k.section()))
-}
-
-pub fn raw_value(value: &Spanned<DeValue<'_>>) -> RawValue {
-    match value.get_ref() {
-        DeValue::String(text) => RawValue::Text(text.to_string()),
-        DeValue::Boolean(yes) => RawValue::Yes(*yes),
-        DeValue::Integer(n) => {
-            i64::from_str_radix(n.as_str(), n.radix()).map_or(RawValue::Else("integer"), RawValue::Whole)
-        }
-        DeValue::Float(number) => RawValue::Text(number.as_str().to_owned()),
-        DeValue::Array(values) => RawValue::List(values.iter().map(raw_value).collect()),
-        other => RawValue::Else(other.type_str()),
-    }
-}
-
-/// The known name that is similar to an unknown name, if any; its text is a suggestion for the end of an error.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Similar(pub Option<String>);
-
-impl Similar {
-    /// Compares the whole name, then its last part with the names in other sections.
-    pub(crate) fn of<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Self {
-        let last = |full: &'a str| full.rsplit('.').next().unwrap_or(full);
-        let known: Vec<&str> = known.collect();
-        let in_another_section = || {
-            let part = base::nearest(name.rsplit('.').next()?, known.iter().copied().map(last))?;
-            known.iter().copied().find(|k| last(k) == part)
-        };
-        Self(base::nearest(name, known.iter().copied()).or_else(in_another_section).map(str::to_owned))
-    }
-}
-
-impl fmt::Display for Similar {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Some(name) => write!(f, "; did you mean {name}?"),
-            None => f.write_str("; see netgrain config --dump"),
-        }
-    }
 }
 
 #[cfg(test)]

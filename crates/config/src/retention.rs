@@ -2,14 +2,14 @@
 
 use crate::table::Config;
 use crate::units::MIN_SEGMENT;
+use crate::value::KeepFree;
 use base::units::show_bytes;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::time::Duration;
 use store::DiskDevice;
 use store::device::{Housekeeping, Space};
-use upkeep::retention::{Free, ParseFreeError, Rules};
+use upkeep::retention::{Free, Rules};
 
 /// The minimum number of files for which an interface must have space: the file being written, the file prepared after
 /// it, the file being completed, and one file to keep.
@@ -17,23 +17,6 @@ const MIN_FILES: u64 = 4;
 
 /// Retention by age removes no file that is younger.
 pub const MIN_AGE: Duration = Duration::from_secs(1);
-
-/// The space to keep free on the volume.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum KeepFree {
-    /// No limit: a recorder waits while the volume is full.
-    None,
-    /// The given space or share.
-    Some(Free),
-}
-
-impl FromStr for KeepFree {
-    type Err = ParseFreeError;
-
-    fn from_str(text: &str) -> Result<Self, ParseFreeError> {
-        if text == "none" { Ok(Self::None) } else { text.parse().map(Self::Some) }
-    }
-}
 
 /// The reason why retention rules do not fit a store.
 #[derive(Clone, Debug, PartialEq, Eq)]

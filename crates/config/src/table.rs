@@ -2,7 +2,8 @@
 //! `docs/reference/configuration.md`, and which keys a reload may change.
 
 use super::groups::Group;
-use super::value::{Age, Count, IdleOf, Keep, RawValue, Setting, Size, SourceKind};
+use super::raw_value::RawValue;
+use super::value::{Age, Count, IdleOf, Keep, Setting, Size, SourceKind};
 use super::value_error::ValueError;
 use crate::units::{CpuList, Mode};
 use std::path::PathBuf;

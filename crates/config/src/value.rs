@@ -1,60 +1,24 @@
 //! The types of configuration values: each is read from TOML or from a flag, and its printed form reads back as the
 //! same value.
 
-use crate::retention::KeepFree;
+use crate::raw_value::RawValue;
 use crate::units::{self, CpuList, Mode};
 use crate::value_error::ValueError;
 use base::units::{parse_age, parse_bytes, parse_span};
-use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 use store::MeterKey;
-use upkeep::retention::Free;
+use upkeep::retention::{Free, ParseFreeError};
 use wire::IpProtocol;
 
-/// A value as written in the file or flag, before it is read as the type of its key.
-#[derive(Clone, Debug, PartialEq)]
-pub enum RawValue {
-    /// A TOML string, or the value of a flag.
-    Text(String),
-    /// An integer.
-    Whole(i64),
-    /// A boolean.
-    Yes(bool),
-    /// An array.
-    List(Vec<RawValue>),
-    /// A TOML type that no key accepts, by its name in TOML.
-    Else(&'static str),
-}
-
 impl RawValue {
-    /// Reads a flag as TOML would read it without quotes, otherwise as text. Commas separate the elements of a list.
-    pub fn from_flag(text: &str) -> Self {
-        match text {
-            "true" => Self::Yes(true),
-            "false" => Self::Yes(false),
-            _ => text.parse().map_or_else(|_| Self::Text(text.to_owned()), Self::Whole),
-        }
-    }
-
     /// The value as text; a number counts as its digits.
     fn text(&self) -> Result<String, ValueError> {
         match self {
             Self::Text(text) => Ok(text.clone()),
             Self::Whole(n) => Ok(n.to_string()),
             other => Err(ValueError::Type { given: other.clone(), expected: "a text or a number" }),
-        }
-    }
-}
-
-impl fmt::Display for RawValue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Text(text) => write!(f, "{text:?}"),
-            Self::Whole(n) => n.fmt(f),
-            Self::Yes(yes) => yes.fmt(f),
-            Self::List(_) => f.write_str("a list"),
-            Self::Else(what) => write!(f, "a value of type {what}"),
         }
     }
 }
@@ -330,6 +294,23 @@ impl Setting for SourceKind {
     }
 }
 
+/// The space to keep free on the volume.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum KeepFree {
+    /// No limit: a recorder waits while the volume is full.
+    None,
+    /// The given space or share.
+    Some(Free),
+}
+
+impl FromStr for KeepFree {
+    type Err = ParseFreeError;
+
+    fn from_str(text: &str) -> Result<Self, ParseFreeError> {
+        if text == "none" { Ok(Self::None) } else { text.parse().map(Self::Some) }
+    }
+}
+
 /// The free space that packet files leave; `None` is `auto`, the default.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Keep(pub Option<KeepFree>);
@@ -362,6 +343,7 @@ pub fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fmt;
 
     fn back<T: Setting + PartialEq + fmt::Debug>(value: T) {
         let shown = value.show();

@@ -1,6 +1,6 @@
 //! The reason why a value is not valid for its key.
 
-use crate::value::RawValue;
+use crate::raw_value::RawValue;
 use base::units::ParseUnitError;
 use group::WEIGHT_MAX;
 use std::fmt;

@@ -1,7 +1,7 @@
 //! Packets on which random programs differ: packets of [`wire::build`], encapsulated in each other, then corrupted and
 //! truncated; and packets of real captures.
 
-use crate::trial::Packet;
+use crate::case::Packet;
 use crate::values::{HOSTS, HOSTS_6, MACS, PORTS, VLANS, pick};
 use base::Prng;
 use ir::Facts;

@@ -1,7 +1,8 @@
 //! The interpreter of the IR as an execution: of a whole program, and of a program split between two stages.
 
+use crate::case::Packet;
 use crate::semantics::{ObservedAction, PacketOutcome, Record};
-use crate::trial::{BackEnd, CompiledCase, Execution, ExecutionResult, MapContents, Packet, StateSnapshot};
+use crate::trial::{BackEnd, CompiledCase, Execution, ExecutionResult, MapContents, StateSnapshot};
 use ir::Facts;
 use ir::interp::{self, Action, Interpreter, ProgramState};
 use ir::{Program, VerdictKind};

@@ -15,6 +15,7 @@
 //!   mismatch is reduced ([`shrink`]) and reported as source text, bytes and seed.
 #![forbid(unsafe_code)]
 
+mod case;
 pub mod frames;
 mod interpreted;
 mod literals;
@@ -26,11 +27,10 @@ mod trial;
 mod values;
 mod writer;
 
+pub use case::{Case, Packet};
 pub use interpreted::{InParts, Interpreted, facts};
 pub use report::Report;
 pub use semantics::{ObservedAction, PacketOutcome, Record};
 pub use source::{Binding, CallStyle, Expr, Node, Source};
-pub use trial::{
-    BackEnd, Case, CompiledCase, Execution, ExecutionResult, MapContents, Mismatch, Packet, StateSnapshot, Trial,
-};
+pub use trial::{BackEnd, CompiledCase, Execution, ExecutionResult, MapContents, Mismatch, StateSnapshot, Trial};
 pub use writer::{action, write};

@@ -1,7 +1,7 @@
 //! Statistics of a trial, from which a test can check its coverage.
 
+use crate::case::Case;
 use crate::source::{Expr, Node, Source};
-use crate::trial::{AgreementCounts, Case};
 use lang::table;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -88,4 +88,15 @@ fn functions_of_texts(source: &Source, texts: &[String]) -> BTreeSet<&'static st
     let named = known.iter().filter_map(|w| table::find(w));
     let signed = signs.iter().filter_map(|s| table::operator(s));
     named.chain(signed).map(|f| f.name).collect()
+}
+
+/// Counts from a case whose results agree.
+#[derive(Default)]
+pub(crate) struct AgreementCounts {
+    pub packets: usize,
+    pub first_half: usize,
+    /// Texts of the stages of the first half, if it decided packets.
+    pub first_stages: Vec<String>,
+    pub kinds: [usize; 5],
+    pub entries: usize,
 }

@@ -3,8 +3,8 @@
 //! Each step takes the first smaller case that also fails. Every candidate is smaller in [`Source::size`] or in the
 //! number or length of its packets, so the reduction terminates.
 
+use crate::case::Case;
 use crate::source::{Binding, Expr, Node, Source};
-use crate::trial::Case;
 use crate::values::FILTERS;
 use lang::types::Type;
 

@@ -1,9 +1,9 @@
 //! Runs many programs over many packets on a back end and compares the results with the model.
 
-use crate::report::Report;
+use crate::case::{Case, Packet};
+use crate::report::{AgreementCounts, Report};
 use crate::semantics::{self, PacketOutcome, ProgramContext, ProgramState};
 use crate::shrink::shrink;
-use crate::source::Source;
 use crate::{frames, writer};
 use base::Prng;
 use ir::{Facts, Prefix};
@@ -15,28 +15,6 @@ use std::fmt::Write;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Once;
 use wire::link;
-
-/// A packet and the [`Facts`] from its source, without the facts from its bytes.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Packet {
-    /// The captured bytes.
-    pub bytes: Vec<u8>,
-    /// Timestamp, wire length, interface and other facts.
-    pub facts: Facts,
-}
-
-/// A program and packets for it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Case {
-    /// The program.
-    pub source: Source,
-    /// Packets, in order.
-    pub packets: Vec<Packet>,
-    /// Link type in pcap's numbering.
-    pub link_type: u16,
-    /// The key of the hash functions.
-    pub hash_key: u64,
-}
 
 /// A case with its compiled program.
 #[derive(Clone, Debug)]
@@ -146,17 +124,6 @@ enum TrialResult {
     Refused(String),
     Same(AgreementCounts),
     Differs(String),
-}
-
-/// Counts from a case whose results agree.
-#[derive(Default)]
-pub(crate) struct AgreementCounts {
-    pub packets: usize,
-    pub first_half: usize,
-    /// Texts of the stages of the first half, if it decided packets.
-    pub first_stages: Vec<String>,
-    pub kinds: [usize; 5],
-    pub entries: usize,
 }
 
 impl Trial {

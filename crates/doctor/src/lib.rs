@@ -19,6 +19,7 @@ mod kernel;
 mod netns;
 mod port;
 mod processor;
+mod request;
 mod setting;
 mod time;
 mod trial;
@@ -28,39 +29,13 @@ pub use checks::{Check, Cost};
 pub use finding::{Finding, State, Subject};
 pub use fix::{FixResult, Step, apply, steps};
 pub use netns::Netns;
+pub use request::Request;
 pub use setting::{Change, Setting};
 pub use undo::{Journal, JournalError, undo};
 
 use capture::SourceError;
-use std::path::PathBuf;
 use sys::netlink::{Link, Netlink};
 use sys::sysfs::Tree;
-
-/// The subjects of an inspection.
-#[derive(Clone, Debug, Default)]
-pub struct Request {
-    /// These interfaces; if empty, all physical interfaces, and then no finding about an interface offers a change.
-    pub ports: Vec<String>,
-    /// The directory of a store; the inspection writes a test file to it.
-    pub store: Option<PathBuf>,
-    /// Only these checks, by name; if empty, all.
-    pub only: Vec<String>,
-    /// Bytes of all rings together, as the recorder would allocate them.
-    pub ring: u64,
-    /// Bytes of one packet file, as the recorder would allocate it.
-    pub segment: u64,
-    /// True if the interfaces are dedicated to capture although the host uses them.
-    pub dedicated: bool,
-    /// True to capture test frames on a private veth pair as well.
-    pub trial: bool,
-}
-
-impl Request {
-    /// True if the request includes at least one of these checks.
-    fn includes(&self, checks: &[&Check]) -> bool {
-        self.only.is_empty() || checks.iter().any(|c| self.only.iter().any(|o| o == c.name))
-    }
-}
 
 /// Inspects the subjects of the request: interfaces first, then the machine, then the store. Findings come in the order
 /// of the table.

@@ -326,17 +326,17 @@ fn rx_ring(f: &Facts) -> Finding {
 
 fn queues(f: &Facts) -> Finding {
     let (s, name) = (f.subject(), &f.port.name);
-    let Some(channels) = f.channels.filter(|c| c.most() > 0) else {
+    let Some(channels) = f.channels.filter(|c| c.receiving_max() > 0) else {
         return Finding::good(&checks::QUEUES, &s, format!("{} queue(s), which cannot be changed", f.link.rx_queues));
     };
     let (now, cpus) = (channels.receiving() as usize, f.allowed.len().max(1));
-    let found = format!("{now} of {} queues for {cpus} processor(s)", channels.most());
+    let found = format!("{now} of {} queues for {cpus} processor(s)", channels.receiving_max());
     let fast = f.speed.is_some_and(|s| s.megabits >= FAST_MEGABITS) && f.is_physical();
     let kind = if channels.combined_max > 0 { "combined" } else { "rx" };
     let wanted = if now > cpus {
         cpus
-    } else if now == 1 && fast && cpus > 1 && channels.most() > 1 {
-        cpus.min(channels.most() as usize)
+    } else if now == 1 && fast && cpus > 1 && channels.receiving_max() > 1 {
+        cpus.min(channels.receiving_max() as usize)
     } else {
         return Finding::good(&checks::QUEUES, &s, found);
     };

@@ -77,7 +77,7 @@ impl Channel {
                 let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
                 socket.set_multicast_ttl_v4(u32::from(*ttl))?;
                 if !interface.is_empty() {
-                    sys::multicast::leave_by(&socket, ifindex(interface)?)?;
+                    sys::multicast::set_outgoing_interface(&socket, ifindex(interface)?)?;
                 }
                 socket.connect((group(to.0, to.1), port.unwrap_or(default_port)))?;
                 Ok(Self::Datagrams(socket))

@@ -18,10 +18,13 @@
 //! let ts = Timestamp::from_secs_nanos(1000, 5);
 //! let packet = Packet { ts, wire_len: 60, data, decoded: &decoded, position: 24, queue: 0 };
 //!
-//! let mut records: Vec<Record> = Vec::new(); let mut meter = Meter::new(Config::default(), 0); meter.push(&[packet],
-//! &mut records); meter.tick(Timestamp::from_secs_nanos(1031, 0), &mut records); assert_eq!((records[0].end_reason,
-//! records[0].directions[0].packets), (EndReason::IdleTimeout, 1)); assert_eq!(meter.counts().lateness.records[7], 1,
-//! "the delay is 0.999999995 s, because time advances in whole seconds");
+//! let mut records: Vec<Record> = Vec::new();
+//! let mut meter = Meter::new(Config::default(), 0);
+//! meter.push(&[packet], &mut records);
+//! meter.tick(Timestamp::from_secs_nanos(1031, 0), &mut records);
+//! assert_eq!((records[0].end_reason, records[0].directions[0].packets), (EndReason::IdleTimeout, 1));
+//! // The delay is 0.999999995 s, because time advances in whole seconds.
+//! assert_eq!(meter.counts().lateness.records[7], 1);
 //! ```
 #![forbid(unsafe_code)]
 

@@ -2,21 +2,13 @@
 
 use crate::counts::SinkCounts;
 use crate::dispatch::CommandQueue;
-use crate::error::ServiceError;
+use crate::ingress_interface::IngressInterface;
+use crate::service_error::ServiceError;
 use crate::verdict::{Compiled, MemberFilter};
 use ring::{Branch, OfferedRing};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-
-/// An interface that packets come from.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct IngressInterface {
-    /// The interface name.
-    pub name: String,
-    /// The interface number in records and rows.
-    pub number: u16,
-}
 
 /// One ring with its dispatcher.
 pub struct RingHandle {

@@ -1,9 +1,10 @@
 //! The registry's state of one group, and its view for tables.
 
 use crate::counts::{ClosedSinkTotals, Counts, ReaderCounts, SinkCounts, SinkTotals};
-use crate::engine_services::{IngressInterface, PacketSink, RingHandle};
+use crate::engine_services::{PacketSink, RingHandle};
 use crate::error::RequestError;
 use crate::group::GroupAccounting;
+use crate::ingress_interface::IngressInterface;
 use crate::members::Membership;
 use crate::request::Policy;
 use crate::steering::{MEMBERS, Steering};

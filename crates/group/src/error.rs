@@ -1,38 +1,13 @@
 //! The reasons why an engine refuses a request about its groups.
 
-use crate::registry::GROUPS;
+use crate::limits::{GROUPS, LimitError};
 use crate::request::{FILTER_MAX, NAME_MAX, PROGRAM_MAX};
+use crate::service_error::ServiceError;
 use crate::steering::{MEMBERS, WEIGHT_MAX};
 use ring::{BRANCH_DESCS_MAX, BRANCH_DESCS_MIN};
 use std::error::Error;
 use std::fmt;
 use std::io;
-
-/// The error of a service of the engine ([`EngineServices`](crate::EngineServices)), such as a program that does not
-/// compile. The service makes the text: the cause, the position in a source, and a correction.
-#[derive(Debug)]
-pub struct ServiceError(Box<dyn Error + Send + Sync>);
-
-impl ServiceError {
-    /// The error with the text of this error or this text.
-    pub fn new(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self(error.into())
-    }
-}
-
-impl From<String> for ServiceError {
-    fn from(text: String) -> Self {
-        Self::new(text)
-    }
-}
-
-impl fmt::Display for ServiceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl Error for ServiceError {}
 
 /// The reason why a request is refused.
 #[derive(Debug)]
@@ -258,93 +233,6 @@ impl fmt::Display for PermissionError {
 }
 
 impl Error for PermissionError {}
-
-/// The users for whom a limit holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LimitScope {
-    /// The user who requests more.
-    User,
-    /// All unprivileged users together.
-    UnprivilegedUsers,
-    /// All users, including root and that of the engine.
-    Engine,
-}
-
-/// A resource limit that a request would exceed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LimitError {
-    /// The number of groups.
-    Groups {
-        /// The users for whom the limit holds.
-        scope: LimitScope,
-        /// The number of their groups.
-        held: usize,
-        /// The limit.
-        limit: usize,
-    },
-    /// The number of branches.
-    Branches {
-        /// The users for whom the limit holds.
-        scope: LimitScope,
-        /// The number of their branches.
-        held: usize,
-        /// The limit.
-        limit: usize,
-    },
-    /// The memory of the branches and flow maps of a user.
-    Memory {
-        /// The additional memory of the request, in MiB.
-        requested_mib: u64,
-        /// The limit, in MiB.
-        limit_mib: u64,
-    },
-    /// The memory of the flow maps of one program.
-    ProgramMemory {
-        /// The most memory of the program, in MiB.
-        needed_mib: u64,
-        /// The limit, in MiB.
-        limit_mib: u64,
-        /// The advice of the compiled program.
-        advice: String,
-    },
-}
-
-impl fmt::Display for LimitError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let has = |scope: &LimitScope| match scope {
-            LimitScope::User => "this user has",
-            LimitScope::UnprivilegedUsers => "all unprivileged users together have",
-            LimitScope::Engine => "this engine has",
-        };
-        match self {
-            Self::Groups { scope, held, limit } => {
-                write!(f, "{} {held} groups, and the limit is {limit}; release some first", has(scope))
-            }
-            Self::Branches { scope, held, limit } => {
-                write!(f, "{} {held} branches, and the limit is {limit}; release some first", has(scope))?;
-                match scope {
-                    LimitScope::Engine => f.write_str(
-                        ", or start the engine with a higher limit of open files (LimitNOFILE of a unit, ulimit -n)",
-                    ),
-                    LimitScope::User | LimitScope::UnprivilegedUsers => Ok(()),
-                }
-            }
-            Self::Memory { requested_mib, limit_mib } => write!(
-                f,
-                "the request needs {requested_mib} MiB more for branches and flow maps, and the limit of a user is \
-                 {limit_mib} MiB of this engine's memory; write `up_to N` at maps, request fewer descriptors, or \
-                 release some memory first"
-            ),
-            Self::ProgramMemory { needed_mib, limit_mib, advice } => write!(
-                f,
-                "the flow maps of the program need up to {needed_mib} MiB, and the limit of a program is {limit_mib} \
-                 MiB; {advice}"
-            ),
-        }
-    }
-}
-
-impl Error for LimitError {}
 
 /// The reason why the properties of a new member are not valid.
 #[derive(Clone, Debug, PartialEq, Eq)]

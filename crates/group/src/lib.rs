@@ -16,6 +16,7 @@
 //! the user documentation.
 #![forbid(unsafe_code)]
 
+mod admission;
 mod client;
 mod control;
 mod counts;
@@ -25,12 +26,14 @@ mod entry;
 mod error;
 mod group;
 mod idle_backoff;
+mod ingress_interface;
 mod join;
 mod limits;
 mod members;
 mod object;
 mod registry;
 mod request;
+mod service_error;
 pub mod steering;
 mod unresponsive;
 mod verdict;
@@ -41,16 +44,18 @@ pub use counts::{
     ClassCounts, ClosedSinkTotals, Counts, MemberCounts, ReaderCounts, SinkCounts, SinkResult, SinkTotals,
 };
 pub use dispatch::{BATCH, CommandQueue, Dispatcher, DispatcherCommand, IDLE_SLEEP, SwapResult, TurnResult};
-pub use engine_services::{EngineServices, IngressInterface, PacketSink, RingHandle};
+pub use engine_services::{EngineServices, PacketSink, RingHandle};
 pub use entry::{ClientIdentity, GroupView, MemberView};
-pub use error::{LimitError, LimitScope, MemberError, PermissionError, RequestError, ServiceError};
+pub use error::{MemberError, PermissionError, RequestError};
 pub use group::{Group, GroupAccounting, Port, Swap};
 pub use idle_backoff::MemberBackoff;
+pub use ingress_interface::IngressInterface;
 pub use join::JoinResult;
-pub use limits::Limits;
+pub use limits::{GROUPS, LimitError, LimitScope, Limits};
 pub use members::{Eligible, Member, Membership};
-pub use registry::{GROUPS, LoadResult, Registry};
+pub use registry::{LoadResult, Registry};
 pub use request::{FILE_BYTES_DEFAULT, Policy, Request, Response};
+pub use service_error::ServiceError;
 pub use steering::{MEMBERS, Steering, WEIGHT_MAX};
 pub use unresponsive::{DispatcherState, UnresponsiveQueue};
 pub use verdict::{

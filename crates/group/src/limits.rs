@@ -4,18 +4,17 @@
 //! thread. The recorder needs all of these to publish its files, so access control alone is not enough. Each
 //! unprivileged user has a limit, the limit of all unprivileged users together leaves a part to root and the engine's
 //! user, and no request may use the last file descriptors.
-//!
-//! Invariant: each check sums the use from the groups and member slots again. No separate total exists that could
-//! differ.
 
-use crate::entry::{ClientIdentity, Entry};
-use crate::error::{LimitError, LimitScope, PermissionError, RequestError};
-use crate::registry::{BRANCH_DESCS, GROUPS, Registry, State};
-use crate::verdict::Compiled;
 use ring::DESC_BYTES;
+use std::fmt;
 use std::ops::AddAssign;
-use std::sync::Arc;
 use std::time::Duration;
+
+/// The most groups of an engine.
+pub const GROUPS: usize = 64;
+
+/// Default number of descriptors of a branch: 4 MiB of them, a tenth of a second at a million packets per second.
+pub(crate) const BRANCH_DESCS: u64 = 128 << 10;
 
 /// File descriptors that a branch costs the engine: the descriptor memory, two pages, and the socket or file of a sink.
 const FILES_OF_BRANCH: u64 = 4;
@@ -56,6 +55,93 @@ pub(crate) struct ResourceUse {
     pub branches: usize,
     pub bytes: u64,
 }
+
+/// The users for whom a limit holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LimitScope {
+    /// The user who requests more.
+    User,
+    /// All unprivileged users together.
+    UnprivilegedUsers,
+    /// All users, including root and that of the engine.
+    Engine,
+}
+
+/// A resource limit that a request would exceed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LimitError {
+    /// The number of groups.
+    Groups {
+        /// The users for whom the limit holds.
+        scope: LimitScope,
+        /// The number of their groups.
+        held: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// The number of branches.
+    Branches {
+        /// The users for whom the limit holds.
+        scope: LimitScope,
+        /// The number of their branches.
+        held: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// The memory of the branches and flow maps of a user.
+    Memory {
+        /// The additional memory of the request, in MiB.
+        requested_mib: u64,
+        /// The limit, in MiB.
+        limit_mib: u64,
+    },
+    /// The memory of the flow maps of one program.
+    ProgramMemory {
+        /// The most memory of the program, in MiB.
+        needed_mib: u64,
+        /// The limit, in MiB.
+        limit_mib: u64,
+        /// The advice of the compiled program.
+        advice: String,
+    },
+}
+
+impl fmt::Display for LimitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let has = |scope: &LimitScope| match scope {
+            LimitScope::User => "this user has",
+            LimitScope::UnprivilegedUsers => "all unprivileged users together have",
+            LimitScope::Engine => "this engine has",
+        };
+        match self {
+            Self::Groups { scope, held, limit } => {
+                write!(f, "{} {held} groups, and the limit is {limit}; release some first", has(scope))
+            }
+            Self::Branches { scope, held, limit } => {
+                write!(f, "{} {held} branches, and the limit is {limit}; release some first", has(scope))?;
+                match scope {
+                    LimitScope::Engine => f.write_str(
+                        ", or start the engine with a higher limit of open files (LimitNOFILE of a unit, ulimit -n)",
+                    ),
+                    LimitScope::User | LimitScope::UnprivilegedUsers => Ok(()),
+                }
+            }
+            Self::Memory { requested_mib, limit_mib } => write!(
+                f,
+                "the request needs {requested_mib} MiB more for branches and flow maps, and the limit of a user is \
+                 {limit_mib} MiB of this engine's memory; write `up_to N` at maps, request fewer descriptors, or \
+                 release some memory first"
+            ),
+            Self::ProgramMemory { needed_mib, limit_mib, advice } => write!(
+                f,
+                "the flow maps of the program need up to {needed_mib} MiB, and the limit of a program is {limit_mib} \
+                 MiB; {advice}"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for LimitError {}
 
 impl Limits {
     /// Returns the limits for a machine with `memory` bytes and a process that may open `files` files.
@@ -113,7 +199,7 @@ pub(crate) fn connections(files: u64) -> usize {
     (files / 4).min(512) as usize
 }
 
-fn mib(bytes: u64) -> u64 {
+pub(crate) fn mib(bytes: u64) -> u64 {
     bytes.div_ceil(1 << 20)
 }
 
@@ -128,89 +214,6 @@ impl AddAssign for ResourceUse {
         self.branches += o.branches;
         self.bytes = self.bytes.saturating_add(o.bytes);
     }
-}
-
-impl Registry {
-    /// True for users other than root and the engine's own user.
-    pub(crate) fn is_unprivileged(&self, uid: u32) -> bool {
-        uid != 0 && uid != self.own_uid
-    }
-
-    /// Checks whether this client may hold `more`. The program of the group `but` does not count, because it is to be
-    /// replaced.
-    pub(crate) fn admit(
-        &self,
-        state: &State,
-        client: ClientIdentity,
-        but: Option<&str>,
-        more: ResourceUse,
-    ) -> Result<(), LimitError> {
-        let mut held = [ResourceUse::default(); 3];
-        let mut count = |uid: u32, part: ResourceUse| {
-            let counts = [uid == client.uid, self.is_unprivileged(uid), true];
-            held.iter_mut().zip(counts).filter(|(_, counts)| *counts).for_each(|(sum, _)| *sum += part);
-        };
-        for (name, entry) in &state.groups {
-            count(entry.owner.uid, ResourceUse { groups: 1, ..ResourceUse::default() });
-            for occupant in entry.slots.values() {
-                let bytes = occupant.branches.iter().map(|b| branch_bytes(b.shape().descs)).sum();
-                count(
-                    occupant.client.uid,
-                    ResourceUse { branches: occupant.branches.len(), bytes, ..ResourceUse::default() },
-                );
-            }
-            if but != Some(name.as_str()) {
-                let ports = entry.ports.values().flatten().map(|o| o.rings.len()).sum();
-                count(entry.loader, of_program(ports, entry.program.as_ref()));
-            }
-        }
-        self.limits.admit(self.is_unprivileged(client.uid), held, more)
-    }
-
-    /// Checks whether this client may load this program into this group, in place of the current program.
-    pub(crate) fn may_load(
-        &self,
-        state: &State,
-        client: ClientIdentity,
-        (name, entry): (&str, &Entry),
-        program: Option<&Arc<dyn Compiled>>,
-    ) -> Result<(), RequestError> {
-        let groups = usize::from(!state.groups.contains_key(name));
-        let Some(program) = program else {
-            self.admit(state, client, Some(name), ResourceUse { groups, ..ResourceUse::default() })?;
-            return Ok(());
-        };
-        program.ports().iter().try_for_each(|port| self.may_send(client, port))?;
-        if program.wants_kernel()
-            && self.is_unprivileged(client.uid)
-            && self.rings_of(entry).any(|t| self.services.shuts_host_out(&t.source))
-        {
-            return Err(PermissionError::Host(self.own_uid).into());
-        }
-        let bytes = program.memory();
-        if bytes > self.limits.program_bytes {
-            let limit = self.limits.program_bytes;
-            let (needed_mib, limit_mib, advice) = (mib(bytes), mib(limit), program.advice(limit));
-            return Err(LimitError::ProgramMemory { needed_mib, limit_mib, advice }.into());
-        }
-        // The interface to the host counts as an egress interface too.
-        let ports = program.ports().len() + usize::from(program.wants_kernel());
-        let more = of_program(ports * self.rings_of(entry).count(), Some(program));
-        Ok(self.admit(state, client, Some(name), ResourceUse { groups, ..more })?)
-    }
-
-    /// Checks whether programs of this client may send packets through this interface.
-    pub(crate) fn may_send(&self, client: ClientIdentity, port: &str) -> Result<(), PermissionError> {
-        if !self.is_unprivileged(client.uid) || self.limits.ports.iter().any(|p| p == port) {
-            return Ok(());
-        }
-        Err(PermissionError::Forward { uid: client.uid, interface: port.to_owned() })
-    }
-}
-
-fn of_program(ports: usize, program: Option<&Arc<dyn Compiled>>) -> ResourceUse {
-    let bytes = ports as u64 * branch_bytes(BRANCH_DESCS) + program.map_or(0, |p| p.memory());
-    ResourceUse { groups: 0, branches: ports, bytes }
 }
 
 #[cfg(test)]

@@ -6,11 +6,12 @@
 
 use crate::counts::{ClosedSinkTotals, ReaderCounts};
 use crate::dispatch::{DispatcherCommand, SwapResult};
-use crate::engine_services::{EngineServices, IngressInterface, PacketSink, RingHandle};
+use crate::engine_services::{EngineServices, PacketSink, RingHandle};
 use crate::entry::{ClientIdentity, DispatcherAccounting, EgressPort, Entry, GroupView};
 use crate::error::{PermissionError, RequestError};
 use crate::group::{Group, GroupAccounting, Port, Swap};
-use crate::limits::Limits;
+use crate::ingress_interface::IngressInterface;
+use crate::limits::{BRANCH_DESCS, GROUPS, Limits};
 use crate::members::Membership;
 use crate::request::{NAME_MAX, PROGRAM_MAX, Policy, Request, encoded_bytes};
 use crate::unresponsive::UnresponsiveQueue;
@@ -21,12 +22,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-
-/// The most groups of an engine.
-pub const GROUPS: usize = 64;
-
-/// Default number of descriptors of a branch: 4 MiB of them, a tenth of a second at a million packets per second.
-pub(crate) const BRANCH_DESCS: u64 = 128 << 10;
 
 /// Time limit for the accounting of a dispatcher; after it, the registry uses the last accounting received.
 const ACCOUNTING_TIMEOUT: Duration = Duration::from_secs(2);

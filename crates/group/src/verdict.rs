@@ -5,8 +5,8 @@
 //! of the delivery. A program that makes no decision copies the packet to the default class. Actions before a drop
 //! still take effect: a bridge forwards each packet and keeps none.
 
-use crate::engine_services::IngressInterface;
-use crate::error::ServiceError;
+use crate::ingress_interface::IngressInterface;
+use crate::service_error::ServiceError;
 use ring::Desc;
 use serde::{Deserialize, Serialize};
 use std::any::Any;

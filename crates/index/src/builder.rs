@@ -1,10 +1,10 @@
 //! Builds a sealed index from the entries of all blocks. The recorder uses the builder when a packet file is complete;
 //! recovery and the indexing of foreign captures use it too. So queries read all sealed indexes in the same way.
 
+use crate::block::Block;
 use crate::bytes::{CRC, append_crc, close_stripe};
 use crate::header::Layout;
 use crate::key::{KINDS, KeyKind, Sets};
-use crate::reader::Block;
 use crate::rows;
 use crate::sealed::{self, MAX_BLOCKS, MAX_CONTEXT, SubBlockIndex, Summary};
 use crate::set::{GROUP, Set, encode_group};

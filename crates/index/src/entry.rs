@@ -13,13 +13,12 @@ use crate::bytes::{CRC, Cursor, checked, close};
 use crate::key::{KINDS, Sets};
 use crate::rows::{self, Rows};
 use crate::set::{GROUP, MAX_GROUPS, Set, decode_groups, encode_group};
-use crate::sub_blocks::SubBlocks;
+use crate::sub_blocks::{NO_RECORD, SubBlocks};
 use base::{Tally, Timestamp};
 
 const TAG: [u8; 4] = *b"BLK5";
 const LENGTH_AT: usize = 4;
 const ALL: u16 = u16::MAX;
-pub(crate) const NO_RECORD: u32 = u32::MAX;
 
 /// Bytes of an entry that contain its length.
 pub(crate) const HEAD: usize = 8;

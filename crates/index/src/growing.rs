@@ -19,10 +19,9 @@
 
 use crate::entry::{EntryState, HEAD, ParsedEntry};
 use crate::key::Sets;
-use crate::read::{Tail, up_to};
-use crate::reader::ReadAt;
+use crate::read_at::{ReadAt, up_to};
 use crate::rows::ReadLimits;
-use crate::{Entry, Header, Index, Rows};
+use crate::{Entry, Header, Index, Rows, Tail};
 use std::io;
 
 /// Number of slots: for the entry synced last, the entry of a sync in progress, the newest entry, and the next one.

@@ -8,12 +8,11 @@
 //! `length` counts the whole header. Layout: 1 sealed, 2 growing (0 was the growing layout of versions without slots).
 //! Content: 0 recorded by netgrain; 1 pcap, 2 pcapng and 3 RAW for foreign captures.
 
-use crate::IndexError;
 use crate::bytes::{CRC, Cursor, checked, close};
+use crate::{IndexError, VERSION};
 use base::Timestamp;
 
 const MAGIC: [u8; 8] = *b"\x89NGI\r\n\x1a\n";
-pub(crate) const VERSION: u16 = 7;
 const SEALED: u16 = 1;
 const GROWING: u16 = 2;
 const LENGTH_AT: usize = 12;

@@ -8,15 +8,19 @@
 //! measurements.
 #![forbid(unsafe_code)]
 
+mod block;
 mod build;
 mod builder;
 mod bytes;
+mod contents;
 mod entry;
+mod error;
 mod growing;
 mod header;
 mod host_sub_blocks;
 mod key;
 mod read;
+mod read_at;
 mod reader;
 mod rows;
 mod sealed;
@@ -26,14 +30,17 @@ mod set_query;
 mod set_sizing;
 mod sub_blocks;
 
+pub use block::Block;
 pub use build::{BlockKeys, SETS_BUDGET};
 pub use builder::{Builder, Sealing};
+pub use contents::{Footer, Index, Tail};
 pub use entry::Entry;
+pub use error::IndexError;
 pub use growing::{Growing, IndexWrite};
 pub use header::{Content, Format, Header, UNKNOWN_POS};
 pub use key::{KeyKind, Sets};
-pub use read::{Footer, Index, IndexError, Tail};
-pub use reader::{Block, ReadAt, Reader};
+pub use read_at::ReadAt;
+pub use reader::Reader;
 pub use rows::{Rows, Run};
 pub use sealed::Summary;
 pub use set::{GROUP, Set};
@@ -41,3 +48,6 @@ pub use sub_blocks::{SUB_BLOCK, SUB_BLOCKS, SubBlockMask, SubBlockRange, SubBloc
 
 /// The file name suffix of an index.
 pub const SUFFIX: &str = "ngi";
+
+/// The version of the format.
+const VERSION: u16 = 7;

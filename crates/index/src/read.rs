@@ -2,134 +2,18 @@
 
 use crate::bytes::{CRC, Cursor};
 use crate::growing;
-use crate::header::{self, Header, Layout, VERSION};
+use crate::header::{self, Header, Layout};
 use crate::key::{KINDS, Sets};
-use crate::reader::ReadAt;
+use crate::read_at::{ReadAt, up_to};
 use crate::rows::{self, ReadLimits, Rows};
 use crate::sealed::{self, SubBlockIndex, Summary};
 use crate::set::{Set, decode_groups};
 use crate::set_query::SetQuery;
 use crate::sub_blocks::{SubBlockMask, SubBlocks};
-use crate::{Entry, bytes};
-use base::Timestamp;
+use crate::{Entry, Footer, Index, IndexError, Tail, bytes};
 use filter::KeyCondition;
-use std::fmt;
 use std::io;
 use std::ops::Range;
-
-/// Programs that read a packet file without the index.
-const READERS: &str = "capinfos, tcpdump -r";
-
-/// An index in memory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Index {
-    /// The properties of the whole packet file.
-    pub header: Header,
-    /// The blocks, in order. In a sealed index, all filters of a kind have one size, which may differ from their sizes
-    /// while the index grew.
-    pub entries: Vec<Entry>,
-    /// The end of the index.
-    pub tail: Tail,
-}
-
-/// The end of an index.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Tail {
-    /// The index is sealed: the packet file is complete.
-    Complete(Footer),
-    /// The index is growing, or was when the recorder died.
-    Open {
-        /// Offset in the index at which the valid entries of full blocks end.
-        at: usize,
-        /// Offset of the first invalid entry: it is being written at this moment, or is damaged.
-        broken: Option<u64>,
-        /// True if the torn entry was the block's only index entry.
-        torn: bool,
-        /// Earlier entries of the same blocks, with fewer packets: the newest first.
-        earlier: Vec<Entry>,
-    },
-}
-
-/// The properties of a complete packet file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Footer {
-    /// Length of the packet file.
-    pub bytes: u64,
-    /// The time at which the file ended.
-    pub end: Timestamp,
-    /// Number of entries.
-    pub entries: u32,
-    /// The ledger rows: the sum of the entries' rows.
-    pub rows: Rows,
-    /// Bytes of the packet file that must be read before the records of any block.
-    pub context: Vec<Range<u64>>,
-}
-
-/// The reason why bytes are not a valid index.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum IndexError {
-    /// The magic number is missing.
-    NotAnIndex,
-    /// Another version of the format.
-    Version {
-        /// The version found.
-        found: u16,
-    },
-    /// The header is truncated or damaged.
-    Header,
-    /// A part of a sealed index is truncated or damaged.
-    Damaged {
-        /// The part.
-        part: &'static str,
-    },
-    /// The summary contradicts the blocks.
-    Contradiction {
-        /// The quantity that differs.
-        what: &'static str,
-        /// The value in the summary.
-        summary: u64,
-        /// The value from the blocks.
-        blocks: u64,
-    },
-}
-
-impl fmt::Display for IndexError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotAnIndex => {
-                write!(f, "not a netgrain index; the packet file beside it is readable without its index ({READERS})")
-            }
-            Self::Version { found } => write!(
-                f,
-                "index version {found}, this program reads {VERSION}: use the netgrain that wrote it, or rebuild the \
-                 index from its packet file (netgrain repair)"
-            ),
-            Self::Header => {
-                write!(
-                    f,
-                    "the index header is damaged; the packet file beside it is readable without its index ({READERS})"
-                )
-            }
-            Self::Damaged { part } => write!(
-                f,
-                "the index is damaged ({part}): rebuild it from the packet file (netgrain repair), which is readable \
-                 without an index ({READERS})"
-            ),
-            Self::Contradiction { what, summary, blocks } => write!(
-                f,
-                "{what}: {summary} in the summary, {blocks} in the blocks; check the packet file itself ({READERS})"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for IndexError {}
-
-impl From<IndexError> for io::Error {
-    fn from(error: IndexError) -> Self {
-        Self::new(io::ErrorKind::InvalidData, error)
-    }
-}
 
 impl Index {
     /// Reads an index: sealed, growing, or truncated while it grew.
@@ -170,14 +54,6 @@ impl Sets {
     pub fn sub_block_mask(&self, need: &KeyCondition) -> SubBlockMask {
         SetQuery::of(need).sub_block_mask(self)
     }
-}
-
-/// Reads up to `len` bytes from `offset` on; fewer only at the end of the source.
-pub(crate) fn up_to(source: &impl ReadAt, offset: u64, len: usize) -> io::Result<Vec<u8>> {
-    let mut buffer = vec![0; len];
-    let read = source.read_at(&mut buffer, offset)?;
-    buffer.truncate(read);
-    Ok(buffer)
 }
 
 /// The header, and the offset of its end.

@@ -3,105 +3,20 @@
 
 use crate::bytes::checked;
 use crate::header::Layout;
-use crate::read::{Tail, read_header, read_parts, read_rows, read_summary, up_to};
+use crate::read::{read_header, read_parts, read_rows, read_summary};
+use crate::read_at::{ReadAt, up_to};
 use crate::sealed::{self, SubBlockIndex, Summary};
 use crate::set::decode_groups;
 use crate::set_query::SetQuery;
 use crate::sub_blocks::{SubBlockMask, SubBlocks};
-use crate::{Entry, Header, Index, IndexError, Rows};
-use base::{Tally, Timestamp};
+use crate::{Block, Entry, Header, Index, IndexError, Rows, Tail};
 use filter::KeyCondition;
 use std::cell::Cell;
-use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 
 /// Bytes of the first read.
 const FIRST: usize = 8 << 10;
-
-/// Random access to bytes.
-pub trait ReadAt {
-    /// Number of bytes.
-    ///
-    /// # Errors
-    /// The error of the system call.
-    fn size(&self) -> io::Result<u64>;
-
-    /// Fills `buffer` from `offset` on; fewer bytes than requested only at the end.
-    ///
-    /// # Errors
-    /// The error of the system call.
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
-}
-
-impl ReadAt for File {
-    fn size(&self) -> io::Result<u64> {
-        Ok(self.metadata()?.len())
-    }
-
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let mut done = 0;
-        while done < buffer.len() {
-            match FileExt::read_at(self, &mut buffer[done..], offset + done as u64) {
-                Ok(0) => break,
-                Ok(n) => done += n,
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(e),
-            }
-        }
-        Ok(done)
-    }
-}
-
-impl ReadAt for &[u8] {
-    fn size(&self) -> io::Result<u64> {
-        Ok(self.len() as u64)
-    }
-
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let rest = usize::try_from(offset).ok().and_then(|at| self.get(at..)).unwrap_or(&[]);
-        let n = rest.len().min(buffer.len());
-        buffer[..n].copy_from_slice(&rest[..n]);
-        Ok(n)
-    }
-}
-
-/// One block, without its key sets and its ledger rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Block {
-    /// Number of the block in the file; it begins at this many MiB.
-    pub number: u32,
-    /// Bytes of the block on disk.
-    pub bytes: u32,
-    /// Offset in the block of the first record that starts in it.
-    pub first_record: Option<u32>,
-    /// CRC32C of these bytes.
-    pub crc: u32,
-    /// Earliest timestamp in the block; meaningless without packets.
-    pub first: Timestamp,
-    /// Latest timestamp in the block; meaningless without packets.
-    pub last: Timestamp,
-    /// Packets whose records begin in the block.
-    pub packets: u64,
-    /// Packets lost since the previous block, by all causes.
-    pub lost: u64,
-}
-
-impl Block {
-    pub(crate) fn of(entry: &Entry, tally: &Tally) -> Self {
-        Self {
-            number: entry.block,
-            bytes: entry.bytes,
-            first_record: entry.first_record,
-            crc: entry.crc,
-            first: entry.first,
-            last: entry.last,
-            packets: tally.stored,
-            lost: tally.lost.iter().fold(0, |n, l| n.saturating_add(*l)),
-        }
-    }
-}
 
 /// An index that is read only as far as queries need.
 pub struct Reader {

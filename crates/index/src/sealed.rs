@@ -16,13 +16,12 @@
 //! per block covers the whole file. A reader loads header and summary together; they show whether the file can contain
 //! results. Each part that is read separately ends in its own CRC32C.
 
+use crate::block::Block;
 use crate::bytes::{CRC, Cursor, checked, close};
-use crate::entry::NO_RECORD;
 use crate::key::KINDS;
-use crate::reader::Block;
 use crate::rows::{self, Rows};
 use crate::set::{GROUP, MAX_GROUPS};
-use crate::sub_blocks;
+use crate::sub_blocks::{self, NO_RECORD};
 use base::{Row, Tally, Timestamp};
 use std::ops::Range;
 

@@ -12,8 +12,10 @@
 //! ```
 
 use crate::bytes::Cursor;
-use crate::entry::NO_RECORD;
 use std::ops::Range;
+
+/// The offset that stands for no record.
+pub(crate) const NO_RECORD: u32 = u32::MAX;
 
 /// Bytes of a sub-block.
 pub const SUB_BLOCK: u32 = 64 << 10;

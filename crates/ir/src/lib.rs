@@ -45,6 +45,7 @@
 //! a program can be split between two stages ([`Program::split`]): only the record passes from one part to the other.
 #![forbid(unsafe_code)]
 
+mod address;
 mod build;
 mod common_case;
 mod cost;
@@ -63,6 +64,7 @@ mod split;
 mod tables;
 mod verify;
 
+pub use address::{mapped, wide};
 pub use build::{Builder, Label};
 pub use common_case::CommonCase;
 pub use cost::Cost;
@@ -75,7 +77,7 @@ pub use placement::KernelPrefix;
 pub use placement::{Obstacle, Placement, UserSpaceReason, copies_to_stack, placement};
 pub use prefix::Prefix;
 pub use simplify::Start;
-pub use tables::{Expiry, Map, Set, mapped, wide};
+pub use tables::{Expiry, Map, Set};
 pub use verify::VerifyError;
 
 /// Maximum number of blocks of a program.

@@ -1,7 +1,5 @@
 //! Tables of a program: flow maps, and sets of addresses.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
-
 /// A flow map: a table from keys to numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Map {
@@ -33,7 +31,7 @@ pub enum Expiry {
 /// A set of addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Set {
-    /// Disjoint ranges, both ends included, in ascending order; IPv4 addresses as [`mapped`].
+    /// Disjoint ranges, both ends included, in ascending order; IPv4 addresses as [`crate::mapped`].
     Ranges(Vec<(u128, u128)>),
     /// The addresses of the interface on which the packet arrived. The engine replaces this variant by ranges when it
     /// loads the program; until then the set is empty.
@@ -61,14 +59,4 @@ impl Set {
         let after = ranges.partition_point(|r| r.0 <= address);
         after > 0 && address <= ranges[after - 1].1
     }
-}
-
-/// The IPv6 form of an IPv4 address (RFC 4291 §2.5.5.2), as stored in sets and keys.
-pub const fn mapped(address: Ipv4Addr) -> u128 {
-    0xffff_0000_0000 | address.to_bits() as u128
-}
-
-/// An IPv6 address as stored in sets and keys.
-pub const fn wide(address: Ipv6Addr) -> u128 {
-    address.to_bits()
 }

@@ -1,13 +1,14 @@
 //! Machine code in memory: writable during compilation, executable afterwards, never both. The memory is freed with its
 //! owner.
 
-use crate::emit::{self, PARAMETERS, Task};
+use crate::emit;
+use crate::frame::Frame;
 use crate::host::{Context, HostCall};
-use crate::matcher::Frame;
 use crate::memory::Memory;
 use crate::packet::{Packet, Verdict};
 use crate::refusal::Refusal;
 use crate::specialisations::Specialisations;
+use crate::task::{PARAMETERS, Task};
 use ::ir::{Inst, MAX_KEY_WORDS, Program};
 use cranelift_codegen::ir::{AbiParam, types};
 use cranelift_codegen::settings::{self, Configurable};

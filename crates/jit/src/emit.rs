@@ -29,11 +29,12 @@ mod bytes;
 mod common_case;
 mod number;
 
+use crate::frame;
 use crate::host::{self, HostCall};
-use crate::matcher;
 use crate::packet::{ParseDepth, at};
 use crate::refusal::Refusal;
 use crate::specialisations::Specialisations;
+use crate::task::{PARAMETERS, Task};
 use ::ir::interp::Action;
 use ::ir::{
     BlockId, DEFAULT_CLASS, End, FragmentScope, Inst, Log, MAX_KEY_WORDS, Meta, Operand, Program, Reg, Set, Var,
@@ -46,26 +47,6 @@ use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext, Variable};
 use cranelift_module::{Linkage, Module};
 use std::collections::HashMap;
 
-/// The purpose of a function.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(usize)]
-pub(crate) enum Task {
-    /// Evaluates packets.
-    Evaluate = 0,
-    /// As `Evaluate`, but starts from the record in the verdict, because the first part of the program ran elsewhere.
-    Resume,
-    /// Announces the keys that the evaluation will look up in tables.
-    Prefetch,
-    /// Tests which frames match. It has no context, and of the record only the kind leaves the loop.
-    Match,
-}
-
-impl Task {
-    const fn is_evaluation(self) -> bool {
-        matches!(self, Self::Evaluate | Self::Resume)
-    }
-}
-
 /// The fields of the record, with their types and offsets in a verdict.
 const RECORD: [(Var, Type, usize); 6] = [
     (Var::Classes, I64, at::CLASSES),
@@ -75,10 +56,6 @@ const RECORD: [(Var, Type, usize); 6] = [
     (Var::State, I32, at::STATE),
     (Var::Kind, I8, at::KIND),
 ];
-
-/// The number of parameters of every function: context, packets, verdicts, number of packets, and index of the first
-/// packet in the batch.
-pub(crate) const PARAMETERS: usize = 5;
 
 /// For loads that are aligned and in mapped memory, and whose memory is not written while the code runs.
 const FIXED: MemFlagsData = MemFlagsData::trusted().with_readonly().with_can_move();
@@ -110,7 +87,7 @@ pub(crate) fn emit(
     let [head, start, finish] = [(); 3].map(|()| b.create_block());
 
     let (packet_size, verdict_size) = match task {
-        Task::Match => (matcher::at::FRAME, 1),
+        Task::Match => (frame::at::FRAME, 1),
         Task::Evaluate | Task::Resume | Task::Prefetch => (at::PACKET, at::VERDICT),
     };
     let size = b.ins().iconst(I64, packet_size as i64);
@@ -261,8 +238,8 @@ impl Emitter<'_> {
         self.on_in(start);
         let zero = self.number(0);
         let mark = if self.task == Task::Match {
-            self.start = self.fixed(I64, self.here, matcher::at::START);
-            self.len = self.wide(I32, matcher::at::LEN);
+            self.start = self.fixed(I64, self.here, frame::at::START);
+            self.len = self.wide(I32, frame::at::LEN);
             zero
         } else {
             self.start = self.fixed(I64, self.here, at::START);
@@ -368,7 +345,7 @@ impl Emitter<'_> {
                 self.b.ins().iadd(first, number)
             }
             Inst::Meta { meta: Meta::CapLen, .. } => self.len,
-            Inst::Meta { meta: Meta::WireLen, .. } if self.task == Task::Match => self.wide(I32, matcher::at::WIRE_LEN),
+            Inst::Meta { meta: Meta::WireLen, .. } if self.task == Task::Match => self.wide(I32, frame::at::WIRE_LEN),
             Inst::Meta { meta, .. } => match at::meta(*meta) {
                 Some((at, width)) => self.wide(width, at),
                 None => self.fixed(I64, self.context, host::at::HASH_KEY),

@@ -2,12 +2,12 @@
 //! state that the program keeps there.
 
 use crate::code::{Code, uses_tables};
-use crate::emit::Task;
 use crate::host::Context;
 use crate::packet::{Packet, PacketAction, ParseDepth, Verdict};
 use crate::refusal::Refusal;
 use crate::specialisations::Specialisations;
 use crate::table::Table;
+use crate::task::Task;
 use ::ir::FragmentTracker;
 use ::ir::interp::{Execution, Interpreter, ProgramState};
 use ::ir::{COUNTERS, Map, Program, Start};

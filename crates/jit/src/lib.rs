@@ -39,6 +39,7 @@
 mod code;
 mod emit;
 mod executable;
+mod frame;
 mod host;
 mod matcher;
 mod memory;
@@ -46,8 +47,10 @@ mod packet;
 mod refusal;
 mod specialisations;
 pub mod table;
+mod task;
 
 pub use executable::{Executable, ExecutionInfo, Worker};
-pub use matcher::{Frame, Matcher};
+pub use frame::Frame;
+pub use matcher::Matcher;
 pub use packet::{Packet, PacketAction, ParseDepth, Verdict};
 pub use refusal::Refusal;

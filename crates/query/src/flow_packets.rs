@@ -12,8 +12,8 @@
 //! Limit: if the meter ran without VLAN ids or tunnels in the flow key, its records have packets that are not found
 //! here; the packet counts then differ.
 
+use crate::found_packet::{FoundPacket, Origin};
 use crate::query::{Query, SeekHint};
-use crate::results::{FoundPacket, Origin};
 use base::Timestamp;
 use columns::{ColumnsError, FlowLoop, Step};
 use filter::{Filter, FilterError};

@@ -1,62 +1,8 @@
-//! The packets that a query selects, in order of time.
+//! A running query: the packets that it selects, in order of time.
 
 use crate::merge::Merge;
-use crate::{Cost, Query, QueryContext, QueryError, QuerySource, foreign, sealed};
-use base::{Tally, Timestamp};
-
-/// The origin of packets: one queue of an interface of the store, or one interface of a capture file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Origin {
-    /// The interface; for a foreign capture the interface name from the file, if the file has it.
-    pub interface: String,
-    /// The hardware queue.
-    pub queue: u16,
-    /// The link type, with the number that pcap uses.
-    pub link_type: u16,
-    /// Bytes kept of each packet, at most.
-    pub snaplen: u32,
-    /// The capture filter of the recorder; empty for none.
-    pub filter: String,
-    /// The timestamp source of the packets.
-    pub timestamp_source: String,
-}
-
-/// One packet, borrowed until the next call on [`Results`].
-#[derive(Clone, Copy, Debug)]
-pub struct FoundPacket<'a> {
-    /// The timestamp of the packet.
-    pub ts: Timestamp,
-    /// The wire length in bytes.
-    pub wire_len: u32,
-    /// The captured bytes.
-    pub data: &'a [u8],
-    /// The link type, with the number that pcap uses: the format of the first bytes.
-    pub link_type: u16,
-    /// Index into [`Results::origins`].
-    pub origin: usize,
-    /// Packets lost on this origin since the packet before it in this result. The precision is that of the index: one
-    /// block.
-    pub lost: u64,
-    /// The stream position of the record, as in [`SeekHint`](crate::SeekHint); `None` where the position is not known.
-    pub position: Option<u64>,
-}
-
-/// Consecutive packets as the bytes of a file, borrowed until the next call on [`Results`].
-#[derive(Clone, Copy, Debug)]
-pub struct Batch<'a> {
-    /// Complete records of little-endian nanosecond pcap, headers included.
-    pub records: &'a [u8],
-    /// Number of packets in `records`; at least one.
-    pub packets: u64,
-    /// The timestamp of the first packet.
-    pub first: Timestamp,
-    /// The link type of all packets.
-    pub link_type: u16,
-    /// Index into [`Results::origins`].
-    pub origin: usize,
-    /// Like [`FoundPacket::lost`], for the first packet; the index has no loss between the other packets.
-    pub lost: u64,
-}
+use crate::{Batch, Cost, FoundPacket, Origin, Query, QueryContext, QueryError, QuerySource, foreign, sealed};
+use base::Tally;
 
 /// A running query: lends the selected packets and reports cost, warnings and accounting.
 pub struct Results {

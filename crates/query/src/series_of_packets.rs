@@ -10,9 +10,10 @@
 //! Packet files do not record the direction of packets: all rows have direction `in`.
 
 use crate::error::QueryError;
+use crate::found_packet::FoundPacket;
 use crate::inventory::InterfaceInventory;
 use crate::query::{Query, QuerySource};
-use crate::results::{self, FoundPacket, Results};
+use crate::results::{self, Results};
 use base::Timestamp;
 use columns::{ColumnsError, SeriesLoop, Step};
 use filter::Filter;

@@ -11,17 +11,14 @@
 //! is the same.
 
 use crate::chain::{OrderedFiles, span, stem};
+use crate::wall_clock::WallClock;
 use crate::writer::Config;
 use base::Timestamp;
 use std::io;
 use std::path::Path;
-use std::time::Duration;
 use store::catalogue::Hours;
 use store::device::Device;
 use store::{names, out_of_order};
-
-/// How far ahead of the clock a timestamp may be; the same tolerance as in retention.
-const AHEAD: Duration = Duration::from_secs(3600);
 
 /// 2026-01-01: no clock that shows an earlier time is right.
 const RELEASED: Timestamp = Timestamp::from_secs_nanos(1_767_225_600, 0);
@@ -29,22 +26,6 @@ const RELEASED: Timestamp = Timestamp::from_secs_nanos(1_767_225_600, 0);
 /// The most files that get their markers at once, because a new file is about to be written. The rest follows at the
 /// next file.
 const MAX: u64 = 64;
-
-/// The time of day of this machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WallClock {
-    /// The time that the clock shows.
-    pub now: Timestamp,
-    /// True if the kernel reports the clock as synchronised.
-    pub synchronised: bool,
-}
-
-impl WallClock {
-    /// The latest plausible timestamp.
-    pub fn latest_plausible(&self) -> Timestamp {
-        self.now.after(AHEAD)
-    }
-}
 
 /// The files whose timestamps are ahead of the clock.
 pub struct FutureFiles {

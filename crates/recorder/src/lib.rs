@@ -12,10 +12,11 @@ pub mod feed;
 mod future_files;
 mod ring_feed;
 mod run;
+mod wall_clock;
 pub mod writer;
 
 pub use feed::{Feed, Wait};
-pub use future_files::WallClock;
 pub use ring_feed::RingFeed;
 pub use run::{Handle, Recorder, Summary, ThreadWaits};
+pub use wall_clock::WallClock;
 pub use writer::{Config, Event, Format, Writer};

@@ -173,7 +173,7 @@ impl Drop for Claim {
         // Removed before the lock ends with the descriptor. A directory in which nothing was recorded is removed too.
         let _ = nofollow::remove(&self.folder.join(CLAIM));
         let _ = nofollow::remove(&self.folder.join(LOCK));
-        let _ = crate::device::remove_empty(&self.folder);
+        let _ = crate::hold::remove_empty(&self.folder);
         let _ = self.lock.unlock();
     }
 }

@@ -7,8 +7,7 @@ mod housekeeping;
 mod memory;
 
 pub use disk::DiskDevice;
-pub(crate) use housekeeping::remove_empty;
-pub use housekeeping::{Housekeeping, Lock, Space, Stat};
+pub use housekeeping::{Housekeeping, Space, Stat};
 pub use memory::{Fault, MemoryDevice, Surviving};
 
 use crate::bytes::{Bytes, Slice};
@@ -22,6 +21,9 @@ use std::time::Duration;
 pub fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
+
+/// A lock that is released when it is dropped.
+pub type Lock = Box<dyn Send>;
 
 /// The id of an open file of one device; never reused after the file is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

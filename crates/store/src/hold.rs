@@ -7,6 +7,7 @@
 //! A hold is a request and not a right: retention waits for it only for a bounded time (a [`Hold`] delays the removal
 //! of a file by some seconds). A reader keeps the files that it has opened.
 
+use crate::names;
 use std::fs::{File, TryLockError};
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -213,6 +214,28 @@ pub(crate) fn lock(file: &File) -> Result<(), TryLockError> {
             other => return other,
         }
     }
+}
+
+/// Removes a directory that is empty except for its lock files.
+///
+/// # Errors
+/// `ENOTEMPTY`, or an error of the file system.
+pub(crate) fn remove_empty(folder: &Path) -> io::Result<()> {
+    let refused = match nofollow::remove_folder(folder) {
+        Err(e) if e.kind() == io::ErrorKind::DirectoryNotEmpty => e,
+        other => return other,
+    };
+    let left = nofollow::list(folder)?;
+    if left.iter().any(|(name, _)| name != HOLD && name != RETENTION_LOCK) {
+        return Err(refused);
+    }
+    left.iter().try_for_each(|(name, _)| nofollow::remove(&folder.join(name)))?;
+    nofollow::remove_folder(folder).inspect_err(|_| {
+        // Another process created a file in the directory meanwhile, so the hour directory needs its lock file again.
+        if names::is_hour(folder) {
+            let _ = make(folder);
+        }
+    })
 }
 
 #[cfg(test)]

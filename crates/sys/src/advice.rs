@@ -13,9 +13,11 @@ pub fn to_write(error: &io::Error) -> &'static str {
         ErrorKind::ReadOnlyFilesystem => {
             "mount the volume for writing (it may have become read-only after an error: see dmesg)"
         }
-        ErrorKind::NotFound => "something removed a file or folder that is in use: let it keep hidden names",
+        ErrorKind::NotFound => {
+            "another program removed a file or folder that is in use: exclude hidden names from its clean-up"
+        }
         ErrorKind::AlreadyExists | ErrorKind::IsADirectory | ErrorKind::DirectoryNotEmpty => {
-            "something else has this name: move it away"
+            "another file or folder has this name: move it away"
         }
         _ => of_any(error),
     }
@@ -24,8 +26,8 @@ pub fn to_write(error: &io::Error) -> &'static str {
 /// Advice about an error of reading.
 pub fn to_read(error: &io::Error) -> &'static str {
     match error.kind() {
-        ErrorKind::PermissionDenied => "give the user that netgrain runs as the right to read it",
-        ErrorKind::NotFound => "check the path, and whether something has removed it",
+        ErrorKind::PermissionDenied => "give the user that netgrain runs as read permission",
+        ErrorKind::NotFound => "check the path; another program may have removed the file",
         ErrorKind::IsADirectory => "it is a folder: name a file",
         _ => of_any(error),
     }
@@ -70,29 +72,31 @@ pub fn uncreatable(error: &io::Error) -> String {
 
 fn of_any(error: &io::Error) -> &'static str {
     match error.kind() {
-        ErrorKind::NotADirectory => "a part of its path is no folder: check the path, and move away what stands there",
-        ErrorKind::InvalidFilename => "its path is too long, or no name on this volume: choose another",
+        ErrorKind::NotADirectory => {
+            "a part of its path is not a folder: check the path, and move the file with this name away"
+        }
+        ErrorKind::InvalidFilename => "its path is too long or invalid on this volume: choose another path",
         ErrorKind::FileTooLarge => {
             "it is longer than a limit allows: raise the limit (ulimit -f), or make smaller files"
         }
         ErrorKind::OutOfMemory => "free memory, or raise the limit (ulimit -v, the control group's memory.max)",
-        ErrorKind::ResourceBusy | ErrorKind::ExecutableFileBusy => "another process uses it: end that one, or wait",
-        ErrorKind::StaleNetworkFileHandle => "the server has lost it: mount the volume again",
+        ErrorKind::ResourceBusy | ErrorKind::ExecutableFileBusy => "another process uses it: end that process, or wait",
+        ErrorKind::StaleNetworkFileHandle => "the server no longer has this file: mount the volume again",
         ErrorKind::CrossesDevices => {
             "another volume is mounted within the path: unmount it, or mount one above the whole path"
         }
         _ => match error.raw_os_error() {
             Some(libc::ELOOP) => {
-                "a symbolic link stands in its path, and is not followed there: put the real file or folder in its place"
+                "its path contains a symbolic link, which is not followed there: replace the link by the file or folder"
             }
             Some(libc::EMFILE | libc::ENFILE) => "raise the limit of open files (ulimit -n, fs.file-max)",
             Some(libc::EIO | libc::ENXIO | libc::ENODEV | libc::EREMOTEIO | libc::EUCLEAN | libc::EBADMSG) => {
                 "check the volume (dmesg, smartctl)"
             }
             Some(libc::EINVAL | libc::EOPNOTSUPP) => {
-                "the volume does not support this: netgrain doctor --store looks at it"
+                "the volume does not support this: netgrain doctor --store checks the volume"
             }
-            _ => "netgrain doctor --store looks at the volume",
+            _ => "netgrain doctor --store checks the volume",
         },
     }
 }
@@ -102,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_file_a_folder_and_a_missing_permission_are_named_in_words() {
+    fn errors_of_paths_are_described_in_words() {
         for (code, reading, writing) in [
             (libc::ENOENT, "no such file or folder; check the path", "make the folder first"),
             (libc::EACCES, "no permission to read it; run as", "no permission to write there; name"),
@@ -120,16 +124,16 @@ mod tests {
     }
 
     #[test]
-    fn only_errors_of_the_device_send_people_to_the_logs_of_the_volume() {
+    fn only_device_errors_advise_to_check_the_logs_of_the_volume() {
         for code in [libc::EIO, libc::ENXIO, libc::EUCLEAN] {
             let error = io::Error::from_raw_os_error(code);
             assert!(to_write(&error).contains("smartctl") && to_read(&error).contains("smartctl"), "{error}");
         }
         for (code, writing, reading) in [
             (libc::ELOOP, "symbolic link", "symbolic link"),
-            (libc::ENOTDIR, "no folder", "no folder"),
-            (libc::EACCES, "write permission", "right to read"),
-            (libc::EPERM, "write permission", "right to read"),
+            (libc::ENOTDIR, "not a folder", "not a folder"),
+            (libc::EACCES, "write permission", "read permission"),
+            (libc::EPERM, "write permission", "read permission"),
             (libc::ENOENT, "removed", "check the path"),
             (libc::EISDIR, "move it away", "name a file"),
             (libc::EEXIST, "move it away", "doctor"),

@@ -9,6 +9,7 @@ mod map;
 
 pub use map::{MapFd, MapKind, possible_cpus};
 
+use rustix::thread::{MembarrierCommand, membarrier};
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -365,9 +366,7 @@ pub fn test_run_live(program: BorrowedFd<'_>, frame: &[u8], ifindex: u32, repeat
 /// false if the kernel does not support the call (a CPU isolated by `nohz_full`, a seccomp filter); the caller must
 /// then wait some milliseconds instead.
 pub fn wait_for_running_programs() -> bool {
-    const MEMBARRIER_CMD_GLOBAL: libc::c_int = 1;
-    // SAFETY: membarrier takes no pointers.
-    unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) == 0 }
+    membarrier(MembarrierCommand::Global).is_ok()
 }
 
 /// The kernel refuses names of objects other than 15 bytes of `[A-Za-z0-9_.]`, so other characters are replaced.
@@ -402,7 +401,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_cut_and_cleaned() {
+    fn names_are_truncated_and_invalid_characters_replaced() {
         assert_eq!(&object_name("eth0:xsk"), b"eth0_xsk\0\0\0\0\0\0\0\0");
         assert_eq!(&object_name("a-name-that-is-too-long"), b"a_name_that_is_\0");
     }

@@ -6,6 +6,7 @@
 //! than [`STEP_LIMIT_NANOS`] means that the system clock was set: the line follows at once and the step is counted.
 
 use base::Timestamp;
+use rustix::time::{ClockId, clock_gettime};
 use std::time::Duration;
 
 /// A larger difference to the system clock is followed by a step instead of a slew.
@@ -18,17 +19,14 @@ const SHIFT: u32 = 32;
 
 /// The system clock.
 pub fn realtime() -> Timestamp {
-    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `t` is writable.
-    unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &mut t) };
+    // The standard library's clock takes 34 instead of 23 ns.
+    let t = clock_gettime(ClockId::Realtime);
     Timestamp::from_secs_nanos(t.tv_sec as u64, t.tv_nsec as u64)
 }
 
 /// Offset from the kernel's monotonic clock, which programs in the kernel read, to nanoseconds since 1970.
 pub fn since_monotonic() -> Duration {
-    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `t` is writable.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut t) };
+    let t = clock_gettime(ClockId::Monotonic);
     let monotonic = Duration::new(t.tv_sec as u64, t.tv_nsec as u32);
     Duration::from_nanos(realtime().nanos()).saturating_sub(monotonic)
 }
@@ -43,9 +41,7 @@ pub fn ticks() -> u64 {
     }
     #[cfg(not(target_arch = "x86_64"))]
     {
-        let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: `t` is writable.
-        unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_RAW, &mut t) };
+        let t = clock_gettime(ClockId::MonotonicRaw);
         t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
     }
 }
@@ -251,7 +247,7 @@ mod tests {
             let before = fitter.fit().at(ticks);
             assert!(before >= last);
             fitter.observe(sample(ticks, system(s) + prng.below(100)));
-            assert!(fitter.fit().at(ticks) >= before, "a new line starts where the old one stands");
+            assert!(fitter.fit().at(ticks) >= before, "the new line starts at the value of the old line");
             last = before;
             assert!(fitter.error() < Duration::from_nanos(400), "{:?} at {s}", fitter.error());
         }

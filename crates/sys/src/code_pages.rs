@@ -6,10 +6,11 @@
 //! second part; services with `MemoryDenyWriteExecute=yes` (systemd.exec(5)) or `PR_SET_MDWE` (prctl(2)) require it,
 //! because both refuse to make an existing mapping executable.
 
-use std::fs::File;
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::ptr::NonNull;
+use std::os::fd::OwnedFd;
+use std::ptr::{NonNull, null_mut};
 
 const PAGE: usize = 4096;
 
@@ -33,20 +34,10 @@ impl CodePages {
     /// The errors of the kernel: lack of memory or of file descriptors.
     pub fn new(bytes: usize) -> io::Result<Self> {
         let len = bytes.max(1).next_multiple_of(PAGE);
-        // SAFETY: the name is a C string that outlives the call.
-        let raw = unsafe { libc::memfd_create(c"netgrain-code".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
-        if raw < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the call succeeded, so `raw` is a new descriptor without another owner.
-        let file = unsafe { OwnedFd::from_raw_fd(raw) };
-        File::from(file.try_clone()?).set_len(len as u64)?;
-        let prot = libc::PROT_READ | libc::PROT_WRITE;
+        let file = memfd_create(c"netgrain-code", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        ftruncate(&file, len as u64)?;
         // SAFETY: a mapping at an address of the kernel's choice touches nothing that exists.
-        let area = unsafe { libc::mmap(std::ptr::null_mut(), len, prot, libc::MAP_SHARED, file.as_raw_fd(), 0) };
-        if area == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
+        let area = unsafe { mmap(null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &file, 0) }?;
         let base = NonNull::new(area.cast()).ok_or_else(|| io::Error::other("mapping at address zero"))?;
         Ok(Self { base, len, used: 0, file: Some(file) })
     }
@@ -57,7 +48,7 @@ impl CodePages {
         let begin = self.used.checked_next_multiple_of(align.max(1))?;
         let end = begin.checked_add(bytes).filter(|end| *end <= self.len && self.file.is_some() && align <= PAGE)?;
         self.used = end;
-        // SAFETY: `begin` lies within the mapping, or right behind it where no bytes were asked for.
+        // SAFETY: `begin` lies within the mapping, or directly after it if `bytes` is 0.
         Some(unsafe { self.base.add(begin) })
     }
 
@@ -73,25 +64,20 @@ impl CodePages {
     /// are executable and this process can no longer write them, but the kernel does not enforce it: drop the value.
     pub fn finish(&mut self) -> io::Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
-        let (prot, flags) = (libc::PROT_READ | libc::PROT_EXEC, libc::MAP_PRIVATE | libc::MAP_FIXED);
-        // SAFETY: the range is our own mapping, and what takes its place shows the same bytes.
-        let area = unsafe { libc::mmap(self.base.as_ptr().cast(), self.len, prot, flags, file.as_raw_fd(), 0) };
-        if area == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let seals = libc::F_SEAL_WRITE | libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
-        // SAFETY: fcntl on a descriptor that we own; no memory is passed.
-        let sealed = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) };
+        let (prot, flags) = (ProtFlags::READ | ProtFlags::EXEC, MapFlags::PRIVATE | MapFlags::FIXED);
+        // SAFETY: the range is our own mapping, and the mapping that replaces it has the same bytes.
+        unsafe { mmap(self.base.as_ptr().cast(), self.len, prot, flags, file, 0) }?;
+        let sealed = fcntl_add_seals(file, SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL);
         // The descriptor is closed in both cases: no other process has it.
         self.file = None;
-        if sealed < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+        Ok(sealed?)
     }
 }
 
 impl Drop for CodePages {
     fn drop(&mut self) {
         // SAFETY: the range is this value's own mapping, and no thread runs code in it any more.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
     }
 }
 
@@ -111,20 +97,20 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_written_then_run_and_never_both() {
+    fn pages_are_never_writable_and_executable_at_once() {
         let mut pages = CodePages::new(5000).unwrap();
         let (base, len) = pages.range();
         assert_eq!((len, mapped(base)), (8192, "rw-s".into()));
         let first = pages.take(3, 1).unwrap();
         let second = pages.take(100, 64).unwrap();
         assert_eq!((second.as_ptr() as usize - first.as_ptr() as usize, pages.take(9000, 1)), (64, None));
-        // SAFETY: the bytes were given to us, and can be written.
+        // SAFETY: the bytes belong to this test and are writable.
         unsafe { second.write(0xc3) };
         pages.finish().unwrap();
         assert_eq!(mapped(base), "r-xp");
         // SAFETY: the byte is mapped.
         assert_eq!(unsafe { second.read() }, 0xc3);
-        assert!(pages.take(1, 1).is_none(), "too late");
+        assert!(pages.take(1, 1).is_none(), "no bytes are available after finish");
         pages.finish().unwrap();
     }
 }

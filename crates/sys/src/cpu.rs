@@ -1,7 +1,11 @@
 //! Threads and CPUs: affinity, NUMA nodes, priority, and resource use of threads (sched(7), sysfs).
 
+use rustix::process::{geteuid, setpriority_process};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity, set_current_timer_slack};
+use rustix::time::{ClockId, clock_gettime};
 use std::fs;
 use std::io;
+use std::num::NonZero;
 use std::time::Duration;
 
 /// Pins the calling thread to one CPU.
@@ -17,27 +21,15 @@ pub fn pin(cpu: usize) -> io::Result<()> {
 /// # Errors
 /// `EINVAL` if none of them exists or is allowed.
 pub fn pin_to(cpus: &[usize]) -> io::Result<()> {
-    // SAFETY: an all-zero cpu_set_t is an empty set.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    for &cpu in cpus.iter().filter(|c| **c < libc::CPU_SETSIZE as usize) {
-        // SAFETY: `cpu` is below CPU_SETSIZE.
-        unsafe { libc::CPU_SET(cpu, &mut set) };
-    }
-    // SAFETY: `set` is initialised and its size is passed.
-    let r = unsafe { libc::sched_setaffinity(0, size_of_val(&set), &set) };
-    if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    let mut set = CpuSet::new();
+    cpus.iter().filter(|cpu| **cpu < CpuSet::MAX_CPU).for_each(|cpu| set.set(*cpu));
+    Ok(sched_setaffinity(None, &set)?)
 }
 
 /// CPUs on which the calling thread may run, ascending.
 pub fn allowed() -> Vec<usize> {
-    // SAFETY: an all-zero cpu_set_t is an empty set.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: `set` is writable and its size is passed.
-    if unsafe { libc::sched_getaffinity(0, size_of_val(&set), &mut set) } != 0 {
-        return Vec::new();
-    }
-    // SAFETY: every index is below CPU_SETSIZE.
-    (0..libc::CPU_SETSIZE as usize).filter(|c| unsafe { libc::CPU_ISSET(*c, &set) }).collect()
+    let set = sched_getaffinity(None).unwrap_or_default();
+    (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect()
 }
 
 /// NUMA node of an interface's NIC; `None` for virtual interfaces and on machines with one node.
@@ -76,32 +68,28 @@ pub fn parse_list(text: &str) -> Vec<usize> {
 /// # Errors
 /// `EPERM` or `EACCES` without the privilege.
 pub fn set_nice(nice: i32) -> io::Result<()> {
-    // SAFETY: no memory is passed; id 0 is the calling thread.
-    let r = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };
-    if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    // On Linux, the nice value belongs to the thread.
+    Ok(setpriority_process(None, nice)?)
 }
 
 /// Sets the timer slack of the calling thread to its minimum; by default a sleep may end 50 us late (PR_SET_TIMERSLACK,
 /// prctl(2)).
 pub fn sleep_exactly() {
-    // SAFETY: no memory is passed; the call only sets a number of the calling thread.
-    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
+    let _ = set_current_timer_slack(NonZero::new(1));
 }
 
 /// CPU time of the calling thread.
 pub fn thread_time() -> Duration {
-    clock_time(libc::CLOCK_THREAD_CPUTIME_ID)
+    cpu_time(ClockId::ThreadCPUTime)
 }
 
 /// CPU time of this process.
 pub fn process_time() -> Duration {
-    clock_time(libc::CLOCK_PROCESS_CPUTIME_ID)
+    cpu_time(ClockId::ProcessCPUTime)
 }
 
-fn clock_time(id: libc::clockid_t) -> Duration {
-    let mut t = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `t` is writable.
-    unsafe { libc::clock_gettime(id, &mut t) };
+fn cpu_time(clock: ClockId) -> Duration {
+    let t = clock_gettime(clock);
     Duration::new(t.tv_sec as u64, t.tv_nsec as u32)
 }
 
@@ -194,8 +182,7 @@ impl Ticks {
 
 /// Effective user id of this process.
 pub fn effective_uid() -> u32 {
-    // SAFETY: takes and returns plain numbers.
-    unsafe { libc::geteuid() }
+    geteuid().as_raw()
 }
 
 /// True if the effective user id is 0.
@@ -208,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_stolen_is_a_share_of_what_went_by() {
+    fn stolen_time_is_a_share_of_the_elapsed_time() {
         let before = Ticks::of("cpu  100 0 100 760 0 0 0 40 7 0\ncpu0 1 2 3");
         assert_eq!(before, Ticks { all: 1000, stolen: 40 });
         let after = Ticks { all: 1200, stolen: 90 };
@@ -233,13 +220,13 @@ mod tests {
     }
 
     #[test]
-    fn cpu_lists() {
+    fn lists_of_cpus_are_parsed() {
         assert_eq!(parse_list("0-2,7"), [0, 1, 2, 7]);
         assert_eq!(parse_list(""), [] as [usize; 0]);
     }
 
     #[test]
-    fn a_pinned_thread_runs_where_it_was_told() {
+    fn a_pinned_thread_runs_only_on_its_cpu() {
         let cpu = *allowed().last().unwrap();
         std::thread::spawn(move || {
             pin(cpu).unwrap();
@@ -251,11 +238,11 @@ mod tests {
     }
 
     #[test]
-    fn work_costs_time_and_sleep_does_not() {
+    fn work_uses_cpu_time_and_sleep_does_not() {
         let a = thread_time();
         std::thread::sleep(Duration::from_millis(30));
         let b = thread_time();
-        assert!(b - a < Duration::from_millis(30), "slept for {:?} of processor time", b - a);
+        assert!(b - a < Duration::from_millis(30), "the sleep used {:?} of CPU time", b - a);
         let mut x = 1u64;
         while thread_time() - b < Duration::from_millis(2) {
             x = base::hash::mix64(x);

@@ -2,9 +2,10 @@
 //! (`statx(2)`, STATX_DIOALIGN), and preallocation (`fallocate(2)`).
 
 use crate::nofollow;
+use rustix::fs::{AtFlags, FallocateFlags, StatxFlags, fallocate, statx};
+use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -54,16 +55,8 @@ pub fn create_new(path: &Path, direct: bool) -> io::Result<File> {
 /// # Errors
 /// The errors of `statx(2)`.
 pub fn direct_align(file: &File) -> io::Result<Option<DirectAlign>> {
-    // SAFETY: statx is a plain structure of integers, for which zero is a value.
-    let mut answer: libc::statx = unsafe { std::mem::zeroed() };
-    // SAFETY: the descriptor is open, the path is an empty C string, and `answer` is only written to.
-    let rc = unsafe {
-        libc::statx(file.as_raw_fd(), c"".as_ptr(), libc::AT_EMPTY_PATH, libc::STATX_DIOALIGN, &raw mut answer)
-    };
-    if rc != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    let reported = answer.stx_mask & libc::STATX_DIOALIGN != 0 && answer.stx_dio_offset_align != 0;
+    let answer = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)?;
+    let reported = answer.stx_mask & StatxFlags::DIOALIGN.bits() != 0 && answer.stx_dio_offset_align != 0;
     Ok(reported.then_some(DirectAlign {
         memory: answer.stx_dio_mem_align as usize,
         offset: answer.stx_dio_offset_align as usize,
@@ -76,10 +69,10 @@ pub fn direct_align(file: &File) -> io::Result<Option<DirectAlign>> {
 /// # Errors
 /// `ENOSPC`; `EOPNOTSUPP` if the file system does not support preallocation.
 pub fn allocate(file: &File, len: u64) -> io::Result<()> {
-    let len = libc::off_t::try_from(len).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))?;
-    // SAFETY: an open descriptor and integers.
-    let rc = unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, len) };
-    if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    if i64::try_from(len).is_err() {
+        return Err(Errno::FBIG.into());
+    }
+    Ok(fallocate(file, FallocateFlags::empty(), 0, len)?)
 }
 
 #[cfg(test)]
@@ -94,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rename_never_replaces() {
+    fn rename_new_never_replaces_a_file() {
         let dir = folder("rename");
         let (a, b) = (dir.join("a"), dir.join("b"));
         std::fs::write(&a, "new").unwrap();
@@ -109,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn allocation_gives_room_and_size() {
+    fn allocation_sets_the_size() {
         let dir = folder("allocate");
         let file = create_new(&dir.join("f"), false).unwrap();
         match allocate(&file, 3 << 20) {
@@ -122,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn the_alignment_is_a_power_of_two_where_it_is_told() {
+    fn a_reported_alignment_is_a_power_of_two() {
         let dir = folder("align");
         match create_new(&dir.join("f"), true) {
             Ok(file) => {

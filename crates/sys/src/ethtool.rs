@@ -10,8 +10,10 @@ pub use settings::{
     set_pause, set_rx_ring, speed, stamping,
 };
 
+use rustix::io::Errno;
+use rustix::ioctl::{Opcode, Updater, ioctl};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 /// An offload: work that the interface does for the host and that makes captured frames differ from those on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +30,8 @@ pub enum Offload {
     Lro,
 }
 
+/// `ETH_FLAG_RXVLAN`.
+const FLAG_RX_VLAN: u32 = 1 << 8;
 /// `ETH_FLAG_LRO`.
 const FLAG_LRO: u32 = 1 << 15;
 const GET_DRIVER: u32 = 0x03;
@@ -71,6 +75,14 @@ impl Offload {
     }
 }
 
+/// True if the interface `name` removes VLAN tags from received frames before the XDP program runs.
+///
+/// # Errors
+/// `ENODEV` if the interface does not exist, `EOPNOTSUPP` if the driver does not report it.
+pub fn strips_vlan(name: &str) -> io::Result<bool> {
+    Ok(command_value(name, GET_FLAGS, 0)? & FLAG_RX_VLAN != 0)
+}
+
 /// The driver of the interface `name`: `veth`, `ixgbe`, `virtio_net`.
 ///
 /// # Errors
@@ -85,7 +97,7 @@ pub fn driver(name: &str) -> io::Result<String> {
     }
     let mut info = Info { command: GET_DRIVER, driver: [0; 32], rest: [0; 160] };
     // SAFETY: the structure is 196 bytes long, as `ETHTOOL_GDRVINFO` writes.
-    unsafe { request(name, libc::SIOCETHTOOL, (&raw mut info).cast())? };
+    unsafe { command(name, (&raw mut info).cast())? };
     let end = info.driver.iter().position(|b| *b == 0).unwrap_or(info.driver.len());
     Ok(String::from_utf8_lossy(&info.driver[..end]).into_owned())
 }
@@ -96,7 +108,7 @@ pub fn driver(name: &str) -> io::Result<String> {
 /// clock.
 pub fn stamps_all_received(name: &str) -> bool {
     const FILTER_ALL: i32 = 1;
-    const SIOCGHWTSTAMP: libc::c_ulong = 0x89b1;
+    const SIOCGHWTSTAMP: Opcode = 0x89b1;
     /// `struct hwtstamp_config`.
     #[repr(C)]
     struct Config {
@@ -106,20 +118,20 @@ pub fn stamps_all_received(name: &str) -> bool {
     }
     let mut config = Config { flags: 0, tx_type: 0, rx_filter: 0 };
     // SAFETY: the structure is the one that this request writes.
-    let answer = unsafe { request(name, SIOCGHWTSTAMP, (&raw mut config).cast()) };
+    let answer = unsafe { request::<SIOCGHWTSTAMP>(name, (&raw mut config).cast()) };
     answer.is_ok() && config.rx_filter == FILTER_ALL
 }
 
-fn command_value(name: &str, command: u32, data: u32) -> io::Result<u32> {
+fn command_value(name: &str, code: u32, data: u32) -> io::Result<u32> {
     /// `struct ethtool_value`.
     #[repr(C)]
     struct Value {
         command: u32,
         data: u32,
     }
-    let mut value = Value { command, data };
+    let mut value = Value { command: code, data };
     // SAFETY: all commands that come here read and write a `struct ethtool_value`.
-    unsafe { request(name, libc::SIOCETHTOOL, (&raw mut value).cast())? };
+    unsafe { command(name, (&raw mut value).cast())? };
     Ok(value.data)
 }
 
@@ -129,33 +141,24 @@ fn command_value(name: &str, command: u32, data: u32) -> io::Result<u32> {
 /// `data` must point to the structure of the command, with all the space that the structure declares.
 unsafe fn command(name: &str, data: *mut libc::c_char) -> io::Result<()> {
     // SAFETY: the guarantee of the caller is the requirement of `SIOCETHTOOL`.
-    unsafe { request(name, libc::SIOCETHTOOL, data) }
+    unsafe { request::<{ libc::SIOCETHTOOL as Opcode }>(name, data) }
 }
 
 /// One ioctl for the interface `name`.
 ///
 /// # Safety
-/// `data` must point to the structure that `code` reads and writes.
-unsafe fn request(name: &str, code: libc::c_ulong, data: *mut libc::c_char) -> io::Result<()> {
-    // SAFETY: no memory is passed.
-    let raw = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
-    if raw < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel has just returned this descriptor, so it has no other owner.
-    let socket = unsafe { OwnedFd::from_raw_fd(raw) };
+/// `data` must point to the structure that the request `CODE` reads and writes.
+unsafe fn request<const CODE: Opcode>(name: &str, data: *mut libc::c_char) -> io::Result<()> {
     // SAFETY: `ifreq` is plain data for which all zeros is valid.
     let mut ifreq: libc::ifreq = unsafe { std::mem::zeroed() };
     if name.len() >= ifreq.ifr_name.len() {
-        return Err(io::Error::from_raw_os_error(libc::ENODEV));
+        return Err(Errno::NODEV.into());
     }
     for (to, from) in ifreq.ifr_name.iter_mut().zip(name.bytes()) {
         *to = from as libc::c_char;
     }
     ifreq.ifr_ifru.ifru_data = data;
-    // SAFETY: `ifreq` outlives the call and its data pointer is what the caller promises.
-    if unsafe { libc::ioctl(socket.as_raw_fd(), code as _, &raw mut ifreq) } < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
+    let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+    // SAFETY: every request of this module takes an `ifreq`, whose data pointer is as the caller promises.
+    Ok(unsafe { ioctl(socket, Updater::<CODE, _>::new(&mut ifreq)) }?)
 }

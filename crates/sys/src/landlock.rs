@@ -107,10 +107,10 @@ mod tests {
     use std::fs;
 
     #[test]
-    fn afterwards_only_the_named_folder_can_be_written_and_everything_read() {
+    fn only_the_named_folders_are_writable_and_all_files_are_readable() {
         if version() == 0 {
             return testkit::skip(
-                "afterwards_only_the_named_folder_can_be_written_and_everything_read",
+                "only_the_named_folders_are_writable_and_all_files_are_readable",
                 "this kernel has no Landlock",
             );
         }
@@ -148,7 +148,7 @@ mod tests {
                 fs::rename(open.join("new"), open.join("newer")).unwrap();
                 fs::remove_file(open.join("old")).unwrap();
                 fs::write(&single, "one").unwrap();
-                before.set_len(1).expect("what was open stays open");
+                before.set_len(1).expect("open files stay writable");
                 std::thread::scope(|s| {
                     s.spawn(|| fs::write(shut.join("by a child"), "x").unwrap_err()).join().unwrap()
                 });
@@ -156,7 +156,7 @@ mod tests {
         });
         assert_eq!(fs::read_to_string(shut.join("old")).unwrap(), "o");
         assert_eq!(fs::read_to_string(&single).unwrap(), "one");
-        fs::write(shut.join("new"), "x").expect("other threads are as free as before");
+        fs::write(shut.join("new"), "x").expect("other threads are not restricted");
         fs::remove_dir_all(&root).unwrap();
     }
 }

@@ -3,54 +3,45 @@
 //! The kernel gives each new descriptor the lowest free number. The process keeps a connection of a client only if its
 //! number is below a threshold, so the numbers above stay free for files that the process itself opens later.
 
-use std::io;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::os::fd::{AsFd, AsRawFd};
 
-fn getrlimit() -> io::Result<libc::rlimit> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the call writes only to `limit`, which lives until the call returns.
-    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(limit)
-}
-
-/// Largest number of open files of this process; 1024, the usual default, if the kernel does not report it.
+/// Largest number of open files of this process.
 pub fn open_files() -> u64 {
-    getrlimit().map_or(1024, |limit| limit.rlim_cur)
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
 /// Raises the limit of open files to `wanted`, as far as the hard limit permits, and returns the limit in force. Never
 /// lowers the limit.
 pub fn raise_open_files(wanted: u64) -> u64 {
-    if let Ok(mut limit) = getrlimit()
-        && limit.rlim_cur < wanted.min(limit.rlim_max)
-    {
-        limit.rlim_cur = wanted.min(limit.rlim_max);
-        // SAFETY: the call only reads `limit`. If the kernel refuses, the old limit stays.
-        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let permitted = wanted.min(maximum.unwrap_or(u64::MAX));
+    if current.is_some_and(|current| current < permitted) {
+        // If the kernel refuses, the old limit stays.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(permitted), maximum });
     }
     open_files()
 }
 
-/// Descriptors reserved for this process: a recorder opens and closes files as long as it runs.
-const OWN: u64 = 512;
+/// Descriptors reserved for files of this process: a recorder opens and closes files as long as it runs.
+const RESERVED: u64 = 512;
 
 /// The first descriptor number, of `limit` numbers, that no connection of a client may have.
-fn line(limit: u64) -> u64 {
-    limit - OWN.min(limit / 2)
+fn reserved_from(limit: u64) -> u64 {
+    limit - RESERVED.min(limit / 2)
 }
 
 /// True if the process may keep a connection of a client with this descriptor number. If false, close the connection:
 /// the number is reserved for files of this process.
 pub fn is_available_to_clients(fd: &impl AsFd) -> bool {
-    (fd.as_fd().as_raw_fd() as u64) < line(open_files())
+    (fd.as_fd().as_raw_fd() as u64) < reserved_from(open_files())
 }
 
-/// Number of connections that may be kept, if `lowest`, which is closed here, had the lowest free number.
+/// Number of connections of clients that fit below the reserved numbers. `lowest` is a descriptor with the lowest free
+/// number; this function closes it.
 pub fn first_reserved_fd(lowest: impl AsFd) -> usize {
     let number = lowest.as_fd().as_raw_fd() as u64;
-    usize::try_from(line(open_files()).saturating_sub(number)).unwrap_or(usize::MAX)
+    usize::try_from(reserved_from(open_files()).saturating_sub(number)).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]
@@ -58,16 +49,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn half_of_the_numbers_but_at_most_512_are_set_aside() {
-        assert_eq!([64, 1024, 1 << 16].map(line), [32, 512, (1 << 16) - 512]);
+    fn half_of_the_descriptors_but_at_most_512_are_reserved() {
+        assert_eq!([64, 1024, 1 << 16].map(reserved_from), [32, 512, (1 << 16) - 512]);
         let file = std::fs::File::open("/dev/null").unwrap();
         let free = first_reserved_fd(&file);
         assert_eq!(is_available_to_clients(&file), free > 0);
-        assert_eq!(free as u64, line(open_files()).saturating_sub(file.as_raw_fd() as u64));
+        assert_eq!(free as u64, reserved_from(open_files()).saturating_sub(file.as_raw_fd() as u64));
     }
 
     #[test]
-    fn the_number_of_files_goes_up_as_far_as_it_may_and_never_down() {
+    fn the_limit_is_raised_within_the_hard_limit_and_never_lowered() {
         let before = open_files();
         assert_eq!(raise_open_files(1), before);
         let after = raise_open_files(before + 1);

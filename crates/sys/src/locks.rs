@@ -44,8 +44,8 @@ pub fn holders(file: &File) -> io::Result<Vec<Holder>> {
 /// The holders as text for a message.
 pub fn holder_names(holders: &[Holder]) -> String {
     match holders {
-        [] => "a process that cannot be seen from here".to_owned(),
-        [one] => one.to_string(),
+        [] => "a process that is not visible in this PID namespace".to_owned(),
+        [only] => only.to_string(),
         [first, rest @ ..] => format!("{first} and {} more", rest.len()),
     }
 }
@@ -75,18 +75,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_has_the_lock_is_named_and_who_waits_for_it_is_not() {
+    fn holders_of_a_lock_are_listed_and_waiting_processes_are_not() {
         let text = "1: FLOCK  ADVISORY  READ  11 08:01:77 0 EOF\n1: -> FLOCK  ADVISORY  WRITE 12 08:01:77 0 EOF\n\
                     2: OFDLCK ADVISORY  READ  -1 08:01:77 0 EOF\n3: POSIX  ADVISORY  WRITE 13 08:02:77 0 EOF\n\
                     4: FLOCK  ADVISORY  READ  0 08:01:77 0 EOF\n";
         assert_eq!(pids(text, "08:01:77", 77), [11]);
         assert_eq!(pids(text, "00:2a:77", 77), [11, 13], "another number of the same device");
         assert_eq!(pids(text, "08:01:7", 7), [0; 0]);
-        assert_eq!(holder_names(&[]), "a process that cannot be seen from here");
+        assert_eq!(holder_names(&[]), "a process that is not visible in this PID namespace");
     }
 
     #[test]
-    fn this_process_is_named_while_it_has_a_lock() {
+    fn this_process_is_listed_while_it_holds_a_lock() {
         let path = std::env::temp_dir().join(format!("locks-{}", std::process::id()));
         let file = File::create(&path).expect("a file");
         assert_eq!(holders(&file).expect("/proc/locks"), []);

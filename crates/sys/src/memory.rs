@@ -2,10 +2,11 @@
 //! of a ring stay contiguous, prefaulted and locked before use, and sealed so that no other process can write to it
 //! (memfd_create(2), fcntl(2) F_SEAL_*).
 
-use std::fs::File;
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate, memfd_create};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mlock, mmap, mmap_anonymous, munmap};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::ptr::NonNull;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// The part of a [`SharedMemory`] that is prefaulted at creation. Memory that is not prefaulted is not allocated, but
@@ -56,7 +57,7 @@ pub fn prefer_huge_pages(region: std::ops::Range<*const u8>) {
         let at = region.start.wrapping_add(start - region.start.addr()).cast_mut().cast();
         // SAFETY: the kernel finds the mappings of this process in the range and marks them; the content does not
         // change, independent of the owner of the memory.
-        unsafe { libc::madvise(at, len, libc::MADV_HUGEPAGE) };
+        let _ = unsafe { madvise(at, len, Advice::LinuxHugepage) };
     }
 }
 
@@ -114,29 +115,22 @@ impl SharedMemory {
     ///
     /// # Errors
     /// As [`SharedMemory::create`]. If a later page fault finds no memory, the kernel ends the process.
-    pub fn create_prefaulted(name: &str, len: usize, mirrored: bool, warm: Prefault) -> io::Result<Self> {
-        if mirrored && let Ok(memory) = Self::with_pages(name, len, true, Pages::Huge, warm) {
+    pub fn create_prefaulted(name: &str, len: usize, mirrored: bool, prefault: Prefault) -> io::Result<Self> {
+        if mirrored && let Ok(memory) = Self::with_pages(name, len, true, Pages::Huge, prefault) {
             return Ok(memory);
         }
-        Self::with_pages(name, len, mirrored, Pages::Transparent, warm)
+        Self::with_pages(name, len, mirrored, Pages::Transparent, prefault)
     }
 
-    fn with_pages(name: &str, len: usize, mirrored: bool, pages: Pages, warm: Prefault) -> io::Result<Self> {
+    fn with_pages(name: &str, len: usize, mirrored: bool, pages: Pages, prefault: Prefault) -> io::Result<Self> {
         let unit = if mirrored { HUGE_PAGE } else { 4096 };
         let len = len.max(1).next_multiple_of(unit);
-        let name = std::ffi::CString::new(name).map_err(io::Error::other)?;
-        let mut flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+        let mut flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         if pages == Pages::Huge {
-            flags |= libc::MFD_HUGETLB | libc::MFD_HUGE_2MB;
+            flags |= MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
         }
-        // SAFETY: `name` is a C string that outlives the call.
-        let raw = unsafe { libc::memfd_create(name.as_ptr(), flags) };
-        if raw < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the call succeeded, so `raw` is a new descriptor without another owner.
-        let fd = unsafe { OwnedFd::from_raw_fd(raw) };
-        File::from(fd.try_clone()?).set_len(len as u64)?;
+        let fd = memfd_create(name, flags)?;
+        ftruncate(&fd, len as u64)?;
         let mut memory = Self::map(fd, len, mirrored, Access::ReadWrite, pages)?;
         if pages == Pages::Transparent && !shared_memory_may_be_huge() {
             memory.pages = Pages::Small;
@@ -144,10 +138,10 @@ impl SharedMemory {
         if pages == Pages::Transparent && len >= HUGE_PAGE {
             // Advice only: if transparent huge pages are off, the memory consists of small pages.
             // SAFETY: the range is this mapping.
-            unsafe { libc::madvise(memory.base.as_ptr().cast(), memory.mapped, libc::MADV_HUGEPAGE) };
+            let _ = unsafe { madvise(memory.base.as_ptr().cast(), memory.mapped, Advice::LinuxHugepage) };
         }
-        memory.prefault = warm;
-        match warm {
+        memory.prefault = prefault;
+        match prefault {
             Prefault::Whole => while memory.prefault_more(usize::MAX)? {},
             Prefault::Begin(bytes) => _ = memory.prefault_more(bytes)?,
             Prefault::Lazy => {}
@@ -173,12 +167,10 @@ impl SharedMemory {
         // SAFETY: the range lies inside one half of this mapping, which is writable.
         let at = unsafe { self.base.as_ptr().add(from) }.cast();
         // SAFETY: as above; pages are made, and no content changes.
-        if unsafe { libc::madvise(at, to - from, libc::MADV_POPULATE_WRITE) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
+        unsafe { madvise(at, to - from, Advice::LinuxPopulateWrite) }?;
         // Without the privilege this fails, and `locked` reports it; the pages are prefaulted in any case.
         // SAFETY: as above.
-        if self.locked.load(Ordering::Relaxed) && unsafe { libc::mlock(at, to - from) } != 0 {
+        if self.locked.load(Ordering::Relaxed) && unsafe { mlock(at, to - from) }.is_err() {
             self.locked.store(false, Ordering::Relaxed);
         }
         self.prefaulted.store(to, Ordering::Release);
@@ -193,7 +185,7 @@ impl SharedMemory {
     pub fn attach_read_only(fd: OwnedFd, len: usize, mirrored: bool) -> io::Result<Self> {
         let seals = Self::seals(&fd)?;
         // Truncation and hole punching remove pages from a file; the seals against writing forbid hole punching.
-        if seals & (libc::F_SEAL_WRITE | libc::F_SEAL_FUTURE_WRITE) == 0 {
+        if !seals.intersects(SealFlags::WRITE | SealFlags::FUTURE_WRITE) {
             return Err(Self::unsealed());
         }
         Self::check_len(&fd, len)?;
@@ -221,19 +213,17 @@ impl SharedMemory {
     }
 
     /// The seals of a memory that no process can shrink; an error if it can be shrunk.
-    fn seals(fd: &OwnedFd) -> io::Result<libc::c_int> {
-        // SAFETY: fcntl on a descriptor that we own; no memory is passed.
-        let seals = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) };
+    fn seals(fd: &OwnedFd) -> io::Result<SealFlags> {
         // Files that do not support seals give an error.
-        if seals < 0 || seals & libc::F_SEAL_SHRINK == 0 { Err(Self::unsealed()) } else { Ok(seals) }
+        fcntl_get_seals(fd).ok().filter(|seals| seals.contains(SealFlags::SHRINK)).ok_or_else(Self::unsealed)
     }
 
     fn unsealed() -> io::Error {
-        io::Error::new(io::ErrorKind::InvalidData, "its owner could take it away again, as it is not sealed")
+        io::Error::new(io::ErrorKind::InvalidData, "its owner could still shrink it, because it is not sealed")
     }
 
     fn check_len(fd: &OwnedFd, len: usize) -> io::Result<()> {
-        let real = File::from(fd.try_clone()?).metadata()?.len();
+        let real = fstat(fd)?.st_size as u64;
         if real < len as u64 {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
@@ -254,77 +244,55 @@ impl SharedMemory {
     fn map(fd: OwnedFd, len: usize, mirrored: bool, access: Access, pages: Pages) -> io::Result<Self> {
         let mapped = if mirrored { 2 * len } else { len };
         let prot = match access {
-            Access::ReadWrite => libc::PROT_READ | libc::PROT_WRITE,
-            Access::ReadOnly => libc::PROT_READ,
+            Access::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
+            Access::ReadOnly => ProtFlags::READ,
         };
         if pages == Pages::Huge {
             Self::probe(&fd, len, prot)?;
         }
         // Reserved first, so that both halves are adjacent and begin at a huge-page boundary.
         let reserved = mapped + HUGE_PAGE;
-        // SAFETY: an anonymous mapping at an address of the kernel's choice touches nothing that exists.
+        // SAFETY: a mapping at an address of the kernel's choice touches nothing that exists.
         let area = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                reserved,
-                libc::PROT_NONE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-                -1,
-                0,
-            )
-        };
-        if area == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let start = (area as usize).next_multiple_of(HUGE_PAGE);
-        let tail = area as usize + reserved - (start + mapped);
-        // SAFETY: both ranges lie inside the reservation and outside of what is kept.
+            mmap_anonymous(null_mut(), reserved, ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE)
+        }?;
+        let before = area.addr().next_multiple_of(HUGE_PAGE) - area.addr();
+        let behind = reserved - before - mapped;
+        let start = area.wrapping_byte_add(before);
+        // SAFETY: both ranges lie inside the reservation and outside of the part that is kept. A range that stays
+        // mapped after an error is harmless.
         unsafe {
-            if start > area as usize {
-                libc::munmap(area, start - area as usize);
+            if before > 0 {
+                let _ = munmap(area, before);
             }
-            if tail > 0 {
-                libc::munmap((start + mapped) as *mut libc::c_void, tail);
+            if behind > 0 {
+                let _ = munmap(start.wrapping_byte_add(mapped), behind);
             }
         }
         for half in 0..mapped / len {
+            let at = start.wrapping_byte_add(half * len);
             // SAFETY: the fixed address lies inside our own reservation, which nothing else uses.
-            let got = unsafe {
-                libc::mmap(
-                    (start + half * len) as *mut libc::c_void,
-                    len,
-                    prot,
-                    libc::MAP_SHARED | libc::MAP_FIXED,
-                    fd.as_raw_fd(),
-                    0,
-                )
-            };
-            if got == libc::MAP_FAILED {
-                let error = io::Error::last_os_error();
+            if let Err(error) = unsafe { mmap(at, len, prot, MapFlags::SHARED | MapFlags::FIXED, &fd, 0) } {
                 // A failed fixed mapping may leave a hole, which may now contain a mapping of another thread. So only
                 // the other half is known to be ours.
                 for half in (0..mapped / len).filter(|other| *other != half) {
                     // SAFETY: this half is mapped or reserved by us, and no pointer into it has been given out.
-                    unsafe { libc::munmap((start + half * len) as *mut libc::c_void, len) };
+                    let _ = unsafe { munmap(start.wrapping_byte_add(half * len), len) };
                 }
-                return Err(error);
+                return Err(error.into());
             }
         }
-        let base = NonNull::new(start as *mut u8).ok_or_else(|| io::Error::other("mapping at address zero"))?;
-        let (warm, locked) = (Prefault::Lazy, AtomicBool::new(access == Access::ReadWrite));
-        Ok(Self { fd, base, len, mapped, pages, prefault: warm, prefaulted: AtomicUsize::new(0), locked })
+        let base = NonNull::new(start.cast()).ok_or_else(|| io::Error::other("mapping at address zero"))?;
+        let locked = AtomicBool::new(access == Access::ReadWrite);
+        Ok(Self { fd, base, len, mapped, pages, prefault: Prefault::Lazy, prefaulted: AtomicUsize::new(0), locked })
     }
 
     /// Reserves the huge pages, or fails, at an address where a failure destroys no mapping; the file keeps the pages.
-    fn probe(fd: &OwnedFd, len: usize, prot: libc::c_int) -> io::Result<()> {
+    fn probe(fd: &OwnedFd, len: usize, prot: ProtFlags) -> io::Result<()> {
         // SAFETY: a mapping at an address of the kernel's choice touches nothing that exists.
-        let area = unsafe { libc::mmap(std::ptr::null_mut(), len, prot, libc::MAP_SHARED, fd.as_raw_fd(), 0) };
-        if area == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
+        let area = unsafe { mmap(null_mut(), len, prot, MapFlags::SHARED, fd, 0) }?;
         // SAFETY: the range is the mapping made above, and no pointer into it has been given out.
-        unsafe { libc::munmap(area, len) };
-        Ok(())
+        Ok(unsafe { munmap(area, len) }?)
     }
 
     /// Fixes the size and forbids new writable mappings in any process; this mapping stays writable.
@@ -332,7 +300,8 @@ impl SharedMemory {
     /// # Errors
     /// If the kernel refuses the seals.
     pub fn seal(&self) -> io::Result<()> {
-        self.add_seals(libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL)
+        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
+        Ok(fcntl_add_seals(&self.fd, seals)?)
     }
 
     /// Fixes the size; any process that has the descriptor may still write. For memory that another user shares: if it
@@ -341,13 +310,7 @@ impl SharedMemory {
     /// # Errors
     /// If the kernel refuses the seals.
     pub fn seal_size(&self) -> io::Result<()> {
-        self.add_seals(libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL)
-    }
-
-    fn add_seals(&self, seals: libc::c_int) -> io::Result<()> {
-        // SAFETY: fcntl on a descriptor that we own; no memory is passed.
-        let r = unsafe { libc::fcntl(self.fd.as_raw_fd(), libc::F_ADD_SEALS, seals) };
-        if r < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+        Ok(fcntl_add_seals(&self.fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?)
     }
 
     /// Address of the first byte.
@@ -392,12 +355,7 @@ impl SharedMemory {
 
 /// Page size of a mapping of this file (hugetlbfs: that of its pool), at least 4 KiB.
 fn page_of(fd: &OwnedFd) -> io::Result<usize> {
-    // SAFETY: all bytes zero are a valid `statfs`.
-    let mut fs: libc::statfs = unsafe { std::mem::zeroed() };
-    // SAFETY: the descriptor is ours and the kernel fills the struct, which outlives the call.
-    if unsafe { libc::fstatfs(fd.as_raw_fd(), &mut fs) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
+    let fs = fstatfs(fd)?;
     Ok(if fs.f_type == libc::HUGETLBFS_MAGIC {
         usize::try_from(fs.f_bsize).unwrap_or(HUGE_PAGE).max(4096)
     } else {
@@ -420,16 +378,18 @@ impl AsFd for SharedMemory {
 impl Drop for SharedMemory {
     fn drop(&mut self) {
         // SAFETY: the range is this mapping; all code with pointers into it also holds a reference to this value.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.mapped) };
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.mapped) };
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::File;
+    use std::os::fd::AsRawFd;
 
     #[test]
-    fn the_second_half_is_the_first() {
+    fn the_mirror_contains_the_same_bytes() {
         let m = SharedMemory::create("test", HUGE_PAGE, true).unwrap();
         assert_eq!(m.mapped(), 2 * m.len());
         // SAFETY: both offsets lie inside the mapping and no other thread uses it.
@@ -440,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_warmed_step_by_step_keeps_what_was_written_and_ends() {
+    fn prefaulting_in_steps_keeps_the_content_and_ends() {
         let m = SharedMemory::create_prefaulted("test", 5 * HUGE_PAGE, true, Prefault::Begin(1)).unwrap();
         assert!(!m.is_prefaulted() && !m.is_lazy());
         // SAFETY: the offsets lie inside the mapping and no other thread uses it.
@@ -459,23 +419,23 @@ mod tests {
     }
 
     #[test]
-    fn lazy_memory_has_the_pages_that_were_written_and_no_others() {
+    fn lazy_memory_allocates_only_the_written_pages() {
         let m = SharedMemory::create_prefaulted("test", 64 * HUGE_PAGE, true, Prefault::Lazy).unwrap();
         if m.pages() != Pages::Small {
-            return testkit::skip("lazy_memory_has_the_pages_that_were_written_and_no_others", "its pages are huge");
+            return testkit::skip("lazy_memory_allocates_only_the_written_pages", "its pages are huge");
         }
         // SAFETY: the offset lies inside the mapping and no other thread uses it.
         unsafe { m.base().add(100).write(1) };
         assert!(m.is_lazy() && !m.is_prefaulted() && !m.locked() && !m.prefault_more(HUGE_PAGE).unwrap());
-        let blocks = std::os::unix::fs::MetadataExt::blocks(&File::from(m.fd.try_clone().unwrap()).metadata().unwrap());
-        assert!(blocks * 512 <= HUGE_PAGE as u64, "{blocks} blocks");
+        let blocks = fstat(&m.fd).unwrap().st_blocks;
+        assert!(blocks * 512 <= HUGE_PAGE as i64, "{blocks} blocks");
     }
 
     #[test]
-    fn part_of_a_huge_page_is_not_mapped_over_what_lies_behind_it() {
+    fn attaching_a_part_of_a_huge_page_is_rejected() {
         let Ok(m) = SharedMemory::with_pages("test", HUGE_PAGE, true, Pages::Huge, Prefault::Whole) else {
             return testkit::skip(
-                "part_of_a_huge_page_is_not_mapped_over_what_lies_behind_it",
+                "attaching_a_part_of_a_huge_page_is_rejected",
                 "no huge pages are reserved (vm.nr_hugepages)",
             );
         };
@@ -487,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn memories_made_by_several_threads_at_once_do_not_get_in_each_others_way() {
+    fn memories_created_by_several_threads_do_not_overlap() {
         let make = |byte: u8| {
             for round in 0..100 {
                 // A small mapping fits into the address range from which a large one was just removed.
@@ -504,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sealed_memory_cannot_be_mapped_writable_again_but_stays_writable_here() {
+    fn sealed_memory_is_writable_only_through_the_existing_mapping() {
         let m = SharedMemory::create("test", HUGE_PAGE, true).unwrap();
         m.seal().unwrap();
         let fd = m.as_fd().try_clone_to_owned().unwrap();
@@ -522,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn hints_change_nothing_wherever_they_point() {
+    fn hints_change_no_bytes_at_any_address() {
         let bytes = vec![7_u8; 3 * HUGE_PAGE];
         let at = bytes.as_ptr();
         prefer_huge_pages(at..at.wrapping_add(bytes.len()));
@@ -534,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_its_owner_could_cut_off_is_refused() {
+    fn attaching_memory_that_its_owner_can_shrink_is_rejected() {
         let m = SharedMemory::create("test", 4096, false).unwrap();
         let fd = || m.as_fd().try_clone_to_owned().unwrap();
         assert!(SharedMemory::attach_read_write(fd(), 4096).unwrap_err().to_string().contains("sealed"));
@@ -546,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn an_announced_length_beyond_the_real_one_is_refused() {
+    fn attaching_more_bytes_than_the_memory_has_is_rejected() {
         let m = SharedMemory::create("test", 4096, false).unwrap();
         m.seal().unwrap();
         let e = SharedMemory::attach_read_only(m.as_fd().try_clone_to_owned().unwrap(), 1 << 30, false).unwrap_err();

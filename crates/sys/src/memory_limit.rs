@@ -45,10 +45,14 @@ impl MemoryLimit {
 pub fn memory_limit() -> MemoryLimit {
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let machine = (crate::cpu::memory_bytes(), crate::cpu::memory_available());
-    let all = of(machine, &groups, Path::new("/sys/fs/cgroup"));
+    let all = limit_of_groups(machine, &groups, Path::new("/sys/fs/cgroup"));
     // If there is no limit, the file contains a word instead of a number.
     match number("/proc/self/limits", "Max address space") {
-        Some(limit) => within(all, limit, number("/proc/self/status", "VmSize:").unwrap_or(0).saturating_mul(1024)),
+        Some(limit) => apply_address_space_limit(
+            all,
+            limit,
+            number("/proc/self/status", "VmSize:").unwrap_or(0).saturating_mul(1024),
+        ),
         None => all,
     }
 }
@@ -85,7 +89,7 @@ fn number(path: &str, key: &str) -> Option<u64> {
 
 /// Applies a limit of the address space, of which `used` bytes are in use. A ring is mapped twice and takes twice its
 /// size of address space, so half of the limit counts.
-fn within(mut all: MemoryLimit, limit: u64, used: u64) -> MemoryLimit {
+fn apply_address_space_limit(mut all: MemoryLimit, limit: u64, used: u64) -> MemoryLimit {
     let half = limit / 2;
     if all.limit == 0 || half < all.limit {
         (all.limit, all.bound) = (half, LimitSource::AddressSpace);
@@ -97,7 +101,7 @@ fn within(mut all: MemoryLimit, limit: u64, used: u64) -> MemoryLimit {
 
 /// Computes the limit from the machine's total and available memory, the text of `/proc/self/cgroup`, and the mount
 /// point of the control groups.
-fn of((total, available): (u64, u64), groups: &str, mounted: &Path) -> MemoryLimit {
+fn limit_of_groups((total, available): (u64, u64), groups: &str, mounted: &Path) -> MemoryLimit {
     let mut all = MemoryLimit { limit: total, available, bound: LimitSource::Machine };
     for folder in folders(groups, mounted) {
         let Some((limit, free)) = limit_of(&folder) else { continue };
@@ -132,8 +136,8 @@ fn folders(groups: &str, mounted: &Path) -> Vec<PathBuf> {
 /// The limit of a group and its unused part; page cache that can be dropped counts as unused.
 fn limit_of(group: &Path) -> Option<(u64, u64)> {
     let number = |file: &str| fs::read_to_string(group.join(file)).ok()?.trim().parse::<u64>().ok();
-    let second = [number("memory.max"), number("memory.high")].into_iter().flatten().min();
-    let limit = second.or_else(|| number("memory.limit_in_bytes"))?;
+    let version_2 = [number("memory.max"), number("memory.high")].into_iter().flatten().min();
+    let limit = version_2.or_else(|| number("memory.limit_in_bytes"))?;
     let used = number("memory.current").or_else(|| number("memory.usage_in_bytes")).unwrap_or(0);
     let stat = fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
     let cache =
@@ -182,12 +186,16 @@ mod tests {
     #[test]
     fn half_of_a_limit_of_the_address_space_counts() {
         let machine = MemoryLimit { limit: 8192 * MIB, available: 4096 * MIB, bound: LimitSource::Machine };
-        let narrow = within(machine, 1024 * MIB, 124 * MIB);
+        let narrow = apply_address_space_limit(machine, 1024 * MIB, 124 * MIB);
         assert_eq!(narrow, MemoryLimit { limit: 512 * MIB, available: 450 * MIB, bound: LimitSource::AddressSpace });
         assert!(narrow.owner().contains("ulimit -v"));
         assert!(number("/proc/self/status", "VmSize:").is_some_and(|kib| kib > 0));
-        assert_eq!(within(machine, 65536 * MIB, 0), machine);
-        assert_eq!(within(machine, 16 * MIB, 16 * MIB).available, 1, "0 would mean that nobody knows");
+        assert_eq!(apply_address_space_limit(machine, 65536 * MIB, 0), machine);
+        assert_eq!(
+            apply_address_space_limit(machine, 16 * MIB, 16 * MIB).available,
+            1,
+            "0 would mean that the kernel does not report it"
+        );
     }
 
     #[test]
@@ -197,41 +205,41 @@ mod tests {
     }
 
     #[test]
-    fn the_least_limit_of_a_process_and_of_the_groups_above_counts() {
-        let dir = TempDir::new("the_least_limit_counts");
+    fn the_lowest_limit_of_all_enclosing_groups_counts() {
+        let dir = TempDir::new("the_lowest_limit_counts");
         let machine = (8192 * MIB, 4096 * MIB);
-        let none = of(machine, "0::/a/b\n", dir.path());
+        let none = limit_of_groups(machine, "0::/a/b\n", dir.path());
         assert_eq!(none, MemoryLimit { limit: 8192 * MIB, available: 4096 * MIB, bound: LimitSource::Machine });
         group(&dir.join("a"), &[("memory.max", "838860800\n"), ("memory.current", "104857600\n")]);
         group(&dir.join("a/b"), &[("memory.max", "max\n"), ("memory.high", "max\n"), ("memory.current", "1\n")]);
-        let outer = of(machine, "0::/a/b\n", dir.path());
+        let outer = limit_of_groups(machine, "0::/a/b\n", dir.path());
         assert_eq!(outer, MemoryLimit { limit: 800 * MIB, available: 700 * MIB, bound: LimitSource::Group });
-        assert_eq!(of(machine, "0::/c\n", dir.path()), none, "the group of another process");
+        assert_eq!(limit_of_groups(machine, "0::/c\n", dir.path()), none, "a group that does not contain the process");
         let stat = "anon 1\ninactive_file 20971520\n";
         group(
             &dir.join("a/b"),
             &[("memory.high", "104857600\n"), ("memory.current", "52428800"), ("memory.stat", stat)],
         );
-        let inner = of(machine, "0::/a/b\n", dir.path());
+        let inner = limit_of_groups(machine, "0::/a/b\n", dir.path());
         assert_eq!(inner, MemoryLimit { limit: 100 * MIB, available: 70 * MIB, bound: LimitSource::Group });
     }
 
     #[test]
-    fn the_first_version_of_control_groups_is_understood_and_its_way_to_say_no_limit() {
-        let dir = TempDir::new("the_first_version_of_control_groups");
+    fn control_groups_of_version_1_are_read_and_may_have_no_limit() {
+        let dir = TempDir::new("control_groups_of_version_1");
         let machine = (1024 * MIB, 900 * MIB);
         let text = "9:cpu,cpuacct:/x\n4:memory:/x/y\n0::/\n";
         let (no_limit, used) = ("9223372036854771712", "314572800");
         group(&dir.join("memory"), &[("memory.limit_in_bytes", no_limit), ("memory.usage_in_bytes", used)]);
-        assert_eq!(of(machine, text, dir.path()).bound, LimitSource::Machine);
+        assert_eq!(limit_of_groups(machine, text, dir.path()).bound, LimitSource::Machine);
         let stat = "inactive_file 1\ntotal_inactive_file 104857600\n";
         let files = [("memory.limit_in_bytes", "524288000\n"), ("memory.usage_in_bytes", used), ("memory.stat", stat)];
         group(&dir.join("memory/x/y"), &files);
-        let found = of(machine, text, dir.path());
+        let found = limit_of_groups(machine, text, dir.path());
         assert_eq!(found, MemoryLimit { limit: 500 * MIB, available: 300 * MIB, bound: LimitSource::Group });
         // A container sees its own group as the root, independent of the path that the kernel reports.
         fs::rename(dir.join("memory/x/y/memory.limit_in_bytes"), dir.join("memory/memory.limit_in_bytes"))
             .expect("moved");
-        assert_eq!(of(machine, text, dir.path()).limit, 500 * MIB);
+        assert_eq!(limit_of_groups(machine, text, dir.path()).limit, 500 * MIB);
     }
 }

@@ -8,9 +8,11 @@ mod message;
 pub mod netdev;
 
 use message::{Message, Response, attributes, long, number, responses, text};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with};
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 /// Size of the receive buffer; the kernel builds no messages above 32 KiB unless requested.
 const BUFFER_BYTES: usize = 64 * 1024;
@@ -164,17 +166,12 @@ impl Netlink {
     /// # Errors
     /// If the kernel refuses the socket.
     pub fn route() -> io::Result<Self> {
-        Self::open(libc::NETLINK_ROUTE)
+        Self::open(None)
     }
 
-    fn open(protocol: i32) -> io::Result<Self> {
-        // SAFETY: no memory is passed.
-        let raw = unsafe { libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, protocol) };
-        if raw < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the kernel has just returned this descriptor, so it has no other owner.
-        let fd = unsafe { OwnedFd::from_raw_fd(raw) };
+    /// `None` is NETLINK_ROUTE, protocol 0.
+    fn open(protocol: Option<Protocol>) -> io::Result<Self> {
+        let fd = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, protocol)?;
         Ok(Self { fd, sequence: 0, buffer: vec![0; BUFFER_BYTES] })
     }
 
@@ -326,7 +323,7 @@ impl Netlink {
         self.get_link(Message::new(libc::RTM_GETLINK, requested(), &link_header(0, 0, 0)).text(kind, name))
     }
 
-    /// The interface with the index `link`, whatever its present name.
+    /// The interface with the index `link`, independent of its present name.
     ///
     /// # Errors
     /// `ENODEV` if it does not exist.
@@ -336,7 +333,7 @@ impl Netlink {
 
     fn get_link(&mut self, message: Message) -> io::Result<Link> {
         let mut found = None;
-        self.request(message, |answer| found = decode_link(&answer))?;
+        self.request(message, |response| found = decode_link(&response))?;
         found.ok_or_else(|| io::Error::from_raw_os_error(libc::ENODEV))
     }
 
@@ -369,15 +366,15 @@ impl Netlink {
             let mut all = Vec::new();
             let mut changed = false;
             let flags = libc::NLM_F_REQUEST as u16 | libc::NLM_F_DUMP as u16;
-            self.request(Message::new(kind, flags, fixed), |answer| {
-                changed |= answer.flags & libc::NLM_F_DUMP_INTR as u16 != 0;
-                all.extend(decode(&answer));
+            self.request(Message::new(kind, flags, fixed), |response| {
+                changed |= response.flags & libc::NLM_F_DUMP_INTR as u16 != 0;
+                all.extend(decode(&response));
             })?;
             if !changed {
                 return Ok(all);
             }
         }
-        Err(io::Error::new(io::ErrorKind::ResourceBusy, "the list kept changing while the kernel told it"))
+        Err(io::Error::new(io::ErrorKind::ResourceBusy, "the list changed during each attempt to read it"))
     }
 
     fn change(&mut self, message: Message) -> io::Result<()> {
@@ -388,23 +385,19 @@ impl Netlink {
     fn request(&mut self, message: Message, mut each: impl FnMut(Response<'_>)) -> io::Result<()> {
         self.sequence = self.sequence.wrapping_add(1);
         let bytes = message.finish(self.sequence);
-        // SAFETY: the pointer and the length describe `bytes`, which outlives the call.
-        let sent = unsafe { libc::send(self.fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), 0) };
-        if sent < 0 {
-            return Err(io::Error::last_os_error());
-        }
+        send(&self.fd, &bytes, SendFlags::empty())?;
         loop {
             let got = self.receive()?;
-            for answer in responses(&self.buffer[..got]).filter(|a| a.sequence == self.sequence) {
-                match i32::from(answer.kind) {
+            for response in responses(&self.buffer[..got]).filter(|r| r.sequence == self.sequence) {
+                match i32::from(response.kind) {
                     libc::NLMSG_DONE => return Ok(()),
                     libc::NLMSG_ERROR => {
-                        return match number(answer.body, 0).unwrap_or_default() as i32 {
+                        return match number(response.body, 0).unwrap_or_default() as i32 {
                             0 => Ok(()),
                             code => Err(io::Error::from_raw_os_error(-code)),
                         };
                     }
-                    _ => each(answer),
+                    _ => each(response),
                 }
             }
         }
@@ -412,18 +405,11 @@ impl Netlink {
 
     fn receive(&mut self) -> io::Result<usize> {
         loop {
-            let (pointer, room) = (self.buffer.as_mut_ptr(), self.buffer.len());
-            // SAFETY: pointer and length describe our own buffer, which nothing else borrows.
-            let got = unsafe { libc::recv(self.fd.as_raw_fd(), pointer.cast(), room, libc::MSG_TRUNC) };
-            match usize::try_from(got) {
-                Ok(n) if n <= room => return Ok(n),
-                Ok(_) => return Err(io::Error::from_raw_os_error(libc::EMSGSIZE)),
-                Err(_) => {
-                    let error = io::Error::last_os_error();
-                    if error.kind() != io::ErrorKind::Interrupted {
-                        return Err(error);
-                    }
-                }
+            match recv(&self.fd, &mut self.buffer[..], RecvFlags::TRUNC) {
+                Ok((_, len)) if len <= self.buffer.len() => return Ok(len),
+                Ok(_) => return Err(Errno::MSGSIZE.into()),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
             }
         }
     }
@@ -451,15 +437,15 @@ fn link_header(index: u32, flags: u32, change: u32) -> [u8; 16] {
     fixed
 }
 
-fn decode_link(answer: &Response<'_>) -> Option<Link> {
-    let body = answer.body;
+fn decode_link(response: &Response<'_>) -> Option<Link> {
+    let body = response.body;
     let mut link = Link {
         index: number(body, 4)?,
         flags: number(body, 8)?,
         hardware_type: message::half(body, 2)?,
         ..Link::default()
     };
-    let mut elsewhere = false;
+    let mut lower_is_elsewhere = false;
     for (kind, payload) in attributes(body.get(16..)?) {
         match kind {
             libc::IFLA_IFNAME => link.name = text(payload),
@@ -469,7 +455,7 @@ fn decode_link(answer: &Response<'_>) -> Option<Link> {
             libc::IFLA_MASTER => link.master = number(payload, 0),
             libc::IFLA_LINK => link.lower = number(payload, 0),
             attr::LINK_PROMISCUITY => link.promiscuity = number(payload, 0)?,
-            attr::LINK_NAMESPACE => elsewhere = true,
+            attr::LINK_NAMESPACE => lower_is_elsewhere = true,
             attr::LINK_XDP => {
                 let mode = attributes(payload).find(|a| a.0 == attr::XDP_ATTACHED);
                 link.has_xdp = mode.is_some_and(|a| a.1.first().is_some_and(|mode| *mode != 0));
@@ -486,8 +472,8 @@ fn decode_link(answer: &Response<'_>) -> Option<Link> {
             _ => (),
         }
     }
-    if elsewhere {
-        // The index belongs to another namespace, in this one it means another interface.
+    if lower_is_elsewhere {
+        // The index belongs to another namespace; in this namespace it is that of another interface.
         link.lower = None;
     }
     Some(link)
@@ -507,8 +493,8 @@ fn decode_stats(payload: &[u8]) -> Option<LinkStats> {
     })
 }
 
-fn decode_address(answer: &Response<'_>) -> Option<Address> {
-    let body = answer.body;
+fn decode_address(response: &Response<'_>) -> Option<Address> {
+    let body = response.body;
     let (mut local, mut address) = (None, None);
     for (kind, payload) in attributes(body.get(8..)?) {
         match kind {
@@ -521,8 +507,8 @@ fn decode_address(answer: &Response<'_>) -> Option<Address> {
     Some(Address { link: number(body, 4)?, ip: local.or(address)?, prefix: body[1] })
 }
 
-fn decode_route(answer: &Response<'_>) -> Option<Route> {
-    let body = answer.body;
+fn decode_route(response: &Response<'_>) -> Option<Route> {
+    let body = response.body;
     let fixed = body.get(..12)?;
     let (prefix, table, kind) = (fixed[1], fixed[4], fixed[7]);
     if table != libc::RT_TABLE_MAIN || kind != libc::RTN_UNICAST {

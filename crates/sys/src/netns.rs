@@ -3,9 +3,10 @@
 //! A namespace belongs to a thread, not to the process: a new thread inherits the namespace of the thread that starts
 //! it, a socket keeps the namespace in which it was opened, and `/proc/sys/net` shows that of the thread that opens it.
 
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -38,10 +39,8 @@ impl Namespace {
     /// # Errors
     /// `EPERM` without `CAP_SYS_ADMIN`.
     pub fn unshare() -> io::Result<Self> {
-        // SAFETY: the call changes the namespace of the calling thread; no memory is involved.
-        if unsafe { libc::unshare(libc::CLONE_NEWNET) } < 0 {
-            return Err(io::Error::last_os_error());
-        }
+        // SAFETY: the flag leaves the table of file descriptors shared with the other threads.
+        unsafe { unshare_unsafe(UnshareFlags::NEWNET) }?;
         Self::current()
     }
 
@@ -50,11 +49,7 @@ impl Namespace {
     /// # Errors
     /// `EPERM` without `CAP_SYS_ADMIN`.
     pub fn enter(&self) -> io::Result<()> {
-        // SAFETY: the descriptor is open for the call; no memory is involved.
-        if unsafe { libc::setns(self.0.as_raw_fd(), libc::CLONE_NEWNET) } < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(())
+        Ok(move_into_link_name_space(self.0.as_fd(), Some(LinkNameSpaceType::Network))?)
     }
 }
 
@@ -69,12 +64,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_namespace_but_the_first_has_a_number_of_its_own() {
+    fn each_namespace_except_the_initial_has_its_own_number() {
         let inside = std::thread::spawn(|| Namespace::unshare().ok().map(|_| number_if_not_initial()));
         let Some(first) = inside.join().unwrap() else {
             return testkit::skip(
-                "each_namespace_but_the_first_has_a_number_of_its_own",
-                "no namespace of its own; run as root",
+                "each_namespace_except_the_initial_has_its_own_number",
+                "cannot create a network namespace; run as root",
             );
         };
         let (other, _kept) = std::thread::spawn(|| {

@@ -6,13 +6,18 @@
 //! kernels without openat2 (before 5.6), each component is opened separately with `O_NOFOLLOW`, which has the same
 //! effect.
 
-use std::ffi::{CStr, CString, OsStr, OsString};
+use rustix::fs::{
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, fcntl_setfl, fstat, linkat, mkdirat, openat,
+    openat2, renameat_with, statat, unlinkat,
+};
+use rustix::io::Errno;
+use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Set after the kernel reported that it lacks openat2.
@@ -42,6 +47,16 @@ pub enum FileKind {
     Other,
 }
 
+impl From<FileType> for FileKind {
+    fn from(kind: FileType) -> Self {
+        match kind {
+            FileType::Directory => Self::Folder,
+            FileType::RegularFile => Self::File,
+            _ => Self::Other,
+        }
+    }
+}
+
 /// Opens a file or a directory for reading.
 ///
 /// # Errors
@@ -56,28 +71,18 @@ pub fn open(path: &Path) -> io::Result<File> {
 /// As [`open`]; `EINVAL` if the file system has no direct reads or writes.
 pub fn open_as(path: &Path, how: OpenOptions) -> io::Result<File> {
     // Without O_NONBLOCK, opening a pipe that another user put there would wait for the other end of the pipe.
-    let mut flags = libc::O_NONBLOCK | libc::O_NOCTTY | if how.write { libc::O_RDWR } else { libc::O_RDONLY };
-    if how.direct {
-        flags |= libc::O_DIRECT;
-    }
-    if how.create.is_some() {
-        flags |= libc::O_CREAT;
-    }
-    if how.new {
-        flags |= libc::O_EXCL;
-    }
-    let file = File::from(at(path, flags, how.create.unwrap_or(0))?);
+    let mut flags = OFlags::NONBLOCK | OFlags::NOCTTY | if how.write { OFlags::RDWR } else { OFlags::RDONLY };
+    flags.set(OFlags::DIRECT, how.direct);
+    flags.set(OFlags::CREATE, how.create.is_some());
+    flags.set(OFlags::EXCL, how.new);
+    let file = File::from(at(path, flags, Mode::from_raw_mode(how.create.unwrap_or(0)))?);
     let kind = file.metadata()?.file_type();
     if !kind.is_file() && !kind.is_dir() || kind.is_fifo() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "neither a regular file nor a folder"));
     }
     // With O_NONBLOCK, io_uring could refuse operations that would block. Of the flags, only it and O_DIRECT can be
     // changed.
-    let rest = if how.direct { libc::O_DIRECT } else { 0 };
-    // SAFETY: an open descriptor and integers.
-    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, rest) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
+    fcntl_setfl(&file, flags & OFlags::DIRECT)?;
     Ok(file)
 }
 
@@ -86,7 +91,7 @@ pub fn open_as(path: &Path, how: OpenOptions) -> io::Result<File> {
 /// # Errors
 /// `ENOENT`, or the errors of `openat2(2)`.
 pub fn stat(path: &Path) -> io::Result<Metadata> {
-    File::from(at(path, libc::O_PATH | libc::O_NOFOLLOW, 0)?).metadata()
+    File::from(at(path, OFlags::PATH | OFlags::NOFOLLOW, Mode::empty())?).metadata()
 }
 
 /// True if the name exists, also as a symbolic link.
@@ -104,57 +109,23 @@ pub fn is_folder(path: &Path) -> bool {
 /// # Errors
 /// The errors of the file system.
 pub fn list(path: &Path) -> io::Result<Vec<(OsString, FileKind)>> {
-    let folder = at(path, libc::O_RDONLY | libc::O_DIRECTORY, 0)?;
-    let fd = std::os::fd::IntoRawFd::into_raw_fd(folder);
-    // SAFETY: an open descriptor of a directory, which belongs to the stream after success.
-    let stream = unsafe { libc::fdopendir(fd) };
-    if stream.is_null() {
-        let error = io::Error::last_os_error();
-        // SAFETY: the descriptor has no other owner.
-        drop(unsafe { OwnedFd::from_raw_fd(fd) });
-        return Err(error);
-    }
+    let mut folder = Dir::new(at(path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?)?;
     let mut found = Vec::new();
-    let outcome = loop {
-        // SAFETY: errno is this thread's; the stream is open until below, and each entry is read before the next call.
-        let entry = unsafe {
-            *libc::__errno_location() = 0;
-            libc::readdir64(stream)
-        };
-        if entry.is_null() {
-            let error = io::Error::last_os_error();
-            break if error.raw_os_error() == Some(0) { Ok(()) } else { Err(error) };
-        }
-        // SAFETY: as above; the name ends with a zero. It is not referred to as a whole array, which an entry need not
-        // fill.
-        let (name, kind) = unsafe { (CStr::from_ptr((&raw const (*entry).d_name).cast()), (*entry).d_type) };
+    while let Some(entry) = folder.read() {
+        let entry = entry?;
+        let name = entry.file_name();
         if [c".", c".."].contains(&name) {
             continue;
         }
-        let kind = match kind {
-            libc::DT_DIR => FileKind::Folder,
-            libc::DT_REG => FileKind::File,
-            libc::DT_UNKNOWN => kind_at(fd, name),
-            _ => FileKind::Other,
+        let kind = match entry.file_type() {
+            // The directory entries of some file systems do not contain the type.
+            FileType::Unknown => statat(folder.fd()?, name, AtFlags::SYMLINK_NOFOLLOW)
+                .map_or(FileKind::Other, |stat| FileType::from_raw_mode(stat.st_mode).into()),
+            kind => kind.into(),
         };
-        found.push((OsString::from_vec(name.to_bytes().to_vec()), kind));
-    };
-    // SAFETY: the stream is open, and not used again.
-    unsafe { libc::closedir(stream) };
-    outcome.map(|()| found)
-}
-
-/// For file systems whose directory entries do not contain the type.
-fn kind_at(folder: RawFd, name: &CStr) -> FileKind {
-    // SAFETY: stat is a plain structure of integers, for which zero is a value.
-    let mut answer: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: an open descriptor, a C string, and `answer` is only written to.
-    let rc = unsafe { libc::fstatat(folder, name.as_ptr(), &raw mut answer, libc::AT_SYMLINK_NOFOLLOW) };
-    match answer.st_mode & libc::S_IFMT {
-        libc::S_IFDIR if rc == 0 => FileKind::Folder,
-        libc::S_IFREG if rc == 0 => FileKind::File,
-        _ => FileKind::Other,
+        found.push((OsStr::from_bytes(name.to_bytes()).to_owned(), kind));
     }
+    Ok(found)
 }
 
 /// Creates a directory in an existing one; the umask applies to its permissions.
@@ -163,8 +134,7 @@ fn kind_at(folder: RawFd, name: &CStr) -> FileKind {
 /// `EEXIST`, or the errors of `mkdirat(2)`.
 pub fn create_folder(path: &Path) -> io::Result<()> {
     let (folder, name) = place(path)?;
-    // SAFETY: an open descriptor and a C string.
-    decode_kind(unsafe { libc::mkdirat(folder.as_raw_fd(), name.as_ptr(), 0o777) })
+    Ok(mkdirat(folder, name, Mode::from_raw_mode(0o777))?)
 }
 
 /// Creates a directory and all missing parents.
@@ -180,7 +150,7 @@ pub fn create_folders(path: &Path) -> io::Result<()> {
             other => other?,
         }
     }
-    at(path, libc::O_PATH | libc::O_DIRECTORY, 0).map(drop)
+    at(path, OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).map(drop)
 }
 
 /// This directory and its parents that do not exist, the lowest first.
@@ -194,8 +164,7 @@ pub fn missing(path: &Path) -> Vec<PathBuf> {
 /// The errors of `unlinkat(2)`.
 pub fn remove(path: &Path) -> io::Result<()> {
     let (folder, name) = place(path)?;
-    // SAFETY: an open descriptor and a C string.
-    decode_kind(unsafe { libc::unlinkat(folder.as_raw_fd(), name.as_ptr(), 0) })
+    Ok(unlinkat(folder, name, AtFlags::empty())?)
 }
 
 /// Removes an empty directory.
@@ -204,8 +173,7 @@ pub fn remove(path: &Path) -> io::Result<()> {
 /// `ENOTEMPTY`, or the errors of `unlinkat(2)`.
 pub fn remove_folder(path: &Path) -> io::Result<()> {
     let (folder, name) = place(path)?;
-    // SAFETY: an open descriptor and a C string.
-    decode_kind(unsafe { libc::unlinkat(folder.as_raw_fd(), name.as_ptr(), libc::AT_REMOVEDIR) })
+    Ok(unlinkat(folder, name, AtFlags::REMOVEDIR)?)
 }
 
 /// Renames a file; replaces an existing file at `to`.
@@ -213,7 +181,7 @@ pub fn remove_folder(path: &Path) -> io::Result<()> {
 /// # Errors
 /// The errors of `renameat2(2)`.
 pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
-    rename_as(from, to, 0)
+    rename_as(from, to, RenameFlags::empty())
 }
 
 /// Renames a file; fails if `to` exists.
@@ -221,8 +189,8 @@ pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
 /// # Errors
 /// `EEXIST` if `to` exists; otherwise the errors of `renameat2(2)`.
 pub fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
-    match rename_as(from, to, libc::RENAME_NOREPLACE) {
-        Err(e) if matches!(e.raw_os_error(), Some(libc::EINVAL | libc::ENOSYS)) => {
+    match rename_as(from, to, RenameFlags::NOREPLACE) {
+        Err(e) if matches!(Errno::from_io_error(&e), Some(Errno::INVAL | Errno::NOSYS)) => {
             // The file system does not support the flag (NFS, some FUSE). A hard link also fails if the name exists.
             link(from, to)?;
             remove(from)
@@ -231,10 +199,9 @@ pub fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-fn rename_as(from: &Path, to: &Path, flags: u32) -> io::Result<()> {
+fn rename_as(from: &Path, to: &Path, flags: RenameFlags) -> io::Result<()> {
     let ((a, old), (b, new)) = (place(from)?, place(to)?);
-    // SAFETY: open descriptors and C strings that live until the call returns.
-    decode_kind(unsafe { libc::renameat2(a.as_raw_fd(), old.as_ptr(), b.as_raw_fd(), new.as_ptr(), flags) })
+    Ok(renameat_with(a, old, b, new, flags)?)
 }
 
 /// Creates a hard link.
@@ -243,9 +210,8 @@ fn rename_as(from: &Path, to: &Path, flags: u32) -> io::Result<()> {
 /// `EEXIST`, or the errors of `linkat(2)`.
 pub fn link(from: &Path, to: &Path) -> io::Result<()> {
     let ((a, old), (b, new)) = (place(from)?, place(to)?);
-    // SAFETY: open descriptors and C strings that live until the call returns. Without AT_SYMLINK_FOLLOW a link is not
-    // followed.
-    decode_kind(unsafe { libc::linkat(a.as_raw_fd(), old.as_ptr(), b.as_raw_fd(), new.as_ptr(), 0) })
+    // Without AT_SYMLINK_FOLLOW a link is not followed.
+    Ok(linkat(a, old, b, new, AtFlags::empty())?)
 }
 
 /// Reads a whole file as text.
@@ -264,9 +230,9 @@ pub fn resolve(path: &Path) -> PathBuf {
     if !path.components().as_path().ancestors().any(is_link) {
         return path.to_owned();
     }
-    for there in path.ancestors().filter(|p| !p.as_os_str().is_empty()) {
-        if let Ok(real) = there.canonicalize() {
-            let rest = path.strip_prefix(there).unwrap_or(Path::new(""));
+    for existing in path.ancestors().filter(|p| !p.as_os_str().is_empty()) {
+        if let Ok(real) = existing.canonicalize() {
+            let rest = path.strip_prefix(existing).unwrap_or(Path::new(""));
             return if rest.as_os_str().is_empty() { real } else { real.join(rest) };
         }
     }
@@ -288,97 +254,61 @@ pub fn create_anew(path: &Path) -> io::Result<File> {
 }
 
 /// The directory that contains the last component, and that component.
-fn place(path: &Path) -> io::Result<(OwnedFd, CString)> {
+fn place(path: &Path) -> io::Result<(OwnedFd, &OsStr)> {
     let Some(name) = path.file_name() else {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "a path without a name at its end"));
     };
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    Ok((at(folder, libc::O_PATH | libc::O_DIRECTORY, 0)?, c_string(name)?))
+    Ok((at(folder, OFlags::PATH | OFlags::DIRECTORY, Mode::empty())?, name))
 }
 
-fn at(path: &Path, flags: i32, mode: u32) -> io::Result<OwnedFd> {
+fn at(path: &Path, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
     let outcome = if BY_PARTS.load(Ordering::Relaxed) { by_parts(path, flags, mode) } else { whole(path, flags, mode) };
-    outcome.map_err(|e| match e.raw_os_error() {
-        Some(libc::ELOOP) => io::Error::other(
-            "a symbolic link is on this path, and none is followed below a store: put the folder or file itself there, or \
-             mount its volume there",
+    outcome.map_err(|e| match e {
+        Errno::LOOP => io::Error::other(
+            "this path contains a symbolic link, and links below a store are not followed: replace the link by the folder or \
+             file, or mount its volume there",
         ),
-        _ => e,
+        e => e.into(),
     })
 }
 
-fn whole(path: &Path, flags: i32, mode: u32) -> io::Result<OwnedFd> {
-    let name = c_string(path.as_os_str())?;
-    // SAFETY: open_how is a plain structure of integers, for which zero is a value.
-    let mut how: libc::open_how = unsafe { std::mem::zeroed() };
-    how.flags = (flags | libc::O_CLOEXEC) as u32 as u64;
-    how.mode = u64::from(mode);
-    how.resolve = libc::RESOLVE_NO_SYMLINKS;
+fn whole(path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
     loop {
-        // SAFETY: a C string and a structure of the length given, both alive until the call returns.
-        let fd = unsafe {
-            libc::syscall(libc::SYS_openat2, libc::AT_FDCWD, name.as_ptr(), &raw const how, size_of::<libc::open_how>())
-        };
-        if let Ok(fd) = RawFd::try_from(fd)
-            && fd >= 0
-        {
-            // SAFETY: the kernel has just opened the descriptor, so it has no other owner.
-            return Ok(unsafe { OwnedFd::from_raw_fd(fd) });
-        }
-        let error = io::Error::last_os_error();
-        match error.raw_os_error() {
+        match openat2(CWD, path, flags | OFlags::CLOEXEC, mode, ResolveFlags::NO_SYMLINKS) {
             // A component of the path was renamed meanwhile.
-            Some(libc::EINTR | libc::EAGAIN) => {}
-            Some(libc::ENOSYS) => {
+            Err(Errno::INTR | Errno::AGAIN) => {}
+            Err(Errno::NOSYS) => {
                 BY_PARTS.store(true, Ordering::Relaxed);
                 return by_parts(path, flags, mode);
             }
             // Filters of containers and service managers that do not know the call refuse it with this error; but the
             // file itself may also refuse the requested access.
-            Some(libc::EPERM) => {
+            Err(Errno::PERM) => {
                 let opened = by_parts(path, flags, mode)?;
                 BY_PARTS.store(true, Ordering::Relaxed);
                 return Ok(opened);
             }
-            _ => return Err(error),
+            outcome => return outcome,
         }
     }
 }
 
 /// Like `whole`, with one call for each component of the path.
-fn by_parts(path: &Path, flags: i32, mode: u32) -> io::Result<OwnedFd> {
+fn by_parts(path: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
     let mut parts = path.components().peekable();
     let mut folder: Option<OwnedFd> = None;
     while let Some(part) = parts.next() {
         let last = parts.peek().is_none();
-        let name = match part {
-            Component::Prefix(_) => continue,
-            part => c_string(part.as_os_str())?,
-        };
-        let flags = if last { flags | libc::O_NOFOLLOW } else { libc::O_PATH | libc::O_NOFOLLOW };
-        let from = folder.as_ref().map_or(libc::AT_FDCWD, AsRawFd::as_raw_fd);
-        // SAFETY: an open descriptor or AT_FDCWD, and a C string.
-        let fd = unsafe { libc::openat(from, name.as_ptr(), flags | libc::O_CLOEXEC, mode) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the kernel has just opened the descriptor, so it has no other owner.
-        let opened = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
+        let flags = if last { flags } else { OFlags::PATH } | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let opened = openat(folder.as_ref().map_or(CWD, AsFd::as_fd), part.as_os_str(), flags, mode)?;
         // With O_PATH, a link itself is opened instead of followed.
-        if !last && opened.metadata()?.is_symlink() {
-            return Err(io::Error::from_raw_os_error(libc::ELOOP));
+        if !last && FileType::from_raw_mode(fstat(&opened)?.st_mode).is_symlink() {
+            return Err(Errno::LOOP);
         }
-        folder = Some(opened.into());
+        folder = Some(opened);
     }
-    folder.ok_or_else(|| io::Error::from_raw_os_error(libc::ENOENT))
-}
-
-fn decode_kind(rc: i32) -> io::Result<()> {
-    if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
-fn c_string(text: &OsStr) -> io::Result<CString> {
-    CString::new(text.as_bytes()).map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))
+    folder.ok_or(Errno::NOENT)
 }
 
 #[cfg(test)]
@@ -405,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn no_operation_follows_a_link_at_the_end_or_on_the_way() {
+    fn no_operation_follows_a_link_in_any_part_of_a_path() {
         let dir = Folder::new("plain-links");
         let (outside, secret) = (dir.0.join("outside"), dir.0.join("outside/secret"));
         fs::write(&secret, "untouched").expect("a file");
@@ -422,8 +352,8 @@ mod tests {
                     path.display()
                 );
             }
-            for by_parts in [by_parts(&path, libc::O_RDONLY, 0), by_parts(&path, libc::O_RDWR | libc::O_CREAT, 0o600)] {
-                assert_eq!(by_parts.expect_err("a link").raw_os_error(), Some(libc::ELOOP));
+            for flags in [OFlags::RDONLY, OFlags::RDWR | OFlags::CREATE] {
+                assert_eq!(by_parts(&path, flags, Mode::RUSR).expect_err("a link"), Errno::LOOP);
             }
         }
         let through = dir.0.join("way/new");
@@ -436,51 +366,49 @@ mod tests {
         assert!(stat(&dir.0.join("way/secret")).is_err() && stat(&dir.0.join("end")).expect("the link").is_symlink());
         assert_eq!(fs::read_to_string(&secret).expect("a file"), "untouched");
         assert_eq!(fs::read_dir(&outside).expect("a folder").count(), 1);
-        remove(&dir.0.join("end")).expect("the link itself goes");
+        remove(&dir.0.join("end")).expect("the link itself is removed");
         assert!(secret.exists());
     }
 
     #[test]
-    fn without_links_everything_works_in_both_ways_of_asking() {
+    fn paths_without_links_work_with_and_without_openat2() {
         let dir = Folder::new("plain-files");
         let hour = dir.0.join("a/b/c");
         create_folders(&hour).expect("folders");
-        create_folders(&hour).expect("they are there");
+        create_folders(&hour).expect("existing folders");
         let file = hour.join("f");
         let how = OpenOptions { write: true, create: Some(0o640), new: true, ..OpenOptions::default() };
         io::Write::write_all(&mut open_as(&file, how).expect("a new file"), b"text").expect("written");
-        assert_eq!(open_as(&file, how).expect_err("it is there").kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(open_as(&file, how).expect_err("the file exists").kind(), io::ErrorKind::AlreadyExists);
         assert_eq!(read_to_string(&file).expect("the file"), "text");
-        let again = File::from(by_parts(&file, libc::O_RDONLY, 0).expect("the same"));
+        let again = File::from(by_parts(&file, OFlags::RDONLY, Mode::empty()).expect("the same file"));
         assert_eq!(io::read_to_string(again).expect("text"), "text");
         let (other, third) = (hour.join("g"), hour.join("h"));
-        link(&file, &other).expect("another name");
-        assert_eq!(rename_new(&file, &other).expect_err("it is there").kind(), io::ErrorKind::AlreadyExists);
+        link(&file, &other).expect("a hard link");
+        assert_eq!(rename_new(&file, &other).expect_err("the file exists").kind(), io::ErrorKind::AlreadyExists);
         rename_new(&file, &third).expect("renamed");
-        rename(&third, &file).expect("and back");
+        rename(&third, &file).expect("renamed again");
         let mut listed = list(&hour).expect("names");
         listed.sort_by(|a, b| a.0.cmp(&b.0));
         assert_eq!(listed, [("f".into(), FileKind::File), ("g".into(), FileKind::File)]);
         assert_eq!(remove_folder(&hour).expect_err("not empty").kind(), io::ErrorKind::DirectoryNotEmpty);
         remove(&file).and_then(|()| remove(&other)).and_then(|()| remove_folder(&hour)).expect("empty");
         assert_eq!(list(&dir.0.join("a")).expect("names"), [("b".into(), FileKind::Folder)]);
-        for gone in [open(&file).map(drop), stat(&file).map(drop), list(&hour).map(drop), remove(&file)] {
-            assert_eq!(gone.expect_err("gone").kind(), io::ErrorKind::NotFound);
+        for missing in [open(&file).map(drop), stat(&file).map(drop), list(&hour).map(drop), remove(&file)] {
+            assert_eq!(missing.expect_err("a missing file").kind(), io::ErrorKind::NotFound);
         }
     }
 
     #[test]
-    fn a_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for() {
+    fn opening_a_pipe_fails_without_waiting() {
         let dir = Folder::new("plain-pipe");
         let pipe = dir.0.join("pipe");
-        let name = c_string(pipe.as_os_str()).expect("a name");
-        // SAFETY: a C string and a mode.
-        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        rustix::fs::mkfifoat(CWD, &pipe, Mode::RUSR | Mode::WUSR).expect("a pipe");
         assert!(open(&pipe).is_err() && open_as(&pipe, OpenOptions { write: true, ..OpenOptions::default() }).is_err());
     }
 
     #[test]
-    fn what_a_person_names_may_be_a_link_and_keeps_its_name_if_there_is_none() {
+    fn resolve_follows_links_and_keeps_paths_without_links() {
         let dir = Folder::new("plain-resolve");
         symlink(dir.0.join("outside"), dir.0.join("way")).expect("a link");
         assert_eq!(resolve(&dir.0.join("way/new/store")), dir.0.join("outside/new/store"));
@@ -492,8 +420,8 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_that_refuses_the_newer_call_refuses_no_file() {
-        let test = "a_profile_that_refuses_the_newer_call_refuses_no_file";
+    fn files_can_be_opened_although_a_filter_refuses_openat2() {
+        let test = "files_can_be_opened_although_a_filter_refuses_openat2";
         let dir = Folder::new("plain-refused");
         fs::write(dir.0.join("outside/file"), "text").expect("a file");
         symlink(dir.0.join("outside"), dir.0.join("way")).expect("a link");
@@ -505,7 +433,7 @@ mod tests {
             (file.map_err(|e| e.to_string()), open(&dir.0.join("way/file")).is_err())
         };
         let answer = crate::seccomp::without_call(test, libc::SYS_openat2, libc::EPERM, || {
-            // SAFETY: the call is refused before its arguments are looked at.
+            // SAFETY: the call is refused before the kernel reads its arguments.
             let direct = unsafe { libc::syscall(libc::SYS_openat2, 0, 0, 0, 0) };
             assert_eq!((direct, io::Error::last_os_error().raw_os_error()), (-1, Some(libc::EPERM)));
             refused()

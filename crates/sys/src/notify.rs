@@ -36,7 +36,10 @@ impl Notifier {
             Some(name) => SocketAddr::from_abstract_name(name)?,
             None if name.starts_with('/') => SocketAddr::from_pathname(name)?,
             None => {
-                return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("NOTIFY_SOCKET={name}: no address")));
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidInput,
+                    format!("NOTIFY_SOCKET={name}: not an address"),
+                ));
             }
         };
         let socket = UnixDatagram::unbound()?;
@@ -60,8 +63,8 @@ pub fn watchdog_period() -> Option<Duration> {
     period(number("WATCHDOG_USEC"), number("WATCHDOG_PID"), std::process::id())
 }
 
-fn period(micros: Option<u64>, meant: Option<u64>, own: u32) -> Option<Duration> {
-    if meant.is_some_and(|pid| pid != u64::from(own)) {
+fn period(micros: Option<u64>, pid: Option<u64>, own: u32) -> Option<Duration> {
+    if pid.is_some_and(|pid| pid != u64::from(own)) {
         return None;
     }
     micros.filter(|m| *m > 0).map(|m| Duration::from_micros(m / 2))
@@ -72,36 +75,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_kinds_of_address_are_heard() {
+    fn messages_reach_sockets_with_a_path_and_with_an_abstract_name() {
         let path = std::env::temp_dir().join(format!("netgrain-notify-{}", std::process::id()));
         let _ = std::fs::remove_file(&path);
         let named = UnixDatagram::bind(&path).expect("a socket file");
-        let hidden = format!("netgrain-notify-{}", std::process::id());
-        let address = SocketAddr::from_abstract_name(&hidden).expect("a name");
-        let abstract_one = UnixDatagram::bind_addr(&address).expect("an abstract name");
-        for (name, socket) in [(path.display().to_string(), named), (format!("@{hidden}"), abstract_one)] {
+        let name = format!("netgrain-notify-{}", std::process::id());
+        let address = SocketAddr::from_abstract_name(&name).expect("a name");
+        let abstract_socket = UnixDatagram::bind_addr(&address).expect("an abstract name");
+        for (name, socket) in [(path.display().to_string(), named), (format!("@{name}"), abstract_socket)] {
             Notifier::to(&name).expect("an address").send("READY=1\nSTATUS=here").expect("a listener");
-            let mut heard = [0; 64];
-            let n = socket.recv(&mut heard).expect("a message");
-            assert_eq!(&heard[..n], b"READY=1\nSTATUS=here");
+            let mut message = [0; 64];
+            let n = socket.recv(&mut message).expect("a message");
+            assert_eq!(&message[..n], b"READY=1\nSTATUS=here");
         }
         std::fs::remove_file(&path).expect("clean up");
     }
 
     #[test]
-    fn what_is_no_address_is_refused_and_silence_is_an_error_not_a_wait() {
+    fn invalid_addresses_are_rejected_and_a_full_queue_is_an_error() {
         assert!(Notifier::to("run/here").is_err());
         assert!(Notifier::to(&format!("/{}", "x".repeat(200))).is_err());
-        assert!(Notifier::to("/nobody/listens/here").expect("an address").send("READY=1").is_err());
-        let name = format!("netgrain-deaf-{}", std::process::id());
-        let _deaf = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).expect("a name")).expect("bind");
+        assert!(Notifier::to("/no/such/socket").expect("an address").send("READY=1").is_err());
+        let name = format!("netgrain-unread-{}", std::process::id());
+        let _unread = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).expect("a name")).expect("bind");
         let notifier = Notifier::to(&format!("@{name}")).expect("an address");
         let refused = (0..100_000).find_map(|_| notifier.send("STATUS=x").err()).expect("its queue is finite");
         assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
     }
 
     #[test]
-    fn the_watchdog_is_fed_at_twice_its_rate_and_only_by_whom_it_means() {
+    fn the_watchdog_period_is_half_the_timeout_for_the_named_pid_only() {
         assert_eq!(period(Some(10_000_000), None, 7), Some(Duration::from_secs(5)));
         assert_eq!(period(Some(10_000_000), Some(7), 7), Some(Duration::from_secs(5)));
         assert_eq!(period(Some(10_000_000), Some(8), 7), None);

@@ -5,9 +5,16 @@
 
 pub mod ring;
 
-use std::io;
-use std::mem::{size_of, zeroed};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::sockopt::{set_socket_recv_buffer_size_force, socket_error};
+use rustix::net::{
+    AddressFamily, MMsgHdr, RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags, SocketType, recv, sendmmsg,
+    socket_with,
+};
+use std::io::{self, IoSlice};
+use std::mem::zeroed;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 /// The error of a socket whose interface is down or was removed.
@@ -70,13 +77,7 @@ impl PacketSocket {
     /// # Errors
     /// `EPERM` without `CAP_NET_RAW`.
     pub fn open() -> io::Result<Self> {
-        // SAFETY: no memory is passed.
-        let raw = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
-        if raw < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the kernel has just returned this descriptor, so it has no other owner.
-        Ok(Self(unsafe { OwnedFd::from_raw_fd(raw) }))
+        Ok(Self(socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::CLOEXEC, None)?))
     }
 
     /// Binds the socket to the interface with the index `link`; without a protocol the socket can only send.
@@ -179,7 +180,7 @@ impl PacketSocket {
     /// # Errors
     /// If the kernel refuses.
     pub fn receive_buffer(&self, bytes: u32) -> io::Result<()> {
-        self.set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &bytes)
+        Ok(set_socket_recv_buffer_size_force(&self.0, bytes as usize)?)
     }
 
     /// The counters since the last call. The kernel resets them on each read, so one caller must sum them.
@@ -197,8 +198,7 @@ impl PacketSocket {
     /// # Errors
     /// If the kernel refuses.
     pub fn take_error(&self) -> io::Result<Option<io::Error>> {
-        let code: i32 = self.get(libc::SOL_SOCKET, libc::SO_ERROR)?;
-        Ok((code != 0).then(|| io::Error::from_raw_os_error(code)))
+        Ok(socket_error(&self.0)?.err().map(io::Error::from))
     }
 
     /// Waits for a frame or an error, at most for `wait`. A signal ends the wait early.
@@ -206,21 +206,16 @@ impl PacketSocket {
     /// # Errors
     /// If the kernel refuses.
     pub fn wait_readable(&self, wait: Duration) -> io::Result<Ready> {
-        let mut poll = libc::pollfd { fd: self.raw(), events: libc::POLLIN, revents: 0 };
-        let timeout = libc::timespec {
-            tv_sec: wait.as_secs().min(i32::MAX as u64) as libc::time_t,
-            tv_nsec: wait.subsec_nanos().into(),
+        let timeout = Timespec::try_from(wait).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 });
+        let mut polled = [PollFd::new(&self.0, PollFlags::IN)];
+        match poll(&mut polled, Some(&timeout)) {
+            Err(Errno::INTR) => return Ok(Ready::default()),
+            found => found?,
         };
-        // SAFETY: both pointers are to values of ours that outlive the call; a null mask leaves the signals as they
-        // are.
-        let found = unsafe { libc::ppoll(&raw mut poll, 1, &raw const timeout, std::ptr::null()) };
-        if found < 0 {
-            let error = io::Error::last_os_error();
-            return if error.kind() == io::ErrorKind::Interrupted { Ok(Ready::default()) } else { Err(error) };
-        }
+        let events = polled[0].revents();
         Ok(Ready {
-            readable: poll.revents & libc::POLLIN != 0,
-            error: poll.revents & (libc::POLLERR | libc::POLLHUP | libc::POLLNVAL) != 0,
+            readable: events.contains(PollFlags::IN),
+            error: events.intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL),
         })
     }
 
@@ -229,15 +224,10 @@ impl PacketSocket {
     /// # Errors
     /// `ENETDOWN` if the interface went down.
     pub fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-        let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
-        // SAFETY: pointer and length describe `buffer`, which outlives the call.
-        let got = unsafe { libc::recv(self.raw(), buffer.as_mut_ptr().cast(), buffer.len(), flags) };
-        match usize::try_from(got) {
-            Ok(n) => Ok(Some(n)),
-            Err(_) => match io::Error::last_os_error() {
-                e if e.kind() == io::ErrorKind::WouldBlock => Ok(None),
-                e => Err(e),
-            },
+        match recv(&self.0, buffer, RecvFlags::DONTWAIT | RecvFlags::TRUNC) {
+            Ok((_, wire_length)) => Ok(Some(wire_length)),
+            Err(Errno::AGAIN) => Ok(None),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -253,37 +243,19 @@ impl PacketSocket {
     pub fn send_until(&self, frames: &[impl AsRef<[u8]>]) -> (usize, io::Result<()>) {
         let mut before = 0;
         for batch in frames.chunks(SEND_BATCH) {
-            let mut slices: Vec<libc::iovec> = batch
-                .iter()
-                .map(|f| libc::iovec { iov_base: f.as_ref().as_ptr().cast_mut().cast(), iov_len: f.as_ref().len() })
-                .collect();
-            let mut headers: Vec<libc::mmsghdr> = slices
-                .iter_mut()
-                .map(|slice| {
-                    // SAFETY: `mmsghdr` is plain data for which all zeros is valid.
-                    let mut header: libc::mmsghdr = unsafe { zeroed() };
-                    header.msg_hdr.msg_iov = slice;
-                    header.msg_hdr.msg_iovlen = 1;
-                    header
-                })
-                .collect();
+            let slices: Vec<[IoSlice<'_>; 1]> = batch.iter().map(|frame| [IoSlice::new(frame.as_ref())]).collect();
+            let mut no_control: Vec<SendAncillaryBuffer<'_, '_, '_>> =
+                batch.iter().map(|_| SendAncillaryBuffer::default()).collect();
+            let mut headers: Vec<MMsgHdr<'_>> =
+                slices.iter().zip(&mut no_control).map(|(slice, control)| MMsgHdr::new(slice, control)).collect();
             let mut sent = 0;
             while sent < headers.len() {
-                let rest = &mut headers[sent..];
-                // SAFETY: the headers point to `slices`, those to `frames`; both outlive the call, which only reads
-                // them.
-                let done = unsafe { libc::sendmmsg(self.raw(), rest.as_mut_ptr(), rest.len() as u32, 0) };
-                match usize::try_from(done) {
+                match sendmmsg(&self.0, &mut headers[sent..], SendFlags::empty()) {
                     Ok(n) => sent += n,
-                    Err(_) => {
-                        let error = io::Error::last_os_error();
-                        match error.raw_os_error() {
-                            Some(libc::EINTR) => (),
-                            // The interface's queue is full; it drains without further calls.
-                            Some(libc::ENOBUFS) => std::thread::yield_now(),
-                            _ => return (before + sent, Err(error)),
-                        }
-                    }
+                    Err(Errno::INTR) => {}
+                    // The interface's queue is full; it drains without further calls.
+                    Err(Errno::NOBUFS) => std::thread::yield_now(),
+                    Err(error) => return (before + sent, Err(error.into())),
                 }
             }
             before += sent;

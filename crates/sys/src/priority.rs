@@ -1,5 +1,5 @@
-//! Lowers the priority of the calling thread for the disk (ioprio_set(2)) and the CPU (sched(7)), or raises it for a
-//! moment.
+//! Lowers the priority of the calling thread for the disk (ioprio_set(2)) and the CPU (sched(7)), or raises it
+//! temporarily.
 //!
 //! A process that reads a store must not slow the recorder down. Lowering needs no privilege, but raising the priority
 //! again does, so these settings are for threads with no other work.
@@ -44,9 +44,9 @@ impl Background {
 ///
 /// # Errors
 /// The first error; the remaining settings are still made.
-pub fn lower_priority(behind: Background) -> io::Result<()> {
-    let disk = disk(behind.disk_priority());
-    let policy = match behind {
+pub fn lower_priority(degree: Background) -> io::Result<()> {
+    let disk = disk(degree.disk_priority());
+    let policy = match degree {
         Background::Batch => cpu::set_nice(BATCH_NICE).and(schedule(libc::SCHED_BATCH)),
         Background::Idle => schedule(libc::SCHED_IDLE),
     };
@@ -72,8 +72,8 @@ fn schedule(policy: libc::c_int) -> io::Result<()> {
 /// priority). Afterwards the thread has its former policy. Without CAP_SYS_NICE or a limit for real-time priorities
 /// (`RLIMIT_RTPRIO`), `urgent` runs with the present policy.
 pub fn with_raised_priority<T>(urgent: impl FnOnce() -> T) -> T {
-    struct Back(libc::c_int, libc::sched_param);
-    impl Drop for Back {
+    struct Restore(libc::c_int, libc::sched_param);
+    impl Drop for Restore {
         fn drop(&mut self) {
             // A thread that was permitted to raise its priority may restore it.
             // SAFETY: the parameter is what the kernel returned for this thread; id 0 is the calling thread.
@@ -86,12 +86,12 @@ pub fn with_raised_priority<T>(urgent: impl FnOnce() -> T) -> T {
     let known = unsafe { libc::sched_getparam(0, &mut before) } == 0;
     // SAFETY: integers only.
     let policy = unsafe { libc::sched_getscheduler(0) };
-    let mut first = before;
-    first.sched_priority = 1;
-    let ordinary = known && policy >= 0 && before.sched_priority == 0;
-    // SAFETY: `first` is initialised; id 0 is the calling thread.
-    let is_first = ordinary && unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &first) } == 0;
-    let _back = is_first.then(|| Back(policy, before));
+    let mut raised = before;
+    raised.sched_priority = 1;
+    let is_normal = known && policy >= 0 && before.sched_priority == 0;
+    // SAFETY: `raised` is initialised; id 0 is the calling thread.
+    let is_raised = is_normal && unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raised) } == 0;
+    let _restore = is_raised.then(|| Restore(policy, before));
     urgent()
 }
 
@@ -106,20 +106,20 @@ pub fn keep_off_cpus(cpus: &[usize]) -> bool {
 mod tests {
     use super::*;
 
-    fn apart(work: impl FnOnce() + Send + 'static) {
+    fn in_new_thread(work: impl FnOnce() + Send + 'static) {
         std::thread::spawn(work).join().expect("a thread that ends");
     }
 
     #[test]
-    fn a_thread_that_steps_behind_has_the_policy_and_the_class_it_asked_for() {
-        for (behind, policy) in [(Background::Batch, libc::SCHED_BATCH), (Background::Idle, libc::SCHED_IDLE)] {
-            apart(move || {
-                lower_priority(behind).expect("no privilege is needed");
+    fn a_background_thread_has_the_requested_policy_and_io_class() {
+        for (degree, policy) in [(Background::Batch, libc::SCHED_BATCH), (Background::Idle, libc::SCHED_IDLE)] {
+            in_new_thread(move || {
+                lower_priority(degree).expect("no privilege is needed");
                 // SAFETY: integers only; id 0 is the calling thread.
                 assert_eq!(unsafe { libc::sched_getscheduler(0) }, policy);
                 // SAFETY: as above.
                 let class = unsafe { libc::syscall(libc::SYS_ioprio_get, ioprio::WHO_PROCESS, 0) };
-                assert_eq!(class, i64::from(behind.disk_priority()));
+                assert_eq!(class, i64::from(degree.disk_priority()));
             });
         }
     }
@@ -131,23 +131,25 @@ mod tests {
     }
 
     #[test]
-    fn what_is_urgent_is_so_only_while_it_lasts() {
-        apart(|| {
+    fn raised_priority_ends_with_the_closure() {
+        in_new_thread(|| {
             cpu::set_nice(3).expect("no privilege is needed");
-            // SAFETY: as above.
-            let nice = || unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
+            let nice = || rustix::process::getpriority_process(None).expect("a nice value");
             let during = with_raised_priority(policy);
-            assert!([libc::SCHED_FIFO, libc::SCHED_OTHER].contains(&during), "as far as it is allowed: {during}");
+            assert!(
+                [libc::SCHED_FIFO, libc::SCHED_OTHER].contains(&during),
+                "raised if the process has the privilege: {during}"
+            );
             assert_eq!((policy(), nice()), (libc::SCHED_OTHER, 3));
-            let caught = std::panic::catch_unwind(|| with_raised_priority(|| panic!("in its midst")));
+            let caught = std::panic::catch_unwind(|| with_raised_priority(|| panic!("a panic of the closure")));
             assert!(caught.is_err());
             assert_eq!((policy(), nice()), (libc::SCHED_OTHER, 3), "after a panic too");
         });
     }
 
     #[test]
-    fn a_thread_keeps_off_only_where_that_leaves_it_a_processor() {
-        apart(|| {
+    fn a_thread_leaves_cpus_only_if_others_remain() {
+        in_new_thread(|| {
             let all = cpu::allowed();
             assert!(!keep_off_cpus(&all));
             assert_eq!(cpu::allowed(), all);

@@ -3,15 +3,15 @@
 //! All of these belong to a **thread**. New threads inherit the present privileges of their parent, so a process drops
 //! its privileges before it starts threads; [`of_threads`] shows the result for all threads.
 
-use std::ffi::CString;
+use rustix::fs::{Access, AtFlags, CWD, accessat};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, capabilities, capability_is_in_bounding_set, clear_ambient_capability_set,
+    remove_capability_from_bounding_set, set_capabilities, set_keep_capabilities, set_no_new_privs,
+};
 use std::fmt;
 use std::fs;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-
-/// `_LINUX_CAPABILITY_VERSION_3`: 64 bits in two halves.
-const VERSION: u32 = 0x2008_0522;
 
 /// A capability that netgrain uses or checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -187,11 +187,11 @@ pub const PROGRAMS: Capabilities = Capabilities::of(&[Capability::Perfmon]);
 pub fn advice(what: &str, needed: Capabilities) -> String {
     let missing = needed.without(effective());
     let how = if missing.is_empty() {
-        "this process has that, so a container, a security module or lockdown forbids it (see dmesg); run as root outside".to_owned()
+        "this process has these capabilities, so a container, a security module or lockdown forbids it (see dmesg); run as root outside of the container".to_owned()
     } else if std::env::var_os("INVOCATION_ID").is_some() && std::env::var_os("NOTIFY_SOCKET").is_some() {
         format!("{missing} is missing: add it to AmbientCapabilities= and CapabilityBoundingSet= (systemctl edit)")
     } else {
-        format!("{missing} is missing: run as root, or give the program what it needs: {}", setcap())
+        format!("{missing} is missing: run as root, or grant the program its capabilities: {}", setcap())
     };
     format!("{what} needs {needed}; {how}")
 }
@@ -204,39 +204,14 @@ pub fn setcap() -> String {
     format!("setcap {}+ep {program}", names.join(","))
 }
 
-#[repr(C)]
-struct Header {
-    version: u32,
-    pid: i32,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-struct Half {
-    effective: u32,
-    permitted: u32,
-    inheritable: u32,
-}
-
 /// The effective capabilities of the calling thread.
 pub fn effective() -> Capabilities {
-    let both = get();
-    Capabilities(u64::from(both[0].effective) | u64::from(both[1].effective) << 32)
+    capabilities(None).map_or(Capabilities::NONE, |sets| Capabilities(sets.effective.bits()))
 }
 
 /// The permitted capabilities of the calling thread.
 pub fn permitted() -> Capabilities {
-    let both = get();
-    Capabilities(u64::from(both[0].permitted) | u64::from(both[1].permitted) << 32)
-}
-
-fn get() -> [Half; 2] {
-    let header = Header { version: VERSION, pid: 0 };
-    let mut halves = [Half::default(); 2];
-    // SAFETY: header and the two halves of version 3 are ours and live until the call returns. The call fails only for
-    // other versions and other processes.
-    unsafe { libc::syscall(libc::SYS_capget, &raw const header, halves.as_mut_ptr()) };
-    halves
+    capabilities(None).map_or(Capabilities::NONE, |sets| Capabilities(sets.permitted.bits()))
 }
 
 /// Sets the effective and permitted set of the calling thread and clears the inheritable set.
@@ -244,26 +219,19 @@ fn get() -> [Half; 2] {
 /// # Errors
 /// `EPERM` for a capability that is not permitted.
 pub fn set(capabilities: Capabilities) -> io::Result<()> {
-    let header = Header { version: VERSION, pid: 0 };
-    let half = |bits: u64| Half { effective: bits as u32, permitted: bits as u32, inheritable: 0 };
-    let halves = [half(capabilities.0), half(capabilities.0 >> 32)];
-    // SAFETY: header and the two halves of version 3 are ours and live until the call returns.
-    check(unsafe { libc::syscall(libc::SYS_capset, &raw const header, halves.as_ptr()) })
+    let set = CapabilitySet::from_bits_retain(capabilities.0);
+    let sets = CapabilitySets { effective: set, permitted: set, inheritable: CapabilitySet::empty() };
+    Ok(set_capabilities(None, sets)?)
 }
 
 /// Clears the ambient and the bounding set of the calling thread, so that programs that it starts have no capabilities.
 /// Returns `false` if the bounding set could not be cleared, which needs `CAP_SETPCAP`.
 pub fn clear_bounding() -> bool {
-    // SAFETY: numbers only.
-    unsafe { libc::prctl(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) };
+    let _ = clear_ambient_capability_set();
+    let all = (0..64).map(|number| CapabilitySet::from_bits_retain(1 << number));
     // The kernel has fewer than 64 capabilities and refuses the first unknown number.
-    // SAFETY: numbers only.
-    let known = (0..64).take_while(|n| unsafe { libc::prctl(libc::PR_CAPBSET_READ, *n, 0, 0, 0) } >= 0);
-    known.fold(true, |all, n| {
-        // SAFETY: numbers only.
-        let gone = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, n, 0, 0, 0) } == 0;
-        all && gone
-    })
+    let known = all.take_while(|capability| capability_is_in_bounding_set(*capability).is_ok());
+    known.filter(|capability| remove_capability_from_bounding_set(*capability).is_err()).count() == 0
 }
 
 /// Programs that the calling thread starts gain no privileges from the set-user-id bit or from capabilities of their
@@ -272,33 +240,32 @@ pub fn clear_bounding() -> bool {
 /// # Errors
 /// No error is known.
 pub fn no_new_privileges() -> io::Result<()> {
-    // SAFETY: numbers only.
-    check(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }.into())
+    Ok(set_no_new_privs(true)?)
 }
 
 /// Changes user, group and supplementary groups, and keeps the permitted capabilities (the effective ones must be
-/// [`set`] again). The C library applies the change to all threads of the process.
+/// [`set`] again). The change applies to all threads of the process.
 ///
 /// # Errors
 /// `EPERM` without `CAP_SETUID` and `CAP_SETGID`.
 pub fn become_user(uid: u32, gid: u32, groups: &[u32]) -> io::Result<()> {
-    // SAFETY: a number; without it the kernel would clear the permitted set when user id 0 is left.
-    check(unsafe { libc::prctl(libc::PR_SET_KEEPCAPS, 1, 0, 0, 0) }.into())?;
-    // SAFETY: pointer and length describe `groups`.
-    check(unsafe { libc::setgroups(groups.len(), groups.as_ptr()) }.into())?;
+    // Otherwise the kernel would clear the permitted set when the process changes from user id 0 to another one.
+    set_keep_capabilities(true)?;
+    set_groups(groups)?;
+    // The system calls change one thread; the C library makes them in all threads.
     // SAFETY: numbers only.
-    check(unsafe { libc::setresgid(gid, gid, gid) }.into())?;
+    check(unsafe { libc::setresgid(gid, gid, gid) })?;
     // SAFETY: numbers only.
-    check(unsafe { libc::setresuid(uid, uid, uid) }.into())
+    check(unsafe { libc::setresuid(uid, uid, uid) })
 }
 
-/// Sets the supplementary groups.
+/// Sets the supplementary groups of all threads of the process.
 ///
 /// # Errors
 /// `EPERM` without `CAP_SETGID`.
 pub fn set_groups(groups: &[u32]) -> io::Result<()> {
     // SAFETY: pointer and length describe `groups`.
-    check(unsafe { libc::setgroups(groups.len(), groups.as_ptr()) }.into())
+    check(unsafe { libc::setgroups(groups.len(), groups.as_ptr()) })
 }
 
 /// A user in `/etc/passwd`.
@@ -323,13 +290,11 @@ pub fn account(name: &str) -> Option<Account> {
 
 /// True if the calling thread may write to this file, or create and remove files in this directory.
 pub fn may_write(path: &Path) -> bool {
-    let Ok(path_text) = CString::new(path.as_os_str().as_bytes()) else { return false };
-    let wanted = libc::W_OK | if path.is_dir() { libc::X_OK } else { 0 };
-    // SAFETY: the path is a C string that lives until the call returns.
-    unsafe { libc::faccessat(libc::AT_FDCWD, path_text.as_ptr(), wanted, libc::AT_EACCESS) == 0 }
+    let access = if path.is_dir() { Access::WRITE_OK | Access::EXEC_OK } else { Access::WRITE_OK };
+    accessat(CWD, path, access, AtFlags::EACCESS).is_ok()
 }
 
-fn check(r: libc::c_long) -> io::Result<()> {
+fn check(r: libc::c_int) -> io::Result<()> {
     if r < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
@@ -377,7 +342,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sets_are_named_in_order_and_strangers_counted() {
+    fn sets_print_names_in_order_and_count_unnamed_capabilities() {
         let set = Capabilities::of(&[Capability::NetRaw, Capability::Bpf]);
         assert_eq!(set.to_string(), "CAP_NET_RAW CAP_BPF");
         assert_eq!(set.with(Capabilities(1 << 30)).to_string(), "CAP_NET_RAW CAP_BPF and 1 more");
@@ -387,9 +352,10 @@ mod tests {
     }
 
     #[test]
-    fn advice_names_what_is_needed_what_is_missing_and_the_command() {
+    fn advice_names_needed_and_missing_capabilities_and_the_command() {
         std::thread::spawn(|| {
-            set(Capabilities::of(&[Capability::NetRaw]).and(permitted())).expect("less is always allowed");
+            set(Capabilities::of(&[Capability::NetRaw]).and(permitted()))
+                .expect("fewer capabilities are always permitted");
             let text = advice("XDP", Capabilities::of(&[Capability::Bpf]));
             assert!(text.starts_with("XDP needs CAP_BPF; CAP_BPF is missing: "), "{text}");
             assert!(text.contains("run as root") && text.contains("setcap cap_net_admin,cap_net_raw,"), "{text}");
@@ -402,25 +368,36 @@ mod tests {
     fn accounts_are_found_by_name_and_number() {
         assert_eq!(account("root"), Some(Account { uid: 0, gid: 0 }));
         assert_eq!(account("0"), account("root"));
-        assert_eq!(account("nobody-of-this-name"), None);
+        assert_eq!(account("no-such-user"), None);
     }
 
     #[test]
-    fn what_a_thread_gives_up_its_children_never_have_and_others_keep() {
+    fn dropped_capabilities_stay_dropped_in_child_threads_only() {
         let before = of_threads(std::process::id());
         let kept = Capabilities::of(&[Capability::NetRaw]).and(permitted());
         std::thread::spawn(move || {
-            no_new_privileges().expect("open to all");
-            let all_gone = clear_bounding();
-            set(kept).expect("less is always allowed");
+            no_new_privileges().expect("no privilege is needed");
+            let all_removed = clear_bounding();
+            set(kept).expect("fewer capabilities are always permitted");
             assert_eq!((effective(), permitted()), (kept, kept));
-            assert!(set(kept.with(Capabilities::of(&[Capability::SysAdmin]))).is_err(), "given up is given up");
-            let me = fs::read_to_string("/proc/thread-self/status").map(|t| decode(&t)).expect("proc");
-            assert!(me.no_new_privileges && me.ambient.is_empty() && (me.bounding.is_empty() || !all_gone), "{me:?}");
-            std::thread::spawn(move || assert_eq!((effective(), permitted()), (kept, kept))).join().expect("a child");
+            assert!(
+                set(kept.with(Capabilities::of(&[Capability::SysAdmin]))).is_err(),
+                "a dropped capability cannot be regained"
+            );
+            let own = fs::read_to_string("/proc/thread-self/status").map(|t| decode(&t)).expect("proc");
+            assert!(
+                own.no_new_privileges && own.ambient.is_empty() && (own.bounding.is_empty() || !all_removed),
+                "{own:?}"
+            );
+            std::thread::spawn(move || assert_eq!((effective(), permitted()), (kept, kept)))
+                .join()
+                .expect("a child thread");
         })
         .join()
         .expect("a thread");
-        assert!(of_threads(std::process::id()).iter().any(|h| before.contains(h)), "other threads are as before");
+        assert!(
+            of_threads(std::process::id()).iter().any(|thread| before.contains(thread)),
+            "other threads are not changed"
+        );
     }
 }

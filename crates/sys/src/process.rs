@@ -4,6 +4,8 @@
 //! ticks since boot). PID and start time are valid only within a PID namespace and a time namespace, so the identity
 //! contains both namespaces. Invariant: a process is reported as ended only if that is certain.
 
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 use std::fmt;
 use std::fs;
 use std::io;
@@ -33,7 +35,7 @@ impl Process {
         let id = std::process::id();
         let stat = fs::read_to_string("/proc/self/stat")?;
         if stat.split(' ').next().and_then(|id| id.parse().ok()) != Some(id) {
-            return Err(io::Error::other("/proc is that of another PID namespace"));
+            return Err(io::Error::other("/proc belongs to another PID namespace"));
         }
         let pids = fs::metadata("/proc/self/ns/pid")?.ino();
         let times = fs::metadata("/proc/self/ns/time").map_or(0, |it| it.ino());
@@ -43,17 +45,15 @@ impl Process {
 
     /// True if the process still exists, also as a zombie; `None` if this process cannot determine it.
     pub fn is_there(&self) -> Option<bool> {
-        let pid = i32::try_from(self.id).ok().filter(|pid| *pid > 0)?;
+        let pid = Pid::from_raw(i32::try_from(self.id).ok()?)?;
         if Self::this().ok()?.namespaces != self.namespaces {
             return None;
         }
         // `/proc` may hide the processes of other users (`hidepid=`); kill(2) does not.
-        // SAFETY: signal 0 is not delivered, and no memory is passed.
-        let r = unsafe { libc::kill(pid, 0) };
-        if r != 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH) {
+        if test_kill_process(pid) == Err(Errno::SRCH) {
             return Some(false);
         }
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.id)).ok()?;
         Some(started(&stat)? == self.started)
     }
 }
@@ -86,27 +86,31 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn a_process_is_gone_when_its_number_is_nobodys_or_anothers_and_elsewhere_nobody_knows() {
+    fn a_process_has_ended_if_its_pid_is_free_or_reused_in_its_namespace() {
         let this = Process::this().expect("/proc");
         assert_eq!(this.is_there(), Some(true));
-        assert_eq!(Process { started: this.started + 1, ..this }.is_there(), Some(false), "another has the number");
+        assert_eq!(
+            Process { started: this.started + 1, ..this }.is_there(),
+            Some(false),
+            "another process has the PID"
+        );
         let mut child = Command::new("sleep").arg("60").spawn().expect("sleep");
-        let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).expect("it is there");
-        let other = Process { id: child.id(), started: started(&stat).expect("a time"), ..this };
+        let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).expect("the child exists");
+        let other = Process { id: child.id(), started: started(&stat).expect("a start time"), ..this };
         assert_eq!(other.is_there(), Some(true));
-        child.kill().expect("it is ours");
-        child.wait().expect("it is ours");
+        child.kill().expect("a child of this process");
+        child.wait().expect("a child of this process");
         assert_eq!(other.is_there(), Some(false));
         for spaces in [[this.namespaces[0] + 1, this.namespaces[1]], [this.namespaces[0], this.namespaces[1] + 1]] {
             assert_eq!(Process { namespaces: spaces, ..other }.is_there(), None);
         }
         for id in [0, u32::MAX] {
-            assert_eq!(Process { id, ..this }.is_there(), None, "kill(2) means many by it");
+            assert_eq!(Process { id, ..this }.is_there(), None, "kill(2) takes this PID as a group of processes");
         }
     }
 
     #[test]
-    fn its_text_is_read_back_and_nothing_else_is() {
+    fn the_text_form_is_parsed_and_other_texts_are_rejected() {
         let this = Process::this().expect("/proc");
         assert_eq!(this.to_string().parse(), Ok(this));
         for text in ["", "1", "1 2 3", "1 2 3 4 5", "1 2 3 x", "1  2 3", "4294967296 2 3 4", "-1 2 3 4"] {
@@ -115,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_of_a_program_may_look_like_the_rest_of_the_line() {
+    fn the_name_of_a_program_may_contain_brackets_and_numbers() {
         let rest = (1..=22).map(|n| n.to_string()).collect::<Vec<_>>().join(" ");
         assert_eq!(started(&format!("7 (a) b (c 1 2) {rest}")), Some(20));
     }

@@ -4,8 +4,8 @@
 //! Other calls return `ENOSYS`, as on a kernel without the call: libraries then use older calls, and a call missing
 //! from the list disables a feature instead of ending the recording. The kernel's audit log contains each refused call.
 //!
-//! A build with debug assertions aborts at such a call instead ([`trap`]), so every test of the binary also proves that
-//! the lists have all calls of the paths that it runs. Calls that a library tries and can do without are in [`TRIED`].
+//! A build with debug assertions aborts at such a call instead ([`trap`]), so every test of the binary also verifies that
+//! the lists have all calls of the paths that it runs. [`TRIED`] lists the calls that a library tries but does not need.
 
 mod trap;
 
@@ -222,7 +222,7 @@ const OLD: &[libc::c_long] = &[];
 const CAPTURING: &[libc::c_long] =
     &[libc::SYS_accept, libc::SYS_accept4, libc::SYS_bind, libc::SYS_bpf, libc::SYS_listen, libc::SYS_socketpair];
 
-/// Calls that return `ENOSYS` in every build, each with the caller that then does without it.
+/// Calls that return `ENOSYS` in every build; for each, a comment names the library that tries it.
 const TRIED: &[libc::c_long] = &[];
 
 /// `AUDIT_ARCH_…` of this architecture (`include/uapi/linux/audit.h`).
@@ -280,25 +280,25 @@ fn program(sockets: Sockets, refusal: Refusal) -> io::Result<Vec<libc::sock_filt
     let arch = ARCH.ok_or(io::ErrorKind::Unsupported)?;
     let load = |offset| instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, offset);
     let skip_unless = |value| instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, value);
-    let give = |action| instruction(libc::BPF_RET | libc::BPF_K, 0, 0, action);
-    let refuse = give(refusal.action());
+    let end_with = |action| instruction(libc::BPF_RET | libc::BPF_K, 0, 0, action);
+    let refuse = end_with(refusal.action());
     // Calls of other architectures have other numbers; those of x32 have bit 30 set and are in no list.
     let mut code = vec![load(at::ARCH), instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, 0, arch), refuse];
     code.push(load(at::NUMBER));
     let more: &[libc::c_long] = if sockets == Sockets::Network { CAPTURING } else { &[] };
     for call in [USUAL, OLD, more].concat() {
-        code.extend([skip_unless(call as u32), give(libc::SECCOMP_RET_ALLOW)]);
+        code.extend([skip_unless(call as u32), end_with(libc::SECCOMP_RET_ALLOW)]);
     }
     for call in TRIED {
-        code.extend([skip_unless(*call as u32), give(Refusal::Error.action())]);
+        code.extend([skip_unless(*call as u32), end_with(Refusal::Error.action())]);
     }
-    // Signal 0 is not delivered: the call only tells whether the process exists.
+    // Signal 0 is not delivered: the call only tests whether the process exists.
     let skip_kill_unless = |value| instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 4, value);
     code.extend([
         skip_kill_unless(libc::SYS_kill as u32),
         load(at::SECOND),
         skip_unless(0),
-        give(libc::SECCOMP_RET_ALLOW),
+        end_with(libc::SECCOMP_RET_ALLOW),
         refuse,
     ]);
     let families: &[i32] = match sockets {
@@ -311,7 +311,7 @@ fn program(sockets: Sockets, refusal: Refusal) -> io::Result<Vec<libc::sock_filt
     code.extend([instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, 0, libc::SYS_socket as u32), refuse]);
     code.push(load(at::FIRST));
     for family in families {
-        code.extend([skip_unless(*family as u32), give(libc::SECCOMP_RET_ALLOW)]);
+        code.extend([skip_unless(*family as u32), end_with(libc::SECCOMP_RET_ALLOW)]);
     }
     code.push(refuse);
     Ok(code)
@@ -345,12 +345,12 @@ pub(crate) fn without_call<T: Send>(
     error: i32,
     work: impl FnOnce() -> T + Send,
 ) -> Option<T> {
-    let give = |action| instruction(libc::BPF_RET | libc::BPF_K, 0, 0, action);
+    let end_with = |action| instruction(libc::BPF_RET | libc::BPF_K, 0, 0, action);
     let code = [
         instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, at::NUMBER),
         instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, call as u32),
-        give(libc::SECCOMP_RET_ERRNO | error as u32),
-        give(libc::SECCOMP_RET_ALLOW),
+        end_with(libc::SECCOMP_RET_ERRNO | error as u32),
+        end_with(libc::SECCOMP_RET_ALLOW),
     ];
     tests::filtered(test, &code, work)
 }
@@ -395,8 +395,8 @@ mod tests {
     }
 
     #[test]
-    fn other_programs_namespaces_and_foreign_sockets_are_gone_and_the_work_goes_on() {
-        let test = "other_programs_namespaces_and_foreign_sockets_are_gone_and_the_work_goes_on";
+    fn programs_namespaces_and_other_sockets_are_refused() {
+        let test = "programs_namespaces_and_other_sockets_are_refused";
         let folder = std::env::temp_dir().join(format!("netgrain-seccomp-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         confined(test, Sockets::Local, || {
@@ -408,8 +408,8 @@ mod tests {
             let traced = unsafe { libc::syscall(libc::SYS_ptrace, 0, 0, 0, 0) };
             assert_eq!((traced, io::Error::last_os_error().raw_os_error()), (-1, Some(libc::ENOSYS)));
             // SAFETY: no memory is passed; the signals 0 and SIGCONT do not harm this process.
-            let (exists, sent) = unsafe { (libc::kill(libc::getpid(), 0), libc::kill(libc::getpid(), libc::SIGCONT)) };
-            assert_eq!((exists, sent, io::Error::last_os_error().raw_os_error()), (0, -1, Some(libc::ENOSYS)));
+            let (tested, sent) = unsafe { (libc::kill(libc::getpid(), 0), libc::kill(libc::getpid(), libc::SIGCONT)) };
+            assert_eq!((tested, sent, io::Error::last_os_error().raw_os_error()), (0, -1, Some(libc::ENOSYS)));
             let file = folder.join("file");
             std::fs::write(&file, "text").unwrap();
             std::fs::rename(&file, folder.join("other")).unwrap();
@@ -428,11 +428,11 @@ mod tests {
             assert_eq!((other, io::Error::last_os_error().raw_os_error()), (-1, Some(libc::ENOSYS)));
         });
         std::fs::remove_dir_all(&folder).unwrap();
-        assert!(Command::new("/bin/true").status().is_ok(), "other threads are as free as before");
+        assert!(Command::new("/bin/true").status().is_ok(), "other threads are not restricted");
     }
 
     #[test]
-    fn the_lists_have_no_call_that_begins_a_program_or_changes_the_machine() {
+    fn the_lists_have_no_call_that_starts_programs_or_changes_the_machine() {
         let all = [USUAL, OLD, CAPTURING].concat();
         for call in [
             libc::SYS_execve,

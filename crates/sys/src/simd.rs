@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ways_give_the_same() {
+    fn both_versions_give_the_same_result() {
         let words: Vec<u64> = (0..1000u64).map(|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect();
         assert_eq!(simd(Bits(&words)), Bits(&words).run());
     }

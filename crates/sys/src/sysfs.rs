@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_can_stand_for_a_machine() {
+    fn a_directory_serves_as_the_tree_of_a_machine() {
         let root = std::env::temp_dir().join(format!("netgrain-sysfs-{}", std::process::id()));
         let tree = Tree::at(&root);
         std::fs::create_dir_all(tree.path("sys/bus/pci/devices/0000:01:00.0")).unwrap();
@@ -101,7 +101,7 @@ mod tests {
         tree.write("sys/number", "43").unwrap();
         assert_eq!(tree.text("sys/number").as_deref(), Some("43"));
         assert_eq!(tree.write("sys/nothing", "1").unwrap_err().kind(), io::ErrorKind::NotFound);
-        assert!(!tree.has("sys/nothing"), "a setting that is not there is not made");
+        assert!(!tree.has("sys/nothing"), "a missing setting is not created");
         std::fs::remove_dir_all(&root).unwrap();
     }
 }

@@ -1,8 +1,6 @@
 //! Synchronisation of the system clock (adjtimex(2), read only), and free space of a file system (statvfs(3)).
 
-use std::ffi::CString;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -59,13 +57,7 @@ pub struct FsSpace {
 /// # Errors
 /// The error of statvfs(3).
 pub fn fs_space(path: &Path) -> io::Result<FsSpace> {
-    let path = CString::new(path.as_os_str().as_bytes()).map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
-    // SAFETY: statvfs is a plain structure of integers, so zero is valid.
-    let mut answer: libc::statvfs = unsafe { std::mem::zeroed() };
-    // SAFETY: the path is a C string, and the call only writes to `answer`.
-    if unsafe { libc::statvfs(path.as_ptr(), &raw mut answer) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
+    let answer = rustix::fs::statvfs(path)?;
     let bytes = |blocks: u64| blocks.saturating_mul(answer.f_frsize);
     Ok(FsSpace { total: bytes(answer.f_blocks), free: bytes(answer.f_bavail) })
 }
@@ -75,16 +67,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_tells_of_its_clock_and_reading_changes_nothing() {
-        let first = clock_status().expect("adjtimex without a request is open to all");
+    fn the_clock_status_can_be_read_without_changing_it() {
+        let first = clock_status().expect("reading needs no privilege");
         assert!(first.maximum_error >= first.estimated_error || !first.synchronised, "{first:?}");
-        assert_eq!(clock_status().expect("again").tai_offset, first.tai_offset);
+        assert_eq!(clock_status().expect("a second reading").tai_offset, first.tai_offset);
     }
 
     #[test]
-    fn a_volume_has_no_more_free_than_in_all() {
-        let room = fs_space(Path::new("/")).expect("a root");
-        assert!(room.total > 0 && room.free <= room.total, "{room:?}");
-        assert!(super::fs_space(Path::new("/no such folder")).is_err());
+    fn free_space_is_at_most_the_size_of_the_volume() {
+        let space = fs_space(Path::new("/")).expect("the root file system");
+        assert!(space.total > 0 && space.free <= space.total, "{space:?}");
+        assert!(fs_space(Path::new("/no such folder")).is_err());
     }
 }

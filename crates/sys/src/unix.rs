@@ -1,15 +1,27 @@
 //! Unix sockets that preserve message boundaries, pass file descriptors (SCM_RIGHTS) and report the identity of the
 //! peer (SO_PEERCRED); see unix(7).
 
-use std::ffi::CString;
-use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::os::unix::ffi::OsStrExt;
+use rustix::cmsg_space;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, fchmod};
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect,
+    listen, recvmsg, sendmsg, shutdown, socket_with,
+};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Maximum number of descriptors in one message.
 pub const FDS_MAX: usize = 16;
+
+/// Bytes of the longest path of a socket, without the terminating zero (`struct sockaddr_un`).
+const PATH_MAX: usize = 107;
 
 /// asm-generic/socket.h; libc does not define it for every target.
 const SO_PEERGROUPS: libc::c_int = 59;
@@ -46,35 +58,26 @@ impl Listener {
     pub fn bind(path: &Path, mode: u32, uid: Option<u32>, gid: Option<u32>) -> io::Result<Self> {
         if path.exists() {
             if Connection::connect(path).is_ok() {
-                return Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens there"));
+                return Err(io::Error::new(io::ErrorKind::AddrInUse, "another process listens on this socket"));
             }
             use std::os::unix::fs::FileTypeExt;
             if !std::fs::symlink_metadata(path)?.file_type().is_socket() {
-                return Err(io::Error::new(io::ErrorKind::AlreadyExists, "exists and is not a socket"));
+                return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the file exists and is not a socket"));
             }
             std::fs::remove_file(path)?;
         }
         let fd = socket()?;
-        let (addr, len) = address(path)?;
+        let address = address(path)?;
         // The file must never be accessible to more users than `mode` permits, not even between bind and chmod. Linux
         // creates it with the mode of the socket (less the umask, which belongs to the whole process and is therefore
         // not changed).
-        // SAFETY: no memory is passed.
-        if unsafe { libc::fchmod(fd.as_raw_fd(), mode) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: `addr` is an initialised sockaddr_un of `len` bytes.
-        if unsafe { libc::bind(fd.as_raw_fd(), (&raw const addr).cast(), len) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
+        fchmod(&fd, Mode::from_raw_mode(mode))?;
+        bind(&fd, &address)?;
         let listener = Self { fd, path: path.to_owned() };
         std::os::unix::fs::chown(path, uid, gid)?;
         use std::os::unix::fs::PermissionsExt;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
-        // SAFETY: no memory is passed.
-        if unsafe { libc::listen(listener.fd.as_raw_fd(), 64) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
+        listen(&listener.fd, 64)?;
         Ok(listener)
     }
 
@@ -83,15 +86,7 @@ impl Listener {
     /// # Errors
     /// The errors of accept(2); never `WouldBlock`, as the socket blocks.
     pub fn accept(&self) -> io::Result<Connection> {
-        // SAFETY: the address is not asked for.
-        let fd = unsafe {
-            libc::accept4(self.fd.as_raw_fd(), std::ptr::null_mut(), std::ptr::null_mut(), libc::SOCK_CLOEXEC)
-        };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the call succeeded, so `fd` is new and ours.
-        Ok(Connection(unsafe { OwnedFd::from_raw_fd(fd) }))
+        Ok(Connection(accept_with(&self.fd, SocketFlags::CLOEXEC)?))
     }
 
     /// The path of the socket file.
@@ -119,10 +114,8 @@ impl Connection {
     /// The errors of connect(2): `NotFound`, `ConnectionRefused`, `PermissionDenied`.
     pub fn connect(path: &Path) -> io::Result<Self> {
         let fd = socket()?;
-        let (addr, len) = address(path)?;
-        // SAFETY: `addr` is an initialised sockaddr_un of `len` bytes.
-        let r = unsafe { libc::connect(fd.as_raw_fd(), (&raw const addr).cast(), len) };
-        if r == 0 { Ok(Self(fd)) } else { Err(io::Error::last_os_error()) }
+        connect(&fd, &address(path)?)?;
+        Ok(Self(fd))
     }
 
     /// The identity of the peer.
@@ -130,6 +123,7 @@ impl Connection {
     /// # Errors
     /// If the kernel refuses the query.
     pub fn peer(&self) -> io::Result<Peer> {
+        // Not by `rustix`: the PID is 0 if the peer belongs to another PID namespace, and its type excludes 0.
         let mut cred = libc::ucred { pid: 0, uid: 0, gid: 0 };
         let mut len = size_of::<libc::ucred>() as libc::socklen_t;
         // SAFETY: `cred` is writable for `len` bytes.
@@ -149,28 +143,13 @@ impl Connection {
         Ok(Peer { pid: cred.pid as u32, uid: cred.uid, gid: cred.gid, groups })
     }
 
-    /// Sets the timeout of receiving and sending.
+    /// Sets the timeout of receiving and sending, which must not be zero.
     ///
     /// # Errors
-    /// If the kernel refuses the option.
+    /// `InvalidInput` for a timeout of zero; if the kernel refuses the option.
     pub fn set_timeout(&self, timeout: Duration) -> io::Result<()> {
-        let t = libc::timeval { tv_sec: timeout.as_secs() as i64, tv_usec: i64::from(timeout.subsec_micros()) };
-        for option in [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO] {
-            // SAFETY: `t` is an initialised timeval and its size is passed.
-            let r = unsafe {
-                libc::setsockopt(
-                    self.0.as_raw_fd(),
-                    libc::SOL_SOCKET,
-                    option,
-                    (&raw const t).cast(),
-                    size_of::<libc::timeval>() as libc::socklen_t,
-                )
-            };
-            if r != 0 {
-                return Err(io::Error::last_os_error());
-            }
-        }
-        Ok(())
+        set_socket_timeout(&self.0, Timeout::Recv, Some(timeout))?;
+        Ok(set_socket_timeout(&self.0, Timeout::Send, Some(timeout))?)
     }
 
     /// Shuts down receiving: the peer's later sends fail; messages that it sent before can still be received.
@@ -178,9 +157,7 @@ impl Connection {
     /// # Errors
     /// If the peer has closed the connection.
     pub fn shut_reading(&self) -> io::Result<()> {
-        // SAFETY: no memory is passed.
-        let r = unsafe { libc::shutdown(self.0.as_raw_fd(), libc::SHUT_RD) };
-        if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        Ok(shutdown(&self.0, Shutdown::Read)?)
     }
 
     /// Shuts down both directions, in all processes that hold the connection. Messages that the peer sent before can
@@ -189,9 +166,7 @@ impl Connection {
     /// # Errors
     /// If the peer has closed the connection.
     pub fn shut(&self) -> io::Result<()> {
-        // SAFETY: no memory is passed.
-        let r = unsafe { libc::shutdown(self.0.as_raw_fd(), libc::SHUT_RDWR) };
-        if r == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        Ok(shutdown(&self.0, Shutdown::Both)?)
     }
 
     /// Sends one message with descriptors (at most [`FDS_MAX`]; the peer gets copies).
@@ -200,29 +175,13 @@ impl Connection {
     /// `BrokenPipe` if the peer has closed the connection (no signal is raised).
     pub fn send(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         assert!(fds.len() <= FDS_MAX, "{} descriptors in one message", fds.len());
-        let raw: Vec<RawFd> = fds.iter().map(|f| f.as_raw_fd()).collect();
-        let mut iov = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
-        let mut control = [0u64; 16];
-        // SAFETY: an all-zero msghdr is valid.
-        let mut msg: libc::msghdr = unsafe { std::mem::zeroed() };
-        msg.msg_iov = &mut iov;
-        msg.msg_iovlen = 1;
-        if !raw.is_empty() {
-            let payload = size_of_val(raw.as_slice()) as u32;
-            msg.msg_control = control.as_mut_ptr().cast();
-            // SAFETY: the control buffer of 128 bytes holds one header and FDS_MAX descriptors.
-            unsafe {
-                msg.msg_controllen = libc::CMSG_SPACE(payload) as _;
-                let header = libc::CMSG_FIRSTHDR(&msg);
-                (*header).cmsg_level = libc::SOL_SOCKET;
-                (*header).cmsg_type = libc::SCM_RIGHTS;
-                (*header).cmsg_len = libc::CMSG_LEN(payload) as _;
-                std::ptr::copy_nonoverlapping(raw.as_ptr().cast::<u8>(), libc::CMSG_DATA(header), payload as usize);
-            }
+        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(FDS_MAX))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !fds.is_empty() {
+            assert!(control.push(SendAncillaryMessage::ScmRights(fds)), "the buffer has space for FDS_MAX descriptors");
         }
-        // SAFETY: `msg` points to buffers that outlive the call.
-        let n = unsafe { libc::sendmsg(self.0.as_raw_fd(), &msg, libc::MSG_NOSIGNAL) };
-        if n < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+        sendmsg(&self.0, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?;
+        Ok(())
     }
 
     /// Receives one message of at most `bytes.len()` bytes; an empty message means that the peer has closed the
@@ -231,38 +190,22 @@ impl Connection {
     /// # Errors
     /// `WouldBlock` after the timeout; `InvalidData` if the message was truncated.
     pub fn receive(&self, bytes: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
-        let mut iov = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
-        let mut control = [0u64; 16];
-        // SAFETY: an all-zero msghdr is valid.
-        let mut msg: libc::msghdr = unsafe { std::mem::zeroed() };
-        msg.msg_iov = &mut iov;
-        msg.msg_iovlen = 1;
-        msg.msg_control = control.as_mut_ptr().cast();
-        msg.msg_controllen = size_of_val(&control) as _;
-        // SAFETY: `msg` points to writable buffers that outlive the call.
-        let n = unsafe { libc::recvmsg(self.0.as_raw_fd(), &mut msg, libc::MSG_CMSG_CLOEXEC) };
-        if n < 0 {
-            return Err(io::Error::last_os_error());
-        }
+        let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(FDS_MAX))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let received = recvmsg(&self.0, &mut [IoSliceMut::new(bytes)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
         let mut fds = Vec::new();
-        // SAFETY: the kernel has filled the control buffer; each descriptor in it is new and ours.
-        unsafe {
-            let mut header = libc::CMSG_FIRSTHDR(&msg);
-            while !header.is_null() {
-                if (*header).cmsg_level == libc::SOL_SOCKET && (*header).cmsg_type == libc::SCM_RIGHTS {
-                    let count = ((*header).cmsg_len as usize - libc::CMSG_LEN(0) as usize) / size_of::<RawFd>();
-                    for i in 0..count {
-                        let fd = libc::CMSG_DATA(header).cast::<RawFd>().add(i).read_unaligned();
-                        fds.push(OwnedFd::from_raw_fd(fd));
-                    }
-                }
-                header = libc::CMSG_NXTHDR(&msg, header);
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(received) = message {
+                fds.extend(received);
             }
         }
-        if msg.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0 {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "a longer message than the protocol has"));
+        if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the message is longer than the messages of the protocol",
+            ));
         }
-        Ok((n as usize, fds))
+        Ok((received.bytes, fds))
     }
 }
 
@@ -278,16 +221,13 @@ impl AsFd for Connection {
 /// # Errors
 /// The errors of poll(2), except interruption by a signal (which returns an empty list).
 pub fn wait_readable(fds: &[BorrowedFd<'_>], timeout: Duration) -> io::Result<Vec<usize>> {
-    let mut polls: Vec<libc::pollfd> =
-        fds.iter().map(|f| libc::pollfd { fd: f.as_raw_fd(), events: libc::POLLIN, revents: 0 }).collect();
-    let millis = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
-    // SAFETY: `polls` is writable and its length is passed.
-    let n = unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, millis) };
-    if n < 0 {
-        let error = io::Error::last_os_error();
-        return if error.kind() == io::ErrorKind::Interrupted { Ok(Vec::new()) } else { Err(error) };
-    }
-    Ok(polls.iter().enumerate().filter(|(_, p)| p.revents != 0).map(|(i, _)| i).collect())
+    let mut polls: Vec<_> = fds.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
+    let timeout = Timespec::try_from(timeout).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 });
+    match poll(&mut polls, Some(&timeout)) {
+        Err(Errno::INTR) => return Ok(Vec::new()),
+        polled => polled?,
+    };
+    Ok(polls.iter().enumerate().filter(|(_, p)| !p.revents().is_empty()).map(|(i, _)| i).collect())
 }
 
 /// The id of a user or group, from a file like /etc/passwd or /etc/group; a number is returned as it is.
@@ -303,30 +243,17 @@ pub fn id_of(name: &str, file: &Path) -> Option<u32> {
 }
 
 fn socket() -> io::Result<OwnedFd> {
-    // SAFETY: no memory is passed.
-    let fd = unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the call succeeded, so `fd` is new and ours.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    Ok(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
 }
 
-fn address(path: &Path) -> io::Result<(libc::sockaddr_un, libc::socklen_t)> {
-    // SAFETY: an all-zero sockaddr_un is valid.
-    let mut addr: libc::sockaddr_un = unsafe { std::mem::zeroed() };
-    addr.sun_family = libc::AF_UNIX as libc::sa_family_t;
-    let bytes = CString::new(path.as_os_str().as_bytes())?.into_bytes_with_nul();
-    if bytes.len() > addr.sun_path.len() {
+fn address(path: &Path) -> io::Result<SocketAddrUnix> {
+    if path.as_os_str().len() > PATH_MAX {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
-            format!("{}: a socket's path has at most {} bytes", path.display(), addr.sun_path.len() - 1),
+            format!("{}: a socket's path has at most {PATH_MAX} bytes", path.display()),
         ));
     }
-    for (to, from) in addr.sun_path.iter_mut().zip(bytes) {
-        *to = from as libc::c_char;
-    }
-    Ok((addr, size_of::<libc::sockaddr_un>() as libc::socklen_t))
+    Ok(SocketAddrUnix::new(path)?)
 }
 
 #[cfg(test)]
@@ -339,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_descriptor_travels_and_the_peer_is_known() {
+    fn a_message_passes_a_descriptor_and_the_peer_is_identified() {
         let path = path("fd");
         let listener = Listener::bind(&path, 0o600, None, None).unwrap();
         let client = Connection::connect(&path).unwrap();
@@ -363,35 +290,32 @@ mod tests {
     }
 
     #[test]
-    fn names_and_numbers_of_users() {
+    fn ids_of_users_and_groups_are_found_by_name_or_number() {
         assert_eq!(id_of("root", Path::new("/etc/passwd")), Some(0));
         assert_eq!(id_of("42", Path::new("/etc/group")), Some(42));
-        assert_eq!(id_of("nobody-of-this-name", Path::new("/etc/passwd")), None);
+        assert_eq!(id_of("no-such-user", Path::new("/etc/passwd")), None);
     }
 
     #[test]
-    fn the_file_has_its_mode_from_the_first_moment() {
+    fn the_socket_file_has_its_mode_when_bind_creates_it() {
         let path = path("mode");
         let fd = socket().unwrap();
-        let (addr, len) = address(&path).unwrap();
-        // SAFETY: no memory is passed to the first; `addr` is an initialised sockaddr_un of `len` bytes.
-        let r =
-            unsafe { libc::fchmod(fd.as_raw_fd(), 0o600) | libc::bind(fd.as_raw_fd(), (&raw const addr).cast(), len) };
-        assert_eq!(r, 0);
+        fchmod(&fd, Mode::RUSR | Mode::WUSR).unwrap();
+        bind(&fd, &address(&path).unwrap()).unwrap();
         use std::os::unix::fs::PermissionsExt;
-        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600, "what bind relies on");
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600, "bind relies on this mode");
         std::fs::remove_file(&path).unwrap();
     }
 
     #[test]
-    fn a_path_in_use_is_refused_and_a_dead_one_replaced() {
+    fn a_path_in_use_is_rejected_and_a_stale_socket_file_replaced() {
         let path = path("use");
         let first = Listener::bind(&path, 0o600, None, None).unwrap();
         assert_eq!(Listener::bind(&path, 0o600, None, None).unwrap_err().kind(), io::ErrorKind::AddrInUse);
-        std::fs::hard_link(&path, path.with_extension("dead")).unwrap();
+        std::fs::hard_link(&path, path.with_extension("stale")).unwrap();
         drop(first);
-        let dead = path.with_extension("dead");
-        assert!(Listener::bind(&dead, 0o600, None, None).is_ok(), "a socket file without a listener is replaced");
-        assert!(!dead.exists(), "the file goes with its listener");
+        let stale = path.with_extension("stale");
+        assert!(Listener::bind(&stale, 0o600, None, None).is_ok(), "a socket file without a listener is replaced");
+        assert!(!stale.exists(), "the listener removes its file");
     }
 }

@@ -77,11 +77,11 @@ impl Aligned {
         // zero pages that are not accessed yet, instead of zeroing them page by page (0.2 ms for a piece of 264 KiB of
         // which 68 are read into).
         let layout = len.checked_add(Self::ALIGN).and_then(|len| Layout::array::<u8>(len).ok());
-        let layout = layout.expect("a length that memory can have");
+        let layout = layout.expect("a length within the address space");
         // SAFETY: the layout is not empty.
         let allocated = unsafe { alloc_zeroed(layout) };
         let allocated = NonNull::new(allocated).unwrap_or_else(|| handle_alloc_error(layout));
-        // SAFETY: to the next page is less than the page that there is more than `len`.
+        // SAFETY: the distance to the next page is shorter than the page that was allocated in addition to `len`.
         let base = unsafe { allocated.add(allocated.align_offset(Self::ALIGN)) };
         Self { base, len, allocated, layout }
     }
@@ -91,7 +91,7 @@ impl Deref for Aligned {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: so many bytes lie there, initialised, and borrowed with this value.
+        // SAFETY: `len` bytes from `base` are allocated and initialised, and the borrow is that of this value.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), self.len) }
     }
 }
@@ -151,7 +151,7 @@ pub struct UringCompletion<B> {
 /// The memory that the kernel may still access.
 struct InFlight<B> {
     token: u64,
-    #[expect(dead_code, reason = "held for the kernel, which is the one that uses it")]
+    #[expect(dead_code, reason = "kept open until the kernel has completed the operation")]
     file: Arc<File>,
     buffer: Option<B>,
 }
@@ -362,8 +362,8 @@ mod tests {
     }
 
     #[test]
-    fn failed_operations_come_back_with_the_kernels_reason() {
-        let Some(mut ring) = ring("failed_operations_come_back_with_the_kernels_reason") else { return };
+    fn failed_operations_return_the_error_of_the_kernel() {
+        let Some(mut ring) = ring("failed_operations_return_the_error_of_the_kernel") else { return };
         let read_only = Arc::new(File::open("/dev/null").unwrap());
         ring.write(&read_only, 0, Heap(vec![1; 64]), 7).unwrap();
         let mut out = Vec::new();
@@ -375,8 +375,8 @@ mod tests {
     }
 
     #[test]
-    fn reads_of_a_part_come_back_with_their_buffer_short_at_the_end_and_refused_outside() {
-        let test = "reads_of_a_part_come_back_with_their_buffer_short_at_the_end_and_refused_outside";
+    fn reads_return_their_buffer_and_are_short_at_the_end_of_the_file() {
+        let test = "reads_return_their_buffer_and_are_short_at_the_end_of_the_file";
         let mut ring = match Uring::<Aligned>::new(4) {
             Ok(ring) => ring,
             Err(e) => return testkit::skip(test, &format!("io_uring refused: {e}")),
@@ -404,8 +404,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_in_the_file_and_the_ring_says_when_it_is_full() {
-        let test = "what_is_written_is_in_the_file_and_the_ring_says_when_it_is_full";
+    fn written_bytes_are_in_the_file_and_a_full_ring_is_an_error() {
+        let test = "written_bytes_are_in_the_file_and_a_full_ring_is_an_error";
         let Some(mut ring) = ring(test) else { return };
         let path = std::env::temp_dir().join(format!("netgrain-uring-{}", std::process::id()));
         let file = Arc::new(File::create(&path).unwrap());
@@ -427,8 +427,8 @@ mod tests {
     }
 
     #[test]
-    fn registered_memory_and_other_memory_can_both_be_written_from() {
-        let test = "registered_memory_and_other_memory_can_both_be_written_from";
+    fn writes_work_from_registered_and_from_other_memory() {
+        let test = "writes_work_from_registered_and_from_other_memory";
         let Some(mut ring) = ring(test) else { return };
         let path = std::env::temp_dir().join(format!("netgrain-uring-fixed-{}", std::process::id()));
         let file = Arc::new(File::create(&path).unwrap());

@@ -9,21 +9,25 @@
 //! With the flag `XDP_SHARED_UMEM` the kernel takes mode and flags from the socket that registered the memory; each
 //! queue still has its own fill and completion ring, so no two threads ever write to the same one.
 
-mod port;
 mod receiver;
 mod ring;
 mod sender;
 mod umem;
 
-pub use port::{active_queues, strips_vlan};
 pub use receiver::{Receiver, ReceiverOptions, RxChunk};
 pub use sender::{KickResult, Sender, SenderOptions, Sent};
 pub use umem::{Pages, Umem};
 
 use libc::c_int;
+use rustix::io::Errno;
+use rustix::net::sockopt::{set_xdp_umem_reg, socket_error, xdp_options, xdp_statistics};
+use rustix::net::xdp::{
+    SocketAddrXdp, SocketAddrXdpFlags, SocketAddrXdpWithSharedUmem, XdpOptionsFlags, XdpUmemReg, XdpUmemRegFlags,
+};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use std::fmt;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 /// Bytes that the kernel keeps free at the head of every receive chunk (`XDP_PACKET_HEADROOM`).
@@ -105,125 +109,84 @@ const CONTINUED: u32 = 1;
 
 /// Opens an AF_XDP socket in the network namespace of this thread.
 fn socket() -> io::Result<OwnedFd> {
-    // SAFETY: socket takes no pointers.
-    let fd = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel has just opened the descriptor, so it has no other owner.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    Ok(socket_with(AddressFamily::XDP, SocketType::RAW, SocketFlags::CLOEXEC, None)?)
 }
 
 /// Registers `area` as the socket's UMEM; received frames begin `spare` bytes after [`HEADROOM`].
 fn register(fd: &OwnedFd, area: &Umem, chunk: u32, spare: u32) -> io::Result<()> {
-    // The layout before 5.4, which every kernel still accepts; later fields are zero.
-    #[repr(C)]
-    struct Registration {
-        addr: u64,
-        len: u64,
-        chunk_size: u32,
-        headroom: u32,
-        flags: u32,
-        pad: u32,
-    }
-    let registration = Registration {
+    let registration = XdpUmemReg {
         addr: area.address() as u64,
         len: area.len() as u64,
         chunk_size: chunk,
         headroom: spare,
-        flags: 0,
-        pad: 0,
+        flags: XdpUmemRegFlags::empty(),
+        tx_metadata_len: 0,
     };
-    // SAFETY: the area outlives the socket: each owner of the socket also holds the area.
-    unsafe { set(fd, libc::SOL_XDP, libc::XDP_UMEM_REG, &registration) }
+    // The area outlives the socket: each owner of the socket also holds the area.
+    Ok(set_xdp_umem_reg(fd, registration)?)
 }
 
 /// Binds the socket to a queue of an interface; `shared` is the socket whose UMEM it uses.
 ///
 /// The kernel releases a queue some time after its socket was closed (`xp_release_deferred`), so binding to a queue in
 /// use is retried for [`RELEASE_TIME`].
-fn bind(fd: &OwnedFd, ifindex: u32, queue: u32, flags: u16, shared: Option<&OwnedFd>) -> io::Result<()> {
-    let address = libc::sockaddr_xdp {
-        sxdp_family: libc::AF_XDP as u16,
-        sxdp_flags: if shared.is_some() { libc::XDP_SHARED_UMEM } else { flags },
-        sxdp_ifindex: ifindex,
-        sxdp_queue_id: queue,
-        sxdp_shared_umem_fd: shared.map_or(0, |fd| fd.as_raw_fd() as u32),
+fn bind(fd: &OwnedFd, ifindex: u32, queue: u32, flags: SocketAddrXdpFlags, shared: Option<&OwnedFd>) -> io::Result<()> {
+    let attempt = || match shared {
+        Some(shared) => {
+            let addr = SocketAddrXdp::new(SocketAddrXdpFlags::XDP_SHARED_UMEM, ifindex, queue);
+            rustix::net::bind(fd, &SocketAddrXdpWithSharedUmem { addr, shared_umem_fd: shared.as_fd() })
+        }
+        None => rustix::net::bind(fd, &SocketAddrXdp::new(flags, ifindex, queue)),
     };
-    let bytes = size_of::<libc::sockaddr_xdp>() as libc::socklen_t;
     let until = Instant::now() + RELEASE_TIME;
     loop {
-        // SAFETY: the address is live for the call and of the size given.
-        if unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), bytes) } == 0 {
-            return Ok(());
+        match attempt() {
+            Err(Errno::BUSY) if Instant::now() < until => std::thread::sleep(Duration::from_millis(2)),
+            outcome => return Ok(outcome?),
         }
-        let error = io::Error::last_os_error();
-        if error.kind() != io::ErrorKind::ResourceBusy || Instant::now() >= until {
-            return Err(error);
-        }
-        std::thread::sleep(Duration::from_millis(2));
     }
 }
 
-fn bind_flags(mode: CopyMode, multi_buffer: bool) -> u16 {
-    let copy = match mode {
-        CopyMode::Best => 0,
-        CopyMode::Copy => libc::XDP_COPY,
-        CopyMode::ZeroCopy => libc::XDP_ZEROCOPY,
-    };
-    let frags = if multi_buffer { libc::XDP_USE_SG } else { 0 };
-    libc::XDP_USE_NEED_WAKEUP | copy | frags
+fn bind_flags(mode: CopyMode, multi_buffer: bool) -> SocketAddrXdpFlags {
+    let mut flags = SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
+    flags.set(SocketAddrXdpFlags::XDP_COPY, mode == CopyMode::Copy);
+    flags.set(SocketAddrXdpFlags::XDP_ZEROCOPY, mode == CopyMode::ZeroCopy);
+    flags.set(SocketAddrXdpFlags::XDP_USE_SG, multi_buffer);
+    flags
 }
 
 /// True if the driver accesses our memory directly (`XDP_OPTIONS`).
 fn is_zero_copy(fd: &OwnedFd) -> io::Result<bool> {
-    let mut flags = 0u32;
-    // SAFETY: struct xdp_options is one u32.
-    unsafe { get(fd, libc::SOL_XDP, libc::XDP_OPTIONS, &mut flags) }?;
-    Ok(flags & libc::XDP_OPTIONS_ZEROCOPY != 0)
+    Ok(xdp_options(fd)?.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY))
 }
 
 fn statistics(fd: &OwnedFd) -> io::Result<Statistics> {
-    // rx_dropped, rx_invalid_descs, tx_invalid_descs, rx_ring_full, rx_fill_ring_empty_descs, tx_ring_empty_descs
-    let mut words = [0u64; 6];
-    // SAFETY: struct xdp_statistics is six u64.
-    unsafe { get(fd, libc::SOL_XDP, libc::XDP_STATISTICS, &mut words) }?;
-    let [rx_dropped, rx_invalid, tx_invalid, rx_ring_full, fill_empty, _] = words;
-    Ok(Statistics { rx_dropped, rx_ring_full, rx_invalid, fill_empty, tx_invalid })
+    let counters = xdp_statistics(fd)?;
+    Ok(Statistics {
+        rx_dropped: counters.rx_dropped,
+        rx_ring_full: counters.rx_ring_full.unwrap_or(0),
+        rx_invalid: counters.rx_invalid_descs,
+        fill_empty: counters.rx_fill_ring_empty_descs.unwrap_or(0),
+        tx_invalid: counters.tx_invalid_descs,
+    })
 }
 
 fn set_busy_poll(fd: &OwnedFd, options: BusyPoll) -> io::Result<()> {
-    // SAFETY: all three options are one int.
-    unsafe {
-        set(fd, libc::SOL_SOCKET, SO_PREFER_BUSY_POLL, &1i32)?;
-        set(fd, libc::SOL_SOCKET, libc::SO_BUSY_POLL, &(options.micros as i32))?;
-        set(fd, libc::SOL_SOCKET, SO_BUSY_POLL_BUDGET, &(options.budget as i32))
-    }
+    set(fd, libc::SOL_SOCKET, SO_PREFER_BUSY_POLL, 1)?;
+    set(fd, libc::SOL_SOCKET, libc::SO_BUSY_POLL, options.micros)?;
+    set(fd, libc::SOL_SOCKET, SO_BUSY_POLL_BUDGET, options.budget)
 }
 
 /// Returns and clears the socket's pending error: `ENETDOWN` after its interface was unregistered.
 fn pending_error(fd: &OwnedFd) -> io::Result<()> {
-    let mut error: c_int = 0;
-    // SAFETY: SO_ERROR is one int.
-    unsafe { get(fd, libc::SOL_SOCKET, libc::SO_ERROR, &mut error) }?;
-    if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(error)) }
+    Ok(socket_error(fd)??)
 }
 
-/// # Safety
-/// `T` must be the option's type, and its pointers must be valid for the kernel's use of them.
-unsafe fn set<T>(fd: &OwnedFd, level: c_int, option: c_int, value: &T) -> io::Result<()> {
-    let bytes = size_of::<T>() as libc::socklen_t;
-    // SAFETY: the value is live for the call and of the size given; the caller guarantees the rest.
-    let answer = unsafe { libc::setsockopt(fd.as_raw_fd(), level, option, std::ptr::from_ref(value).cast(), bytes) };
-    if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
-
-/// # Safety
-/// `T` must be made of integers without padding.
-unsafe fn get<T>(fd: &OwnedFd, level: c_int, option: c_int, value: &mut T) -> io::Result<()> {
-    let mut bytes = size_of::<T>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `bytes` bytes, and any bytes make a `T`.
-    let answer =
-        unsafe { libc::getsockopt(fd.as_raw_fd(), level, option, std::ptr::from_mut(value).cast(), &raw mut bytes) };
+/// Sets an option that is one 32-bit number.
+fn set(fd: &OwnedFd, level: c_int, option: c_int, value: u32) -> io::Result<()> {
+    let bytes = size_of::<u32>() as libc::socklen_t;
+    // SAFETY: the value is live for the call, which reads as many bytes as given. No option has a larger type: the
+    // kernel refuses such a call.
+    let answer = unsafe { libc::setsockopt(fd.as_raw_fd(), level, option, (&raw const value).cast(), bytes) };
     if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

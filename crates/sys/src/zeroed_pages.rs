@@ -2,9 +2,10 @@
 //! (mmap(2), madvise(2) `MADV_HUGEPAGE`). For tables with random access, in which each small page costs a TLB miss.
 
 use crate::memory::HUGE_PAGE;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::io;
 use std::ops::{Deref, DerefMut};
-use std::ptr::NonNull;
+use std::ptr::{NonNull, null_mut};
 
 /// Page-aligned 64-bit words, initially 0.
 #[derive(Debug)]
@@ -26,16 +27,12 @@ impl ZeroedPages {
     pub fn zeroed(len: usize) -> io::Result<Self> {
         let too_long = || io::Error::from(io::ErrorKind::OutOfMemory);
         let bytes = len.max(1).checked_mul(8).filter(|b| isize::try_from(*b).is_ok()).ok_or_else(too_long)?;
-        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
-        let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
-        if at == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
+        let at = unsafe { mmap_anonymous(null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) }?;
         if bytes >= HUGE_PAGE {
             // Advice only: without huge pages the mapping consists of small pages.
             // SAFETY: the range is the mapping made above.
-            unsafe { libc::madvise(at, bytes, libc::MADV_HUGEPAGE) };
+            let _ = unsafe { madvise(at, bytes, Advice::LinuxHugepage) };
         }
         let base = NonNull::new(at.cast()).ok_or_else(too_long)?;
         Ok(Self { base, len })
@@ -62,7 +59,7 @@ impl DerefMut for ZeroedPages {
 impl Drop for ZeroedPages {
     fn drop(&mut self) {
         // SAFETY: the range is the mapping of `zeroed`, to which no reference is left.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len.max(1) * 8) };
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len.max(1) * 8) };
     }
 }
 
@@ -71,16 +68,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_zero_hold_what_is_written_and_may_be_none() {
-        let mut words = ZeroedPages::zeroed(HUGE_PAGE / 8 + 3).expect("2 MiB are there");
+    fn words_are_zero_at_first_and_keep_the_written_values() {
+        let mut words = ZeroedPages::zeroed(HUGE_PAGE / 8 + 3).expect("2 MiB of memory");
         assert!(words.iter().all(|w| *w == 0));
         words[HUGE_PAGE / 8 + 2] = 7;
         assert_eq!((words.len(), words.iter().sum::<u64>()), (HUGE_PAGE / 8 + 3, 7));
-        assert!(ZeroedPages::zeroed(0).expect("nothing").is_empty());
+        assert!(ZeroedPages::zeroed(0).expect("an empty mapping").is_empty());
     }
 
     #[test]
-    fn more_than_there_can_be_is_an_error() {
+    fn a_size_above_the_address_space_is_an_error() {
         assert!(ZeroedPages::zeroed(usize::MAX / 8).is_err());
         assert!(ZeroedPages::zeroed(usize::MAX).is_err());
     }

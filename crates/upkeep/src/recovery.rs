@@ -15,6 +15,7 @@
 mod event;
 mod file;
 pub(crate) mod file_names;
+mod volume;
 
 pub use event::Event;
 pub use file::Outcome;
@@ -22,7 +23,6 @@ pub use file_names::{DAMAGED, FileNames};
 
 use crate::packet_file::{Layout, VerifiedIndex, Window};
 use file::{FileRecovery, same_file};
-use index::Header;
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -33,6 +33,8 @@ use store::device::{Content, Device, FileId, Op};
 use store::names;
 use store::offered_page::OrphanedCount;
 use store::out_of_order::{self, OutOfOrderMarkers};
+pub(crate) use volume::Volume;
+use volume::WAIT;
 
 /// The most directories that recovery examines: more than a month of hours.
 pub const MAX_FOLDERS: usize = 1000;
@@ -54,9 +56,6 @@ const ETHERNET: u16 = 1;
 /// process, some time after the process ends.
 const AGAIN: u32 = 40;
 const PAUSE: Duration = Duration::from_millis(50);
-
-/// The longest wait for one completion of the device.
-const WAIT: Duration = Duration::from_millis(100);
 
 /// The recovery of one interface.
 pub struct Recovery<D> {
@@ -532,103 +531,6 @@ fn is_dated(folder: &Path, root: &Path) -> bool {
 fn is_number(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|b| b.is_ascii_digit())
 }
-
-/// A device and the directory of an interface on it.
-pub(crate) struct Volume<D> {
-    pub device: D,
-    root: PathBuf,
-    token: u64,
-    /// The offered counts of dead recorders that are in no ledger yet.
-    tails: Vec<OrphanedCount>,
-    /// The counts among these that are in the ledger of a published file.
-    entered: Vec<OrphanedCount>,
-}
-
-impl<D: Device> Volume<D> {
-    fn new(device: D, root: PathBuf) -> Self {
-        Self { device, root, token: 0, tails: Vec::new(), entered: Vec::new() }
-    }
-
-    /// The offered count that the recorder of this file left, if it was writing the file when it died; `Err` if there
-    /// is no count for any file of the queue.
-    fn tail(&self, header: &Header) -> Result<Option<&OrphanedCount>, CountsUnavailable> {
-        let mut of_queue = self.tails.iter().filter(|t| t.queue == header.queue).peekable();
-        if of_queue.peek().is_none() {
-            return Err(CountsUnavailable);
-        }
-        let is_it = |pos: u64| pos == header.first_pos || header.first_pos == index::UNKNOWN_POS;
-        Ok(of_queue.find(|t| t.file.is_some_and(|(start, pos)| start == header.start && is_it(pos))))
-    }
-
-    /// The interface of this directory, from the directory name.
-    fn interface(&self) -> String {
-        self.root.file_name().unwrap_or_default().to_string_lossy().into_owned()
-    }
-
-    /// The names of the files in a directory.
-    fn names(&mut self, folder: &Path) -> io::Result<BTreeSet<String>> {
-        let list = self.device.list(folder)?;
-        Ok(list.into_iter().filter(|(_, is_folder)| !is_folder).map(|(name, _)| name).collect())
-    }
-
-    /// Removes a file, if it exists.
-    fn remove(&mut self, path: &Path) -> io::Result<()> {
-        match self.device.remove(path) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-            other => other,
-        }
-    }
-
-    fn remove_unheld(&mut self, path: &Path) -> io::Result<Option<u64>> {
-        match self.device.remove_unheld(path) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-            other => other,
-        }
-    }
-
-    fn sync(&mut self, file: FileId) -> io::Result<()> {
-        self.token += 1;
-        self.device.start(file, Op::Sync, self.token)?;
-        let mut done = Vec::new();
-        loop {
-            self.device.reap(WAIT, &mut done)?;
-            if let Some(at) = done.iter().position(|c| c.token == self.token) {
-                return done.swap_remove(at).result.map(|_| ());
-            }
-        }
-    }
-
-    /// Renames an index that is unreadable.
-    fn unreadable_aside(&mut self, index: &Path) -> io::Result<()> {
-        if !self.device.exists(index) || VerifiedIndex::read(&mut self.device, index)?.is_some() {
-            return Ok(());
-        }
-        for number in 0.. {
-            let number = if number > 0 { format!("_{number}") } else { String::new() };
-            let mut to = index.as_os_str().to_owned();
-            to.push(format!("{number}.{DAMAGED}"));
-            match self.device.rename(index, Path::new(&to)) {
-                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
-                other => return other,
-            }
-        }
-        Ok(())
-    }
-
-    /// Syncs a directory, so that its names survive a power failure, if the file system supports that.
-    fn sync_folder(&mut self, folder: &Path) -> io::Result<()> {
-        let file = self.device.open_folder(folder)?;
-        let synced = self.sync(file);
-        self.device.close(file);
-        match synced {
-            Err(e) if e.kind() == io::ErrorKind::InvalidInput => Ok(()),
-            other => other,
-        }
-    }
-}
-
-/// The offered counts of a dead recorder no longer exist.
-struct CountsUnavailable;
 
 /// Repairs a published file that is damaged or has lost its index: the file gets its hidden name again, and is then
 /// recovered as if its recorder had died. A damaged original is kept.

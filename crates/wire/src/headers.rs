@@ -11,7 +11,7 @@
 
 use crate::bytes::{be16, be32, chunk};
 use crate::shim::{self, LabelPayload};
-use crate::{EtherType, IpProtocol, ethernet, ipv4, ipv6, mpls, tcp, udp, vlan};
+use crate::{EtherType, Fragment, IpProtocol, ethernet, ipv4, ipv6, mpls, tcp, udp, vlan};
 
 /// The supported link types, by their pcap numbers. A frame of another link type has no headers.
 pub mod link {
@@ -93,18 +93,6 @@ pub enum Family {
     V4,
     /// IPv6.
     V6,
-}
-
-/// The fragmentation state of a packet.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Fragment {
-    /// The packet is a whole datagram.
-    #[default]
-    Whole,
-    /// The first fragment, which has the transport header.
-    First,
-    /// A later fragment, which has no transport header.
-    Later,
 }
 
 /// The headers of a frame; made by [`Headers::of`].

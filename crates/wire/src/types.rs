@@ -1,4 +1,4 @@
-//! Typed numbers of protocol headers, so that the compiler distinguishes ports from protocols.
+//! Typed numbers of protocol headers, so that the compiler distinguishes ports from protocols; the fragmentation state.
 //!
 //! Values: IANA "Protocol Numbers", IEEE 802 ethertypes. All three sets are open: a number without a name prints as the
 //! number.
@@ -200,6 +200,18 @@ impl fmt::Display for ParseMacError {
 }
 
 impl std::error::Error for ParseMacError {}
+
+/// The fragmentation state of a packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fragment {
+    /// The packet is a whole datagram.
+    #[default]
+    Whole,
+    /// The first fragment, which has the transport header.
+    First,
+    /// A later fragment, which has no transport header.
+    Later,
+}
 
 #[cfg(test)]
 mod tests {

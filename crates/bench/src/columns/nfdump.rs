@@ -1,7 +1,8 @@
 //! The same flows in files of nfcapd, and the same query with nfdump. The benchmark sends the flows as IPFIX uniflows
 //! over the loopback interface, since nfdump's sums of both directions depend on its version.
 
-use super::{ExpectedTotals, Set, TOP, row};
+use super::ranking::{TOP, row};
+use super::sample::{ExpectedTotals, Set};
 use crate::output::{Output, Stop};
 use crate::process::{Helper, find};
 use crate::query::cold;

@@ -15,7 +15,7 @@
 //! in a capture. The generators are the same. Afterwards the benchmark checks in the interface's counters that the
 //! programs decided all packets.
 
-use super::{MAX_COST, PROGRAMS, XdpArgs, parts, pin};
+use super::settings::{FROM, MAX_COST, PROGRAMS, TO, XdpArgs, parts, pin};
 use crate::cpu_placement::CpuPlacement;
 use crate::output::{MedianRange, Output, Stop};
 use capture::afxdp::{AfXdp, AfXdpConfig, PreparedProgram, XdpDispatcher, open};
@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// The interface without programs, and the interface with programs, each as (sending end, receiving end).
-const BARE: (&str, &str) = (super::FROM, super::TO);
+const BARE: (&str, &str) = (FROM, TO);
 const PROGRAMMED: (&str, &str) = ("ng-xdp2", "ng-xdp3");
 
 /// Frames at the start of each slice that are not timed, so that the previous slice has no effect.

@@ -3,22 +3,15 @@
 
 use super::initial_packets::initial_packet_columns;
 use super::put::put;
-use super::text::{mac_number, mac_of, read_mac, write_address, write_mac};
+use super::record_line::RecordLine;
 use super::{Schema, interface};
-use crate::builder::Tile;
 use crate::schema::{Cells, Column, ColumnPredicate, EncodingHint, MICRO, Repetition, ValueType};
 use crate::table_row::{END_REASONS, PROTOCOL, TCP_STATES, TUNNELS, blank, end, tcp, tunnel};
+use crate::text::{mac_number, mac_of, read_mac, write_address, write_mac};
+use crate::tile::Tile;
 use base::Timestamp;
 use flow::{PacketLocation, Record};
 use wire::{IpProtocol, community_id};
-
-pub(super) const NANOS_PER_SEC: u64 = 1_000_000_000;
-
-/// A record under construction, with the timestamp that relative fields refer to.
-pub struct RecordLine {
-    pub(super) record: Record,
-    first: Timestamp,
-}
 
 /// A required 64-bit number.
 macro_rules! long {

@@ -1,8 +1,8 @@
 //! The columns of a flow's first packets: three lists with equal numbers of entries and hence equal levels.
 
-use super::flows::RecordLine;
-use crate::builder::Entries;
+use super::record_line::RecordLine;
 use crate::schema::{Cells, Column, ColumnPredicate, EncodingHint, Repetition, ValueType};
+use crate::tile::Entries;
 use flow::{InitialPacket, Record};
 
 /// Lengths, flags and inter-arrival times, in this order.

@@ -1,10 +1,10 @@
 //! Writes a record's numbers into a tile, in the order of the packed columns ([`super::flows`]).
 
-use super::flows::NANOS_PER_SEC;
 use super::initial_packets;
-use super::text::mac_number;
-use crate::builder::{Row, Tile};
 use crate::schema::MICRO;
+use crate::table_row::NANOS_PER_SEC;
+use crate::text::mac_number;
+use crate::tile::{Row, Tile};
 use base::Timestamp;
 use flow::{DirectionStats, Record};
 use std::net::IpAddr;

@@ -1,8 +1,8 @@
 //! The columns of one-second rows: when and where, then the table of quantities ([`series::quantities`]).
 
 use super::{Schema, interface};
-use crate::builder::Tile;
 use crate::schema::{Cells, Column, ColumnPredicate, EncodingHint, Repetition, ValueType};
+use crate::tile::Tile;
 use series::{Direction, Row, quantities};
 
 const NANOS_PER_SEC: u64 = 1_000_000_000;

@@ -2,8 +2,8 @@
 //! fields packed into as few words as possible. In a symmetric key the smaller endpoint comes first, compared by
 //! address, then MAC address, then port.
 
+use super::address::wide;
 use super::fragment::FragmentScope;
-use super::predicate::wide;
 use super::view::Layer;
 use super::{ParsedPacket, Run, Table};
 use ir::{Field, Key};

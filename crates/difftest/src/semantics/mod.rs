@@ -5,6 +5,7 @@
 //! It shares the front end, which produces the terms, and the tcpdump filters inside programs; other tests compare
 //! those filters with tcpdump itself, and the model runs each filter as a program of its own.
 
+mod address;
 mod fragment;
 mod key;
 mod predicate;
@@ -15,7 +16,7 @@ mod view;
 pub use fragment::FragmentTracker;
 pub use table::Table;
 
-use crate::trial::Packet;
+use crate::case::Packet;
 use ir::{ANY_CLASS, COUNTERS, DEFAULT_CLASS, Log, VerdictKind};
 use ir::{Key, Prefix};
 use lang::term::{ActionTerm, Endpoint, LogItem, PacketScope};

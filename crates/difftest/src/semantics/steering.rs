@@ -4,7 +4,7 @@
 //! type ([`HashInput`]), computes `state = mix(state ^ word)` for each word, and is the upper half of the state, or 1
 //! if that is 0.
 
-use super::predicate::{is_in, wide};
+use super::address::{is_in, wide};
 use super::view::{View, ip};
 use super::{ParsedPacket, Run};
 use base::hash::mix64;

@@ -1,6 +1,6 @@
 //! The parts of a packet that programs use: its bytes, its outermost and its innermost IP packet.
 
-use crate::trial::Packet;
+use crate::case::Packet;
 use std::net::IpAddr;
 use wire::{Decoded, Family, FlowKey, Fragment, Headers, IpProtocol, Port};
 

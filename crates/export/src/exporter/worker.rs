@@ -3,7 +3,7 @@
 
 use super::counts::{Shared, Unsent};
 use super::handle::QueueItem;
-use super::{Clock, Protocol, Settings};
+use super::settings::{Clock, Protocol, Settings};
 use crate::channel::{CallTimeout, Channel, SendError};
 use crate::encode::{Encode, EncodeResult, Message};
 use crate::target::{ExportKind, IPFIX_PORT, NETFLOW_PORT, Target};

@@ -6,7 +6,7 @@
 //! ```
 
 use crate::Target;
-use crate::targets::{repair, u32_at, u64_at};
+use crate::targets::bytes::{repair, u32_at, u64_at};
 use base::{Prng, Row, Tally, Timestamp};
 use filter::KeyCondition;
 use index::{

@@ -6,7 +6,7 @@
 //! ```
 
 use crate::Target;
-use crate::targets::{repair, u32_at, u64_at};
+use crate::targets::bytes::{repair, u32_at, u64_at};
 use base::{Prng, Timestamp};
 use columns::{
     Config, Query, Writer, flows, judge_journal, read_flows, read_series, series, write_flows, write_series,

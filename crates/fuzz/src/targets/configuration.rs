@@ -2,7 +2,7 @@
 //! again.
 
 use crate::Target;
-use crate::targets::text_of;
+use crate::targets::bytes::text_of;
 use config::Config;
 use std::path::Path;
 

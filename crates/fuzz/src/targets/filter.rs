@@ -2,8 +2,8 @@
 //! compiled program and the syntax tree must give the same result. The index must admit every frame that matches.
 
 use crate::Target;
+use crate::targets::bytes::{text_of, texts};
 use crate::targets::packet::{LINKS, frames};
-use crate::targets::{text_of, texts};
 use aggregate::terms;
 use base::Prng;
 use filter::{Filter, FlowFilter, FlowTerms, LinkFilter};

@@ -2,7 +2,7 @@
 //! same when it is read again.
 
 use crate::Target;
-use crate::targets::texts;
+use crate::targets::bytes::texts;
 use group::{Policy, Request, Response};
 use serde::Serialize;
 use serde::de::DeserializeOwned;

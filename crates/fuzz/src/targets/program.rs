@@ -2,8 +2,8 @@
 //! compile to the same program, and a second formatting must not change the text.
 
 use crate::Target;
+use crate::targets::bytes::{text_of, texts};
 use crate::targets::packet::frames;
-use crate::targets::{text_of, texts};
 use ir::Facts;
 use ir::interp::{Interpreter, ProgramState};
 use lang::{compile, headline, syntax};

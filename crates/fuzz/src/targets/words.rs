@@ -2,7 +2,7 @@
 //! The displayed form of a value must be parsed as the same value.
 
 use crate::Target;
-use crate::targets::{text_of, texts};
+use crate::targets::bytes::{text_of, texts};
 use base::units::{parse_age, parse_bytes, parse_count, parse_rate, parse_span};
 use base::{TimeSpec, Timestamp};
 use store::OutOfOrderMarkers;

@@ -1,6 +1,6 @@
 //! The ledger of a file's index for the interval: packets stored, filtered and lost.
 
-use super::plan::Indexed;
+use super::indexed::Indexed;
 use crate::QueryContext;
 use base::{Tally, Timestamp};
 use index::{Block, Rows};

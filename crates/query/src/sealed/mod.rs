@@ -3,6 +3,7 @@
 mod file;
 pub(crate) mod index_ledger;
 mod index_prefetch;
+mod indexed;
 mod marked_files;
 mod named_files;
 mod out_of_order_file;
@@ -13,9 +14,9 @@ mod unindexed;
 use crate::merge::Merge;
 use crate::{QueryContext, QueryError, live};
 use base::Timestamp;
+use indexed::is_hidden;
 use marked_files::MarkedFiles;
 use named_files::{NamedFiles, Snapshot, is};
-use plan::is_hidden;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::TryLockError;
 use std::io;

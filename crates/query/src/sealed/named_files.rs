@@ -8,6 +8,7 @@
 //! packets older than their names: stores from before the introduction of out-of-order markers have such files.
 
 use super::index_prefetch::IndexPrefetcher;
+use super::indexed;
 use super::plan::{self, FileOrder};
 use crate::cursor::{CursorSource, Ranked};
 use crate::{QueryContext, QueryError};
@@ -179,10 +180,10 @@ impl NamedFiles {
 
     /// True if a file that begins before the interval may have packets in it.
     fn reaches(&self, entry: &Entry, context: &mut QueryContext) -> bool {
-        if plan::is_hidden(entry) {
+        if indexed::is_hidden(entry) {
             return true;
         }
-        let Ok(indexed) = plan::begin_index(entry) else { return true };
+        let Ok(indexed) = indexed::begin_index(entry) else { return true };
         context.cost.index_bytes_read += indexed.reader.bytes_read();
         !indexed.reader.is_sealed() || indexed.overlaps(context.query.from, Timestamp::MAX)
     }
@@ -197,12 +198,12 @@ impl NamedFiles {
         let mut hours = Hours::forward(&self.folder, to, Timestamp::MAX);
         while let Some(hour) = self.next_hour(&mut hours)? {
             let Some((files, hold)) = self.list(&hour, context)? else { continue };
-            for entry in files.into_iter().filter(|entry| entry.start > to && !plan::is_hidden(entry)) {
+            for entry in files.into_iter().filter(|entry| entry.start > to && !indexed::is_hidden(entry)) {
                 let settled = settled.entry(entry.queue).or_default();
                 if *settled {
                     continue;
                 }
-                let Ok(indexed) = plan::begin_index(&entry) else {
+                let Ok(indexed) = indexed::begin_index(&entry) else {
                     // Without an index only a complete read would find such packets; in a store without indexes, all
                     // later files would be read.
                     *settled = true;

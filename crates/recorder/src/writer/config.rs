@@ -1,6 +1,6 @@
 //! The settings of a recorder.
 
-use crate::future_files::WallClock;
+use crate::wall_clock::WallClock;
 use base::Timestamp;
 use index::Header;
 use std::path::PathBuf;

@@ -2,8 +2,8 @@
 //! of a directory (statvfs(3), stat(2), flock(2), rmdir(2)). All take paths: a retention worker inspects thousands of
 //! files and has none of them open.
 
-use super::{Device, DiskDevice};
-use crate::hold::{self, HOLD, RETENTION_LOCK};
+use super::{Device, DiskDevice, Lock};
+use crate::hold;
 use crate::{Hold, names};
 use base::Timestamp;
 use std::collections::BTreeSet;
@@ -40,9 +40,6 @@ pub struct Stat {
     /// Id of the volume, equal for all files of one volume.
     pub volume: u64,
 }
-
-/// A lock that is released when it is dropped.
-pub type Lock = Box<dyn Send>;
 
 /// A volume from which retention can remove files.
 pub trait Housekeeping: Device {
@@ -145,7 +142,7 @@ impl Housekeeping for DiskDevice {
     }
 
     fn remove_folder(&mut self, path: &Path) -> io::Result<()> {
-        remove_empty(path)
+        hold::remove_empty(path)
     }
 }
 
@@ -179,31 +176,10 @@ fn sync_concurrently(paths: &[&Path]) -> Vec<io::Result<()>> {
     done.into_iter().map(|(_, outcome)| outcome).collect()
 }
 
-/// Removes a directory that is empty except for its lock files.
-///
-/// # Errors
-/// `ENOTEMPTY`, or an error of the file system.
-pub(crate) fn remove_empty(folder: &Path) -> io::Result<()> {
-    let refused = match nofollow::remove_folder(folder) {
-        Err(e) if e.kind() == io::ErrorKind::DirectoryNotEmpty => e,
-        other => return other,
-    };
-    let left = nofollow::list(folder)?;
-    if left.iter().any(|(name, _)| name != HOLD && name != RETENTION_LOCK) {
-        return Err(refused);
-    }
-    left.iter().try_for_each(|(name, _)| nofollow::remove(&folder.join(name)))?;
-    nofollow::remove_folder(folder).inspect_err(|_| {
-        // Another process created a file in the directory meanwhile, so the hour directory needs its lock file again.
-        if names::is_hour(folder) {
-            let _ = hold::make(folder);
-        }
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hold::HOLD;
     use std::fs;
 
     #[test]

@@ -194,7 +194,10 @@ struct ElementAttr {
 pub fn possible_cpus() -> io::Result<usize> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
     last_cpu(&text).map(|last| last + 1).ok_or_else(|| {
-        io::Error::new(io::ErrorKind::InvalidData, format!("/sys/devices/system/cpu/possible says {text:?}"))
+        io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("/sys/devices/system/cpu/possible contains {text:?}, not a list of CPUs"),
+        )
     })
 }
 
@@ -207,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_of_processors_ends_with_the_highest() {
+    fn the_last_number_of_a_cpu_list_is_the_highest() {
         assert_eq!(last_cpu("0-1\n"), Some(1));
         assert_eq!(last_cpu("0\n"), Some(0));
         assert_eq!(last_cpu("0-3,8-11\n"), Some(11));

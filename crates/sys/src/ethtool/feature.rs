@@ -89,7 +89,7 @@ pub fn statistics(name: &str) -> io::Result<Vec<(String, u64)>> {
 fn strings(name: &str, set: u32) -> io::Result<Vec<String>> {
     // `struct ethtool_sset_info`: command, reserved, a mask of sets; then one size for each set that the interface has.
     let mut sizes = [pair(GET_SET_SIZE, 0), 1 << set, 0];
-    // SAFETY: the words are the structure with room for two sizes, and one is asked for.
+    // SAFETY: the words are the structure with space for two sizes, and one is requested.
     unsafe { command(name, sizes.as_mut_ptr().cast()) }?;
     let count = sizes[2].to_ne_bytes();
     let count = u32::from_ne_bytes([count[0], count[1], count[2], count[3]]);

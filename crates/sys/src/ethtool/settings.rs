@@ -1,7 +1,7 @@
 //! The settings and limits of a NIC: rings, channels, pause frames, speed, timestamps, receive-side scaling
 //! (`include/uapi/linux/ethtool.h`; each structure is named where it is laid out).
 
-use super::{command, request};
+use super::command;
 use std::io;
 
 const GET_SETTINGS: u32 = 0x01;
@@ -69,7 +69,7 @@ impl Channels {
     }
 
     /// The maximum of [`Channels::receiving`].
-    pub const fn most(self) -> u32 {
+    pub const fn receiving_max(self) -> u32 {
         if self.combined_max > self.rx_max { self.combined_max } else { self.rx_max }
     }
 }
@@ -210,7 +210,10 @@ pub fn rss(name: &str) -> io::Result<Rss> {
     let sizes: [u32; 6] = words(name, GET_RSS, [0; 5])?;
     let (table, key) = (sizes[2] as usize, sizes[3] as usize);
     if table > MAX || key > MAX {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "the card names an impossible size"));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "the NIC reports an impossible size of its RSS table or key",
+        ));
     }
     let mut w = vec![0; 6 + table + key.div_ceil(4)];
     (w[0], w[2], w[3]) = (GET_RSS, sizes[2], sizes[3]);
@@ -254,6 +257,6 @@ fn words<const DATA: usize, const ALL: usize>(name: &str, code: u32, data: [u32;
     row.0[0] = code;
     row.0[1..].copy_from_slice(&data);
     // SAFETY: every caller passes as many words as the structure of its command has.
-    unsafe { request(name, libc::SIOCETHTOOL, row.0.as_mut_ptr().cast()) }?;
+    unsafe { command(name, row.0.as_mut_ptr().cast()) }?;
     Ok(row.0)
 }

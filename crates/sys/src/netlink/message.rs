@@ -59,10 +59,10 @@ impl Message {
         let start = self.0.len();
         self.0.extend_from_slice(&[0; 2]);
         self.0.extend_from_slice(&kind.to_ne_bytes());
-        let mut whole = inner(self);
-        let len = (whole.0.len() - start) as u16;
-        whole.0[start..start + 2].copy_from_slice(&len.to_ne_bytes());
-        whole
+        let mut message = inner(self);
+        let len = (message.0.len() - start) as u16;
+        message.0[start..start + 2].copy_from_slice(&len.to_ne_bytes());
+        message
     }
 
     /// Appends bytes without an attribute header: the fixed part of a nested message.
@@ -152,7 +152,7 @@ mod tests {
     use base::Prng;
 
     #[test]
-    fn what_was_built_is_read_back() {
+    fn a_built_message_is_parsed_again() {
         let bytes = Message::new(16, 5, &[1; 8])
             .number(1, 7)
             .nested(2, |m| m.text(3, "veth").nested(4, |m| m.fixed(&[9; 6]).text(5, "x")))
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_answers_end_the_walk_and_never_panic() {
+    fn invalid_responses_end_the_parsing_without_a_panic() {
         let mut prng = Prng::new(11);
         for _ in 0..20_000 {
             let mut bytes = vec![0; prng.below(96) as usize];
@@ -179,8 +179,8 @@ mod tests {
                 // With a plausible length the parser gets further than with random bytes.
                 bytes[0..4].copy_from_slice(&(prng.below(100) as u32).to_ne_bytes());
             }
-            for answer in responses(&bytes) {
-                for (_, payload) in attributes(answer.body) {
+            for response in responses(&bytes) {
+                for (_, payload) in attributes(response.body) {
                     let _ = (text(payload), attributes(payload).count());
                 }
             }

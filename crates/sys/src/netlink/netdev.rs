@@ -1,9 +1,10 @@
 //! The generic netlink family `netdev` (`include/uapi/linux/netdev.h`, kernel 6.3): the XDP features of a driver.
 //!
-//! A kernel without the family answers `ENOENT`; then the features are unknown, which differs from "no XDP".
+//! A kernel without the family returns `ENOENT`; then the features are unknown, which differs from "no XDP".
 
 use super::message::{Message, attributes, half, long, number};
 use super::{Netlink, requested};
+use rustix::net::netlink::GENERIC;
 use std::io;
 
 /// Bits of [`XdpFeatures::bits`].
@@ -44,20 +45,20 @@ const GENERIC_HEADER: usize = 4;
 /// # Errors
 /// `ENOENT` on kernels before 6.3, `ENODEV` if the interface does not exist.
 pub fn xdp_features(link: u32) -> io::Result<XdpFeatures> {
-    let mut socket = Netlink::open(libc::NETLINK_GENERIC)?;
+    let mut socket = Netlink::open(Some(GENERIC))?;
     let mut family = None;
-    let ask = Message::new(libc::GENL_ID_CTRL as u16, requested(), &[CTRL_COMMAND_GET_FAMILY, 1, 0, 0]);
-    socket.request(ask.text(CTRL_FAMILY_NAME, "netdev"), |answer| {
-        family = attributes(answer.body.get(GENERIC_HEADER..).unwrap_or(&[]))
+    let request = Message::new(libc::GENL_ID_CTRL as u16, requested(), &[CTRL_COMMAND_GET_FAMILY, 1, 0, 0]);
+    socket.request(request.text(CTRL_FAMILY_NAME, "netdev"), |response| {
+        family = attributes(response.body.get(GENERIC_HEADER..).unwrap_or(&[]))
             .find(|a| a.0 == CTRL_FAMILY_ID)
             .and_then(|a| half(a.1, 0));
     })?;
     let family = family.ok_or_else(|| io::Error::from_raw_os_error(libc::ENOENT))?;
 
     let mut features = XdpFeatures::default();
-    let ask = Message::new(family, requested(), &[NETDEV_COMMAND_DEV_GET, 1, 0, 0]);
-    socket.request(ask.number(NETDEV_IFINDEX, link), |answer| {
-        for (kind, payload) in attributes(answer.body.get(GENERIC_HEADER..).unwrap_or(&[])) {
+    let request = Message::new(family, requested(), &[NETDEV_COMMAND_DEV_GET, 1, 0, 0]);
+    socket.request(request.number(NETDEV_IFINDEX, link), |response| {
+        for (kind, payload) in attributes(response.body.get(GENERIC_HEADER..).unwrap_or(&[])) {
             match kind {
                 NETDEV_XDP_FEATURES => features.bits = long(payload, 0).unwrap_or(0),
                 NETDEV_XDP_ZC_MAX_SEGS => features.zero_copy_max_segments = number(payload, 0).unwrap_or(0),

@@ -112,8 +112,8 @@ mod tests {
     const CHILD: &str = "NETGRAIN_TEST_REFUSED_CALL";
 
     #[test]
-    fn a_refused_call_ends_a_debug_build_with_its_number_and_a_release_build_goes_on() {
-        let test = "a_refused_call_ends_a_debug_build_with_its_number_and_a_release_build_goes_on";
+    fn a_refused_call_aborts_a_debug_build_and_fails_in_a_release_build() {
+        let test = "a_refused_call_aborts_a_debug_build_and_fails_in_a_release_build";
         if std::env::var_os(CHILD).is_some() {
             crate::privilege::no_new_privileges().expect("no new privileges");
             match keep_calls_for(Sockets::Local) {
@@ -131,12 +131,12 @@ mod tests {
             .env(CHILD, "1")
             .output()
             .expect("a process");
-        let said = String::from_utf8_lossy(&child.stderr);
-        if !cfg!(debug_assertions) || said.contains("no seccomp") {
-            return assert!(child.status.success(), "{said}");
+        let output = String::from_utf8_lossy(&child.stderr);
+        if !cfg!(debug_assertions) || output.contains("no seccomp") {
+            return assert!(child.status.success(), "{output}");
         }
         let call = format!("netgrain: system call {}(0x1234, 0x0, ...)", libc::SYS_ptrace);
-        assert!(!child.status.success() && said.contains(&call), "{said}");
-        assert!(said.contains("a_refused_call_ends_a_debug_build"), "the stack has the caller: {said}");
+        assert!(!child.status.success() && output.contains(&call), "{output}");
+        assert!(output.contains("a_refused_call_aborts_a_debug_build"), "the stack contains the caller: {output}");
     }
 }

@@ -5,9 +5,13 @@ use super::{
     BusyPoll, CONTINUED, CopyMode, HEADROOM, Statistics, Step, StepError, Umem, bind, bind_flags, is_zero_copy,
     pending_error, register, set_busy_poll, socket, statistics,
 };
+use crate::memory::prefetch;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -87,33 +91,33 @@ impl Receiver {
     ///
     /// # Panics
     /// If the chunks do not lie in the area or do not fit the fill ring.
-    pub fn open(request: &ReceiverOptions, area: Arc<Umem>, share: Option<&Self>) -> Result<Self, StepError> {
-        assert!(request.chunks.end as usize * request.chunk as usize <= area.len(), "the chunks lie in the area");
-        assert!(request.chunks.len() <= request.fill_ring as usize, "the fill ring holds all chunks");
+    pub fn open(options: &ReceiverOptions, area: Arc<Umem>, share: Option<&Self>) -> Result<Self, StepError> {
+        assert!(options.chunks.end as usize * options.chunk as usize <= area.len(), "the chunks lie in the area");
+        assert!(options.chunks.len() <= options.fill_ring as usize, "the fill ring holds all chunks");
         assert!(
-            request.mark <= request.metadata && request.metadata <= HEADROOM,
+            options.mark <= options.metadata && options.metadata <= HEADROOM,
             "the bytes before a frame lie in its chunk"
         );
         assert!(share.is_none_or(|other| Arc::ptr_eq(&other.area, &area)), "sharing means the same area");
         let fd = socket().step("open an AF_XDP socket")?;
         if share.is_none() {
-            register(&fd, &area, request.chunk, request.mark).step("register packet memory")?;
+            register(&fd, &area, options.chunk, options.mark).step("register packet memory")?;
         }
-        let mut fill = Producer::open(&fd, Kind::Fill, request.fill_ring)?;
+        let mut fill = Producer::open(&fd, Kind::Fill, options.fill_ring)?;
         let completion = Consumer::open(&fd, Kind::Completion, 64)?;
-        let receive = Consumer::open(&fd, Kind::Receive, request.receive_ring)?;
-        for chunk in request.chunks.clone() {
-            fill.write(u64::from(chunk) * u64::from(request.chunk));
+        let receive = Consumer::open(&fd, Kind::Receive, options.receive_ring)?;
+        for chunk in options.chunks.clone() {
+            fill.write(u64::from(chunk) * u64::from(options.chunk));
         }
         fill.submit();
-        if let Some(busy_poll) = request.busy_poll {
-            set_busy_poll(&fd, busy_poll).step("ask for busy polling")?;
+        if let Some(busy_poll) = options.busy_poll {
+            set_busy_poll(&fd, busy_poll).step("enable busy polling")?;
         }
-        let flags = bind_flags(request.mode, request.multi_buffer);
-        bind(&fd, request.ifindex, request.queue, flags, share.map(|other| &other.fd)).step("bind to the queue")?;
-        let zero_copy = is_zero_copy(&fd).step("ask for the copy mode")?;
-        let (chunk, busy_poll) = (request.chunk, request.busy_poll.is_some());
-        let (metadata, mark) = (request.metadata as usize, request.mark as usize);
+        let flags = bind_flags(options.mode, options.multi_buffer);
+        bind(&fd, options.ifindex, options.queue, flags, share.map(|other| &other.fd)).step("bind to the queue")?;
+        let zero_copy = is_zero_copy(&fd).step("read the copy mode")?;
+        let (chunk, busy_poll) = (options.chunk, options.busy_poll.is_some());
+        let (metadata, mark) = (options.metadata as usize, options.mark as usize);
         let _completion = completion;
         Ok(Self { receive, fill, _completion, fd, area, chunk, zero_copy, busy_poll, metadata, mark, invalid: 0 })
     }
@@ -141,7 +145,7 @@ impl Receiver {
                 if let Some(bytes) = self.bytes(desc) {
                     let before = self.before(desc);
                     each(RxChunk { bytes, more, before });
-                    self.forget_before(desc);
+                    self.clear_mark(desc);
                     let chunk = desc.addr & !u64::from(self.chunk - 1);
                     self.fill.write(chunk);
                 } else {
@@ -160,18 +164,10 @@ impl Receiver {
     /// # Errors
     /// An error of the kernel, except the interruption by a signal.
     pub fn wait(&self, time: Duration) -> io::Result<()> {
-        let mut poll = libc::pollfd { fd: self.fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        let time = libc::timespec {
-            tv_sec: libc::time_t::try_from(time.as_secs()).unwrap_or(libc::time_t::MAX),
-            tv_nsec: libc::c_long::from(time.subsec_nanos() as i32),
-        };
-        // SAFETY: one pollfd and one timespec, both live for the call.
-        if unsafe { libc::ppoll(&raw mut poll, 1, &raw const time, std::ptr::null()) } >= 0 {
-            return Ok(());
-        }
-        match io::Error::last_os_error() {
-            e if e.kind() == io::ErrorKind::Interrupted => Ok(()),
-            e => Err(e),
+        let time = Timespec::try_from(time).unwrap_or(Timespec { tv_sec: i64::MAX, tv_nsec: 0 });
+        match poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], Some(&time)) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -179,17 +175,7 @@ impl Receiver {
     pub fn wake(&self) {
         if self.busy_poll || self.fill.needs_wakeup() {
             // The result is ignored: the rings and the pending error contain the same information.
-            // SAFETY: a receive of zero bytes into nothing.
-            unsafe {
-                libc::recvfrom(
-                    self.fd.as_raw_fd(),
-                    std::ptr::null_mut(),
-                    0,
-                    libc::MSG_DONTWAIT,
-                    std::ptr::null_mut(),
-                    std::ptr::null_mut(),
-                )
-            };
+            let _ = recv(&self.fd, &mut [0; 0], RecvFlags::DONTWAIT);
         }
     }
 
@@ -249,7 +235,7 @@ impl Receiver {
     /// Clears the mark, so that a kernel or driver that writes no metadata before the next frame does not leave a valid
     /// mark there.
     #[inline]
-    fn forget_before(&self, desc: Desc) {
+    fn clear_mark(&self, desc: Desc) {
         let at = desc.addr as usize;
         if self.mark > 0 && at & (self.chunk as usize - 1) >= self.mark {
             // SAFETY: the chunk is ours until it is written to the fill ring, and nothing borrows from it any more.
@@ -259,15 +245,7 @@ impl Receiver {
 
     #[inline]
     fn prefetch(&self, desc: Desc) {
-        #[cfg(target_arch = "x86_64")]
-        {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let address = self.area.address().wrapping_add(desc.addr as usize) as *const i8;
-            // SAFETY: a hint; no address makes it fault.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(address) };
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = desc;
+        prefetch(self.area.address().wrapping_add(desc.addr as usize) as *const u8);
     }
 }
 

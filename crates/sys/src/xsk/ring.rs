@@ -7,10 +7,18 @@
 //! the consumer reads that index with acquire order, then the entries, then writes its own index with release order.
 //! Each side keeps a copy of the other's index and reads the shared one only when the copy shows no more entries.
 
-use super::{Step, StepError, get, set};
+use super::{Step, StepError};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::net::sockopt::{
+    set_xdp_rx_ring_size, set_xdp_tx_ring_size, set_xdp_umem_completion_ring_size, set_xdp_umem_fill_ring_size,
+    xdp_mmap_offsets,
+};
+use rustix::net::xdp::{
+    XDP_PGOFF_RX_RING, XDP_PGOFF_TX_RING, XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING,
+};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::ptr::NonNull;
+use std::os::fd::OwnedFd;
+use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// An entry of the receive and transmit rings (`struct xdp_desc`).
@@ -119,7 +127,7 @@ impl<E: Copy> Consumer<E> {
         self.producer.wrapping_sub(self.next).min(most)
     }
 
-    /// The entry `ahead` positions after the next one; the caller knows from [`Consumer::ready`] that it exists.
+    /// The entry `ahead` positions after the next one; the caller has checked with [`Consumer::ready`] that it exists.
     #[inline]
     pub fn peek(&self, ahead: u32) -> E {
         debug_assert!(ahead < self.producer.wrapping_sub(self.next), "ring underrun");
@@ -143,43 +151,47 @@ impl<E: Copy> Consumer<E> {
 
 impl<E> Shared<E> {
     fn open(fd: &OwnedFd, kind: Kind, size: u32) -> Result<Self, StepError> {
-        let (option, offset, step) = match kind {
-            Kind::Receive => (libc::XDP_RX_RING, libc::XDP_PGOFF_RX_RING as u64, "make the receive ring"),
-            Kind::Transmit => (libc::XDP_TX_RING, libc::XDP_PGOFF_TX_RING as u64, "make the transmit ring"),
-            Kind::Fill => (libc::XDP_UMEM_FILL_RING, libc::XDP_UMEM_PGOFF_FILL_RING, "make the fill ring"),
-            Kind::Completion => {
-                (libc::XDP_UMEM_COMPLETION_RING, libc::XDP_UMEM_PGOFF_COMPLETION_RING, "make the completion ring")
-            }
+        let step = match kind {
+            Kind::Receive => "make the receive ring",
+            Kind::Transmit => "make the transmit ring",
+            Kind::Fill => "make the fill ring",
+            Kind::Completion => "make the completion ring",
         };
-        // SAFETY: all four options are one u32.
-        unsafe { set(fd, libc::SOL_XDP, option, &size) }.step(step)?;
-        let offsets = offsets(fd, kind).step(step)?;
-        let map_bytes = offsets.desc as usize + size as usize * size_of::<E>();
-        // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
-        let map = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                map_bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED | libc::MAP_POPULATE,
-                fd.as_raw_fd(),
-                offset as libc::off_t,
-            )
-        };
-        if map == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error()).step(step);
+        Self::map(fd, kind, size).step(step)
+    }
+
+    fn map(fd: &OwnedFd, kind: Kind, size: u32) -> io::Result<Self> {
+        match kind {
+            Kind::Receive => set_xdp_rx_ring_size(fd, size)?,
+            Kind::Transmit => set_xdp_tx_ring_size(fd, size)?,
+            Kind::Fill => set_xdp_umem_fill_ring_size(fd, size)?,
+            Kind::Completion => set_xdp_umem_completion_ring_size(fd, size)?,
         }
-        let map = NonNull::new(map.cast::<u8>()).ok_or_else(|| io::Error::other("mmap answered zero")).step(step)?;
+        let all = xdp_mmap_offsets(fd)?;
+        let (offset, at) = match kind {
+            Kind::Receive => (XDP_PGOFF_RX_RING, all.rx),
+            Kind::Transmit => (XDP_PGOFF_TX_RING, all.tx),
+            Kind::Fill => (XDP_UMEM_PGOFF_FILL_RING, all.fr),
+            Kind::Completion => (XDP_UMEM_PGOFF_COMPLETION_RING, all.cr),
+        };
+        let flags_at = at.flags.ok_or_else(|| {
+            io::Error::new(io::ErrorKind::Unsupported, "AF_XDP rings without flags (kernel before 5.4)")
+        })?;
+        let map_bytes = at.desc as usize + size as usize * size_of::<E>();
+        let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::POPULATE);
+        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+        let map = unsafe { mmap(null_mut(), map_bytes, prot, flags, fd, offset) }?;
+        let map = NonNull::new(map.cast::<u8>()).ok_or_else(|| io::Error::other("mapping at address zero"))?;
         // SAFETY: according to the kernel, the four fields lie at these offsets of the mapping, aligned for their
         // types.
         unsafe {
             Ok(Self {
                 map,
                 map_bytes,
-                producer: map.add(offsets.producer as usize).cast(),
-                consumer: map.add(offsets.consumer as usize).cast(),
-                flags: map.add(offsets.flags as usize).cast(),
-                entries: map.add(offsets.desc as usize).cast(),
+                producer: map.add(at.producer as usize).cast(),
+                consumer: map.add(at.consumer as usize).cast(),
+                flags: map.add(flags_at as usize).cast(),
+                entries: map.add(at.desc as usize).cast(),
                 size,
             })
         }
@@ -204,28 +216,15 @@ impl<E> Shared<E> {
 impl<E> Drop for Shared<E> {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours, and nothing borrows from it any more.
-        unsafe { libc::munmap(self.map.as_ptr().cast(), self.map_bytes) };
+        let _ = unsafe { munmap(self.map.as_ptr().cast(), self.map_bytes) };
     }
-}
-
-fn offsets(fd: &OwnedFd, kind: Kind) -> io::Result<libc::xdp_ring_offset> {
-    // struct xdp_mmap_offsets: rx, tx, fill, completion; each producer, consumer, desc, flags.
-    let mut words = [[0u64; 4]; 4];
-    // SAFETY: sixteen u64.
-    unsafe { get(fd, libc::SOL_XDP, libc::XDP_MMAP_OFFSETS, &mut words) }?;
-    let [producer, consumer, desc, flags] = words[match kind {
-        Kind::Receive => 0,
-        Kind::Transmit => 1,
-        Kind::Fill => 2,
-        Kind::Completion => 3,
-    }];
-    Ok(libc::xdp_ring_offset { producer, consumer, desc, flags })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use base::Prng;
+    use rustix::mm::{MremapFlags, mmap_anonymous, mremap};
     use std::collections::VecDeque;
 
     /// Two views of one ring whose indexes are at `start`: ours as the producer, the kernel's as the consumer.
@@ -249,17 +248,9 @@ mod tests {
         // SAFETY: new mappings at addresses of the kernel's choice; `mremap` with an old size of zero makes a second
         // view of a shared one.
         let (first, second) = unsafe {
-            let first = libc::mmap(
-                std::ptr::null_mut(),
-                map_bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED | libc::MAP_ANONYMOUS,
-                -1,
-                0,
-            );
-            assert_ne!(first, libc::MAP_FAILED);
-            let second = libc::mremap(first, 0, map_bytes, libc::MREMAP_MAYMOVE);
-            assert_ne!(second, libc::MAP_FAILED);
+            let prot = ProtFlags::READ | ProtFlags::WRITE;
+            let first = mmap_anonymous(null_mut(), map_bytes, prot, MapFlags::SHARED).expect("a mapping");
+            let second = mremap(first, 0, map_bytes, MremapFlags::MAYMOVE).expect("a second view");
             (view(first), view(second))
         };
         first.producer().store(start, Ordering::Release);
@@ -271,16 +262,16 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_agrees_with_a_queue_over_a_random_walk_and_over_the_end_of_its_indexes() {
+    fn a_ring_agrees_with_a_queue_also_when_its_indexes_wrap() {
         const SEED: u64 = 7;
         eprintln!("seed {SEED}");
         let mut random = Prng::new(SEED);
         for start in [0, u32::MAX - 100] {
             let (mut producer, mut consumer) = pair(16, start);
-            let (mut model, mut stepped_over, mut number) = (VecDeque::new(), 0, 0u64);
+            let (mut model, mut unreleased, mut number) = (VecDeque::new(), 0, 0u64);
             for _ in 0..5000 {
                 if random.below(2) == 0 {
-                    assert_eq!(producer.room(), 16 - model.len() as u32 - stepped_over);
+                    assert_eq!(producer.room(), 16 - model.len() as u32 - unreleased);
                     for _ in 0..random.below(u64::from(producer.room()) + 1) {
                         producer.write(number);
                         model.push_back(number);
@@ -294,19 +285,19 @@ mod tests {
                         assert_eq!(Some(consumer.peek(ahead)), model.pop_front());
                     }
                     consumer.advance(ready);
-                    stepped_over += ready;
+                    unreleased += ready;
                     if random.below(2) == 0 {
                         consumer.release();
-                        stepped_over = 0;
+                        unreleased = 0;
                     }
                 }
             }
-            assert!(number > 1000, "the walk went round the ring many times");
+            assert!(number > 1000, "the walk passed the end of the ring many times");
         }
     }
 
     #[test]
-    fn entries_come_through_whole_between_two_threads() {
+    fn entries_pass_between_two_threads_unchanged() {
         const COUNT: u64 = 200_000;
         let (mut producer, mut consumer) = pair(64, u32::MAX - 1000);
         std::thread::scope(|scope| {

@@ -11,8 +11,11 @@ use super::{
     CONTINUED, CopyMode, MAX_TX_SKB_BUDGET, Statistics, Step, StepError, Umem, bind, bind_flags, is_zero_copy,
     pending_error, register, set, socket, statistics,
 };
+use rustix::io::Errno;
+use rustix::net::sockopt::set_socket_send_buffer_size_force;
+use rustix::net::{SendFlags, send};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 /// The parameters of a sender.
@@ -81,38 +84,37 @@ impl Sender {
     ///
     /// # Errors
     /// As for [`super::Receiver::open`].
-    pub fn open(request: &SenderOptions) -> Result<Self, StepError> {
-        let entries = (request.frames * request.chunks_per_frame).next_power_of_two();
-        let chunks = request.frames * request.chunks_per_frame + SPARE_CHUNKS;
-        let area = Arc::new(Umem::new(chunks as usize * request.chunk as usize).step("allocate packet memory")?);
+    pub fn open(options: &SenderOptions) -> Result<Self, StepError> {
+        let entries = (options.frames * options.chunks_per_frame).next_power_of_two();
+        let chunks = options.frames * options.chunks_per_frame + SPARE_CHUNKS;
+        let area = Arc::new(Umem::new(chunks as usize * options.chunk as usize).step("allocate packet memory")?);
         let fd = socket().step("open an AF_XDP socket")?;
-        register(&fd, &area, request.chunk, 0).step("register packet memory")?;
+        register(&fd, &area, options.chunk, 0).step("register packet memory")?;
         let mut fill = Producer::open(&fd, Kind::Fill, SPARE_CHUNKS)?;
         let completion = Consumer::open(&fd, Kind::Completion, entries)?;
         let transmit = Producer::open(&fd, Kind::Transmit, entries)?;
         for spare in chunks - SPARE_CHUNKS..chunks {
-            fill.write(u64::from(spare) * u64::from(request.chunk));
+            fill.write(u64::from(spare) * u64::from(options.chunk));
         }
         fill.submit();
-        let flags = bind_flags(request.mode, request.chunks_per_frame > 1);
-        bind(&fd, request.ifindex, request.queue, flags, None).step("bind to the queue")?;
+        let flags = bind_flags(options.mode, options.chunks_per_frame > 1);
+        bind(&fd, options.ifindex, options.queue, flags, None).step("bind to the queue")?;
         // Frames occupy socket buffers until the NIC has sent them; the default size is enough for about 200 frames.
-        // SAFETY: the option is one int. A refusal leaves the default.
-        let _ = unsafe { set(&fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &(8i32 << 20)) };
+        // A refusal leaves the default.
+        let _ = set_socket_send_buffer_size_force(&fd, 8 << 20);
         // Since 6.17 one call may send more than 32 frames. Older kernels refuse the option and keep 32.
-        // SAFETY: the option is one u32.
-        let _ = unsafe { set(&fd, libc::SOL_XDP, MAX_TX_SKB_BUDGET, &CALL_BUDGET.min(entries)) };
-        let zero_copy = is_zero_copy(&fd).step("ask for the copy mode")?;
+        let _ = set(&fd, libc::SOL_XDP, MAX_TX_SKB_BUDGET, CALL_BUDGET.min(entries));
+        let zero_copy = is_zero_copy(&fd).step("read the copy mode")?;
         Ok(Self {
             transmit,
             completion,
             _fill: fill,
             fd,
             area,
-            chunk: request.chunk as usize,
-            chunks_per_frame: request.chunks_per_frame as usize,
-            free: (0..request.frames).rev().collect(),
-            under_way: vec![0; request.frames as usize],
+            chunk: options.chunk as usize,
+            chunks_per_frame: options.chunks_per_frame as usize,
+            free: (0..options.frames).rev().collect(),
+            under_way: vec![0; options.frames as usize],
             sent: Sent::default(),
             zero_copy,
         })
@@ -165,17 +167,10 @@ impl Sender {
     pub fn kick(&mut self) -> io::Result<KickResult> {
         let before = self.transmit.waiting();
         if before > 0 && self.transmit.needs_wakeup() {
-            // SAFETY: a message of zero bytes from nothing.
-            let answer = unsafe {
-                libc::sendto(self.fd.as_raw_fd(), std::ptr::null(), 0, libc::MSG_DONTWAIT, std::ptr::null(), 0)
-            };
-            if answer < 0 {
-                let error = io::Error::last_os_error();
-                match error.raw_os_error() {
-                    Some(libc::EBUSY) => self.sent.dropped += 1,
-                    Some(libc::EAGAIN | libc::ENOBUFS | libc::EINTR) => {}
-                    _ => return Err(error),
-                }
+            match send(&self.fd, &[], SendFlags::DONTWAIT) {
+                Ok(_) | Err(Errno::AGAIN | Errno::NOBUFS | Errno::INTR) => {}
+                Err(Errno::BUSY) => self.sent.dropped += 1,
+                Err(error) => return Err(error.into()),
             }
         }
         let reaped = self.reap();

@@ -1,7 +1,9 @@
 //! The memory of packets: anonymous, in huge pages if available, prefaulted.
 
+use crate::memory::HUGE_PAGE;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mlock, mmap_anonymous, munmap};
 use std::io;
-use std::ptr::NonNull;
+use std::ptr::{NonNull, null_mut};
 
 /// The pages of an [`Umem`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,8 +30,6 @@ unsafe impl Send for Umem {}
 // SAFETY: as above; no method reads or writes the memory.
 unsafe impl Sync for Umem {}
 
-const HUGE_PAGE: usize = 2 << 20;
-
 impl Umem {
     /// Maps at least `bytes`, rounded up to 2 MiB.
     ///
@@ -37,20 +37,20 @@ impl Umem {
     /// `ENOMEM` if the machine lacks the memory.
     pub fn new(bytes: usize) -> io::Result<Self> {
         let bytes = bytes.max(1).next_multiple_of(HUGE_PAGE);
-        let (base, mut pages) = match map(bytes, libc::MAP_HUGETLB) {
+        let (base, mut pages) = match map(bytes, MapFlags::HUGETLB) {
             Ok(base) => (base, Pages::Huge),
-            Err(_) => (map(bytes, 0)?, Pages::Small),
+            Err(_) => (map(bytes, MapFlags::empty())?, Pages::Small),
         };
         let mut area = Self { base, bytes, pages, locked: false };
-        if pages == Pages::Small && area.advise(libc::MADV_HUGEPAGE).is_ok() {
+        if pages == Pages::Small && area.advise(Advice::LinuxHugepage).is_ok() {
             pages = Pages::Transparent;
         }
         area.pages = pages;
         // Prefaulted here, so that the first burst meets no page fault. A hugetlb mapping may have lost its
         // reservation.
-        area.advise(libc::MADV_POPULATE_WRITE)?;
+        area.advise(Advice::LinuxPopulateWrite)?;
         // SAFETY: the range is ours; locking it changes no content.
-        area.locked = unsafe { libc::mlock(area.base.as_ptr().cast(), bytes) } == 0;
+        area.locked = unsafe { mlock(area.base.as_ptr().cast(), bytes) }.is_ok();
         Ok(area)
     }
 
@@ -93,28 +93,24 @@ impl Umem {
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().add(at), len) }
     }
 
-    fn advise(&self, advice: libc::c_int) -> io::Result<()> {
+    fn advise(&self, advice: Advice) -> io::Result<()> {
         // SAFETY: the range is ours, and neither of the two advices used changes its contents.
-        let answer = unsafe { libc::madvise(self.base.as_ptr().cast(), self.bytes, advice) };
-        if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+        Ok(unsafe { madvise(self.base.as_ptr().cast(), self.bytes, advice) }?)
     }
 }
 
 impl Drop for Umem {
     fn drop(&mut self) {
         // SAFETY: no other value uses the mapping: every socket that uses it holds a reference to this value.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }
 
-fn map(bytes: usize, flags: libc::c_int) -> io::Result<NonNull<u8>> {
-    let flags = flags | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // SAFETY: a new mapping at an address of the kernel's choice disturbs nothing.
-    let base = unsafe { libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
-    if base == libc::MAP_FAILED {
-        return Err(io::Error::last_os_error());
-    }
-    NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mmap answered address zero"))
+fn map(bytes: usize, flags: MapFlags) -> io::Result<NonNull<u8>> {
+    let prot = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+    let base = unsafe { mmap_anonymous(null_mut(), bytes, prot, flags | MapFlags::PRIVATE) }?;
+    NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mapping at address zero"))
 }
 
 #[cfg(test)]
@@ -122,12 +118,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn too_much_is_an_error() {
+    fn a_size_above_the_memory_is_an_error() {
         assert!(Umem::new(1 << 46).is_err());
     }
 
     #[test]
-    fn an_area_is_whole_and_present() {
+    fn the_area_is_zeroed_and_writable_to_its_end() {
         let area = Umem::new(5000).unwrap();
         assert_eq!(area.len(), HUGE_PAGE);
         // SAFETY: there is no other reference to the area.

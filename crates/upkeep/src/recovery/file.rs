@@ -6,7 +6,7 @@
 //! interrupted recovery with the same result.
 
 use super::file_names::{FileNames, interface_of};
-use super::{CountsUnavailable, Volume};
+use super::volume::{CountsUnavailable, Volume};
 use crate::packet_file::{Findings, Layout, Rebuilt, VerifiedIndex, Window, examine, rebuild};
 use base::{Cause, Note, Tally, Timestamp};
 use index::{Header, Rows};

@@ -112,7 +112,9 @@ impl<'a> Decoder<'a> {
     fn tunnel(&mut self) -> Option<TunnelPayload> {
         let is_tunnel = match self.out.protocol {
             IpProtocol::IPV4 | IpProtocol::IPV6 | IpProtocol::GRE => true,
-            IpProtocol::UDP => super::udp::may_be_tunnel(self.out.src_port.0.into(), self.out.dst_port.0.into()),
+            IpProtocol::UDP => {
+                super::tunnel_ports::may_be_tunnel(self.out.src_port.0.into(), self.out.dst_port.0.into())
+            }
             _ => false,
         };
         if !is_tunnel {

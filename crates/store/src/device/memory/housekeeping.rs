@@ -2,7 +2,7 @@
 //! with its own capacity begins at [`super::Fault::second_volume`].
 
 use super::{EIO, ENOENT, MemoryDevice, Volume, error};
-use crate::device::housekeeping::{Housekeeping, Lock, Space, Stat};
+use crate::device::{Housekeeping, Lock, Space, Stat};
 use base::Timestamp;
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,0 +1,50 @@
+//! The flags of the benchmark, its interfaces and programs.
+
+use crate::output::Stop;
+use base::units::parse_count;
+use clap::Args;
+use r#gen::{Parts, Spec};
+
+pub const FROM: &str = "ng-xdp0";
+
+pub const TO: &str = "ng-xdp1";
+
+/// The greatest cost of a program compared with the redirect alone, in percent.
+pub const MAX_COST: f64 = 5.0;
+
+/// The programs compared with an interface without programs, where the kernel program counts and redirects and reads no
+/// packet.
+pub const PROGRAMS: [&str; 2] = ["main = ip >-> steer_flow", "main = when is_tcp (mark 42) >-> steer_p2p"];
+
+/// Flags of `netgrain-bench xdp`.
+#[derive(Args, Clone, Debug)]
+pub struct XdpArgs {
+    /// Frames per slice
+    #[arg(long, value_name = "N", default_value = "8k", value_parser = parse_count)]
+    pub frames: u64,
+    /// Rounds of two slices of each program; the output shows medians
+    #[arg(long, value_name = "N", default_value_t = 800, value_parser = base::units::whole::<u32>(1..=100_000))]
+    pub repeat: u32,
+    /// Number of times to open the interfaces, each for a share of the rounds (the location of memory affects the rate)
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = base::units::whole::<u32>(1..=1000))]
+    pub openings: u32,
+    /// Swaps under load
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = base::units::whole::<u32>(0..=100_000))]
+    pub swaps: u32,
+    /// Frames per second during the swaps
+    #[arg(long, value_name = "N", default_value = "300k", value_parser = parse_count)]
+    pub rate: u64,
+    /// Print one JSON object per line
+    #[arg(long)]
+    pub json: bool,
+}
+
+pub fn parts() -> Result<Parts, Stop> {
+    let spec: Spec = "60,flows=1000,truth".parse().map_err(Stop::error)?;
+    Parts::new(&spec).ok_or_else(|| Stop::error("the frames cannot be generated in the kernel; please report this"))
+}
+
+pub fn pin(processor: usize) {
+    // If pinning fails, the results are valid but vary more.
+    let _ = sys::cpu::pin_to(&[processor]);
+}

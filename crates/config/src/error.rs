@@ -1,0 +1,44 @@
+//! Errors in a configuration file.
+
+use std::fmt;
+
+/// One error in a configuration file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    /// Line of the file, counted from 1.
+    pub line: usize,
+    /// The error and the accepted form.
+    pub text: String,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}", self.line, self.text)
+    }
+}
+
+/// The known name that is similar to an unknown name, if any; its text is a suggestion for the end of an error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Similar(pub Option<String>);
+
+impl Similar {
+    /// Compares the whole name, then its last part with the names in other sections.
+    pub(crate) fn of<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Self {
+        let last = |full: &'a str| full.rsplit('.').next().unwrap_or(full);
+        let known: Vec<&str> = known.collect();
+        let in_another_section = || {
+            let part = base::nearest(name.rsplit('.').next()?, known.iter().copied().map(last))?;
+            known.iter().copied().find(|k| last(k) == part)
+        };
+        Self(base::nearest(name, known.iter().copied()).or_else(in_another_section).map(str::to_owned))
+    }
+}
+
+impl fmt::Display for Similar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Some(name) => write!(f, "; did you mean {name}?"),
+            None => f.write_str("; see netgrain config --dump"),
+        }
+    }
+}

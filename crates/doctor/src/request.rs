@@ -1,0 +1,30 @@
+//! The subjects of an inspection.
+
+use crate::Check;
+use std::path::PathBuf;
+
+/// The subjects of an inspection.
+#[derive(Clone, Debug, Default)]
+pub struct Request {
+    /// These interfaces; if empty, all physical interfaces, and then no finding about an interface offers a change.
+    pub ports: Vec<String>,
+    /// The directory of a store; the inspection writes a test file to it.
+    pub store: Option<PathBuf>,
+    /// Only these checks, by name; if empty, all.
+    pub only: Vec<String>,
+    /// Bytes of all rings together, as the recorder would allocate them.
+    pub ring: u64,
+    /// Bytes of one packet file, as the recorder would allocate it.
+    pub segment: u64,
+    /// True if the interfaces are dedicated to capture although the host uses them.
+    pub dedicated: bool,
+    /// True to capture test frames on a private veth pair as well.
+    pub trial: bool,
+}
+
+impl Request {
+    /// True if the request includes at least one of these checks.
+    pub(crate) fn includes(&self, checks: &[&Check]) -> bool {
+        self.only.is_empty() || checks.iter().any(|c| self.only.iter().any(|o| o == c.name))
+    }
+}

@@ -1,0 +1,97 @@
+//! The settings of an exporter.
+
+use crate::encode::{Config, Fields};
+use crate::target::Target;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// Default number of records and rows that may wait; about 1.2 kB each.
+pub const QUEUE: usize = 16_384;
+
+/// Default time for sending the waiting records at the end. [`Exporter::leave`](super::Exporter::leave) is called on all
+/// exporters at the same time, so this is also the time for all of them together; with the margin of
+/// [`Exporter::finish`](super::Exporter::finish) it is less than 5 s.
+pub const GRACE: Duration = Duration::from_millis(4500);
+
+/// The export protocol.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Protocol {
+    /// IPFIX (RFC 7011).
+    #[default]
+    Ipfix,
+    /// NetFlow version 9 (RFC 3954), over UDP only.
+    NetflowV9,
+}
+
+/// The source of export times.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Clock {
+    /// The system clock.
+    #[default]
+    System,
+    /// The latest timestamp in the exported records and rows, so that each export of the same capture is equal.
+    Data,
+}
+
+/// Settings of an exporter.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The export target.
+    pub target: Target,
+    /// The protocol.
+    pub protocol: Protocol,
+    /// True to export flow records.
+    pub flows: bool,
+    /// True to export rows of time series. Collectors may mistake them for flows. Their ledgers are added to the loss
+    /// statistics in any case.
+    pub series: bool,
+    /// The encoder's configuration.
+    pub encode: Config,
+    /// Greatest number of waiting records.
+    pub queue: usize,
+    /// How long an offer waits while the queue is full and the thread takes nothing from it: zero, unless the packets
+    /// come from a file and reading can wait. After the wait of an offer has timed out, no offer waits until the thread
+    /// takes a job again.
+    pub offer_timeout: Duration,
+    /// Once true, an offer waits at most 0.3 s: a replay that the user interrupts must not wait for a collector.
+    pub stop_waiting: Arc<AtomicBool>,
+    /// Longest time that a record waits for its message to become full.
+    pub batch_delay: Duration,
+    /// How long [`Exporter::finish`](super::Exporter::finish) tries to send the waiting records, from [`Exporter::leave`](super::Exporter::leave) on.
+    pub grace: Duration,
+    /// Greatest time to establish a TCP connection, and greatest time without progress of the peer, before
+    /// reconnection.
+    pub io_timeout: Duration,
+    /// The source of export times.
+    pub clock: Clock,
+    /// Numbers and names of the interfaces.
+    pub interfaces: Vec<(u16, String)>,
+}
+
+impl Settings {
+    /// Defaults for a target: flows with [`Fields::Standard`] for a collector; both kinds with [`Fields::Full`] for
+    /// multicast groups and files.
+    pub fn new(target: Target) -> Self {
+        let encode = if target.is_reliable() { Config::reliable() } else { Config::default() };
+        // `netgrain flows` and `netgrain series` read groups and files; collectors are other programs.
+        let ours = matches!(target, Target::Multicast { .. } | Target::File(_));
+        let fields = if ours { Fields::Full } else { Fields::Standard };
+        let encode = Config { fields, ..encode };
+        Self {
+            series: ours,
+            protocol: Protocol::Ipfix,
+            flows: true,
+            encode,
+            target,
+            queue: QUEUE,
+            offer_timeout: Duration::ZERO,
+            stop_waiting: Arc::default(),
+            batch_delay: Duration::from_millis(500),
+            grace: GRACE,
+            io_timeout: Duration::from_secs(3),
+            clock: Clock::System,
+            interfaces: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! An interface that packets come from.
+
+/// An interface that packets come from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IngressInterface {
+    /// The interface name.
+    pub name: String,
+    /// The interface number in records and rows.
+    pub number: u16,
+}

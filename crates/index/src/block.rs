@@ -1,0 +1,40 @@
+//! The description of one block in the table of an index.
+
+use crate::Entry;
+use base::{Tally, Timestamp};
+
+/// One block, without its key sets and its ledger rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// Number of the block in the file; it begins at this many MiB.
+    pub number: u32,
+    /// Bytes of the block on disk.
+    pub bytes: u32,
+    /// Offset in the block of the first record that starts in it.
+    pub first_record: Option<u32>,
+    /// CRC32C of these bytes.
+    pub crc: u32,
+    /// Earliest timestamp in the block; meaningless without packets.
+    pub first: Timestamp,
+    /// Latest timestamp in the block; meaningless without packets.
+    pub last: Timestamp,
+    /// Packets whose records begin in the block.
+    pub packets: u64,
+    /// Packets lost since the previous block, by all causes.
+    pub lost: u64,
+}
+
+impl Block {
+    pub(crate) fn of(entry: &Entry, tally: &Tally) -> Self {
+        Self {
+            number: entry.block,
+            bytes: entry.bytes,
+            first_record: entry.first_record,
+            crc: entry.crc,
+            first: entry.first,
+            last: entry.last,
+            packets: tally.stored,
+            lost: tally.lost.iter().fold(0, |n, l| n.saturating_add(*l)),
+        }
+    }
+}
